@@ -29,12 +29,7 @@ _before = ContextVar("before", default=0)
 
 @contextmanager
 def limited(size: int) -> Iterator[None]:
-    """What runs inside may cost so many bytes, and a fiftieth as many cells.
-
-    >>> with limited(10**6):
-    ...     allowed(), cells()
-    (1000000, 20000)
-    """
+    """What runs inside may cost so many bytes, and a fiftieth as many cells."""
     size_before, taken_before = _size.set(size), _before.set(_resident())
     try:
         yield

@@ -131,11 +131,7 @@ MOST_CHARACTERS = 10_000  # of a formula: one of 32 parts has 3,000
 
 @cache
 def parse(text: str) -> Formula:
-    """The formula that a text is. Raises InputError where it is none.
-
-    >>> parse("Z[i,j] = x[i,j] * factor").body
-    Apply(function='*', args=(Cell(name='x', index=(('i',), ('j',))), Param(name='factor')))
-    """
+    """The formula that a text is. Raises InputError where it is none."""
     line, _, remark = text.partition("  # ")
     left, equals, right = line.partition(" = ")
     symbol, bracket, axes = left.strip().rpartition("[")
@@ -152,11 +148,7 @@ def parse(text: str) -> Formula:
 
 
 def relettered(text: str, **letters: str) -> str:
-    """The text with other letters; one may become several that are side by side.
-
-    >>> relettered("S[b,h,i] = q[b,h,i] * k[b,g,i]", h="g·r")
-    'S[b,g·r,i] = q[b,g·r,i] * k[b,g,i]'
-    """
+    """The text with other letters; one may become several that are side by side."""
 
     def change(brackets: re.Match[str]) -> str:
         return re.sub(r"\b[a-z]\b", lambda letter: letters.get(letter[0], letter[0]), brackets[0])

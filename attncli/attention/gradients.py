@@ -38,21 +38,12 @@ def as_given(x: Array) -> Array:
 
 
 def column_products(a: Array, b: Array) -> Array:  # [n, m], [n, p] -> [m, p]
-    """Aᵀ B, such as dV = Aᵀ dO and dK = dSᵀ Q: the gradient of the right factor of a product.
-
-    >>> column_products(np.array([[1.0, 2.0]]), np.array([[3.0]]))
-    array([[3.],
-           [6.]])
-    """
+    """Aᵀ B, such as dV = Aᵀ dO and dK = dSᵀ Q: the gradient of the right factor of a product."""
     return np.asarray(np.swapaxes(a, -1, -2) @ b)
 
 
 def summed_heads(x: Array, n_kv_heads: int, order: HeadOrder) -> Array:  # [h, n, d] -> [h_kv, n, d]
-    """The gradients of all query heads that share a key head, summed.
-
-    >>> summed_heads(np.array([1.0, 2, 3, 4]).reshape(4, 1, 1), 2, "blocks").ravel()
-    array([3., 7.])
-    """
+    """The gradients of all query heads that share a key head, summed."""
     key_head = key_head_of(x.shape[-3], n_kv_heads, order)
     parts = [x[..., key_head == head, :, :].sum(axis=-3) for head in range(n_kv_heads)]
     return np.stack(parts, axis=-3)
@@ -64,9 +55,6 @@ def delta(a: Array, d: Array, axis: int = -1, allowed: BoolArray | None = None) 
     [n_q, n_k], [n_q, n_k] -> [n_q]; over each column where the axis is −2. It is also Σ O ∘ dO.
     What is not `allowed` has no weight, so what is NaN there does not count.
     Source: Dao et al. (2022), appendix B.4, D.
-
-    >>> delta(np.array([[0.25, 0.75]]), np.array([[4.0, 8.0]]))
-    array([7.])
     """
     product = a * d if allowed is None else np.where(allowed, a * d, a.dtype.type(0))
     return np.asarray(product.sum(axis=axis))
@@ -78,9 +66,6 @@ def d_softmax(
     """A ∘ (dA − δ): a score that offers more than the row's average δ would rather be larger.
 
     0 where a key is not `allowed`: its weight does not depend on its score.
-
-    >>> d_softmax(np.array([[0.25, 0.75]]), np.array([[4.0, 8.0]]), np.array([7.0]))
-    array([[-0.75,  0.75]])
     """
     dx = np.asarray(a * (d - np.expand_dims(delta, axis)))
     return dx if allowed is None else np.where(allowed, dx, a.dtype.type(0))
@@ -101,11 +86,7 @@ def d_of_sinks(x: Array, sinks: Array, delta: Array) -> Array:
 
 
 def d_softcap(d: Array, b: Array, cap: float) -> Array:
-    """dB ∘ (1 − (B / c)²), the derivative of c · tanh(X / c).
-
-    >>> d_softcap(np.array([8.0]), np.array([1.0]), 2.0)
-    array([6.])
-    """
+    """dB ∘ (1 − (B / c)²), the derivative of c · tanh(X / c)."""
     return np.asarray(d * (1 - np.square(b / b.dtype.type(cap))))
 
 

@@ -140,10 +140,9 @@ class LayerPlan:
         Each layer, `encoder.1` and so on, is self-attention, in a decoder also cross-attention to
         the memory, and feed-forward where its weights hold one. A decoder's self-attention is
         causal, its cross-attention has neither a causal mask nor a window, whatever the convention
-        says; `mask` and `memory_mask` restrict the two further.
+        says; `mask` and `memory_mask` restrict the two further. A stack ends with a norm where its
+        weights hold one: a pre-norm stack needs it, because its last residual is a plain sum.
 
-        A stack ends with a norm where its weights hold one, and only there: a pre-norm stack needs
-        it, because its last residual is a plain sum; a post-norm stack has normed its output.
         Source: "Attention Is All You Need", section 3.1; the last norm: Xiong et al. (2020),
         figure 1.
 
@@ -372,10 +371,6 @@ def layer_norm(
 
     Raises ShapeError where γ or β does not fit x, ConventionError for an ε below 0.
     Source: Ba et al. (2016), section 3.1; ε as in PyTorch and ONNX LayerNormalization-17.
-
-    >>> trace = layer_norm([[1.0, 3.0]], epsilon=0)
-    >>> list(trace), trace["deviation"].value.tolist(), trace["norm"].value.tolist()
-    (['mean', 'deviation', 'norm'], [1.0], [[-1.0, 1.0]])
     """
     how, gain = convention or Convention(), {"gamma": gamma, "beta": beta}
     weights = {n: as_numbers(w, n) for n, w in gain.items() if w is not None}

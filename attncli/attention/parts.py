@@ -46,10 +46,6 @@ def by_sum(  # [n_q, d_v], [n_q] -> [n_q, d_v]
     """acc / l, the total; in a row without a key, as `empty` says, 0, NaN, or the mean of all v.
 
     Where a key is `allowed`, and its score −∞, it is 0 / 0.
-
-    >>> by_sum(np.array([[6.0], [0.0]]), np.array([2.0, 0.0]))
-    array([[3.],
-           [0.]])
     """
     has_keys = False if allowed is None else allowed.any(axis=-1, keepdims=True)
     is_empty = (total == 0)[..., None] & ~np.asarray(has_keys)

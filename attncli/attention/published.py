@@ -91,12 +91,6 @@ def published(
     place   what messages put before a name: encoder.1.attention.
 
     Raises InputError where one is missing or there twice, ShapeError where one fits no way round.
-
-    >>> found = published({"Wq": [[1], [2]], "Wk": [[3], [4]], "Wv": [[5], [6]]}, [(3, 2)])
-    >>> found.arrays["w_v"].tolist(), found.notes
-    ([[5], [6]], ())
-    >>> published({"in_proj_weight": np.ones((9, 5))}, [(2, 5)]).arrays["w_k"].shape
-    (5, 3)
     """
     pieces = _pieces(arrays, place)
     names = _names(pieces, place, whole=whole)

@@ -35,9 +35,6 @@ def rotary_angles(
     r is `rotary_dim`. Raises ConventionError for an odd r or a base below 1, ShapeError for
     positions that are no finite numbers.
     Source: Su et al., "RoFormer" (2021), section 3.4.2, equation 15.
-
-    >>> rotary_angles([0, 3], 4, base=100).round(6).tolist()
-    [[0.0, 0.0], [3.0, 0.3]]
     """
     if rotary_dim < 2 or rotary_dim % 2:
         raise ConventionError(f"the rotary dim is {rotary_dim}", "use an even number from 2")
@@ -56,9 +53,6 @@ def rotary_table(n_positions: int, dim: int, *, base: float = 10000.0, start: in
 
     Raises ConventionError for sizes below 1 and an odd d.
     Source: Su et al., "RoFormer" (2021), section 3.4.2, equation 34.
-
-    >>> rotary_table(2, 2)["cos"].value.round(4).tolist()
-    [[1.0], [0.5403]]
     """
     if n_positions < 1:
         raise ConventionError(f"the number of positions is {n_positions}", "use one from 1")

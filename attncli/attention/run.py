@@ -63,12 +63,7 @@ def plain(x: float) -> str:
 
 
 def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:
-    """The steps as a block of a larger plan: every name gets the prefix, but those in `outer`.
-
-    >>> (step,) = within("1.", [Step("residual", f.add, {"x": "x", "y": "y"})], x="input")
-    >>> step.name, step.reads
-    ('1.residual', {'x': 'input', 'y': '1.y'})
-    """
+    """The steps as a block of a larger plan: every name gets the prefix, but those in `outer`."""
 
     def named(name: str) -> str:
         return outer.get(name, prefix + name)
@@ -100,11 +95,6 @@ def run(
     Each step is computed in its number type: in float64 or float32, then rounded.
 
     Raises StageError for a stage that follows from nothing that is given.
-
-    >>> steps = [Step("output", f.weighted_sum, {"a": "weights", "v": "v"})]
-    >>> inputs = {"weights": np.array([[0.5, 0.5]]), "v": np.array([[3.0], [5.0]])}
-    >>> run(steps, inputs, ["output"])["output"].tolist()
-    [[4.0]]
     """
     if wanted is None:
         kinds = {step.name: kind_of(step.kind or step.name) for step in steps}

@@ -46,11 +46,7 @@ def part_softmax(x: Array, allowed: BoolArray | None = None) -> Array:  # [n_q, 
 def merged_lse(
     sinks: Array | None = None, base: LseBase = "e", **parts: Array
 ) -> Array:  # [n_q] of each part -> [n_q]
-    """ln Σ exp(lseᵢ): the log-sum-exp of all keys from those of parts of them.
-
-    >>> merged_lse(first=np.log([2.0]), second=np.log([6.0])).round(6).tolist()
-    [2.079442]
-    """
+    """ln Σ exp(lseᵢ): the log-sum-exp of all keys from those of parts of them."""
     each = np.stack([*parts.values()])
     unit = each.dtype.type(np.log(2) if base == "2" else 1)
     if sinks is not None:
@@ -62,11 +58,7 @@ def merged_lse(
 def merge_weights(
     lse: Array, base: LseBase = "e", **parts: Array
 ) -> Array:  # [n_q], [n_q] of each part -> [n_q, parts]
-    """exp(lseᵢ − lse): the share of each part of the keys; 0 where it has none to attend to.
-
-    >>> merge_weights(np.log([8.0]), a=np.log([2.0]), b=np.log([6.0])).round(6).tolist()
-    [[0.25, 0.75]]
-    """
+    """exp(lseᵢ − lse): the share of each part of the keys; 0 where it has none to attend to."""
     each = np.stack([*parts.values()], axis=-1)
     apart = each - finite(lse)[..., None]
     return np.asarray(np.exp2(apart) if base == "2" else np.exp(apart))
@@ -91,9 +83,6 @@ def split_bounds(n_k: int, places: Sequence[int]) -> list[int]:
     """Where the parts that keys are cut into at these places begin, and where the last ends.
 
     ShapeError where they do not ascend from 1 to n_k − 1.
-
-    >>> split_bounds(5, [2, 3])
-    [0, 2, 3, 5]
     """
     bounds = [0, *places, n_k]
     if not places or any(a >= b for a, b in pairwise(bounds)):

@@ -89,10 +89,6 @@ def canonical(
     The matrices of an attention are turned so that they fit d_model, where one way round does.
     Raises InputError for names that are not known, mean the same array twice, or leave open whether
     they belong to the encoder or the decoder; ShapeError where in_proj cannot be cut in three.
-
-    >>> found = canonical({"linear1.weight": [[1, 2, 3]]}, "encoder")
-    >>> {name: array.value.shape for name, array in found.items()}
-    {'encoder.1.feed_forward.w_1': (3, 1)}
     """
     matrices: dict[str, Named] = {}
     others: dict[str, Named] = {}
@@ -178,19 +174,11 @@ def weights_from_arrays(
 ) -> dict[str, Array]:
     """The weights of a block from arrays by name, ours or PyTorch's, every shape checked.
 
-    "attention" reads the projections of encoder layer 1, for which a bare `w_q` is enough. A width
-    that `dimensions` leaves open is what the arrays have; n_layers None is as many layers as they
-    hold. Biases may be missing, γ and β too, and w_o where there is the attention alone. Arrays of
-    known names that the block does not use are left out.
+    A width that `dimensions` leaves open is what the arrays have; n_layers None is as many layers
+    as they hold. Biases, γ and β may be missing, and w_o where there is the attention alone. Arrays
+    of known names that the block does not use are left out.
 
     Raises InputError for an unknown name or a missing array, ShapeError for a wrong shape.
-
-    >>> eye = np.eye(2)
-    >>> given = {"w_q": eye, "w_k": eye, "w_v": eye, "w_o": np.zeros((3, 2))}
-    >>> weights_from_arrays(given, "attention", Dimensions(d_model=2))
-    Traceback (most recent call last):
-        ...
-    attncli.errors.ShapeError: w_o is 3 × 2, expected 2 × 2 (h·d_v × d_model)
     """
     heads = {"n_heads": dimensions.n_heads, "n_kv_heads": dimensions.n_kv_heads}
     found = canonical(arrays, block, dimensions.d_model, **heads)

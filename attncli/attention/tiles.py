@@ -46,9 +46,6 @@ def running_max(
     """m = max(m before, the largest score of the row): −∞ until there is one to attend to.
 
     With sinks, a score for each head, it starts with that of the head.
-
-    >>> running_max(np.array([[1.0, 3.0]]), np.array([2.0]))
-    array([3.])
     """
     if allowed is not None and np.isnan(x).any():
         x = np.where(allowed, x, x.dtype.type(-np.inf))
@@ -61,9 +58,6 @@ def rescaling(m: Array, before: Array | None = None, sinks: Array | None = None)
     """α = exp(m before − m): what everything summed so far is multiplied by, as m has grown.
 
     [n_q], [n_q] -> [n_q]. 0 where there was nothing to attend to before, never exp(−∞ − −∞).
-
-    >>> rescaling(np.array([3.0, -np.inf]), np.array([3.0, -np.inf]))
-    array([1., 0.])
     """
     started = of_heads(sinks, m) if before is None and sinks is not None else before
     return np.asarray(np.exp(started - finite(m)))
@@ -80,11 +74,7 @@ def powers(
 def running_sum(
     p: Array, before: Array | None = None, alpha: Array | None = None
 ) -> Array:  # [n_q, n], [n_q], [n_q] -> [n_q]
-    """l = α · (l before) + Σ p; where nothing was summed before, but a sink, l before is 1.
-
-    >>> running_sum(np.array([[0.5, 0.25]]), np.array([2.0]), np.array([0.5]))
-    array([1.75])
-    """
+    """l = α · (l before) + Σ p; where nothing was summed before, but a sink, l before is 1."""
     total = p.sum(axis=-1)
     if alpha is None:
         return np.asarray(total)
@@ -104,11 +94,7 @@ def running_values(
 
 
 def lse_of(m: Array, total: Array, base: LseBase = "e") -> Array:  # [n_q], [n_q] -> [n_q]
-    """m + ln l, the total: however the keys are cut into tiles, the log-sum-exp of their scores.
-
-    >>> lse_of(np.array([np.log(2.0)]), np.array([4.0]), base="2")
-    array([3.])
-    """
+    """m + ln l, the total: however the keys are cut into tiles, the log-sum-exp of their scores."""
     lse = finite(m) + np.log(total)
     return np.asarray(lse / m.dtype.type(np.log(2)) if base == "2" else lse)
 
@@ -120,9 +106,6 @@ def tile_bounds(n_k: int, size: int) -> list[int]:
     """Where tiles of so many keys begin, and where the last ends.
 
     ShapeError for a size that is no whole number from 1.
-
-    >>> tile_bounds(5, 2)
-    [0, 2, 4, 5]
     """
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
         raise ShapeError(f"tiles of {size!r} keys", "give a whole number of keys from 1")

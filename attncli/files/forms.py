@@ -56,11 +56,6 @@ def as_json(text: str, origin: str) -> str:
     """The document of a text in one of these forms as JSON; what is in none of them is left.
 
     Raises InputError, with the location, for numbers that are left out (...) or not understood.
-
-    >>> as_json("[1 .5; 1/4 -1]", "it")
-    '[[1, 0.5], [0.25, -1]]'
-    >>> as_json("tensor([[1., 0.],\\n        [0., 1.]], device='cuda:0')", "it")
-    '[[1.0, 0.0],\\n        [0.0, 1.0]]'
     """
     if matrix := LATEX.fullmatch(text):
         text = _rows_of_latex(matrix)

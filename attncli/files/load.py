@@ -123,11 +123,10 @@ def load(
 ) -> Loaded:
     """Read what a SOURCE holds: the arrays that are `wanted` by their names, or the only one.
 
-    A SOURCE is a path, `path::name` for one array in a file that holds several (or one part of a
-    saved trace, or all arrays called `name.…`), `-` or `-::name` for standard input, or inline
-    JSON, which begins with [ or {. A gzipped file and a member of a zip (`file.zip::member`) are
-    unpacked. `role` is the role of an array whose name has none; it only suppresses the warning
-    about −∞ in a mask. A name of "" asks for one matrix without a name: {word: vector} as well.
+    Of a SOURCE (see source.py) `path::name` is one array of several, one part of a saved trace, or
+    all arrays called `name.…`. `role` is the role of an array whose name has none; it only
+    suppresses the warning about −∞ in a mask. A name of "" asks for one matrix without a name:
+    {word: vector} as well.
 
     Raises InputError where the source cannot be read as arrays, MissingExtraError where that
     needs a package, SizeError where it does not fit into memory.
@@ -160,9 +159,6 @@ def nonfinite_remark(where: str, array: Array, is_mask: bool) -> str:
     """A line that counts the NaN and infinities of an array; "" where there are none.
 
     In a mask −∞ is intended, and so it is in an array of only 0 and −∞.
-
-    >>> nonfinite_remark("q.npy", np.array([[1.0, np.nan]]), False)
-    'q.npy holds 1 NaN of 2 numbers, the first at row 1, column 2'
     """
     nan, infinite = np.isnan(array), np.isinf(array)
     if is_mask or (not nan.any() and bool(np.all((array == 0) | (array == -np.inf)))):

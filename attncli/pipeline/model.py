@@ -75,14 +75,6 @@ def explained(
 
     Raises ShapeError where weights do not fit, ConventionError where a target is missing.
     Source: "Attention Is All You Need", section 3.
-
-    >>> from attncli.attention.weights import Dimensions, random_weights
-    >>> from attncli.pipeline.sentence import random_vocabulary
-    >>> words = ("river", "bank")
-    >>> model = Model(weights=random_weights("attention", Dimensions(d_model=4)))
-    >>> trace = explained(Sentence(words), random_vocabulary(words, 4), model)
-    >>> trace["attention.weights"].value.shape, trace["meaning.contextual"].value.shape
-    ((1, 2, 2), (2, 2))
     """
     layers = LayerPlan(model.architecture, model.weights)
     stages: dict[str, Stage] = {}
