@@ -216,16 +216,13 @@ class Projected(NamedTuple):
         del known[output]
         values = self.gradients(self.gradient_names, known)
         block = Block("", self.how, {**self.labels, **inner[output].labels})
-        own = [
-            replace(
-                stage,
-                params={**stage.params, "n_cached": n_cached},
-                expression=after_cache(stage.expression, ("d", "d_k", "d_v")),
-            )
-            if n_cached and of_keys & {*stage.reads.values()}
-            else stage
-            for _, stage in trace_of(self.all_steps, values, {"": block}).stages()
-        ]
+        own = []
+        for _, stage in trace_of(self.all_steps, values, {"": block}).stages():
+            own.append(stage)
+            if n_cached and of_keys & {*stage.reads.values()}:
+                text = after_cache(stage.expression, ("d", "d_k", "d_v"))
+                params = {**stage.params, "n_cached": n_cached}
+                own[-1] = replace(stage, params=params, expression=text)
         at = [*values].index(output)
         first = own[at] if self.last else inner[output]  # computed, or given
         return [*own[:at], first, *[*inner.values()][1:], *own[at + 1 :]]

@@ -43,10 +43,8 @@ def part_softmax(x: Array, allowed: BoolArray | None = None) -> Array:  # [n_q, 
     return np.where(is_empty, x.dtype.type(0), f.softmax(x, allowed))
 
 
-def merged_lse(
-    sinks: Array | None = None, base: LseBase = "e", **parts: Array
-) -> Array:  # [n_q] of each part -> [n_q]
-    """ln Σ exp(lseᵢ): the log-sum-exp of all keys from those of parts of them."""
+def merged_lse(sinks: Array | None = None, base: LseBase = "e", **parts: Array) -> Array:
+    """ln Σ exp(lseᵢ): the log-sum-exp [n_q] of all keys from those [n_q] of parts of them."""
     each = np.stack([*parts.values()])
     unit = each.dtype.type(np.log(2) if base == "2" else 1)
     if sinks is not None:

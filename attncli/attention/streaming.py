@@ -144,11 +144,7 @@ class Given(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What the sizes of the numbers allow.
-
-    is_made_for  whether they can be summed block by block at all
-    shifted      whether the largest score must be subtracted
-    """
+    """Whether numbers can be summed block by block, and whether the largest is subtracted first."""
 
     is_made_for: bool
     shifted: bool

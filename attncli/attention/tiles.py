@@ -63,10 +63,8 @@ def rescaling(m: Array, before: Array | None = None, sinks: Array | None = None)
     return np.asarray(np.exp(started - finite(m)))
 
 
-def powers(
-    x: Array, m: Array, allowed: BoolArray | None = None
-) -> Array:  # [n_q, n], [n_q] -> [n_q, n]
-    """p = exp(X − m), 0 for what is not `allowed`."""
+def powers(x: Array, m: Array, allowed: BoolArray | None = None) -> Array:
+    """p = exp(X − m), 0 for what is not `allowed`: [n_q, n], [n_q] -> [n_q, n]."""
     p = np.asarray(np.exp(x - finite(m)[..., None]))
     return p if allowed is None else np.where(allowed, p, x.dtype.type(0))
 

@@ -20,10 +20,8 @@ def write_dump(path: str, entries: Entries, *, force: bool, hint: str = REPLACE)
     """Writes arrays, and texts beside them, to a file whose ending says its format.
 
     In an npz a text is an array of one; in safetensors it is in the metadata.
-
-    Raises OutputError for another ending than npz and safetensors, where it cannot be written, and
-    with this hint where a file is there already; MissingExtraError for safetensors without its
-    package.
+    Raises OutputError as `check_dump` and `write_atomically` do, MissingExtraError for safetensors
+    without its package.
     """
     check_dump(path, force=force, hint=hint)
     is_npz = path.lower().endswith(".npz")

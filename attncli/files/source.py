@@ -270,11 +270,7 @@ def open_source(text: str, stdin: BinaryIO | None = None, *, absent: str = "") -
 
 
 def are_numbers(text: str) -> bool:
-    """Whether a text is numbers alone, without a bracket: 1 2 3; 4 5 6.
-
-    >>> are_numbers("1 2 3; 4 5 6"), are_numbers("1/2"), are_numbers("1 a")
-    (True, False, False)
-    """
+    """Whether a text is numbers alone, without a bracket: 1 2 3; 4 5 6."""
     return bool(_OF_NUMBERS.fullmatch(text) and _TWO_NUMBERS.search(text))
 
 
