@@ -21,7 +21,6 @@ DEFAULT = 10**9
 """Bytes; --max-size says otherwise."""
 _CELL = 50  # bytes of a cell as Python holds it: a float takes 32 with its place, a short text 60
 _LITTLE = 1 << 24  # bytes: any machine has them, so that small calls need not ask
-
 _PROCESS = 20 * 10**6  # bytes that Python and Typer take before a command begins
 
 _size = ContextVar("size", default=DEFAULT)
@@ -30,12 +29,7 @@ _before = ContextVar("before", default=0)
 
 @contextmanager
 def limited(size: int) -> Iterator[None]:
-    """What runs inside may cost so many bytes, and a fiftieth as many cells.
-
-    >>> with limited(10**6):
-    ...     allowed(), cells()
-    (1000000, 20000)
-    """
+    """What runs inside may cost so many bytes, and a fiftieth as many cells."""
     size_before, taken_before = _size.set(size), _before.set(_resident())
     try:
         yield
@@ -77,8 +71,8 @@ def check_cells(count: int, what: str, hint: str = "", *, unit: str = "numbers")
 allowed; use a smaller --len, or --max-size 5GB
     """
     if count > cells():
-        found = f"{what} {_counted(count)} {unit}, {_counted(cells())} are allowed"
-        raise SizeError(found, _or_more(hint, count * _CELL))
+        message = f"{what} {_counted(count)} {unit}, {_counted(cells())} are allowed"
+        raise SizeError(message, _or_more(hint, count * _CELL))
 
 
 def check_bytes(need: int, what: str, hint: str = "", *, held: int = 0) -> None:
@@ -92,8 +86,8 @@ def check_bytes(need: int, what: str, hint: str = "", *, held: int = 0) -> None:
     if free is not None and need - held > free:
         raise SizeError(f"{what} {in_bytes(need)}, {in_bytes(free + held)} are free", hint)
     if need > allowed():
-        found = f"{what} {in_bytes(need)}, {in_bytes(allowed())} are allowed"
-        raise SizeError(found, _or_more(hint, need, held))
+        message = f"{what} {in_bytes(need)}, {in_bytes(allowed())} are allowed"
+        raise SizeError(message, _or_more(hint, need, held))
 
 
 def fits(need: int, *, held: int = 0) -> bool:
@@ -146,8 +140,9 @@ def free_memory() -> int | None:
     The least of what the machine has free, and what the limits of the container and of the process
     leave.
     """
-    found = [*_of_machine(), *_of_container(), *_of_process()]
-    return max(min(found), 0) if found else None
+    of_process = (left - _LATER for left in _left())  # ulimit -v, ulimit -d
+    free = [*_of_machine(), *_of_container(), *of_process]
+    return max(min(free), 0) if free else None
 
 
 def _of_machine() -> Iterator[int]:
@@ -170,18 +165,11 @@ def _of_container() -> Iterator[int]:
             yield limit - int(current.read())
 
 
-def _of_process() -> Iterator[int]:
-    """What limits of the process leave (ulimit -v, ulimit -d), once all is loaded."""
-    return (left - _LATER for left in _left())
-
-
 _LATER = 60 * 10**6
 """Bytes mapped after the size of a call is known: 34 MB in which OpenBLAS multiplies matrices (it
 ends the process where it cannot have them), and modules that write the result."""
 _NUMPY = 90 * 10**6
 """Bytes that NumPy maps when it is imported, with one thread; 32 MB more for each other one."""
-
-
 _LIMITS = {"Max address space": 0, "Max data size": 5}
 """Limits in /proc/self/limits, and the field of /proc/self/statm that each bounds, in pages."""
 

@@ -132,11 +132,7 @@ MOST_CHARACTERS = 10_000  # of a formula: one of 32 parts has 3,000
 
 @cache
 def parse(text: str) -> Formula:
-    """The formula that a text is. Raises InputError where it is none.
-
-    >>> parse("Z[i,j] = x[i,j] * factor").body
-    Apply(function='*', args=(Cell(name='x', index=(('i',), ('j',))), Param(name='factor')))
-    """
+    """The formula that a text is. Raises InputError where it is none."""
     line, _, remark = text.partition("  # ")
     left, equals, right = line.partition(" = ")
     symbol, bracket, axes = left.strip().rpartition("[")
@@ -156,11 +152,7 @@ def parse(text: str) -> Formula:
 
 
 def relettered(text: str, **letters: str) -> str:
-    """The text with other letters; one may become several that are side by side.
-
-    >>> relettered("S[b,h,i] = q[b,h,i] * k[b,g,i]", h="g·r")
-    'S[b,g·r,i] = q[b,g·r,i] * k[b,g,i]'
-    """
+    """The text with other letters; one may become several that are side by side."""
 
     def change(brackets: re.Match[str]) -> str:
         return re.sub(r"\b[a-z]\b", lambda letter: letters.get(letter[0], letter[0]), brackets[0])
@@ -272,9 +264,8 @@ def sizes_of(formula: Formula, shape: Shape, shapes: Mapping[str, Shape]) -> dic
     guards = [x.where for x in walk(formula.body) if isinstance(x, Over) and x.where]
     named = [*cells(formula.body), *(cell for guard in guards for cell in cells(guard))]
     pairs = [*_axes(formula.index, shape)]
-    pairs += [
-        x for cell in named if cell.name in shapes for x in _axes(cell.index, shapes[cell.name])
-    ]
+    for cell in named:
+        pairs += _axes(cell.index, shapes[cell.name]) if cell.name in shapes else ()
     sizes: dict[str, int] = {}
     for axis, size in pairs:
         if isinstance(axis, tuple) and len(axis) == 1 and isinstance(axis[0], str):
@@ -306,7 +297,7 @@ def place_of(
 
     computed  what an index that is computed is, along an axis of this size
     """
-    found = []
+    index = []
     for axis, size in _axes(cell.index, shape):
         at = 0
         if not isinstance(axis, tuple):
@@ -314,8 +305,8 @@ def place_of(
         else:
             for x in axis:
                 at = at * sizes.get(x, 1) + places.get(x, 0) if isinstance(x, str) else x
-        found.append(at if size > 1 else 0)
-    return tuple(found)
+        index.append(at if size > 1 else 0)
+    return tuple(index)
 
 
 def places_at(formula: Formula, index: Shape, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -76,21 +76,17 @@ class Stage:
         labels = {axis: tuple(names) for axis, names in self.labels.items() if axis in self.axes}
         object.__setattr__(self, "value", locked)
         object.__setattr__(self, "labels", MappingProxyType(labels))
-        if len(self.axes) != self.value.ndim:
-            raise ShapeError(
-                f"stage {self.name}: {self.value.ndim} dimensions but {len(self.axes)} axis names"
-            )
+        stage, n_axes = f"stage {self.name}", len(self.axes)
+        if n_axes != self.value.ndim:
+            raise ShapeError(f"{stage}: {self.value.ndim} dimensions but {n_axes} axis names")
         for axis, names in self.labels.items():
-            size = self.value.shape[self.axes.index(axis)]
-            if len(names) != size:
-                raise ShapeError(
-                    f"stage {self.name} has {size} entries along {axis} but {len(names)} labels"
-                )
+            size, n = self.value.shape[self.axes.index(axis)], len(names)
+            if n != size:
+                raise ShapeError(f"{stage} has {size} entries along {axis} but {n} labels")
 
     def __repr__(self) -> str:
-        axes = " × ".join(
-            f"{n} {axis}" for axis, n in zip(self.axes, self.value.shape, strict=True)
-        )
+        sizes = zip(self.value.shape, self.axes, strict=True)
+        axes = " × ".join(f"{n} {axis}" for n, axis in sizes)
         return f"<Stage {self.name!r}: {axes or 'one number'}>"
 
     def label(self, axis: str, index: int) -> str:
@@ -144,8 +140,7 @@ class Trace:
         return attncli.render(self, "notebook")
 
     def __repr__(self) -> str:
-        shown = [step.name for step in self.steps]
-        return f"<Trace {self.title!r}: {' '.join(shown)}>"
+        return f"<Trace {self.title!r}: {' '.join(step.name for step in self.steps)}>"
 
     def __contains__(self, name: object) -> bool:
         return name in self._named
@@ -182,37 +177,36 @@ class Trace:
 
         Each is such a stage's dotted name, or the end of it. They come last, before any gradients.
         """
-        asked = {
-            own for own in self.later for name in names if f".{prefix}{own}".endswith(f".{name}")
-        }
+        ends = tuple(f".{name}" for name in names)
+        asked = [own for own in self.later if f".{prefix}{own}".endswith(ends)]
         steps = [
             step.computing(names, f"{prefix}{step.name}.") if isinstance(step, Trace) else step
             for step in self.steps
         ]
-        found = [make() for own, make in self.later.items() if own in asked]
+        computed = [self.later[own]() for own in asked]
         rest = {own: make for own, make in self.later.items() if own not in asked}
         backward = (at for at, step in enumerate(steps) if kind_of(step.name).heading)
         at = next(backward, len(steps))
-        return replace(self, steps=(*steps[:at], *found, *steps[at:]), later=rest)
+        return replace(self, steps=(*steps[:at], *computed, *steps[at:]), later=rest)
 
     def part(self, name: str) -> Trace:
         """The trace of this dotted name within this one; "" is this one itself.
 
         Raises StageError where there is none.
         """
-        found = self
+        part = self
         for own in name.split(".") if name else ():
-            inner = {step.name: step for step in found.steps if isinstance(step, Trace)}
+            inner = {step.name: step for step in part.steps if isinstance(step, Trace)}
             if own not in inner:
                 raise StageError(f"there is no part {name!r}", nearest(name, self))
-            found = inner[own]
+            part = inner[own]
 
         def within(stage: Stage) -> Stage:
             """The stage with the part's name taken off the names of what it reads."""
             reads = {p: read.removeprefix(f"{name}.") for p, read in stage.reads.items()}
             return replace(stage, reads=reads)
 
-        return found.mapped(within) if name else found
+        return part.mapped(within) if name else part
 
     def mapped(self, change: Callable[[Stage], Stage]) -> Trace:
         """The same trace with every stage changed."""

@@ -250,23 +250,25 @@ def trace_of(
         """The trace of the stages of these names, which all begin with the prefix."""
         inside: dict[str, list[str]] = {}
         for name in names:
-            own = name.removeprefix(prefix).partition(".")[0]
-            inside.setdefault(prefix + own, []).append(name)
-        found: list[Stage | Trace] = []
+            first = name.removeprefix(prefix).partition(".")[0]
+            inside.setdefault(prefix + first, []).append(name)
+        parts: list[Stage | Trace] = []
         for name, members in inside.items():
             if name in stages:
-                found.append(stages[name])
+                parts.append(stages[name])
             elif members == [name]:
-                found.append(_stage(name, computed, values, block))
+                parts.append(_stage(name, computed, values, block))
             else:
-                found.append(nested(f"{name}.", members, blocks.get(name, block)))
-        own = prefix.removesuffix(".").rpartition(".")[2]
-        later = {
-            name.removeprefix(prefix): partial(_later, name, steps, values, block)
-            for name in asked
-            if name.rpartition(".")[0] == prefix.removesuffix(".")
-        }
-        return Trace(block.title, tuple(found), block.how, own, block.notes, later)
+                parts.append(nested(f"{name}.", members, blocks.get(name, block)))
+        whole = prefix.removesuffix(".")
+        names = [name for name in asked if name.rpartition(".")[0] == whole]
+        later = {name.removeprefix(prefix): partial(make, name, block) for name in names}
+        last = whole.rpartition(".")[2]
+        return Trace(block.title, tuple(parts), block.how, last, block.notes, later)
+
+    def make(name: str, block: Block) -> Stage:
+        """A stage that is computed only when it is asked for."""
+        return _stage(name, computed, run(steps, values, [name]), block)
 
     return nested("", dict.fromkeys([*stages, *shown]), blocks[""])
 
@@ -276,12 +278,6 @@ def traced(steps: Sequence[Step], block: Block, *given: Stage) -> Trace:
     stages = {stage.name: stage for stage in given}
     values = run(steps, {name: stage.value for name, stage in stages.items()})
     return trace_of(steps, values, {"": block}, stages)
-
-
-def _later(name: str, steps: Sequence[Step], values: Values, block: Block) -> Stage:
-    """A stage that is computed only now, from those that are there."""
-    computed = {step.name: step for step in steps}
-    return _stage(name, computed, run(steps, values, [name]), block)
 
 
 def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block) -> Stage:

@@ -79,20 +79,20 @@ def turns_of(
 
     def fitting(axis: int) -> dict[str, Turn]:
         """How each is turned to be multiplied with an axis of x: its columns, or its rows."""
-        found: dict[str, Turn] = {}
+        turns: dict[str, Turn] = {}
         for (form, _), leaves in forms.items():
             # with tokens as columns the formula is W X, so a square matrix is [out, in] too
             for turn in _orders("linear" if axis == 0 else form, axes):
                 if all(fits(leaf, turn, axis) for leaf in leaves):
-                    found |= dict.fromkeys(leaves, turn)
+                    turns |= dict.fromkeys(leaves, turn)
                     break
-        return found
+        return turns
 
-    turns = fitting(-1)
-    lacking = [leaf for leaves in forms.values() for leaf in leaves if leaf not in turns]
+    turns, read = fitting(-1), [leaf for leaves in forms.values() for leaf in leaves]
+    lacking = [leaf for leaf in read if leaf not in turns]
     if lacking and whole and all(len(shape) == 2 for shape in shapes):
         columns = fitting(0)
-        if all(leaf in columns for leaves in forms.values() for leaf in leaves):
+        if columns.keys() == {*read}:
             return columns, True
     if lacking and whole:
         odd = next((x for x in lacking if not fits(x, ORDER[pieces[x].form][0], -1)), lacking[0])
@@ -127,17 +127,17 @@ def output_of(
     piece = pieces["w_o"]
     like = [turn for leaf, turn in turns.items() if pieces[leaf].form == piece.form]
     order = [*like, *_orders(piece.form, axes)]
-    found = []
+    matrices = []
     for turn in order:
         w = piece.value  # of 3 axes it is [head, d_v, out] as a kernel too
         w = w.swapaxes(-1, -2) if turn == "turned" and w.ndim in {2, 3} else w
         w = w.reshape(-1, w.shape[-1]) if w.ndim == 3 else w
         if w.ndim == 2 and w.shape[0] == shape[0] and shape[1] in (0, w.shape[1]):
             return w, turn
-        found.append(w)
+        matrices.append(w)
     if whole:
         raise _no_fit(piece, shape[0], "the heads side by side", axes)
-    return found[0], order[0]
+    return matrices[0], order[0]
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

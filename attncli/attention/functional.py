@@ -53,9 +53,6 @@ def scale(x: Array, factor: float) -> Array:
     """Scores times a factor, by default 1/√d_k, which keeps their variance near 1.
 
     Source: "Attention Is All You Need", section 3.2.1.
-
-    >>> scale(np.array([[4.0]]), 0.5)
-    array([[2.]])
     """
     return np.asarray(x * x.dtype.type(factor))
 
@@ -64,20 +61,13 @@ def softcap(x: Array, cap: float) -> Array:
     """Scores bounded smoothly to (−cap, cap): cap · tanh(S / cap).
 
     Source: Gemma 2 technical report (2024), section 2, "logit soft-capping".
-
-    >>> softcap(np.array([[0.0, 1000.0]]), 2.0)
-    array([[0., 2.]])
     """
     bound = x.dtype.type(cap)
     return np.asarray(np.tanh(x / bound) * bound)
 
 
 def add_bias(x: Array, mask: Array) -> Array:  # mask broadcasts from the right
-    """Scores with the numbers of the additive mask M, but for its −inf: S + M.
-
-    >>> add_bias(np.array([[5.0, 1.0]]), np.array([[-np.inf, 2.0]]))
-    array([[5., 3.]])
-    """
+    """Scores with the numbers of the additive mask M, but for its −inf: S + M."""
     return np.asarray(x + np.where(np.isneginf(mask), 0, mask).astype(x.dtype, copy=False))
 
 
@@ -152,10 +142,7 @@ def softmax(
 
 
 def log_sum_exp(
-    x: Array,
-    allowed: BoolArray | None = None,
-    sinks: Array | None = None,
-    base: LseBase = "e",
+    x: Array, allowed: BoolArray | None = None, sinks: Array | None = None, base: LseBase = "e"
 ) -> Array:  # [n_q, n_k] -> [n_q]
     """m + ln Σ exp(X − m) of each row, m its largest score: by exp of it softmax divides exp(X).
 
@@ -164,9 +151,6 @@ def log_sum_exp(
 
     Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018); Dao,
     "FlashAttention-2" (2023), section 3.1.1, L.
-
-    >>> log_sum_exp(np.log([[2.0, 6.0]])), log_sum_exp(np.log([[2.0, 6.0]]), base="2")
-    (array([2.07944154]), array([3.]))
     """
     top = np.max(x, axis=-1)
     if allowed is not None and np.isnan(top).any():
@@ -182,8 +166,8 @@ def log_sum_exp(
         for at in range(0, len(rows), at_once):
             powers = rows[at : at + at_once] - shifts[at : at + at_once]
             np.exp(powers, out=powers).sum(axis=-1, out=total[at : at + at_once])
-        found = shift + np.log(total.reshape(shift.shape) + np.exp(sink - shift))
-    return np.asarray(found / x.dtype.type(math.log(2)) if base == "2" else found)
+        lse = shift + np.log(total.reshape(shift.shape) + np.exp(sink - shift))
+    return np.asarray(lse / x.dtype.type(math.log(2)) if base == "2" else lse)
 
 
 CACHED = 1 << 15
@@ -202,9 +186,6 @@ def dropout(x: Array, kept: BoolArray, p: float) -> Array:
     """What is not kept becomes 0, the rest is divided by 1 − p.
 
     Source: Srivastava et al. (2014), section 10; "Attention Is All You Need", section 5.4.
-
-    >>> dropout(np.array([3.0, 5.0]), np.array([True, False]), 0.25)
-    array([4., 0.])
     """
     dropped = np.asarray(x / x.dtype.type(1 - p))
     np.copyto(dropped, 0, where=~kept)

@@ -38,21 +38,12 @@ def as_given(x: Array) -> Array:
 
 
 def column_products(a: Array, b: Array) -> Array:  # [n, m], [n, p] -> [m, p]
-    """Aᵀ B, such as dV = Aᵀ dO and dK = dSᵀ Q: the gradient of the right factor of a product.
-
-    >>> column_products(np.array([[1.0, 2.0]]), np.array([[3.0]]))
-    array([[3.],
-           [6.]])
-    """
+    """Aᵀ B, such as dV = Aᵀ dO and dK = dSᵀ Q: the gradient of the right factor of a product."""
     return np.asarray(np.swapaxes(a, -1, -2) @ b)
 
 
 def summed_heads(x: Array, n_kv_heads: int, order: HeadOrder) -> Array:  # [h, n, d] -> [h_kv, n, d]
-    """The gradients of all query heads that share a key head, summed.
-
-    >>> summed_heads(np.array([1.0, 2, 3, 4]).reshape(4, 1, 1), 2, "blocks").ravel()
-    array([3., 7.])
-    """
+    """The gradients of all query heads that share a key head, summed."""
     key_head = key_head_of(x.shape[-3], n_kv_heads, order)
     parts = [x[..., key_head == head, :, :].sum(axis=-3) for head in range(n_kv_heads)]
     return np.stack(parts, axis=-3)
@@ -64,9 +55,6 @@ def delta(a: Array, d: Array, axis: int = -1, allowed: BoolArray | None = None) 
     [n_q, n_k], [n_q, n_k] -> [n_q]; over each column where the axis is −2. It is also Σ O ∘ dO.
     What is not `allowed` has no weight, so what is NaN there does not count.
     Source: Dao et al. (2022), appendix B.4, D.
-
-    >>> delta(np.array([[0.25, 0.75]]), np.array([[4.0, 8.0]]))
-    array([7.])
     """
     product = a * d if allowed is None else np.where(allowed, a * d, a.dtype.type(0))
     return np.asarray(product.sum(axis=axis))
@@ -78,36 +66,27 @@ def d_softmax(
     """A ∘ (dA − δ): a score that offers more than the row's average δ would rather be larger.
 
     0 where a key is not `allowed`: its weight does not depend on its score.
-
-    >>> d_softmax(np.array([[0.25, 0.75]]), np.array([[4.0, 8.0]]), np.array([7.0]))
-    array([[-0.75,  0.75]])
     """
-    found = np.asarray(a * (d - np.expand_dims(delta, axis)))
-    return found if allowed is None else np.where(allowed, found, a.dtype.type(0))
+    dx = np.asarray(a * (d - np.expand_dims(delta, axis)))
+    return dx if allowed is None else np.where(allowed, dx, a.dtype.type(0))
 
 
-def d_of_sinks(
-    x: Array, sinks: Array, delta: Array
-) -> Array:  # [h, n_q, n_k], [h], [h, n_q] -> [h]
+def d_of_sinks(x: Array, sinks: Array, delta: Array) -> Array:
     """−Σ δ exp(s) / (Σ exp(X) + exp(s)) over the queries: the share of a sink times −δ.
 
-    A sink has no value, so all it does is take weight from the keys.
+    [h, n_q, n_k], [h], [h, n_q] -> [h]. A sink has no value: it only takes weight from the keys.
     """
     sink = sinks.reshape(-1, *[1] * min(x.ndim - 1, 2))
     top = np.maximum(x.max(axis=-1, keepdims=True), sink)
     power = np.exp(sink - top)
     share = power / (np.exp(x - top).sum(axis=-1, keepdims=True) + power)
-    found = -(share[..., 0] * delta)
-    heads = found.reshape(-1, *found.shape[-2:]) if found.ndim > 1 else found[None, None]
+    rows = -(share[..., 0] * delta)
+    heads = rows.reshape(-1, *rows.shape[-2:]) if rows.ndim > 1 else rows[None, None]
     return np.asarray(heads.sum(axis=(0, 2)))
 
 
 def d_softcap(d: Array, b: Array, cap: float) -> Array:
-    """dB ∘ (1 − (B / c)²), the derivative of c · tanh(X / c).
-
-    >>> d_softcap(np.array([8.0]), np.array([1.0]), 2.0)
-    array([6.])
-    """
+    """dB ∘ (1 − (B / c)²), the derivative of c · tanh(X / c)."""
     return np.asarray(d * (1 - np.square(b / b.dtype.type(cap))))
 
 
@@ -121,10 +100,10 @@ def d_of_mask(d: Array, mask: Array, given: Array) -> Array:
 
     [n_q, n_k], [n_q, n_k] -> the shape of the given mask. 0 where the mask is −inf.
     """
-    found = d_hidden(d, mask)
-    found = found.sum(axis=tuple(range(found.ndim - given.ndim)))
+    cells = d_hidden(d, mask)
+    summed = cells.sum(axis=tuple(range(cells.ndim - given.ndim)))
     axes = tuple(axis for axis, size in enumerate(given.shape) if size == 1)
-    return np.asarray(found.sum(axis=axes, keepdims=True))
+    return np.asarray(summed.sum(axis=axes, keepdims=True))
 
 
 def d_of_weights(x: Array, d: Array) -> Array:  # [n, d], [n, m] -> [d, m]
@@ -168,7 +147,7 @@ def backward(steps: Sequence[Step], sizes: Sizes) -> list[Step]:
     name, symbol = gradient_of(last), kind_of(gradient_of(last)).symbol
     given = {"x": GIVEN_GRADIENT}
     way.steps.append(Step(name, as_given, given, formula=f"{symbol} given", dtype=way.dtype))
-    way.found[last] = name
+    way.gradients[last] = name
     for step in reversed(steps):
         way.through(step)
     for x in way.parts:
@@ -180,17 +159,17 @@ def backward(steps: Sequence[Step], sizes: Sizes) -> list[Step]:
 class _Backward:
     """The gradient steps so far; each method is the backward step of one kind of step.
 
-    forward  the plan, by stage
-    found    stage → the stage that holds its gradient
-    parts    rows that several stages are made of → parameters of `d_of_rows`
-    done     stages whose backward step is already taken
+    forward    the plan, by stage
+    gradients  stage → the stage that holds its gradient
+    parts      rows that several stages are made of → parameters of `d_of_rows`
+    done       stages whose backward step is already taken
     """
 
     forward: Mapping[str, Step]
     sizes: Sizes
     dtype: DType | None
     steps: list[Step] = field(default_factory=list)
-    found: dict[str, str] = field(default_factory=dict)
+    gradients: dict[str, str] = field(default_factory=dict)
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
 
@@ -216,15 +195,15 @@ class _Backward:
         formula = f"{kind_of(name).symbol} = {formula.format(**symbols)}" if formula else ""
         text = formulas.shared(text, self.sizes.n_heads, self.sizes.n_kv_heads, self.order)
         self.steps.append(Step(name, compute, reads, params, formula, text, self.dtype, **own))
-        self.found[of] = name
+        self.gradients[of] = name
         return name
 
     def through(self, step: Step) -> None:
         """Adds the backward step of a step whose gradient is there, once."""
         rule = _RULES.get(step.compute)
-        if rule is not None and step.name in self.found and step.name not in self.done:
+        if rule is not None and step.name in self.gradients and step.name not in self.done:
             self.done.add(step.name)
-            rule(self, step, self.found[step.name])
+            rule(self, step, self.gradients[step.name])
 
     def operand(self, name: str) -> None:
         """Takes the step that shares the heads of a key or value back at once, beside its own."""
@@ -254,12 +233,10 @@ class _Backward:
         formula = f"δ = Σ {symbol} ∘ {kind_of(d).symbol} over each {each}"
         kind = "delta" if axis["axis"] == -1 else "delta_of_keys"
         reads = {"a": a, "d": d} | allowed
-        counted, letters = ["mask"] * len(allowed), {"s": "i", "t": "j"}
-        if each == "column":
-            letters = {"s": "j", "t": "i"}
+        counted = ["mask"] * len(allowed)
+        letters = {"s": "i", "t": "j"} if each == "row" else {"s": "j", "t": "i"}
         text = formulas.written(formulas.DELTA, counted, **letters)
-        own = Step("delta", delta, reads, axis, formula, text, self.dtype, kind)
-        self.steps.append(own)
+        self.steps.append(Step("delta", delta, reads, axis, formula, text, self.dtype, kind))
         reads = {"a": a, "d": d, "delta": "delta"} | allowed
         sums = f"each {each} sums to 0"
         if "sinks" in step.reads:
@@ -277,12 +254,12 @@ class _Backward:
         if step.params["value"] != -np.inf and replaces:
             formula = "{d}, but 0 where masked"
             d = self.step(x, d_hidden, {"d": d, "mask": mask}, {}, formula, formulas.D_HIDDEN)
-        self.found[x] = d
+        self.gradients[x] = d
         if step.compute is f.apply_mask:
             self.of_mask(mask, d)
 
     def add_bias(self, step: Step, d: str) -> None:
-        self.found[step.reads["x"]] = d
+        self.gradients[step.reads["x"]] = d
         self.of_mask(step.reads["mask"], d)
 
     def of_mask(self, mask: str, d: str) -> None:

@@ -80,11 +80,7 @@ def heads_first(x: Array, layout: Layout, n_heads: int | None = None) -> Array:
 
 
 def four_axes(x: Array) -> Array:
-    """x with axes of length 1 before it, up to four axes.
-
-    >>> four_axes(np.zeros((2, 3))).shape
-    (1, 1, 2, 3)
-    """
+    """x with axes of length 1 before it, up to four axes."""
     return x.reshape((1,) * (4 - x.ndim) + x.shape)
 
 

@@ -140,10 +140,9 @@ class LayerPlan:
         Each layer, `encoder.1` and so on, is self-attention, in a decoder also cross-attention to
         the memory, and feed-forward where its weights hold one. A decoder's self-attention is
         causal, its cross-attention has neither a causal mask nor a window, whatever the convention
-        says; `mask` and `memory_mask` restrict the two further.
+        says; `mask` and `memory_mask` restrict the two further. A stack ends with a norm where its
+        weights hold one: a pre-norm stack needs it, because its last residual is a plain sum.
 
-        A stack ends with a norm where its weights hold one, and only there: a pre-norm stack needs
-        it, because its last residual is a plain sum; a post-norm stack has normed its output.
         Source: "Attention Is All You Need", section 3.1; the last norm: Xiong et al. (2020),
         figure 1.
 
@@ -199,20 +198,18 @@ class LayerPlan:
             how = replace(how, seed=named_seed(how.seed, f"{name}.dropped"))
         weights, outer = self._weights(name, ATTENTION), {"x_kv": context} if context else {}
         rows = {"x": self.like[x]} | {own: self.like[read] for own, read in outer.items()}
-        restricting, sizes = projected(
-            rows | weights, architecture.n_heads, architecture.n_kv_heads, mask
-        )
+        n_heads, n_kv_heads = architecture.n_heads, architecture.n_kv_heads
+        restricting, sizes = projected(rows | weights, n_heads, n_kv_heads, mask)
         given = restricting.get("given_mask")
         shape = () if given is None else given.shape
         sizes = sizes._replace(adds=adds(given, how), mask=shape)
         self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
-        words = ["masked"] * how.causal + ["multi-head"] * (architecture.n_heads > 1)
+        words = ["masked"] * how.causal + ["multi-head"] * (n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
         self._block(name, title.capitalize(), how, x, context)
         source, letter = ("x", self.letters[x]) if alone else self._source(x)
-        several = architecture.n_heads > 1
-        steps = plan(how, sizes, source=source, letter=letter, show_concat=several)
-        shape = result_shape(rows | weights, architecture.n_heads, sizes.n_kv_heads)
+        steps = plan(how, sizes, source=source, letter=letter, show_concat=n_heads > 1)
+        shape = result_shape(rows | weights, n_heads, sizes.n_kv_heads)
         if not alone:
             return self._sublayer(name, x, steps, shape[-1], **outer)
         last = steps[-1].name
@@ -239,10 +236,8 @@ class LayerPlan:
         b_1, b_2 = ({"b": name} if name in weights else {} for name in ("b_1", "b_2"))
         first = f"G = max(0, {letter} W₁{' + b₁' * len(b_1)})"
         reads, last = {"x": "hidden", "w": "w_2"} | b_2, f"F = G W₂{' + b₂' * len(b_2)}"
-        text, of_hidden = (
-            formulas.written(line, bias)
-            for line, bias in ((formulas.HIDDEN, b_1), (formulas.FEED_FORWARD, b_2))
-        )
+        text = formulas.written(formulas.HIDDEN, b_1)
+        of_hidden = formulas.written(formulas.FEED_FORWARD, b_2)
         steps = [
             Step("linear", f.project, {"x": source, "w": "w_1"} | b_1, dtype=how.dtype),
             Step("hidden", f.relu, {"x": "linear"}, {}, first, text, how.dtype),
@@ -282,10 +277,10 @@ class LayerPlan:
 
     def _weights(self, block: str, leaves: Collection[str]) -> dict[str, Array]:
         """The weights of a block that there are, by their own names, as inputs."""
-        found = {leaf: self.weights.get(f"{block}.{leaf}") for leaf in leaves}
-        given = {n: entered(x, self.how) for n, x in found.items() if x is not None}
-        self.inputs |= {f"{block}.{name}": x for name, x in given.items()}
-        return given
+        names = {leaf: f"{block}.{leaf}" for leaf in leaves if f"{block}.{leaf}" in self.weights}
+        arrays = {leaf: entered(self.weights[name], self.how) for leaf, name in names.items()}
+        self.inputs |= {names[leaf]: x for leaf, x in arrays.items()}
+        return arrays
 
     def _sublayer(self, name: str, x: str, steps: list[Step], width: int, **outer: str) -> str:
         """The sub-layer's steps, then dropout and residual, with the norm where it belongs."""
@@ -299,9 +294,9 @@ class LayerPlan:
         last = steps[-1].name
         symbol = kind_of(last).symbol
         if width != shape[-1]:
+            result, rows = (" × ".join(map(str, (*shape[:-1], n))) for n in (width, shape[-1]))
             raise ShapeError(
-                f"{last} ({' × '.join(map(str, (*shape[:-1], width)))}) cannot be added to the "
-                f"sub-layer's input ({' × '.join(map(str, shape))})",
+                f"{last} ({result}) cannot be added to the sub-layer's input ({rows})",
                 f"its last weights need {shape[-1]} columns",
             )
         if p := architecture.dropout:
@@ -309,9 +304,8 @@ class LayerPlan:
             drawn = {"shape": shape, "p": p, "seed": seed}
             steps.append(Step("sublayer_kept", f.draw_kept, {}, drawn))
             reads = {"x": last, "kept": "sublayer_kept"}
-            formula = dropout_formula(f"{symbol}'", symbol, p)
+            formula, text = dropout_formula(f"{symbol}'", symbol, p), formulas.DROPPED_ROWS
             last, symbol = "sublayer_dropped", f"{symbol}'"
-            text = formulas.DROPPED_ROWS
             steps.append(Step(last, f.dropout, reads, {"p": p}, formula, text, how.dtype))
         formula, text = f"{added} = {letter} + {symbol}", formulas.RESIDUAL
         reads = {"x": "x", "y": last}
@@ -377,21 +371,12 @@ def layer_norm(
 
     Raises ShapeError where γ or β does not fit x, ConventionError for an ε below 0.
     Source: Ba et al. (2016), section 3.1; ε as in PyTorch and ONNX LayerNormalization-17.
-
-    >>> trace = layer_norm([[1.0, 3.0]], epsilon=0)
-    >>> list(trace), trace["deviation"].value.tolist(), trace["norm"].value.tolist()
-    (['mean', 'deviation', 'norm'], [1.0], [[-1.0, 1.0]])
     """
-    architecture = Architecture(epsilon=epsilon, convention=convention or Convention())
-    gain = {"gamma": gamma, "beta": beta}
+    how, gain = convention or Convention(), {"gamma": gamma, "beta": beta}
     weights = {n: as_numbers(w, n) for n, w in gain.items() if w is not None}
-    rows = entered(token_rows(x), architecture.convention)
-    check_gain(weights, rows.shape)
-    steps = norm_steps("x", weights, architecture)
-    values = run(
-        steps, {"x": rows, **{n: entered(w, architecture.convention) for n, w in weights.items()}}
-    )
+    inputs = {n: entered(w, how) for n, w in {"x": token_rows(x), **weights}.items()}
+    check_gain(weights, inputs["x"].shape)
+    steps = norm_steps("x", weights, Architecture(epsilon=epsilon, convention=how))
+    values = run(steps, inputs)
     shown = {step.name: values[step.name] for step in steps}
-    return trace_of(
-        steps, shown, {"": Block("Layer norm", architecture.convention, {"query": labels})}
-    )
+    return trace_of(steps, shown, {"": Block("Layer norm", how, {"query": labels})})

@@ -25,9 +25,8 @@ def window(
 ) -> BoolArray:
     """Query i may attend to key j where −left ≤ j − (i + offset) ≤ right; −1 means no limit.
 
-    left −1 and right 0 is the causal mask. offset: how many keys come before the first query's own;
-    a number, or one per batch item, in which case the result is [batch, 1, n_q, n_k]. rows: the
-    queries that are wanted, all where it is left out.
+    offset: how many keys come before the first query's own, a number, or one per batch item (then
+    the result is [batch, 1, n_q, n_k]). rows: the queries that are wanted, all where left out.
     Source: "Attention Is All You Need", section 3.2.3; ONNX Attention-25 (left_window_size,
     right_window_size); Beltagy et al. (2020), section 3.1.
 
@@ -115,11 +114,6 @@ def meaning(mask: Array, means: MaskMeans, numbers: MaskNumbers | None = None) -
 
     means    what true says: "keep", it may attend; "ignore", it may not; "add", 1 is added
     numbers  "truth": what is not 0, so −inf too, is true; else numbers are added
-
-    >>> meaning(np.array([True, False]), "ignore"), meaning(np.array([0.0, -np.inf]), "keep")
-    (array([False,  True]), array([  0., -inf]))
-    >>> meaning(np.array([0.0, -np.inf]), "keep", "truth")
-    array([False,  True])
     """
     is_truth = mask.dtype == np.bool_ or numbers == "truth"
     if is_truth and means != "add":

@@ -23,13 +23,7 @@ from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.published import published
 from attncli.attention.run import Step, Values, run
-from attncli.attention.shapes import (
-    Gradient,
-    given_gradient,
-    projected,
-    result_shape,
-    token_rows,
-)
+from attncli.attention.shapes import Gradient, given_gradient, projected, result_shape, token_rows
 from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ShapeError
 from attncli.formulas import after_cache
@@ -99,10 +93,10 @@ def multi_head_attention(  # noqa: PLR0913 - what goes in, and how
         inputs["x_kv"] = token_rows(context)
     if not isinstance(weights, Projections):
         shapes = [rows.shape for rows in inputs.values()]
-        found = published(weights, shapes, n_heads=n_heads, n_kv_heads=n_kv_heads)
-        weights, n_heads = Projections(**found.arrays), found.n_heads
-        n_kv_heads = found.n_kv_heads
-        if found.columns:
+        read = published(weights, shapes, n_heads=n_heads, n_kv_heads=n_kv_heads)
+        weights = Projections(**read.arrays)
+        n_heads, n_kv_heads = read.n_heads, read.n_kv_heads
+        if read.columns:
             inputs = {name: rows.T for name, rows in inputs.items()}
     inputs = {name: entered(a, how) for name, a in (inputs | weights.arrays()).items()}
     restricting, sizes = projected(inputs, n_heads or 1, n_kv_heads, mask, kv_len)
@@ -148,10 +142,10 @@ class Projected(NamedTuple):
         """The same with the gradient of what the whole gives. ShapeError where it does not fit."""
         shape = result_shape(self.values, self.sizes.n_heads, self.sizes.n_kv_heads)
         of = [OUTPUT, *self.last][-1]
-        found = given_gradient(d, shape, of, self.how.seed)
+        gradient = given_gradient(d, shape, of, self.how.seed)
         if of == OUTPUT and "q" in self.values:
-            found = found.reshape(*self.values["q"].shape[:-1], shape[-1])
-        return self._replace(d_result=entered(found, self.how))
+            gradient = gradient.reshape(*self.values["q"].shape[:-1], shape[-1])
+        return self._replace(d_result=entered(gradient, self.how))
 
     @property
     def d_output(self) -> Array:
@@ -172,8 +166,8 @@ class Projected(NamedTuple):
         """These gradients, where some stages are known."""
         own = GIVEN_GRADIENT if self.last else gradient_of(OUTPUT)
         given = {} if self.d_result is None else {own: self.d_result}
-        found = run(self.all_steps, {**self.values, **given, **known}, wanted)
-        return {name: found[name] for name in wanted}
+        values = run(self.all_steps, {**self.values, **given, **known}, wanted)
+        return {name: values[name] for name in wanted}
 
     @property
     def gradient_names(self) -> list[str]:
@@ -190,8 +184,8 @@ class Projected(NamedTuple):
         """Those of q, k and v that other arrays for some weights change, as they are then."""
         given = {name: x for name, x in self.values.items() if name not in QKV}
         changed = [name for name in QKV if {f"w_{name}", f"b_{name}"} & weights.keys()]
-        found = run(self.steps, {**given, **weights}, changed)
-        return {name: found[name] for name in changed}
+        values = run(self.steps, {**given, **weights}, changed)
+        return {name: values[name] for name in changed}
 
     def around(self, trace: Trace) -> Trace:
         """The trace of the attention, with x and the weights before it and what follows it."""
@@ -207,11 +201,10 @@ class Projected(NamedTuple):
         last = [ends[name] for name in self.last]
         if self.d_result is not None and gradient_of(OUTPUT) in found:
             last += self._gradients_around(found, after)
-        words = ["Multi-head"] * (self.sizes.n_heads > 1)
-        words.append("cross-attention" if "x_kv" in self.values else "self-attention")
-        title = " ".join(words)
+        title = "multi-head " * (self.sizes.n_heads > 1)
+        title += "cross-attention" if "x_kv" in self.values else "self-attention"
         steps: list[Stage | Trace] = [*given, *before, *parts, *found.values(), *last]
-        return replace(trace, title=title[0].upper() + title[1:], steps=tuple(steps))
+        return replace(trace, title=title.capitalize(), steps=tuple(steps))
 
     def _gradients_around(self, found: dict[str, Stage], after: Values) -> list[Stage]:
         """Those down to the output, those of the attention (taken from `found`), of the inputs."""
@@ -223,16 +216,13 @@ class Projected(NamedTuple):
         del known[output]
         values = self.gradients(self.gradient_names, known)
         block = Block("", self.how, {**self.labels, **inner[output].labels})
-        own = [
-            replace(
-                stage,
-                params={**stage.params, "n_cached": n_cached},
-                expression=after_cache(stage.expression, ("d", "d_k", "d_v")),
-            )
-            if n_cached and of_keys & {*stage.reads.values()}
-            else stage
-            for _, stage in trace_of(self.all_steps, values, {"": block}).stages()
-        ]
+        own = []
+        for _, stage in trace_of(self.all_steps, values, {"": block}).stages():
+            own.append(stage)
+            if n_cached and of_keys & {*stage.reads.values()}:
+                text = after_cache(stage.expression, ("d", "d_k", "d_v"))
+                params = {**stage.params, "n_cached": n_cached}
+                own[-1] = replace(stage, params=params, expression=text)
         at = [*values].index(output)
         first = own[at] if self.last else inner[output]  # computed, or given
         return [*own[:at], first, *[*inner.values()][1:], *own[at + 1 :]]

@@ -83,9 +83,9 @@ def parse(name: str) -> Name | None:
         form = "kernel"
     parts = text.split(".")
     words: list[str] = []
-    while parts and (found := _words(parts[-1], words)):
+    while parts and (of_part := _words(parts[-1], words)):
         form = "conv1d" if parts.pop() in ("c_attn", "c_proj") else form
-        words = found + words
+        words = of_part + words
     numbers = [int(word) for word in words if word.isdecimal()]
     roles = [_ROLES[word] for word in words if word in _ROLES]
     if not roles and not {*_PROJECTION}.isdisjoint(words):
@@ -115,14 +115,14 @@ def _words(part: str, after: list[str]) -> list[str]:
            2 of `2.w_q` is a layer's
     """
     if after and not _ROLES.keys().isdisjoint(after):
-        is_said = not (_MATRIX | _BIAS).isdisjoint(after)
-        return [] if is_said or part not in _MATRIX | _BIAS else [part]
+        is_known = not (_MATRIX | _BIAS).isdisjoint(after)
+        return [] if is_known or part not in _MATRIX | _BIAS else [part]
     for old, new in _REPLACED.items():
         part = re.sub(rf"^{old}(?=_|$)", new, part)
     words: list[str] = []
     for word in _GLUED.sub(r"\1_\2", part).split("_") if part else ():
-        found = _NUMBERED.fullmatch(word)
-        if not found or (found[1] and found[1] not in _MATRIX | _BIAS | _ROLES.keys()):
+        match = _NUMBERED.fullmatch(word)
+        if not match or (match[1] and match[1] not in _MATRIX | _BIAS | _ROLES.keys()):
             return []
-        words += filter(None, found.groups())
+        words += filter(None, match.groups())
     return words

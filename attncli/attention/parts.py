@@ -46,19 +46,13 @@ def by_sum(  # [n_q, d_v], [n_q] -> [n_q, d_v]
     """acc / l, the total; in a row without a key, as `empty` says, 0, NaN, or the mean of all v.
 
     Where a key is `allowed`, and its score −∞, it is 0 / 0.
-
-    >>> by_sum(np.array([[6.0], [0.0]]), np.array([2.0, 0.0]))
-    array([[3.],
-           [0.]])
     """
     has_keys = False if allowed is None else allowed.any(axis=-1, keepdims=True)
     is_empty = (total == 0)[..., None] & ~np.asarray(has_keys)
-    found = np.asarray(acc / np.where(is_empty, 1, total[..., None]))
+    output = np.asarray(acc / np.where(is_empty, 1, total[..., None]))
     if empty == "nan":
-        found = np.where(is_empty, acc.dtype.type(np.nan), found)
-    elif v is not None:
-        found = np.where(is_empty, v.mean(axis=-2, keepdims=True), found)
-    return found
+        return np.where(is_empty, acc.dtype.type(np.nan), output)
+    return output if v is None else np.where(is_empty, v.mean(axis=-2, keepdims=True), output)
 
 
 def finite(m: Array) -> Array:
@@ -72,7 +66,7 @@ def of_heads(sinks: Array, rows: Array) -> Array:  # [h], [h, n_q] or [n_q] of o
 
 
 def check_parts(how: Convention) -> None:
-    """ConventionError for a softmax over queries, for dropout and for gradients."""
+    """ConventionError for a softmax over queries and for dropout."""
     if how.softmax_over == "queries":
         what = "a softmax over queries needs whole columns: its keys cannot be cut into parts"
         raise ConventionError(what, "leave out softmax_over")
@@ -100,11 +94,11 @@ class Parts(NamedTuple):
         return cls(shared, own, softmax.reads["x"], softmax, output)
 
     def keys(self, number: int, bounds: Sequence[int]) -> list[Step]:
-        """Keys, values and mask of a part, as steps without a prefix; what they are of keeps its
-        name."""
+        """Keys, values and mask of a part, as steps without a prefix that read the whole ones."""
         at = {"start": bounds[number - 1], "stop": bounds[number]}
         sub = subscript(number)
-        reads = {"k": self.k, "v": self.output.reads["v"]}
+        k = next(step.reads["k"] for step in self.own if step.compute is f.scores)
+        reads = {"k": k, "v": self.output.reads["v"]}
         cut = [Step(n, keys_of, {"x": x}, at, symbol=f"{n.upper()}{sub}") for n, x in reads.items()]
         if any(step.name == "mask" for step in self.shared):
             cut.append(Step("mask", columns_of, {"x": "mask"}, at))
@@ -112,21 +106,15 @@ class Parts(NamedTuple):
             cut.append(Step("allowed", f.may_attend, {"mask": "mask"}))
         return cut
 
-    @property
-    def k(self) -> str:
-        """The stage whose rows are the keys."""
-        return next(step.reads["k"] for step in self.own if step.compute is f.scores)
-
     def part(self, kind: str, number: int, bounds: Sequence[int]) -> list[Step]:
         """The steps of a part up to what its softmax reads, by their dotted names."""
         prefix, sub = f"{kind}.{number}.", subscript(number)
         letters = {kind_of(step.name).symbol for step in self.own} | {"K"}
         letter = re.compile(rf"(?<![\w])({'|'.join(sorted(letters))})(?![\w])|(?<!\w)K(?=ᵀ)")
-        found = []
+        steps = []
         for step in self.keys(number, bounds):
-            (own,) = within(prefix, [step])
-            outer = {p: read if p == "x" else own.reads[p] for p, read in step.reads.items()}
-            found.append(own._replace(reads=outer))
+            outer = {read: read for p, read in step.reads.items() if p == "x"}
+            steps += within(prefix, [step], **outer)
         names = {step.name for step in self.own} | {"mask"}
         for step in self.own:
             reads = {p: prefix + n if n in names else n for p, n in step.reads.items()}
@@ -134,10 +122,9 @@ class Parts(NamedTuple):
                 reads["k"] = f"{prefix}k"
             symbol = kind_of(step.name).symbol + sub
             formula = letter.sub(lambda hit: hit[0] + sub, step.formula)
-            found.append(
-                step._replace(name=prefix + step.name, reads=reads, formula=formula, symbol=symbol)
-            )
-        return found
+            named = step._replace(name=prefix + step.name, symbol=symbol)
+            steps.append(named._replace(reads=reads, formula=formula))
+        return steps
 
 
 def subscript(number: int) -> str:
@@ -181,7 +168,9 @@ def attend_parts(
     n_k = sizes.scores[-1]
     bounds = bounds_of(n_k)
     steps = steps_of(how, sizes, bounds)
-    values = run(steps, arrays, _wanted(steps))
+    kinds = {step.name: kind_of(step.name) for step in steps}
+    shown = [name for name, kind in kinds.items() if kind.role not in ("inner", "aside")]
+    values = run(steps, arrays, shown)
     if "mask" in values:  # as `attend` shows it, of every head, query and key
         values["mask"] = np.broadcast_to(values["mask"], (*arrays["q"].shape[:-1], n_k))
     note = _beside_whole(how, sizes, arrays, values)
@@ -201,18 +190,11 @@ def attend_parts(
     return trace_of(steps, values, blocks)
 
 
-def _wanted(steps: Sequence[Step]) -> list[str]:
-    """Every stage that is shown, lse among them."""
-    return [step.name for step in steps if kind_of(step.name).role not in ("inner", "aside")]
-
-
 def _beside_whole(how: Convention, sizes: Sizes, inputs: Values, values: Values) -> str:
     """How far the output is from that of one softmax over all keys."""
     whole = run(plan(how, sizes), inputs, [OUTPUT])[OUTPUT]
     with np.errstate(invalid="ignore"):
         apart = np.abs(values[OUTPUT].astype(np.float64) - whole)
-    apart = np.where(
-        (whole == values[OUTPUT]) | (np.isnan(whole) & np.isnan(values[OUTPUT])), 0, apart
-    )
-    largest = float(apart.max(initial=0.0))
+    is_same = (whole == values[OUTPUT]) | (np.isnan(whole) & np.isnan(values[OUTPUT]))
+    largest = float(np.where(is_same, 0, apart).max(initial=0.0))
     return f"same result as in one piece (difference ≤ {largest:.2g})"

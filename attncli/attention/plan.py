@@ -52,12 +52,7 @@ class Sizes(NamedTuple):
 
 
 def plan(
-    how: Convention,
-    sizes: Sizes,
-    *,
-    source: str = "x",
-    letter: str = "",
-    show_concat: bool = True,
+    how: Convention, sizes: Sizes, *, source: str = "x", letter: str = "", show_concat: bool = True
 ) -> list[Step]:
     """The steps from what is given to the output, in the order of the computation.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -105,18 +106,10 @@ def sinusoidal_steps(
     notes += [f"d = {dim} is odd: the last column is a sine without its cosine"] * (dim % 2)
     power = f"{plain(base)}^({_EXPONENTS[exponent]})"
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
-    sizes = {"dim": dim, "exponent": exponent, "base": base}
+    sizes, text = {"dim": dim, "exponent": exponent, "base": base}, formulas.DIVISORS[exponent]
     rows, reads, note = {"n": n_positions, "start": start}, {"angles": "angles"}, "; ".join(notes)
     return [
-        Step(
-            "divisors",
-            divisors,
-            {},
-            sizes,
-            f"w = {power}",
-            formulas.DIVISORS[exponent],
-            note=_WAVES,
-        ),
+        Step("divisors", divisors, {}, sizes, f"w = {power}", text, note=_WAVES),
         Step("angles", angles_of, {"w": "divisors"}, rows, "θ = pos / w", formulas.POSITION_ANGLES),
         Step("positions", waves_of, reads, {"dim": dim}, formula, formulas.WAVES, note=note),
     ]
@@ -139,9 +132,6 @@ def waves_of(angles: Array, dim: int) -> FloatArray:
     """The sine and the cosine of each angle, side by side.
 
     [n, ⌈d/2⌉] -> [n, d]; with an odd d the last cosine is left out.
-
-    >>> waves_of(np.array([[0.0, 0.0]]), 3).tolist()
-    [[0.0, 1.0, 0.0]]
     """
     table = np.empty((angles.shape[0], dim))
     np.sin(angles, out=table[:, 0::2])
@@ -160,10 +150,6 @@ def add_positions(
     Stages: embeddings, then those of `positions`, then input.
     Raises ShapeError where the shapes differ or a matrix is not one.
     Source: "Attention Is All You Need", section 3.5.
-
-    >>> added = add_positions([[0.5, 0.25]], sinusoidal(1, 2), tokens=["bank"])
-    >>> list(added), added["input"].value.tolist()
-    (['embeddings', 'divisors', 'angles', 'positions', 'input'], [[0.5, 1.25]])
     """
     words, given = _matrix(embeddings, "the matrix of embeddings"), _position_stages(positions)
     table = given[-1]
@@ -175,7 +161,7 @@ def add_positions(
     names = tuple(tokens) or table.labels.get("position", ())
     labels, axes = {"token": names} if names else {}, ("token", "dimension")
     before = Stage("embeddings", "E", "one row per token", words, axes, labels)
-    places = {axis: given for axis, given in table.labels.items() if axis != "dimension"}
+    places = {axis: names for axis, names in table.labels.items() if axis != "dimension"}
     block = Block("Embeddings with positions", None, {**places, **labels})  # a sum is no wave
     return traced([SUM], block, before, *given)
 
@@ -190,9 +176,6 @@ def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
 
     Stages: those of `positions`, then dots. Raises ShapeError where positions are no matrix.
     Source: follows from the formula in "Attention Is All You Need", section 3.5.
-
-    >>> position_dots(sinusoidal(3, 2))["dots"].value.round(4).tolist()
-    [[1.0, 0.5403, -0.4161], [0.5403, 1.0, 0.5403], [-0.4161, 0.5403, 1.0]]
     """
     given = _position_stages(positions)
     rows, is_even = given[-1].labels.get("position", ()), given[-1].value.shape[1] % 2 == 0
@@ -243,29 +226,18 @@ def alibi_slopes(n_heads: int) -> FloatArray:
 
 
 def alibi(
-    n_heads: int,
-    n_q: int,
-    n_k: int | None = None,
-    *,
-    causal: bool = True,
-    first_query: int = 0,
+    n_heads: int, n_q: int, n_k: int | None = None, *, causal: bool = True, first_query: int = 0
 ) -> Trace:
     """The bias that ALiBi adds to the scores, usable as an additive mask.
 
     causal:     B[h, i, j] = −m_h · (i − j), and −∞ for a key after its query
     symmetric:  B[h, i, j] = −m_h · |i − j|
 
-    i and j are positions; the first query is at position `first_query` (the length of the
-    past where there is one; n_k − n_q puts the last query at the last key). n_k is n_q by default.
+    The first query is at position `first_query` (n_k − n_q puts the last query at the last key).
 
     Stages: slopes [heads], bias [heads, n_q, n_k]. Raises ConventionError for sizes below 1.
     Source: Press et al., "Train Short, Test Long" (2022), section 3 and figure 3; the symmetric
     form is the one its authors give for encoders.
-
-    >>> alibi(1, 3)["bias"].value[0, 2].tolist()
-    [-0.0078125, -0.00390625, 0.0]
-    >>> alibi(2, 1, 3, causal=False)["bias"].value[0].tolist()
-    [[0.0, -0.0625, -0.125]]
     """
     n_k = n_q if n_k is None else n_k
     for name, size in {"queries": n_q, "keys": n_k}.items():
@@ -282,25 +254,11 @@ def alibi(
     slope = f"2^(−8h/{below}) for head h"
     if below != n_heads:
         slope += f" to {below}, then every other of {2 * below} heads"
+    of_heads = Stage("slopes", "m", f"m = {slope}", slopes, ("head",))
+    of_cells = Stage("bias", "B", f"B = {rule}", bias, ("head", "query", "key"))
+    params, text = {"first_query": first_query, "causal": causal}, formulas.DISTANCES[causal]
     steps = (
-        Stage(
-            "slopes",
-            "m",
-            f"m = {slope}",
-            slopes,
-            ("head",),
-            params={"heads": below},
-            expression=formulas.SLOPES,
-        ),
-        Stage(
-            "bias",
-            "B",
-            f"B = {rule}",
-            bias,
-            ("head", "query", "key"),
-            reads={"m": "slopes"},
-            params={"first_query": first_query, "causal": causal},
-            expression=formulas.DISTANCES[causal],
-        ),
+        replace(of_heads, params={"heads": below}, expression=formulas.SLOPES),
+        replace(of_cells, reads={"m": "slopes"}, params=params, expression=text),
     )
     return Trace("ALiBi", steps)

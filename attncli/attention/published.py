@@ -58,23 +58,18 @@ def blocks(names: Iterable[str]) -> dict[str, list[str]]:
     >>> blocks(["h.0.attn.c_attn.weight", "h.0.mlp.c_proj.weight", "wte.weight"])
     {'h.0.attn': ['h.0.attn.c_attn.weight']}
     """
-    found: dict[str, list[str]] = {}
+    scopes: dict[str, list[str]] = {}
+    projecting = set()
     for name in names:
-        if said := parse(name):
-            found.setdefault(said.scope, []).append(name)
-    projects = {scope: any(_leaf(name) in READS_X for name in own) for scope, own in found.items()}
-    return {_written(own[0], scope): own for scope, own in found.items() if projects[scope]}
-
-
-def _leaf(name: str) -> str:
-    said = parse(name)
-    return said.leaf if said else ""
-
-
-def _written(name: str, scope: str) -> str:
-    """The scope as it is written in the name."""
-    own = name[: len(scope)]
-    return own if own.lower().replace("/", ".") == scope else scope
+        if parsed := parse(name):
+            scopes.setdefault(parsed.scope, []).append(name)
+            projecting |= {parsed.scope} if parsed.leaf in READS_X else set()
+    blocks = {}
+    for scope, members in scopes.items():
+        if scope in projecting:
+            start = members[0][: len(scope)]  # the scope as it is written there
+            blocks[start if start.lower().replace("/", ".") == scope else scope] = members
+    return blocks
 
 
 def published(
@@ -96,12 +91,6 @@ def published(
     place   what messages put before a name: encoder.1.attention.
 
     Raises InputError where one is missing or there twice, ShapeError where one fits no way round.
-
-    >>> found = published({"Wq": [[1], [2]], "Wk": [[3], [4]], "Wv": [[5], [6]]}, [(3, 2)])
-    >>> found.arrays["w_v"].tolist(), found.notes
-    ([[5], [6]], ())
-    >>> published({"in_proj_weight": np.ones((9, 5))}, [(2, 5)]).arrays["w_k"].shape
-    (5, 3)
     """
     pieces = _pieces(arrays, place)
     names = _names(pieces, place, whole=whole)
@@ -110,20 +99,21 @@ def published(
     for leaf in turns:
         w = turned(pieces[leaf], turns[leaf])
         matrices |= _cut(w, leaf, pieces[leaf], n_heads, n_kv_heads)
-    found = {leaf: _merged(w) for leaf, w in matrices.items()}
+    weights = {leaf: _merged(w) for leaf, w in matrices.items()}
     heads = {leaf: w.shape[0] for leaf, w in matrices.items() if w.ndim == 3}
-    own_heads, own_kv_heads = _heads_of(found, heads, n_heads, n_kv_heads)
+    own_heads, own_kv_heads = _heads_of(weights, heads, n_heads, n_kv_heads)
     if "w_o" in pieces:
         n = own_heads or n_heads or 1
-        width = _width(found, "w_v") // (own_kv_heads or n) * n
+        width = _width(weights, "w_v") // (own_kv_heads or n) * n
         out = 0 if whole else shapes[0][-1]
-        found["w_o"], turns["w_o"] = output_of(pieces, (width, out), turns, axes, whole=whole)
+        weights["w_o"], turns["w_o"] = output_of(pieces, (width, out), turns, axes, whole=whole)
     for leaf, piece in pieces.items():
         if leaf[0] == "b":
-            found |= _biases(piece, leaf, found, whole=whole)
+            weights |= _biases(piece, leaf, weights, whole=whole)
     notes = tuple(_notes(pieces, turns, columns, own_heads, own_kv_heads, matrices))
-    came_turned = frozenset(leaf for leaf in found if _is_turned(leaf, turns))
-    return Published(found, names, came_turned, own_heads, own_kv_heads, columns, notes)
+    letters = {x for leaf, turn in turns.items() if turn == "turned" for x in leaf[2:]}
+    came_turned = frozenset(leaf for leaf in weights if leaf[0] == "w" and leaf[2] in letters)
+    return Published(weights, names, came_turned, own_heads, own_kv_heads, columns, notes)
 
 
 # ---- one array a matrix
@@ -131,23 +121,21 @@ def published(
 
 def _pieces(arrays: Mapping[str, npt.ArrayLike], place: str) -> dict[str, Piece]:
     """The matrices and biases by leaf, the numbered heads of each in order."""
-    said = {name: own for name in arrays if (own := parse(name))}
-    if any(not own.bare for own in said.values()):  # `weights` is a stage's name as well
-        said = {name: own for name, own in said.items() if not own.bare}
-    found: dict[str, dict[int | None, str]] = {}
-    for name, own in said.items():
-        heads = found.setdefault(own.leaf, {})
-        if own.head in heads:
-            both = f"{heads[own.head]} and {name}"
-            raise InputError(f"{both} both mean {place}{own.leaf}", "give it once")
-        heads[own.head] = name
+    parsed = {name: meaning for name in arrays if (meaning := parse(name))}
+    if any(not meaning.bare for meaning in parsed.values()):  # `weights` is a stage's name as well
+        parsed = {name: meaning for name, meaning in parsed.items() if not meaning.bare}
+    leaves: dict[str, dict[int | None, str]] = {}
+    for name, (_, leaf, _, number, _) in parsed.items():
+        heads = leaves.setdefault(leaf, {})
+        if number in heads:
+            raise twice(heads[number], name, f"{place}{leaf}")
+        heads[number] = name
     pieces = {}
-    for leaf in sorted(found, key=lambda leaf: (leaf[0] == "b", "qkvo".index(leaf[2]))):
-        heads = found[leaf]
+    for leaf in sorted(leaves, key=lambda leaf: (leaf[0] == "b", "qkvo".index(leaf[2]))):
+        heads = leaves[leaf]
         if len(heads) > 1 and None in heads:
-            one = next(name for head, name in heads.items() if head is not None)
-            both = f"{heads[None]} and {one}"
-            raise InputError(f"{both} both mean {place}{leaf}", "give it once")
+            other = next(name for head, name in heads.items() if head is not None)
+            raise twice(heads[None], other, f"{place}{leaf}")
         names = tuple(heads[head] for head in sorted(heads, key=lambda head: head or 0))
         parts = [as_numbers(arrays[name], name) for name in names]
         for name, part in zip(names, parts, strict=True):
@@ -157,8 +145,12 @@ def _pieces(arrays: Mapping[str, npt.ArrayLike], place: str) -> dict[str, Piece]
                     "the heads need matrices of one shape",
                 )
         value = parts[0] if len(parts) == 1 else np.stack(parts)
-        pieces[leaf] = Piece(names, said[names[0]].form, value)
+        pieces[leaf] = Piece(names, parsed[names[0]].form, value)
     return pieces
+
+
+def twice(name: str, other: str, meaning: str) -> InputError:
+    return InputError(f"{name} and {other} both mean {meaning}", "give it once")
 
 
 def _names(pieces: Mapping[str, Piece], place: str, *, whole: bool) -> dict[str, tuple[str, ...]]:
@@ -166,22 +158,21 @@ def _names(pieces: Mapping[str, Piece], place: str, *, whole: bool) -> dict[str,
 
     whole  whether W_q, W_k and W_v must be there
     """
-    found: dict[str, tuple[str, ...]] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for leaf, piece in pieces.items():
-        for name in leaf[2:]:
-            own = f"{leaf[0]}_{name}"
-            if own in found:
-                both = f"{listed(found[own])} and {listed(piece.names)}"
-                raise InputError(f"{both} both mean {place}{own}", "give it once")
-            found[own] = piece.names
-    missing = [leaf for leaf in ("w_q", "w_k", "w_v") if leaf not in found]
+        for letter in leaf[2:]:
+            name = f"{leaf[0]}_{letter}"
+            if name in names:
+                raise twice(listed(names[name]), listed(piece.names), f"{place}{name}")
+            names[name] = piece.names
+    missing = [leaf for leaf in ("w_q", "w_k", "w_v") if leaf not in names]
     if missing and whole:
         given = listed([name for piece in pieces.values() for name in piece.names]) or "none"
         raise InputError(
             f"there is no {listed(missing)} among the weights ({given})",
             "x needs w_q, w_k and w_v, or all three in one: in_proj_weight, c_attn or qkv",
         )
-    return found
+    return names
 
 
 # ---- cut in three, and heads side by side
@@ -265,13 +256,6 @@ def _biases(
 # ---- what was assumed
 
 
-def _is_turned(leaf: str, turns: Mapping[str, Turn]) -> bool:
-    """Whether the matrix is one of those that were turned."""
-    return leaf[0] == "w" and any(
-        leaf[2] in of[2:] for of, turn in turns.items() if turn == "turned"
-    )
-
-
 def _notes(
     pieces: Mapping[str, Piece],
     turns: Mapping[str, Turn],
@@ -281,17 +265,15 @@ def _notes(
     matrices: Mapping[str, Array],
 ) -> Iterator[str]:
     """What was assumed and the names do not say by themselves."""
-    turned = [leaf for leaf, turn in turns.items() if turn == "turned"]
     if columns:
         yield "the tokens are the columns of x"
-    if turned:
-        names = [name for leaf in turned for name in pieces[leaf].names]
-        yield f"{listed(names)} taken as [out, in]: X Wᵀ"
+    turned = [leaf for leaf, turn in turns.items() if turn == "turned"]
     odd = [leaf for leaf, turn in turns.items() if turn != ORDER[pieces[leaf].form][0]]
     odd = [leaf for leaf in odd if leaf not in turned]
-    if odd:
-        names = [name for leaf in odd for name in pieces[leaf].names]
-        yield f"{listed(names)} taken as [in, out]: X W"
+    for leaves, form in ((turned, "[out, in]: X Wᵀ"), (odd, "[in, out]: X W")):
+        if leaves:
+            names = [name for leaf in leaves for name in pieces[leaf].names]
+            yield f"{listed(names)} taken as {form}"
     for leaf in ("w_qkv", "w_kv"):
         if leaf in pieces:
             side = "rows" if turns[leaf] == "turned" else "columns"

@@ -35,9 +35,6 @@ def rotary_angles(
     r is `rotary_dim`. Raises ConventionError for an odd r or a base below 1, ShapeError for
     positions that are no finite numbers.
     Source: Su et al., "RoFormer" (2021), section 3.4.2, equation 15.
-
-    >>> rotary_angles([0, 3], 4, base=100).round(6).tolist()
-    [[0.0, 0.0], [3.0, 0.3]]
     """
     if rotary_dim < 2 or rotary_dim % 2:
         raise ConventionError(f"the rotary dim is {rotary_dim}", "use an even number from 2")
@@ -56,9 +53,6 @@ def rotary_table(n_positions: int, dim: int, *, base: float = 10000.0, start: in
 
     Raises ConventionError for sizes below 1 and an odd d.
     Source: Su et al., "RoFormer" (2021), section 3.4.2, equation 34.
-
-    >>> rotary_table(2, 2)["cos"].value.round(4).tolist()
-    [[1.0], [0.5403]]
     """
     if n_positions < 1:
         raise ConventionError(f"the number of positions is {n_positions}", "use one from 1")
@@ -126,9 +120,8 @@ def rotary(
     reads = {name: name for name in ("x", "cos", "sin")}
     formula = "(a, b) → (a·cos θ − b·sin θ, a·sin θ + b·cos θ)"
     pairing = {"r": r, "layout": layout}
-    steps.append(
-        Step("rotated", _turned, reads, pairing, formula, formulas.TURNED[layout], note=note)
-    )
+    text = formulas.TURNED[layout]
+    steps.append(Step("rotated", _turned, reads, pairing, formula, text, note=note))
     labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
     return traced(steps, Block("Rotary positions", None, {"position": labels}))
 

@@ -63,12 +63,7 @@ def plain(x: float) -> str:
 
 
 def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:
-    """The steps as a block of a larger plan: every name gets the prefix, but those in `outer`.
-
-    >>> (step,) = within("1.", [Step("residual", f.add, {"x": "x", "y": "y"})], x="input")
-    >>> step.name, step.reads
-    ('1.residual', {'x': 'input', 'y': '1.y'})
-    """
+    """The steps as a block of a larger plan: every name gets the prefix, but those in `outer`."""
 
     def named(name: str) -> str:
         return outer.get(name, prefix + name)
@@ -100,11 +95,6 @@ def run(
     Each step is computed in its number type: in float64 or float32, then rounded.
 
     Raises StageError for a stage that follows from nothing that is given.
-
-    >>> steps = [Step("output", f.weighted_sum, {"a": "weights", "v": "v"})]
-    >>> inputs = {"weights": np.array([[0.5, 0.5]]), "v": np.array([[3.0], [5.0]])}
-    >>> run(steps, inputs, ["output"])["output"].tolist()
-    [[4.0]]
     """
     if wanted is None:
         kinds = {step.name: kind_of(step.kind or step.name) for step in steps}
@@ -133,13 +123,13 @@ def _computed(step: Step, values: Values) -> Array:
 
 def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> list[Step]:
     """The steps that the wanted stages follow from. StageError where one does not."""
-    names, found = set(wanted), []
+    names, todo = set(wanted), list[Step]()
     for step in reversed(steps):
         if step.name in names and step.name not in inputs:
             names.update(step.reads.values())
-            found.append(step)
-    if missing := names - inputs.keys() - {step.name for step in found}:
+            todo.append(step)
+    if missing := names - inputs.keys() - {step.name for step in todo}:
         raise StageError(
             f"there is no {', '.join(sorted(missing))}", f"the inputs are {', '.join(inputs)}"
         )
-    return found[::-1]
+    return todo[::-1]

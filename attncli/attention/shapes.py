@@ -41,11 +41,11 @@ def with_past(
 
     layout  the order of their axes, the cache's too; None: heads before tokens
     """
-    given = {name: in_order(x, name, layout) for name, x in (("q", q), ("k", k), ("v", v))}
-    new = given["k"].shape[-2:-1]
+    whole = {name: in_order(x, name, layout) for name, x in (("q", q), ("k", k), ("v", v))}
+    new = whole["k"].shape[-2:-1]
     for name, past in (("k", past_k), ("v", past_v)):
         if past is not None:
-            before, x = in_order(past, f"past_{name}", layout), given[name]
+            before, x = in_order(past, f"past_{name}", layout), whole[name]
             fits = before.ndim == x.ndim >= 2 and before.shape[:-2] == x.shape[:-2]
             if not fits or before.shape[-1] != x.shape[-1]:
                 raise ShapeError(
@@ -53,9 +53,9 @@ def with_past(
                     f"({shape_text(x)})",
                     "only the number of tokens may differ",
                 )
-            given[name] = np.concatenate([before, x], axis=-2)
-    check_qkv(**given)
-    return given, given["k"].shape[-2] - new[0]
+            whole[name] = np.concatenate([before, x], axis=-2)
+    check_qkv(**whole)
+    return whole, whole["k"].shape[-2] - new[0]
 
 
 def check_qkv(q: Array, k: Array, v: Array) -> None:
@@ -144,11 +144,11 @@ def given_gradient(d: Gradient, shape: tuple[int, ...], of: str, seed: int) -> A
             raise ConventionError(f"{gradient_of(of)} is {d!r}", "use an array, ones or random")
         draw = np.random.default_rng(seed)
         return np.ones(shape) if d == "ones" else draw.standard_normal(shape)
-    found = as_numbers(d, gradient_of(of))
-    if found.shape != shape:
-        given, wanted = shape_text(found) or "one number", " × ".join(map(str, shape))
-        raise ShapeError(f"{gradient_of(of)} is {given}, {of} is {wanted}", "they have one shape")
-    return found
+    gradient = as_numbers(d, gradient_of(of))
+    if gradient.shape != shape:
+        given, needed = shape_text(gradient) or "one number", " × ".join(map(str, shape))
+        raise ShapeError(f"{gradient_of(of)} is {given}, {of} is {needed}", "they have one shape")
+    return gradient
 
 
 def result_shape(inputs: Values, n_heads: int, n_kv_heads: int) -> tuple[int, ...]:
@@ -188,12 +188,9 @@ def projected(
     n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
     x, context = inputs["x"], inputs.get("x_kv", inputs["x"])
     d = {}  # of one head
-    for name, source, heads in (
-        ("q", x, n_heads),
-        ("k", context, n_kv_heads),
-        ("v", inputs.get("x_v", context), n_kv_heads),
-    ):
-        wide = inputs.get(f"w_{name}", source)
+    sources = {"q": x, "k": context, "v": inputs.get("x_v", context)}
+    for name, source in sources.items():
+        wide, heads = inputs.get(f"w_{name}", source), n_heads if name == "q" else n_kv_heads
         if wide is not source:
             check_projection(source, wide)
         d[name] = split_heads(np.empty((1, wide.shape[-1])), heads).shape[-1]
@@ -204,8 +201,8 @@ def projected(
         check_projection(np.empty((1, n_heads * d["v"])), inputs["w_o"])
     scores = (*x.shape[:-2], n_heads, x.shape[-2], context.shape[-2])
     sizes = Sizes(scores, n_kv_heads, d["q"])
-    found = restrictions(sizes, mask, kv_len)
-    return found, sizes._replace(given={*inputs, *found})
+    restricting = restrictions(sizes, mask, kv_len)
+    return restricting, sizes._replace(given={*inputs, *restricting})
 
 
 def check_projection(x: Array, w: Array) -> None:
@@ -221,10 +218,10 @@ def restrictions(
     sizes: Sizes, mask: npt.ArrayLike | None, kv_len: npt.ArrayLike | None
 ) -> dict[str, Array]:
     """A mask and key lengths as inputs of the plan. ShapeError where they do not fit the scores."""
-    found = {}
+    arrays = {}
     if mask is not None:
-        found["given_mask"] = as_numbers(mask, "the mask")
-        check_mask(found["given_mask"], sizes.scores)
+        arrays["given_mask"] = as_numbers(mask, "the mask")
+        check_mask(arrays["given_mask"], sizes.scores)
     if kv_len is not None:
         n_batch, n_k = sizes.scores[0] if len(sizes.scores) == 4 else 1, sizes.scores[-1]
         given = as_numbers(kv_len, "kv_len")
@@ -237,8 +234,8 @@ def restrictions(
         if per_item.min() < 0 or per_item.max() > n_k:
             message = f"kv_len is {per_item.tolist()} with {n_k} keys"
             raise ShapeError(message, f"use lengths from 0 to {n_k}")
-        found["kv_len"] = np.broadcast_to(per_item, (n_batch,))
-    return found
+        arrays["kv_len"] = np.broadcast_to(per_item, (n_batch,))
+    return arrays
 
 
 def token_rows(x: npt.ArrayLike, name: str = "x") -> Array:

@@ -43,14 +43,8 @@ def part_softmax(x: Array, allowed: BoolArray | None = None) -> Array:  # [n_q, 
     return np.where(is_empty, x.dtype.type(0), f.softmax(x, allowed))
 
 
-def merged_lse(
-    sinks: Array | None = None, base: LseBase = "e", **parts: Array
-) -> Array:  # [n_q] of each part -> [n_q]
-    """ln Σ exp(lseᵢ): the log-sum-exp of all keys from those of parts of them.
-
-    >>> merged_lse(first=np.log([2.0]), second=np.log([6.0])).round(6).tolist()
-    [2.079442]
-    """
+def merged_lse(sinks: Array | None = None, base: LseBase = "e", **parts: Array) -> Array:
+    """ln Σ exp(lseᵢ): the log-sum-exp [n_q] of all keys from those [n_q] of parts of them."""
     each = np.stack([*parts.values()])
     unit = each.dtype.type(np.log(2) if base == "2" else 1)
     if sinks is not None:
@@ -62,11 +56,7 @@ def merged_lse(
 def merge_weights(
     lse: Array, base: LseBase = "e", **parts: Array
 ) -> Array:  # [n_q], [n_q] of each part -> [n_q, parts]
-    """exp(lseᵢ − lse): the share of each part of the keys; 0 where it has none to attend to.
-
-    >>> merge_weights(np.log([8.0]), a=np.log([2.0]), b=np.log([6.0])).round(6).tolist()
-    [[0.25, 0.75]]
-    """
+    """exp(lseᵢ − lse): the share of each part of the keys; 0 where it has none to attend to."""
     each = np.stack([*parts.values()], axis=-1)
     apart = each - finite(lse)[..., None]
     return np.asarray(np.exp2(apart) if base == "2" else np.exp(apart))
@@ -91,9 +81,6 @@ def split_bounds(n_k: int, places: Sequence[int]) -> list[int]:
     """Where the parts that keys are cut into at these places begin, and where the last ends.
 
     ShapeError where they do not ascend from 1 to n_k − 1.
-
-    >>> split_bounds(5, [2, 3])
-    [0, 2, 3, 5]
     """
     bounds = [0, *places, n_k]
     if not places or any(a >= b for a, b in pairwise(bounds)):
@@ -139,10 +126,8 @@ def split_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[St
     texts = formulas.merging(len(subs), how.lse_base, has_sinks=bool(sinks))
     steps.append(Step(LSE, merged_lse, each | sinks, base, formula, texts[0], dtype))
     shares = ", ".join(power.format(f"lse{sub} − lse") for sub in subs)
-    reads = {"lse": LSE, **each}
-    steps.append(
-        Step("merge_weights", merge_weights, reads, base, f"w = {shares}", texts[1], dtype)
-    )
+    reads, formula = {"lse": LSE, **each}, f"w = {shares}"
+    steps.append(Step("merge_weights", merge_weights, reads, base, formula, texts[1], dtype))
     params, filler = of_empty_rows(parts)
     reads = {"w": "merge_weights", "lse": LSE}
     reads |= {f"output_{number}": f"{SPLIT}.{number}.{OUTPUT}" for number in numbers} | filler

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from attncli.arrays import Array
 from attncli.attention.heads import shape_text
 from attncli.attention.names import is_published, parse
 from attncli.attention.numbers import as_numbers
-from attncli.attention.published import published
+from attncli.attention.published import published, twice
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,
@@ -89,12 +89,8 @@ def canonical(
     The matrices of an attention are turned so that they fit d_model, where one way round does.
     Raises InputError for names that are not known, mean the same array twice, or leave open whether
     they belong to the encoder or the decoder; ShapeError where in_proj cannot be cut in three.
-
-    >>> found = canonical({"linear1.weight": [[1, 2, 3]]}, "encoder")
-    >>> {name: array.value.shape for name, array in found.items()}
-    {'encoder.1.feed_forward.w_1': (3, 1)}
     """
-    found: dict[str, Named] = {}
+    matrices: dict[str, Named] = {}
     others: dict[str, Named] = {}
     attentions: dict[str, dict[str, npt.ArrayLike]] = {}
     unknown = []
@@ -106,23 +102,16 @@ def canonical(
             attentions.setdefault(name.rpartition(".")[0], {})[source] = x
         else:
             if name in others:
-                both = f"{others[name].source} and {source}"
-                raise InputError(f"{both} both mean {name}", "give it once")
+                raise twice(others[name].source, source, name)
             is_turned = leaf.endswith(".weight") and name.rpartition(".")[2].startswith("w_")
             array = as_numbers(x, source)
             others[name] = Named(array.T if is_turned else array, source, is_turned)
     for place, own in attentions.items():
-        made = published(
-            own,
-            [(1, d_model)],
-            n_heads=n_heads,
-            n_kv_heads=n_kv_heads,
-            whole=False,
-            place=f"{place}.",
-        )
+        more: Any = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "place": f"{place}."}
+        made = published(own, [(1, d_model)], whole=False, **more)
         for leaf, array in made.arrays.items():
-            sources = made.names[leaf]
-            found[f"{place}.{leaf}"] = Named(array, ", ".join(sources), leaf in made.turned)
+            sources = ", ".join(made.names[leaf])
+            matrices[f"{place}.{leaf}"] = Named(array, sources, leaf in made.turned)
     if unknown:
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         raise InputError(
@@ -131,7 +120,7 @@ def canonical(
             "a prefix like encoder.1. or decoder.1.cross_attention., and the names under which "
             "PyTorch, Keras and others publish them",
         )
-    return found | others
+    return matrices | others
 
 
 def is_weight(source: str, block: Block) -> bool:
@@ -146,16 +135,12 @@ def is_weight(source: str, block: Block) -> bool:
 def _place(source: str, block: Block) -> str:
     """The dotted name of an array; "" where nothing of that name can be there."""
     name = source.lower()
-    if said := parse(source):
-        leaf = said.leaf[:3]  # w_qkv goes where w_q does
-        name = f"{said.scope}.{leaf}" if said.scope else leaf
+    if parsed := parse(source):
+        leaf = parsed.leaf[:3]  # w_qkv goes where w_q does
+        name = f"{parsed.scope}.{leaf}" if parsed.scope else leaf
     if not (match := _NAME.fullmatch(name)):
         return ""
-    return _dotted(match, _PYTORCH.get(match["leaf"], match["leaf"]), source, block)
-
-
-def _dotted(match: re.Match[str], leaf: str, source: str, block: Block) -> str:
-    """The whole name of an array; "" where nothing of that name can be there."""
+    leaf = _PYTORCH.get(match["leaf"], match["leaf"])
     part = _PARTS.get(match["part"], match["part"] or "")
     stack = match["stack"] or ("encoder" if block == "attention" else block)
     has_layer = bool(match["from_0"] or match["from_1"])
@@ -189,19 +174,11 @@ def weights_from_arrays(
 ) -> dict[str, Array]:
     """The weights of a block from arrays by name, ours or PyTorch's, every shape checked.
 
-    "attention" reads the projections of encoder layer 1, for which a bare `w_q` is enough. A width
-    that `dimensions` leaves open is what the arrays have; n_layers None is as many layers as they
-    hold. Biases may be missing, γ and β too, and w_o where there is the attention alone. Arrays of
-    known names that the block does not use are left out.
+    A width that `dimensions` leaves open is what the arrays have; n_layers None is as many layers
+    as they hold. Biases, γ and β may be missing, and w_o where there is the attention alone. Arrays
+    of known names that the block does not use are left out.
 
     Raises InputError for an unknown name or a missing array, ShapeError for a wrong shape.
-
-    >>> eye = np.eye(2)
-    >>> given = {"w_q": eye, "w_k": eye, "w_v": eye, "w_o": np.zeros((3, 2))}
-    >>> weights_from_arrays(given, "attention", Dimensions(d_model=2))
-    Traceback (most recent call last):
-        ...
-    attncli.errors.ShapeError: w_o is 3 × 2, expected 2 × 2 (h·d_v × d_model)
     """
     heads = {"n_heads": dimensions.n_heads, "n_kv_heads": dimensions.n_kv_heads}
     found = canonical(arrays, block, dimensions.d_model, **heads)
@@ -223,7 +200,11 @@ def weights_from_arrays(
                 raise _wrong_shape(name, found[name], expected, axes)
             weights[name] = np.array(found[name].value)
         elif leaf.startswith("w_") and (block, leaf) != ("attention", "w_o"):
-            raise _missing(name, axes, found)
+            hint = f"it is {' × '.join(axes)}"
+            hint += "; with d_ff 0 a layer has no feed-forward" * (leaf in ("w_1", "w_2"))
+            given = ", ".join([*found][:5]) or "nothing"
+            given += " …" if len(found) > 5 else ""
+            raise InputError(f"the weights hold no {name} (they hold {given})", hint)
     return weights
 
 
@@ -252,15 +233,6 @@ def _with_open_widths(dimensions: Dimensions, found: Mapping[str, Named], first:
     return dimensions
 
 
-def _missing(name: str, axes: tuple[str, ...], found: Mapping[str, Named]) -> InputError:
-    hint = f"it is {' × '.join(axes)}"
-    if name.endswith(("w_1", "w_2")):
-        hint += "; with d_ff 0 a layer has no feed-forward"
-    given = ", ".join(list(found)[:5]) or "nothing"
-    more = " …" if len(found) > 5 else ""
-    return InputError(f"the weights hold no {name} (they hold {given}{more})", hint)
-
-
 def _wrong_shape(
     name: str, array: Named, expected: tuple[int | str, ...], axes: tuple[str, ...]
 ) -> ShapeError:
@@ -268,12 +240,11 @@ def _wrong_shape(
     given = array.value
     if array.transposed:
         given, expected, axes = given.T, expected[::-1], axes[::-1]
-    wanted = " × ".join(map(str, expected))
     fits = given.ndim == len(expected) == 2 and all(
-        size in (found, "any") for found, size in zip(given.T.shape, expected, strict=True)
+        size in (of_given, "any") for of_given, size in zip(given.T.shape, expected, strict=True)
     )
     return ShapeError(
-        f"{array.called(name)} is {shape_text(given) or 'one number'}, expected {wanted} "
-        f"({' × '.join(axes)})",
+        f"{array.called(name)} is {shape_text(given) or 'one number'}, expected "
+        f"{' × '.join(map(str, expected))} ({' × '.join(axes)})",
         "it fits transposed" if fits else "",
     )

@@ -68,8 +68,8 @@ def stream_gradients(  # noqa: PLR0913 - those of `attend`, and how it runs
             job.d_v[at] += d_v
             if progress is not None:
                 progress(done, len(job.parts))
-    found = zip(QKV, (job.d_q, job.d_k, job.d_v), strict=True)
-    return {gradient_of(name): x.reshape(given.arrays[name].shape) for name, x in found}
+    each_d = zip(QKV, (job.d_q, job.d_k, job.d_v), strict=True)
+    return {gradient_of(name): d.reshape(given.arrays[name].shape) for name, d in each_d}
 
 
 class _Part(NamedTuple):
@@ -105,11 +105,9 @@ class _Job(Job):
     def __init__(self, given: Given, d: Array) -> None:
         super().__init__(given, d)
         self.d = four_axes(d)
-        self.d_q, self.d_k, self.d_v = (
-            np.zeros(x.shape, self.dtype) for x in (self.q, self.k, self.v)
-        )
-        n_batch, n_kv_heads = self.k.shape[:2]
-        n_q = self.q.shape[2]
+        arrays = (self.q, self.k, self.v)
+        self.d_q, self.d_k, self.d_v = (np.zeros(x.shape, self.dtype) for x in arrays)
+        (n_batch, n_kv_heads), n_q = self.k.shape[:2], self.q.shape[2]
         n_parts = -(-PARTS // (n_batch * n_kv_heads))
         n = max(1, -(-n_q // n_parts))
         self.n_rows = max(1, min(ROWS, CELLS // self.n_k))
@@ -122,28 +120,24 @@ class _Job(Job):
 
     def gradients(self, part: _Part) -> tuple[tuple[int, int], Array, Array]:
         """Fills in d_q of these queries; the key head, and what they add to its d_k and d_v."""
-        k, v = (
-            np.ascontiguousarray(x[part.batch, part.kv_head], self.dtype) for x in (self.k, self.v)
-        )
+        at_key = part.batch, part.kv_head
+        k, v = (np.ascontiguousarray(x[at_key], self.dtype) for x in (self.k, self.v))
         held = np.empty((2, self.n_rows * self.n_k), self.dtype)
         head = _Head(k, v, np.zeros_like(k), np.zeros_like(v), held)
         k_top, v_top = largest_norm(k), float(np.abs(v).max())
-        heads = [head for head, own in enumerate(self.key_head) if own == part.kv_head]
-        for rows in self._blocks(part, heads):
+        for rows in self._blocks(part):
             at = rows.batch, rows.head, slice(rows.start, rows.stop)
             q, d = (widen(np.ascontiguousarray(x[at]), self.how.dtype) for x in (self.q, self.d))
             with np.errstate(all="ignore"):
                 limits = self.limits(q, k_top, v_top)
-                found = None
+                d_q = None
                 if limits.is_made_for and np.isfinite(d).all():
-                    found = self._block(rows, q, d, head, shifted=limits.shifted)
-                if found is None:
-                    found = self._by_plan(rows, q, d, head)
-            self.d_q[at] = found
-        return (part.batch, part.kv_head), head.d_k, head.d_v
+                    d_q = self._block(rows, q, d, head, shifted=limits.shifted)
+                self.d_q[at] = self._by_plan(rows, q, d, head) if d_q is None else d_q
+        return at_key, head.d_k, head.d_v
 
-    def _blocks(self, part: _Part, heads: list[int]) -> Iterator[Rows]:
-        for head in heads:
+    def _blocks(self, part: _Part) -> Iterator[Rows]:
+        for head in [head for head, of in enumerate(self.key_head) if of == part.kv_head]:
             for start in range(part.start, part.stop, self.n_rows):
                 if not self.is_stopped:
                     yield Rows(part.batch, head, start, min(start + self.n_rows, part.stop))
@@ -194,9 +188,9 @@ class _Job(Job):
 
     def _by_plan(self, rows: Rows, q: Array, d: Array, head: _Head) -> Array:
         """The same by the steps of the plan, with every stage of a few queries at a time."""
-        given, found = {"q": q, "k": head.k, "v": head.v, GIVEN_GRADIENT: d}, []
+        given, parts = {"q": q, "k": head.k, "v": head.v, GIVEN_GRADIENT: d}, []
         for d_q, d_k, d_v in self.by_plan(rows, given, [gradient_of(name) for name in QKV]):
-            found.append(d_q)
+            parts.append(d_q)
             np.add(head.d_k, d_k, out=head.d_k)
             np.add(head.d_v, d_v, out=head.d_v)
-        return np.concatenate(found)
+        return np.concatenate(parts)

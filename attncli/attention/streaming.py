@@ -133,9 +133,9 @@ class Given(NamedTuple):
     ) -> Given:
         """Those of `stream`; raises as it does."""
         check_streams(how)
-        found = None if mask is None else meant_mask(as_numbers(mask, "the mask"), means, how)
+        meant = None if mask is None else meant_mask(as_numbers(mask, "the mask"), means, how)
         whole, n_past = with_past(q, k, v, past_k, past_v)
-        return cls(whole, how, found, kv_len, n_past)
+        return cls(whole, how, meant, kv_len, n_past)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -144,11 +144,7 @@ class Given(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What the sizes of the numbers allow.
-
-    is_made_for  whether they can be summed block by block at all
-    shifted      whether the largest score must be subtracted
-    """
+    """Whether numbers can be summed block by block, and whether the largest is subtracted first."""
 
     is_made_for: bool
     shifted: bool
@@ -203,10 +199,10 @@ class Job:
         with np.errstate(all="ignore"):
             limits = self.limits(q, k_top, v_top)
             if limits.is_made_for:
-                found = self._summed(rows, q, k, v, limits.shifted)
+                output = self._summed(rows, q, k, v, limits.shifted)
             else:
-                found = self._by_run(rows, q, k, v)
-            self.out[batch, head, start:stop] = found
+                output = self._by_run(rows, q, k, v)
+            self.out[batch, head, start:stop] = output
 
     def limits(self, q: Array, k_top: float, v_top: float) -> Limits:
         """Whether these queries can be summed block by block, and how.
@@ -264,8 +260,8 @@ class Job:
 
     def _by_run(self, rows: Rows, q: Array, k: Array, v: Array) -> Array:
         """The same output by the steps of the plan, with every stage of a few rows at a time."""
-        (found,) = zip(*self.by_plan(rows, {"q": q, "k": k, "v": v}, [OUTPUT]), strict=True)
-        return np.concatenate(found)
+        (outputs,) = zip(*self.by_plan(rows, {"q": q, "k": k, "v": v}, [OUTPUT]), strict=True)
+        return np.concatenate(outputs)
 
     def by_plan(
         self, rows: Rows, given: Mapping[str, Array], wanted: Sequence[str]

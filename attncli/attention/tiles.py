@@ -46,9 +46,6 @@ def running_max(
     """m = max(m before, the largest score of the row): −∞ until there is one to attend to.
 
     With sinks, a score for each head, it starts with that of the head.
-
-    >>> running_max(np.array([[1.0, 3.0]]), np.array([2.0]))
-    array([3.])
     """
     if allowed is not None and np.isnan(x).any():
         x = np.where(allowed, x, x.dtype.type(-np.inf))
@@ -61,30 +58,21 @@ def rescaling(m: Array, before: Array | None = None, sinks: Array | None = None)
     """α = exp(m before − m): what everything summed so far is multiplied by, as m has grown.
 
     [n_q], [n_q] -> [n_q]. 0 where there was nothing to attend to before, never exp(−∞ − −∞).
-
-    >>> rescaling(np.array([3.0, -np.inf]), np.array([3.0, -np.inf]))
-    array([1., 0.])
     """
     started = of_heads(sinks, m) if before is None and sinks is not None else before
     return np.asarray(np.exp(started - finite(m)))
 
 
-def powers(
-    x: Array, m: Array, allowed: BoolArray | None = None
-) -> Array:  # [n_q, n], [n_q] -> [n_q, n]
-    """p = exp(X − m), 0 for what is not `allowed`."""
-    found = np.asarray(np.exp(x - finite(m)[..., None]))
-    return found if allowed is None else np.where(allowed, found, x.dtype.type(0))
+def powers(x: Array, m: Array, allowed: BoolArray | None = None) -> Array:
+    """p = exp(X − m), 0 for what is not `allowed`: [n_q, n], [n_q] -> [n_q, n]."""
+    p = np.asarray(np.exp(x - finite(m)[..., None]))
+    return p if allowed is None else np.where(allowed, p, x.dtype.type(0))
 
 
 def running_sum(
     p: Array, before: Array | None = None, alpha: Array | None = None
 ) -> Array:  # [n_q, n], [n_q], [n_q] -> [n_q]
-    """l = α · (l before) + Σ p; where nothing was summed before, but a sink, l before is 1.
-
-    >>> running_sum(np.array([[0.5, 0.25]]), np.array([2.0]), np.array([0.5]))
-    array([1.75])
-    """
+    """l = α · (l before) + Σ p; where nothing was summed before, but a sink, l before is 1."""
     total = p.sum(axis=-1)
     if alpha is None:
         return np.asarray(total)
@@ -104,13 +92,9 @@ def running_values(
 
 
 def lse_of(m: Array, total: Array, base: LseBase = "e") -> Array:  # [n_q], [n_q] -> [n_q]
-    """m + ln l, the total: however the keys are cut into tiles, the log-sum-exp of their scores.
-
-    >>> lse_of(np.array([np.log(2.0)]), np.array([4.0]), base="2")
-    array([3.])
-    """
-    found = finite(m) + np.log(total)
-    return np.asarray(found / m.dtype.type(np.log(2)) if base == "2" else found)
+    """m + ln l, the total: however the keys are cut into tiles, the log-sum-exp of their scores."""
+    lse = finite(m) + np.log(total)
+    return np.asarray(lse / m.dtype.type(np.log(2)) if base == "2" else lse)
 
 
 # ---- the plans
@@ -120,9 +104,6 @@ def tile_bounds(n_k: int, size: int) -> list[int]:
     """Where tiles of so many keys begin, and where the last ends.
 
     ShapeError for a size that is no whole number from 1.
-
-    >>> tile_bounds(5, 2)
-    [0, 2, 4, 5]
     """
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
         raise ShapeError(f"tiles of {size!r} keys", "give a whole number of keys from 1")
@@ -143,9 +124,8 @@ def tile_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[Ste
     steps.append(Step(OUTPUT, by_sum, reads | filler, params, formula, formulas.BY_SUM, dtype))
     log = {"e": f"lse = m{sub} + ln l{sub}", "2": f"lse = (m{sub} + ln l{sub}) / ln 2"}
     reads, base = {"m": f"{TILE}.{last}.m", "total": f"{TILE}.{last}.l"}, how.lse_base
-    steps.append(
-        Step(LSE, lse_of, reads, {"base": base}, log[base], formulas.LSE_OF_PARTS[base], dtype)
-    )
+    text = formulas.LSE_OF_PARTS[base]
+    steps.append(Step(LSE, lse_of, reads, {"base": base}, log[base], text, dtype))
     return steps
 
 
@@ -164,17 +144,10 @@ def _running(parts: Parts, number: int) -> Iterator[Step]:
     started = "" if not before else kind_of("sinks").symbol if is_first else f"m{old}"
     alpha = {"alpha": f"{here}alpha"} if before else {}
 
-    top = f"max {z} over each row"
+    top, start = f"max {z} over each row", next(iter(before), "")
     formula = f"m{sub} = " + (f"max({started}, {top})" if before else top)
-    start = next(iter(before), "")
-    yield Step(
-        f"{here}m",
-        running_max,
-        {"x": x, **before, **visible},
-        {},
-        formula,
-        formulas.RUNNING_MAX[start],
-    )
+    reads = {"x": x, **before, **visible}
+    yield Step(f"{here}m", running_max, reads, {}, formula, formulas.RUNNING_MAX[start])
     if before:
         formula, reads = f"α{sub} = exp({started} − m{sub})", {"m": f"{here}m", **before}
         yield Step(f"{here}alpha", rescaling, reads, {}, formula, formulas.RESCALING[start])

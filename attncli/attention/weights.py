@@ -92,23 +92,14 @@ class Dimensions:
 
 
 def axes_of(name: str) -> tuple[str, ...]:
-    """The axes of an array by its dotted name.
-
-    >>> axes_of("encoder.1.attention.w_q")
-    ('d_model', 'h·d_k')
-    """
+    """The axes of an array by its dotted name."""
     return tuple(KINDS[name.rpartition(".")[2]].axes.split())
 
 
 def names_of(
     block: Block, *, n_layers: int = 1, feed_forward: bool = True, last_norm: bool = False
 ) -> Iterator[str]:
-    """The names of all weights that a block can have, those of its norms and biases included.
-
-    >>> names = list(names_of("decoder", last_norm=True))
-    >>> len(names), names[0], names[-1]
-    (28, 'decoder.1.attention.w_q', 'decoder.beta')
-    """
+    """The names of all weights that a block can have, those of its norms and biases included."""
     if block == "attention":
         yield from (f"attention.{leaf}" for leaf in ATTENTION)
     for stack, parts in SUBLAYERS.items():
@@ -122,11 +113,7 @@ def names_of(
 
 
 def n_layers_of(weights: Mapping[str, object], stack: str) -> int:
-    """How many layers of a stack these weights name.
-
-    >>> n_layers_of({"encoder.1.attention.w_q": 0, "encoder.3.attention.w_q": 0}, "encoder")
-    3
-    """
+    """How many layers of a stack these weights name."""
     numbers = (name.split(".")[1] for name in weights if name.startswith(f"{stack}."))
     return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
@@ -148,13 +135,9 @@ def named_seed(seed: int, name: str, n_bytes: int = 6) -> int:
 def glorot_uniform(shape: tuple[int, int], seed: int, name: str) -> Array:
     """A matrix drawn evenly from ±√6 / √(n_in + n_out), which keeps the variance between layers.
 
-    n_in and n_out are its rows and columns. The generator is NumPy's PCG64, seeded by (seed, name):
-    each name has its own numbers, the same on every machine, whatever else is drawn.
+    n_in and n_out are its rows and columns. NumPy's PCG64 is seeded by (seed, name): each name has
+    its own numbers, the same on every machine.
     Source: Glorot & Bengio (2010), equation 16.
-
-    >>> w = glorot_uniform((3, 5), seed=0, name="w_q")
-    >>> w.shape, bool(np.abs(w).max() <= np.sqrt(6 / 8))
-    ((3, 5), True)
     """
     drawn: Array = np.random.default_rng(named_seed(seed, name)).random(shape)
     drawn *= 2.0
@@ -173,16 +156,11 @@ def random_weights(
 ) -> dict[str, Array]:
     """Glorot-uniform weights for a block; biases are 0, and attention has none; γ = 1, β = 0.
 
-    They show the arithmetic of a block, not what a trained one means. "attention" has the
-    projections of encoder layer 1, so that the rest of the layer can be added without changing a
-    number. `last_norm` puts a norm after the last layer of each stack, which pre-norm stacks need.
+    "attention" has the projections of encoder layer 1. `last_norm` puts a norm after the last layer
+    of each stack, which pre-norm stacks need.
     Source: "Attention Is All You Need", section 3.
-
-    >>> weights = random_weights("encoder", Dimensions(d_model=6, n_heads=2), n_layers=3)
-    >>> n_layers_of(weights, "encoder"), weights["encoder.1.feed_forward.w_1"].shape
-    (3, (6, 24))
     """
-    widths, found = dimensions.widths(), {}
+    widths, weights = dimensions.widths(), {}
     has = {"feed_forward": dimensions.d_ff != 0, "last_norm": last_norm}
     for name in names_of(block, n_layers=n_layers, **has):
         leaf = name.rpartition(".")[2]
@@ -191,7 +169,7 @@ def random_weights(
             # A matrix is drawn by layer and leaf, whatever sub-layer it is in: encoder.1.w_q.
             whole = f"encoder.1.{name}" if block == "attention" else name
             drawn_as = whole.replace(".attention.", ".").replace(".feed_forward.", ".")
-            found[name] = glorot_uniform((shape[0], shape[1]), seed, drawn_as)
+            weights[name] = glorot_uniform((shape[0], shape[1]), seed, drawn_as)
         elif leaf in ("b_1", "b_2", *NORM):
-            found[name] = np.ones(shape) if leaf == "gamma" else np.zeros(shape)
-    return found
+            weights[name] = np.ones(shape) if leaf == "gamma" else np.zeros(shape)
+    return weights

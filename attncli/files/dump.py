@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import BinaryIO
 
 import numpy as np
@@ -19,14 +20,14 @@ def write_dump(path: str, entries: Entries, *, force: bool, hint: str = REPLACE)
     """Writes arrays, and texts beside them, to a file whose ending says its format.
 
     In an npz a text is an array of one; in safetensors it is in the metadata.
-
-    Raises OutputError for another ending than npz and safetensors, where it cannot be written, and
-    with this hint where a file is there already; MissingExtraError for safetensors without its
-    package.
+    Raises OutputError as `check_dump` and `write_atomically` do, MissingExtraError for safetensors
+    without its package.
     """
     check_dump(path, force=force, hint=hint)
-    write = _write_npz if path.lower().endswith(".npz") else _write_safetensors
-    write_atomically(path, lambda file: write(file, entries), force=force, hint=hint)
+    is_npz = path.lower().endswith(".npz")
+    arrays = ((name, np.asarray(entry)) for name, entry in entries)
+    write = partial(write_arrays, arrays) if is_npz else partial(_write_safetensors, entries)
+    write_atomically(path, write, force=force, hint=hint)
 
 
 def check_dump(path: str, *, force: bool, hint: str = REPLACE) -> None:
@@ -36,17 +37,13 @@ def check_dump(path: str, *, force: bool, hint: str = REPLACE) -> None:
     check_target(path, force=force, hint=hint)
 
 
-def _write_npz(file: BinaryIO, entries: Entries) -> None:
-    write_arrays(((name, np.asarray(entry)) for name, entry in entries), file)
-
-
-def _write_safetensors(file: BinaryIO, entries: Entries) -> None:
+def _write_safetensors(entries: Entries, file: BinaryIO) -> None:
     try:
         from safetensors.numpy import save
     except ImportError:
         needs = "writing safetensors needs the package safetensors"
         raise MissingExtraError(needs, "pip install 'attncli[safetensors]'") from None
-    found = dict(entries)
-    texts = {name: x for name, x in found.items() if isinstance(x, str)}
-    arrays = {n: np.ascontiguousarray(x) for n, x in found.items() if n not in texts}
+    named = dict(entries)
+    texts = {name: x for name, x in named.items() if isinstance(x, str)}
+    arrays = {n: np.ascontiguousarray(x) for n, x in named.items() if n not in texts}
     file.write(save(arrays, texts))

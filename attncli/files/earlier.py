@@ -52,11 +52,9 @@ def with_formulas(
 def _known(step: Any) -> dict[str, Any]:
     """What a step says of itself, each of its fields of the right type."""
     types = {"name": str, "work": str, "axes": list, "shape": list, "reads": dict, "params": dict}
-    said = step if isinstance(step, dict) else {}
-    return {
-        name: said[name] if isinstance(said.get(name), kind) else kind()
-        for name, kind in types.items()
-    }
+    fields = step if isinstance(step, dict) else {}
+    values = {name: fields.get(name) for name in types}
+    return {name: x if isinstance(x, types[name]) else types[name]() for name, x in values.items()}
 
 
 def _sizes(stage: Mapping[str, Any]) -> list[tuple[str, int]]:

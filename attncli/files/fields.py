@@ -46,15 +46,15 @@ def fields_of(loaded: Loaded) -> dict[str, Any]:
     if not isinstance(nested, Mapping):
         hint = 'write {"causal": true, "scale": 0.125}'
         raise InputError(f"{location(loaded.origin, NESTED)} is not an object", hint)
-    nested = {field_name(str(name)): found for name, found in nested.items()}
+    nested = {field_name(str(name)): value for name, value in nested.items()}
     if unknown := sorted(set(nested) - set(KNOBS)):
         message = f"{location(loaded.origin, NESTED)} has no field {quote(str(unknown[0]))}"
         raise InputError(message, f"known are {', '.join(sorted(KNOBS))}")
-    values = {name: _value(name, found) for name, found in nested.items() if found is not None}
+    values = {name: _value(name, x) for name, x in nested.items() if x is not None}
     own = {name: x for name, x in loaded.fields.items() if name in KNOBS and x is not None}
     own |= {} if loaded.scale is None else {"scale": loaded.scale}
-    for name, found in own.items():
-        value = _value(name, found)
+    for name, x in own.items():
+        value = _value(name, x)
         if name in values and values[name] != value:
             message = f"{loaded.origin} has {name} twice, and they differ"
             raise InputError(message, "keep one of them")
@@ -71,12 +71,12 @@ def kv_len_of(loaded: Loaded) -> list[int] | None:
 
     Raises InputError where they are no whole numbers.
     """
-    found: Any = loaded.fields.get(KV_LEN)
-    if found is None:
+    value: Any = loaded.fields.get(KV_LEN)
+    if value is None:
         return None
-    if isinstance(found, str):
-        found = [int(part) if part.strip().isdecimal() else part for part in found.split(",")]
-    lengths = [*map(_whole, found if isinstance(found, list) else [found])]
+    if isinstance(value, str):
+        value = [int(part) if part.strip().isdecimal() else part for part in value.split(",")]
+    lengths = [*map(_whole, value if isinstance(value, list) else [value])]
     if not lengths or not all(type(n) is int for n in lengths):
         hint = "give one whole number for each batch item"
         raise InputError(f"{location(loaded.origin, KV_LEN)} holds no lengths", hint)
@@ -85,40 +85,40 @@ def kv_len_of(loaded: Loaded) -> list[int] | None:
 
 def layout_of(loaded: Loaded) -> Layout | None:
     """The order of the axes that a file names, or None; InputError for another name."""
-    found: Any = loaded.fields.get(LAYOUT)
-    if isinstance(found, list) and len(found) == 1:
-        (found,) = found
-    found = found.lower() if isinstance(found, str) else found
-    if found is not None and found not in LAYOUTS:
-        message = f"{location(loaded.origin, LAYOUT)} is {quote(str(found))}"
+    layout: Any = loaded.fields.get(LAYOUT)
+    if isinstance(layout, list) and len(layout) == 1:
+        (layout,) = layout
+    layout = layout.lower() if isinstance(layout, str) else layout
+    if layout is not None and layout not in LAYOUTS:
+        message = f"{location(loaded.origin, LAYOUT)} is {quote(str(layout))}"
         raise InputError(message, f"use {listing(LAYOUTS)}")
-    layout: Layout | None = found
-    return layout
+    known: Layout | None = layout
+    return known
 
 
-def _value(name: str, found: Any) -> Any:
+def _value(name: str, value: Any) -> Any:
     """A value as a field has it: text is read as that of a flag, a list is a pair."""
     knob, default = KNOBS[name], getattr(Convention, name)
-    if isinstance(found, list) and len(found) == 1:
-        (found,) = found
-    word = str(found).lower()
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    word = str(value).lower()
     if name == "scale" and word in get_args(ScaleRule):
         return word
     if word == "none":
         return None
     if name in CHOICES:
         word = word.removeprefix("torch.").replace("_", "-")
-        return word if word in CHOICES[name] else found
+        return word if word in CHOICES[name] else value
     if isinstance(default, bool):
-        return _TRUTH.get(word, found)
-    if isinstance(found, str) and found != default:
+        return _TRUTH.get(word, value)
+    if isinstance(value, str) and value != default:
         try:
-            return knob.parse(found) if knob.parse else found
+            return knob.parse(value) if knob.parse else value
         except (ValueError, OverflowError):
-            return found
-    if isinstance(found, list):
-        return tuple(map(_whole, found))
-    return _whole(found) if name == "seed" else found
+            return value
+    if isinstance(value, list):
+        return tuple(map(_whole, value))
+    return _whole(value) if name == "seed" else value
 
 
 def _whole(number: Any) -> Any:

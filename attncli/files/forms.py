@@ -56,11 +56,6 @@ def as_json(text: str, origin: str) -> str:
     """The document of a text in one of these forms as JSON; what is in none of them is left.
 
     Raises InputError, with the location, for numbers that are left out (...) or not understood.
-
-    >>> as_json("[1 .5; 1/4 -1]", "it")
-    '[[1, 0.5], [0.25, -1]]'
-    >>> as_json("tensor([[1., 0.],\\n        [0., 1.]], device='cuda:0')", "it")
-    '[[1.0, 0.0],\\n        [0.0, 1.0]]'
     """
     if matrix := LATEX.fullmatch(text):
         text = _rows_of_latex(matrix)
@@ -73,9 +68,8 @@ def as_json(text: str, origin: str) -> str:
 
 def _rows_of_latex(matrix: re.Match[str]) -> str:
     """The rows of a matrix of LaTeX as lists; labels and sums, as attncli writes them, are none."""
-    body = re.sub(
-        r"\\d?frac\{([^{}]*)\}\{([^{}]*)\}", r"\1/\2", matrix["body"].replace("\\hline", "")
-    )
+    body = matrix["body"].replace("\\hline", "")
+    body = re.sub(r"\\d?frac\{([^{}]*)\}\{([^{}]*)\}", r"\1/\2", body)
     body = re.sub(r"\\sqrt\{([^{}]*)\}", r"√\1", body)
     has_sums = re.fullmatch(r"[^|]*\|[^|]*\|[^|]*", matrix["columns"] or "") is not None
     rows = []
@@ -102,30 +96,30 @@ class _Converter:
         if gap := _GAP.search(text):
             self.cell(gap[1], gap.start(1))
 
-    def piece(self, found: re.Match[str]) -> str:
+    def piece(self, match: re.Match[str]) -> str:
         """A match of _PIECE in JSON."""
-        if found["string"]:
-            return found[0]
-        if found["call"]:
-            self.calls.append(found[0])
+        if match["string"]:
+            return match[0]
+        if match["call"]:
+            self.calls.append(match[0])
             return ""
-        if found["name"]:
-            return f'"{found[0]}"'
-        if found["variable"]:
-            self.variables.append(found[0])
-            return f'{", " if len(self.variables) > 1 else ""}"{found["variable"]}": '
-        if found["value"]:
-            return f" {self.cell(found['value'], found.start('value'))}"
-        return self.end_of_list(found)
+        if match["name"]:
+            return f'"{match[0]}"'
+        if match["variable"]:
+            self.variables.append(match[0])
+            return f'{", " if len(self.variables) > 1 else ""}"{match["variable"]}": '
+        if match["value"]:
+            return f" {self.cell(match['value'], match.start('value'))}"
+        return self.end_of_list(match)
 
-    def end_of_list(self, found: re.Match[str]) -> str:
+    def end_of_list(self, match: re.Match[str]) -> str:
         """A list without lists in it, or the bracket that ends others; with it may end a call."""
-        end = "]" if found["body"] is None else self.matrix(found["body"], found.start("body"))
-        if found["end"] and not self.calls:
-            end += found["end"]
-        elif found["end"]:
+        end = "]" if match["body"] is None else self.matrix(match["body"], match.start("body"))
+        if match["end"] and not self.calls:
+            end += match["end"]
+        elif match["end"]:
             self.calls.pop()
-        following = re.match(r"\s*(,?)\s*\[", self.text[found.end() : found.end() + _FAR])
+        following = re.match(r"\s*(,?)\s*\[", self.text[match.end() : match.end() + _FAR])
         if following is None:
             return end
         self.separators.add(following[1] or " ")
@@ -169,11 +163,11 @@ class _Converter:
 
 def _number(cell: str) -> str:
     """A number or a word as JSON writes it, or ""."""
-    found = _DECIMAL.fullmatch(cell)
-    if found and found[2].startswith("0") and len(found[2]) > 1:
+    decimal = _DECIMAL.fullmatch(cell)
+    if decimal and decimal[2].startswith("0") and len(decimal[2]) > 1:
         return ""  # 0639 may have lost its point
-    if found and (found[2] or found[4]):
-        sign, whole, point, part, power = found.groups()
+    if decimal and (decimal[2] or decimal[4]):
+        sign, whole, point, part, power = decimal.groups()
         decimals = f".{part or 0}" if point else ""
         return f"{'' if sign in ('', '+') else '-'}{whole or 0}{decimals}{power}"
     value = number(cell)

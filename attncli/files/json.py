@@ -45,7 +45,6 @@ _MARKS = re.compile(r"[\s,;\[\]]+")  # what separates two numbers
 # half-cells by the sign that shows them: the comma or bracket before a value, both quotes of a text
 _COSTS = ((b",", 2), (b"[", 2), (b"{", 8), (b'"', 1))
 
-
 _PARAMETERS = {"weight", "kernel", "bias", "w", "b"}
 """In an object called `query`: those of what projects it. It is no array of queries then."""
 
@@ -79,25 +78,25 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     words: dict[str, tuple[str, ...]] = {}
     scale = None
     document, source = _part(document, source)
-    check_once((name for name, found in document.items() if found is not None), origin)
+    check_once((name for name, value in document.items() if value is not None), origin)
     fields = popped_fields(document, wanted, source.name)
     if wanted("") and _are_vectors(document) and not any(map(wanted, document)):
         document = {"": document}
-    for name, found in _joined(document, origin):
-        if found is None:
+    for name, value in _joined(document, origin):
+        if value is None:
             continue
         if name in arrays or name in others:  # with a dot, and joined
             raise InputError(f"{origin} has {quote(name)} twice", "keep one of them")
         if name.lower() in LABELS:
-            labels[name.lower()] = found
+            labels[name.lower()] = value
         elif name.lower() == "scale":
-            scale = scale_of(found, origin)
-        elif isinstance(found, dict) and _are_vectors(found):
-            arrays[name], words[name] = partial(array, name, [*found.values()]), (*found,)
-        elif isinstance(found, list) and not (role_of(name) in EMBEDDINGS and _is_text(found)):
-            arrays[name] = partial(array, name, found)
+            scale = scale_of(value, origin)
+        elif isinstance(value, dict) and _are_vectors(value):
+            arrays[name], words[name] = partial(array, name, [*value.values()]), (*value,)
+        elif isinstance(value, list) and not (role_of(name) in EMBEDDINGS and _is_text(value)):
+            arrays[name] = partial(array, name, value)
         else:
-            others[name] = f"{location(origin, name)} is {described(found)}, not an array"
+            others[name] = f"{location(origin, name)} is {described(value)}, not an array"
     more = {"decimals": decimals, "words": words, "scale": scale, "fields": fields}
     return collected(source, wanted, arrays, labels, others, **more)
 
@@ -115,37 +114,34 @@ def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[t
     """What a document holds by name, that of nested objects by their names joined with dots."""
     if depth > MAX_DEPTH:
         raise InputError(f"{origin} is nested too deeply", "use 2 to 4 levels")
-    for name, found in document.items():
-        inside = found
-        if isinstance(found, list) and found and all(isinstance(x, dict) for x in found):
-            inside = {str(number): x for number, x in enumerate(found)}
-        is_whole = not isinstance(inside, dict) or not _holds_lists(inside)
+    for name, value in document.items():
+        inside = value
+        if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+            inside = {str(number): x for number, x in enumerate(value)}
+        is_whole = not isinstance(inside, dict)
+        is_whole = is_whole or not any(isinstance(x, list | dict) for x in inside.values())
         if depth == 0 and not is_whole:
             is_own = name.lower() in LABELS or is_field(name)
             is_role = is_attended(name) and _PARAMETERS.isdisjoint(map(str.lower, inside))
             is_array = bool(not name or role_of(name)) and _are_vectors(inside)
             is_whole = is_own or is_role or is_array
         if is_whole:
-            yield name, found
+            yield name, value
             continue
         for own, x in _joined(inside, origin, depth + 1):
             yield f"{name}.{own}", x
 
 
-def _holds_lists(found: dict[str, Any]) -> bool:
-    return any(isinstance(x, list | dict) for x in found.values())
-
-
-def _are_vectors(found: dict[str, Any]) -> bool:
+def _are_vectors(document: dict[str, Any]) -> bool:
     """Whether it may be {"word": [numbers], …}."""
-    rows = found.values()
+    rows = document.values()
     are_lists = bool(rows) and all(isinstance(row, list) and row for row in rows)
     return are_lists and not any(isinstance(row[0], list | dict | str) for row in rows)
 
 
-def _is_text(found: list[Any]) -> bool:
+def _is_text(items: list[Any]) -> bool:
     """Whether a list begins with text that is no number."""
-    return bool(found) and isinstance(found[0], str) and found[0] not in NOT_JSON
+    return bool(items) and isinstance(items[0], str) and items[0] not in NOT_JSON
 
 
 def parse(
@@ -168,10 +164,10 @@ def parse(
     if not text or text.isspace():
         raise InputError(f"{origin} is empty", "it should hold arrays")
 
-    def unique(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        document = dict(found)
-        if len(document) < len(found):
-            (twice, _), *_ = Counter(name for name, _ in found).most_common(1)
+    def unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        document = dict(items)
+        if len(document) < len(items):
+            (twice, _), *_ = Counter(name for name, _ in items).most_common(1)
             raise InputError(f"{origin} has the key {quote(twice)} twice", "keep one of them")
         return document
 
@@ -186,13 +182,14 @@ def parse(
     except InputError:
         raise
     except ValueError as problem:  # Python reads no whole number of more than 4300 digits
-        raise InputError(
-            f"{origin} holds a number beyond float64", "the limit is 1.8e308"
-        ) from problem
+        message = f"{origin} holds a number beyond float64"
+        raise InputError(message, "the limit is 1.8e308") from problem
     except RecursionError as problem:
         raise InputError(f"{origin} is nested too deeply", "use 2 to 4 levels") from problem
-    if "\\u" in text:
-        _check_escapes(text, origin)
+    for escape in _ESCAPES.finditer(text) if "\\u" in text else ():
+        if escape["half"]:  # which no encoding can write
+            message = f"{origin} holds {escape['half']}, half of a surrogate pair"
+            raise InputError(message, "write whole characters")
     return document
 
 
@@ -224,11 +221,3 @@ def _malformed(problem: json.JSONDecodeError, origin: str) -> InputError:
     if "'" in problem.doc and '"' not in problem.doc:
         hint = "use double quotes"
     return InputError(f"{origin} is not JSON: {where}: {problem.msg}", hint)
-
-
-def _check_escapes(text: str, origin: str) -> None:
-    """Raise InputError for half of a surrogate pair, which no encoding can write."""
-    for found in _ESCAPES.finditer(text):
-        if found["half"]:
-            message = f"{origin} holds {found['half']}, half of a surrogate pair"
-            raise InputError(message, "write whole characters")

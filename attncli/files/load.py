@@ -123,11 +123,10 @@ def load(
 ) -> Loaded:
     """Read what a SOURCE holds: the arrays that are `wanted` by their names, or the only one.
 
-    A SOURCE is a path, `path::name` for one array in a file that holds several (or one part of a
-    saved trace, or all arrays called `name.…`), `-` or `-::name` for standard input, or inline
-    JSON, which begins with [ or {. A gzipped file and a member of a zip (`file.zip::member`) are
-    unpacked. `role` is the role of an array whose name has none; it only suppresses the warning
-    about −∞ in a mask. A name of "" asks for one matrix without a name: {word: vector} as well.
+    Of a SOURCE (see source.py) `path::name` is one array of several, one part of a saved trace, or
+    all arrays called `name.…`. `role` is the role of an array whose name has none; it only
+    suppresses the warning about −∞ in a mask. A name of "" asks for one matrix without a name:
+    {word: vector} as well.
 
     Raises InputError where the source cannot be read as arrays, MissingExtraError where that
     needs a package, SizeError where it does not fit into memory.
@@ -135,29 +134,24 @@ def load(
     >>> load("[[1, 0], [0.5, 2]]").arrays[""].tolist()
     [[1.0, 0.0], [0.5, 2.0]]
     """
-    with open_source(source, stdin) as found:
-        kind = found.kind
-        if not found.head:
-            raise InputError(f"{found.origin} is empty", "it should hold arrays")
+    with open_source(source, stdin) as opened:
+        kind, origin = opened.kind, opened.origin
+        if not opened.head:
+            raise InputError(f"{origin} is empty", "it should hold arrays")
         if not kind:
-            other = f", not {safe(found.ending)}" if found.ending else ""
-            raise InputError(
-                f"{found.origin} is of no format that attncli reads",
-                f"it reads {', '.join(KINDS)}{other}",
-            )
-        loaded: Loaded = import_module(_READERS[kind]).read(found, wanted)
+            other = f", not {safe(opened.ending)}" if opened.ending else ""
+            message = f"{origin} is of no format that attncli reads"
+            raise InputError(message, f"it reads {', '.join(KINDS)}{other}")
+        loaded: Loaded = import_module(_READERS[kind]).read(opened, wanted)
     if loaded.trace is not None:  # its −∞ and NaN are results, shown as such
         return loaded
-    with np.errstate(all="ignore"):  # a sum carries NaN and infinity, and needs no second array
-        doubtful = [
-            (name, array)
-            for name, array in loaded.arrays.items()
-            if array.dtype.kind == "f" and not np.isfinite(array.sum())
-        ]
-    remarks = (
-        nonfinite_remark(location(loaded.origin, name), array, (role_of(name) or role) == "mask")
-        for name, array in doubtful
-    )
+    remarks = []
+    for name, array in loaded.arrays.items():
+        with np.errstate(all="ignore"):  # a sum carries NaN and infinity, and needs no second array
+            is_doubtful = array.dtype.kind == "f" and not np.isfinite(array.sum())
+        if is_doubtful:
+            is_mask = (role_of(name) or role) == "mask"
+            remarks.append(nonfinite_remark(location(loaded.origin, name), array, is_mask))
     return replace(loaded, warnings=(*loaded.warnings, *filter(None, remarks)))
 
 
@@ -165,20 +159,17 @@ def nonfinite_remark(where: str, array: Array, is_mask: bool) -> str:
     """A line that counts the NaN and infinities of an array; "" where there are none.
 
     In a mask −∞ is intended, and so it is in an array of only 0 and −∞.
-
-    >>> nonfinite_remark("q.npy", np.array([[1.0, np.nan]]), False)
-    'q.npy holds 1 NaN of 2 numbers, the first at row 1, column 2'
     """
     nan, infinite = np.isnan(array), np.isinf(array)
     if is_mask or (not nan.any() and bool(np.all((array == 0) | (array == -np.inf)))):
         infinite &= array > 0
     counts = [(int(nan.sum()), "NaN"), (int(infinite.sum()), "infinite")]
-    found = " and ".join(f"{number} {word}" for number, word in counts if number)
-    if not found:
+    text = " and ".join(f"{number} {word}" for number, word in counts if number)
+    if not text:
         return ""
     first = np.unravel_index(int(np.argmax(nan | infinite)), array.shape)
     entry = entry_at([int(i) for i in first], array.ndim) if array.ndim else "its only entry"
-    return f"{where} holds {found} of {array.size} numbers, the first at {entry}"
+    return f"{where} holds {text} of {array.size} numbers, the first at {entry}"
 
 
 def collected(
@@ -206,9 +197,8 @@ def collected(
         return member is None and (bool(wanted(name)) or n_matrices == 1)
 
     for name, message in others.items():
-        is_wanted = wanted(name) and wanted(name) != IF_NUMBERS
+        is_wanted = wanted(name) and wanted(name) != IF_NUMBERS and name.lower() not in WIDTHS
         is_wanted = is_wanted and role_of(name) not in EMBEDDINGS  # `inputs` may be a text
-        is_wanted = is_wanted and name.lower() not in WIDTHS
         if name == member or (member is None and is_wanted):
             raise InputError(message, "give it numbers, or leave it out")
     arrays = {}
@@ -246,17 +236,17 @@ def within_name(names: Iterable[str], source: Source) -> Source:
     return replace(source, name=around[0]) if around and asked not in names else source
 
 
-def part_of(found: Mapping[str, T], source: Source) -> tuple[dict[str, T], Source]:
+def part_of(named: Mapping[str, T], source: Source) -> tuple[dict[str, T], Source]:
     """What `::name` asks for of all that a file holds by name, and a source that asks for no more.
 
     Where nothing has the name itself, all that is called `name.…` is the part, by what follows;
     where nothing is, everything as it was.
     """
     starts = f"{source.name}.", f"{source.name}/"
-    inside = {own[len(starts[0]) :]: x for own, x in found.items() if own.startswith(starts)}
-    if source.name and source.name not in found and inside:
+    inside = {name[len(starts[0]) :]: x for name, x in named.items() if name.startswith(starts)}
+    if source.name and source.name not in named and inside:
         return inside, replace(source, name="")
-    return dict(found), source
+    return dict(named), source
 
 
 def check_once(names: Iterable[str], origin: str) -> None:
@@ -269,31 +259,31 @@ def check_once(names: Iterable[str], origin: str) -> None:
 
 
 def popped_fields(
-    found: dict[str, Any], wanted: Callable[[str], object], member: str
+    named: dict[str, Any], wanted: Callable[[str], object], member: str
 ) -> dict[str, Any]:
     """What a file says of its attention, taken out of all that it holds, by its field."""
-    names = [name for name in found if is_field(name) and wanted(name) and name != member]
-    return {field_name(name): found.pop(name) for name in names}
+    names = [name for name in named if is_field(name) and wanted(name) and name != member]
+    return {field_name(name): named.pop(name) for name in names}
 
 
-def scale_of(found: object, origin: str) -> float | str:
+def scale_of(value: object, origin: str) -> float | str:
     """The factor on the scores that a file names: one finite number, or a rule such as "none"."""
-    if isinstance(found, str) and found.lower() in get_args(ScaleRule):
-        return found.lower()
-    found = read_number(found) if isinstance(found, str) else found
-    if isinstance(found, bool) or not isinstance(found, int | float | np.number):
+    if isinstance(value, str) and value.lower() in get_args(ScaleRule):
+        return value.lower()
+    value = read_number(value) if isinstance(value, str) else value
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise InputError(f"{origin}, scale is not a number", "write one number")
     scale = math.inf
     with suppress(OverflowError):  # of a whole number beyond float64
-        scale = float(found)
+        scale = float(value)
     if not math.isfinite(scale):
         raise InputError(f"{origin}, scale is not finite", "write one finite number")
     return scale
 
 
-def _labels(found: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
+def _labels(labels: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
     """The names of the queries and of the keys."""
-    lists = dict(found)
+    lists = dict(labels)
     tokens = lists.get("tokens")
     if isinstance(tokens, dict):
         if not tokens or not set(tokens) <= {"queries", "keys"}:
@@ -309,10 +299,9 @@ def _labels(found: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
         if key is None:
             return None
         names, hint = lists[key], 'write ["the", "cat"]'
-        if not isinstance(names, list):
-            raise InputError(f"{origin}, {key} is not a list of strings", hint)
-        if not names:
-            raise InputError(f"{origin}, {key} is an empty list", hint)
+        if not isinstance(names, list) or not names:
+            what = "an empty list" if isinstance(names, list) else "not a list of strings"
+            raise InputError(f"{origin}, {key} is {what}", hint)
         for number, name in enumerate(names, start=1):
             if not isinstance(name, str):
                 raise InputError(f"{origin}, {key}: entry {number} is not a string", hint)

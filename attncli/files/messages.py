@@ -56,31 +56,19 @@ def reason(problem: BaseException | str) -> str:
 
 
 def listing(names: Iterable[str], limit: int = 12) -> str:
-    """Names for a message: the first few, and how many more there are.
-
-    >>> listing(["q", "k", "v"], limit=2)
-    'q, k and 1 more'
-    """
+    """Names for a message: the first few, and how many more there are."""
     known = list(names)
     shown = ", ".join(safe(name, 60) for name in known[:limit])
     return shown if len(known) <= limit else f"{shown} and {len(known) - limit} more"
 
 
 def location(origin: str, name: str) -> str:
-    """An array of a file, or the file alone where the array has no name.
-
-    >>> location("qkv.json", "k"), location("k.npy", "")
-    ('qkv.json, k', 'k.npy')
-    """
+    """An array of a file, or the file alone where the array has no name."""
     return f"{origin}, {safe(name, 60)}" if name else origin
 
 
 def attentions(names: Iterable[str]) -> list[str]:
-    """The dotted names of the parts of a file that hold a q, where there is nothing beside them.
-
-    >>> attentions(["layers.0.q", "layers.0.k", "layers.1.q"]), attentions(["a.q", "mask"])
-    (['layers.0', 'layers.1'], [])
-    """
+    """The dotted names of the parts of a file that hold a q, where there is nothing beside them."""
     names = list(names)
     parts = tuple(name.removesuffix("q") for name in names if name.endswith(".q"))
     is_all = all(name.startswith(parts) for name in names)
@@ -103,20 +91,12 @@ def several(origin: str, parts: Sequence[str], asked: str = "") -> SeveralError:
 
 
 def ask_for(origin: str, name: str) -> str:
-    """The SOURCE that names one array of a file, for a hint.
-
-    >>> ask_for("qkv.npz", "q"), ask_for("standard input", "q")
-    ('qkv.npz::q', '-::q')
-    """
+    """The SOURCE that names one array of a file, for a hint."""
     return f"{'-' if origin == STANDARD_INPUT else origin}::{safe(name)}"
 
 
 def entry_at(index: Sequence[int], ndim: int) -> str:
-    """An entry, row or block of an array of `ndim` dimensions, counted from 1.
-
-    >>> entry_at((0, 1, 2), 3), entry_at((1,), 2), entry_at((4,), 1)
-    ('row 2, column 3 of head 1', 'row 2', 'entry 5')
-    """
+    """An entry, row or block of an array of `ndim` dimensions, counted from 1."""
     if ndim < 2 or ndim > len(_AXES):
         return "entry " + ".".join(str(i + 1) for i in index)
     named = [f"{axis} {i + 1}" for axis, i in zip(_AXES[-ndim:], index, strict=False)]
@@ -125,11 +105,7 @@ def entry_at(index: Sequence[int], ndim: int) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """A number and its noun.
-
-    >>> count(1, "cell"), count(3, "cell")
-    ('1 cell', '3 cells')
-    """
+    """A number and its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -146,14 +122,7 @@ def decoded(data: bytes, encoding: str, origin: str) -> str:
 
 @contextmanager
 def explained(message: str, hint: str) -> Iterator[None]:
-    """Turns an error of another library into an InputError: this message, and that library's.
-
-    >>> with explained("q.npy is not a valid npy file", "save it again"):
-    ...     raise EOFError("no data left")
-    Traceback (most recent call last):
-        ...
-    attncli.errors.InputError: q.npy is not a valid npy file: no data left; save it again
-    """
+    """Turns an error of another library into an InputError: this message, and that library's."""
     try:
         yield
     except (AttncliError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):

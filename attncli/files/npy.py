@@ -105,9 +105,8 @@ def _entries(source: Source, stack: ExitStack) -> dict[str, Callable[..., Array]
     files = {info.filename: info for info in infos if info.filename.endswith(".npy")}
     if not files:
         names = listing(info.filename for info in infos) or "nothing"
-        raise InputError(
-            f"{origin} is a zip without an npy file; it holds {names}", "use numpy.savez"
-        )
+        message = f"{origin} is a zip without an npy file; it holds {names}"
+        raise InputError(message, "use numpy.savez")
     if len(files) < sum(info.filename.endswith(".npy") for info in infos):
         raise InputError(f"{origin} holds two arrays of one name", "save it again")
 
@@ -174,10 +173,8 @@ def _check_header(file: io.BytesIO, size: int, where: str, text: bool | None) ->
         versions = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
         shape, _, dtype = versions[0 if is_first else 1](file)
     except Exception as problem:  # NumPy evaluates the header as a literal: any error may come
-        raise InputError(
-            f"{where} is not a valid npy file: its header cannot be read",
-            "save it again with numpy.save",
-        ) from problem
+        message = f"{where} is not a valid npy file: its header cannot be read"
+        raise InputError(message, "save it again with numpy.save") from problem
     refuse_shape(shape, where)
     if text and (dtype.kind != "U" or not dtype.itemsize):
         raise InputError(f"{where} holds no strings", "save numpy.array(['the', 'cat'])")
@@ -186,10 +183,10 @@ def _check_header(file: io.BytesIO, size: int, where: str, text: bool | None) ->
         kind = "V2" if dtype == "V2" else dtype.kind
         what, hint = _REFUSED.get(kind, _REFUSED["V"])
         raise InputError(f"{where} holds {what}", hint)
-    claimed, found = math.prod(shape) * dtype.itemsize, size - file.tell()
-    if claimed != found:
+    claimed, held = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if claimed != held:
         raise InputError(
-            f"{where} declares shape {shape} of {dtype.name}, {claimed} bytes, but holds {found}",
+            f"{where} declares shape {shape} of {dtype.name}, {claimed} bytes, but holds {held}",
             "copy it again whole, or save one array per file",
         )
     return claimed, math.prod(shape)

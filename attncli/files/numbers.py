@@ -41,11 +41,7 @@ class Printed(float):
 
 
 def number_of(text: str) -> float | Beyond:
-    """The number of a text: Printed where it ends in zeros, Beyond where it is too large.
-
-    >>> number_of("0.40"), number_of("0.40").decimals, type(number_of("0.4"))
-    (0.4, 2, <class 'float'>)
-    """
+    """The number of a text: Printed where it ends in zeros, Beyond where it is too large."""
     number = float(text)
     if text.endswith("0") and not text.endswith(".0") and "." in text and "e" not in text.lower():
         number = Printed(number)
@@ -62,11 +58,7 @@ def decimals_of(nested: object) -> int:
 
 
 def nan_to_text(x: Any) -> Any:
-    """The same data with NaN and infinity as strings; mappings and sequences entry by entry.
-
-    >>> nan_to_text({"a": (1.5, float("-inf")), "b": [float("nan")]})
-    {'a': [1.5, '-Infinity'], 'b': ['NaN']}
-    """
+    """The same data with NaN and infinity as strings; mappings and sequences entry by entry."""
     if isinstance(x, Mapping):
         return {name: nan_to_text(value) for name, value in x.items()}
     if isinstance(x, list | tuple):
@@ -91,13 +83,6 @@ def to_array(nested: object, where: str) -> Array:
 
     Raises InputError, with the location, where rows differ in length, a list is empty, or an entry
     is something else.
-
-    >>> to_array([[1, 2], [3, 4.5]], "q").tolist()
-    [[1.0, 2.0], [3.0, 4.5]]
-    >>> to_array([[1, 2], [3]], "q")
-    Traceback (most recent call last):
-        ...
-    attncli.errors.InputError: q: row 2 has 1 entry, row 1 has 2; give every row as many
     """
     cells: list[Any] = [nested]
     shape: tuple[int, ...] = ()
@@ -154,9 +139,8 @@ def _uneven(cells: list[Any], shape: tuple[int, ...], nested: object, where: str
             )
         if isinstance(cell, list) and len(cell) != len(first):
             entries = "1 entry" if len(cell) == 1 else f"{len(cell)} entries"
-            return InputError(
-                f"{where}: {here} has {entries}, {there} has {len(first)}", "give every row as many"
-            )
+            message = f"{where}: {here} has {entries}, {there} has {len(first)}"
+            return InputError(message, "give every row as many")
     raise AssertionError("some list differs")
 
 

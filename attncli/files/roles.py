@@ -186,17 +186,14 @@ def attention_prefix(names: list[str], origin: str, part: str = "") -> str | Non
     part  the name of the trace in its file, "" for the whole
 
     None where no stage is called q. SeveralError where several are equally deep.
-
-    >>> attention_prefix(["input", "encoder.1.q", "encoder.1.k"], "t.json")
-    'encoder.1.'
     """
-    found = [name for name in names if name.split(".")[-1] == "q"]
-    depth = min((name.count(".") for name in found), default=0)
-    outermost = [name.removesuffix("q") for name in found if name.count(".") == depth]
-    if len(outermost) > 1:
-        own = f"{part}." if part else ""
-        raise several(origin, [own + prefix.removesuffix(".") for prefix in outermost], part)
-    return outermost[0] if outermost else None
+    queries = [name for name in names if name.split(".")[-1] == "q"]
+    depth = min((name.count(".") for name in queries), default=0)
+    prefixes = [name.removesuffix("q") for name in queries if name.count(".") == depth]
+    if len(prefixes) > 1:
+        start = f"{part}." if part else ""
+        raise several(origin, [start + prefix.removesuffix(".") for prefix in prefixes], part)
+    return prefixes[0] if prefixes else None
 
 
 @overload
@@ -210,9 +207,8 @@ def pick(loaded: Loaded, role: Role) -> Array | None: ...
 def pick(loaded: Loaded, role: Role) -> Array | None:
     """The array that a source given for everything (`--q SOURCE`) holds for one role.
 
-    By its name (q, Query, key_states, attn_mask, k_cache, …); in a trace, the stage of the
-    outermost attention. An array that `::name` asked for, or the only one, is q, and there is
-    no other then. None where the source has none, except for q.
+    By its name; in a trace, the stage of the outermost attention. An array that `::name` asked for,
+    or the only one, is q, and there is no other then. None where there is none, except for q.
 
     Raises InputError where two arrays could be meant, where there is no q, and where the array
     has the wrong number of dimensions (2 to 4; a mask 1 to 4), is empty, or holds true/false.

@@ -84,10 +84,10 @@ class _Tensor(BaseModel):
         return code is None or end - start == math.prod(self.shape) * np.dtype(code).itemsize
 
 
-def _are_whole(found: object, n_bytes: int) -> bool:
+def _are_whole(document: object, n_bytes: int) -> bool:
     """Whether tensors of the sizes that they declare follow one another, and are all there is."""
     try:
-        tensors = TypeAdapter(dict[str, _Tensor]).validate_python(found).values()
+        tensors = TypeAdapter(dict[str, _Tensor]).validate_python(document).values()
     except ValidationError:
         return False
     ends = [0, *chain(*sorted(tensor.data_offsets for tensor in tensors)), n_bytes]
@@ -111,9 +111,8 @@ def _bytes(source: Source, start: int, count: int, where: str) -> Array:
 def _array(source: Source, begin: int, tensor: dict[str, Any], where: str) -> Array:
     code, shape = tensor["dtype"], tensor["shape"]
     if code not in DTYPES:
-        raise InputError(
-            f"{where} has the type {quote(code)}", "save it as F32 (in PyTorch: t.float())"
-        )
+        hint = "save it as F32 (in PyTorch: t.float())"
+        raise InputError(f"{where} has the type {quote(code)}", hint)
     refuse_shape(shape, where)
     start, end = tensor["data_offsets"]
     data = _bytes(source, begin + start, end - start, where)

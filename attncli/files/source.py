@@ -171,17 +171,13 @@ class Source:
             return KINDS[ending]
         if is_tensors:
             return "safetensors"
-        return _guessed(head) or KINDS.get(ending, "")
-
-
-def _guessed(head: bytes) -> str:
-    """The format of a text whose ending is unknown, or ""."""
-    head = head.removeprefix(b"\xef\xbb\xbf")
-    if _JSON_START.match(head) or ARRAY.match(head.decode("ascii", "replace")):
-        return "json"
-    # a table: some line ends in a number
-    is_table = b"\0" not in head and any(map(_LAST_NUMBER.search, head.splitlines()))
-    return "table" if is_table or head.startswith(_UNICODE_MARKS) else ""
+        text = head.removeprefix(b"\xef\xbb\xbf")
+        if _JSON_START.match(text) or ARRAY.match(text.decode("ascii", "replace")):
+            return "json"
+        # a table: some line ends in a number
+        is_table = b"\0" not in text and any(map(_LAST_NUMBER.search, text.splitlines()))
+        is_table = is_table or text.startswith(_UNICODE_MARKS)
+        return "table" if is_table else KINDS.get(ending, "")
 
 
 def streamed(
@@ -189,8 +185,8 @@ def streamed(
 ) -> Source:
     """The Source of a stream that cannot seek."""
     stream = _Stream(file, origin)
-    head = stream.ahead
-    return Source(origin, io.BufferedReader(stream, _STEP), head, ending, name, packed=packed)
+    reader = io.BufferedReader(stream, _STEP)
+    return Source(origin, reader, stream.ahead, ending, name, packed=packed)
 
 
 class _Stream(io.RawIOBase):
@@ -274,11 +270,7 @@ def open_source(text: str, stdin: BinaryIO | None = None, *, absent: str = "") -
 
 
 def are_numbers(text: str) -> bool:
-    """Whether a text is numbers alone, without a bracket: 1 2 3; 4 5 6.
-
-    >>> are_numbers("1 2 3; 4 5 6"), are_numbers("1/2"), are_numbers("1 a")
-    (True, False, False)
-    """
+    """Whether a text is numbers alone, without a bracket: 1 2 3; 4 5 6."""
     return bool(_OF_NUMBERS.fullmatch(text) and _TWO_NUMBERS.search(text))
 
 
@@ -291,12 +283,9 @@ def _unquoted(text: str) -> str:
 
 def _is_literal(text: str) -> bool:
     """Whether a SOURCE is numbers themselves: no path that exists, and in a form that is read."""
-    begins = (
-        text.lstrip().startswith(("[", "{", "\\begin{", "\\["))
-        or ARRAY.match(text)
-        or are_numbers(text)
-    )
-    return bool(begins) and not os.path.exists(text)
+    is_bracketed = text.lstrip().startswith(("[", "{", "\\begin{", "\\["))
+    is_read = is_bracketed or bool(ARRAY.match(text)) or are_numbers(text)
+    return is_read and not os.path.exists(text)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -366,23 +355,22 @@ def _member(source: Source, stack: ExitStack) -> Source:
     archive = open_zip(source, stack)
     files = [info for info in archive.infolist() if not _NO_CONTENT.fullmatch(info.filename)]
     asked, _, rest = source.name.partition("::")
-    found = [info for info in files if info.filename == asked]
-    found = found or [info for info in files if os.path.basename(info.filename) == asked]
-    if not found and any(info.filename.endswith(".npy") for info in files):
+    members = [info for info in files if info.filename == asked]
+    members = members or [info for info in files if os.path.basename(info.filename) == asked]
+    if not members and any(info.filename.endswith(".npy") for info in files):
         return source
-    if not found and len(files) == 1:
-        found, rest = files, source.name
-    if not found:
-        names = [info.filename for info in files]
+    if not members and len(files) == 1:
+        members, rest = files, source.name
+    names = [info.filename for info in members or files]
+    if not members:
         lacks = f"no {quote(asked)}; it holds " if asked else ""
         hint = f"name one: {ask_for(source.origin, names[0])}" if names else "check the file"
         raise InputError(f"{source.origin} holds {lacks}{listing(names) or 'no file'}", hint)
-    if len(found) > 1:
-        names = [info.filename for info in found]
-        message = f"{source.origin} holds {len(found)} files {quote(asked)}: {listing(names)}"
+    if len(members) > 1:
+        message = f"{source.origin} holds {len(members)} files {quote(asked)}: {listing(names)}"
         hint = "zip it again" if asked in names else f"name one: {ask_for(source.origin, names[0])}"
         raise InputError(message, hint)
-    info = found[0]
+    info = members[0]
     origin = source.origin if len(files) == 1 else ask_for(source.origin, info.filename)
     with explained(f"{origin} is damaged", "download or copy it again"):
         file = stack.enter_context(archive.open(info))

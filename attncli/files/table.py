@@ -52,7 +52,6 @@ _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _ORDINARY = "x mean deviation angles lengths bias dots cos sin difference shares components"
 _STAGES = {name for name, kind in KINDS.items() if kind.role not in HIDDEN} - {*_ORDINARY.split()}
 
-
 _COST = 8  # cells that one takes while it is a text in a line, a text of its own, and a number
 
 
@@ -208,11 +207,11 @@ def _matrix(rows: list[_Row], grid: list[list[Any]], start: int, origin: str) ->
 def _wrong_cell(row: _Row, column: int, expected: str, origin: str, hint: str) -> InputError:
     """The error for a text where something else is expected."""
     cell = row.cells[column]
-    found = f"the text {quote(cell)}" if cell.strip() else "an empty cell"
+    what = f"the text {quote(cell)}" if cell.strip() else "an empty cell"
     if "," in cell or ";" in cell:
         hint = "write decimal points, and one kind of separator"
     where = f"{origin}, line {row.line}, column {column + 1}"
-    return InputError(f"{where} is {found}, expected {expected}", hint)
+    return InputError(f"{where} is {what}, expected {expected}", hint)
 
 
 def _rows(text: str, delimiters: tuple[str, ...], origin: str) -> list[_Row]:
@@ -252,9 +251,8 @@ def _separated(text: str, delimiter: str, origin: str) -> list[_Row]:
             rows.append(_Row(line, cells))
             line = reader.line_num + 1
     except csv.Error as problem:
-        raise InputError(
-            f"{origin}, line {line} is not valid: {reason(problem)}", "check its quotation marks"
-        ) from problem
+        message = f"{origin}, line {line} is not valid: {reason(problem)}"
+        raise InputError(message, "check its quotation marks") from problem
     return rows
 
 
@@ -318,6 +316,6 @@ def _is_risky(label: str) -> bool:
 def _escaped(char: str) -> str:
     """\\x1b, \\u202e or \\U000e0041: in hexadecimal alone, so that C:\\new is no line break."""
     code = ord(char)
-    return (
-        f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
-    )
+    if code < 256:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"

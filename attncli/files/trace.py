@@ -59,7 +59,6 @@ DType = Literal[
 Number = TypeAliasType("Number", "float | Literal['NaN', 'Infinity', '-Infinity']")
 Value = TypeAliasType("Value", "list[Value] | Number | bool")
 
-
 _STAGE = 200  # cells that a stage takes while it is validated, besides its numbers: about 10 kB
 
 
@@ -88,11 +87,11 @@ ConventionModel = create_model(
 )
 
 
-def _convention(found: Any) -> Convention | None:
+def _convention(fields: Any) -> Convention | None:
     """The convention in a document; its own checks apply."""
-    if not isinstance(found, dict | None):
+    if not isinstance(fields, dict | None):
         raise ValueError("should be an object")
-    return None if found is None else Convention.from_mapping(text_to_nan(found))
+    return None if fields is None else Convention.from_mapping(text_to_nan(fields))
 
 
 class StageModel(BaseModel):
@@ -297,11 +296,10 @@ def loaded_trace(trace: Trace, origin: str, member: str | None) -> Loaded:
         try:
             part = trace.part(member or "")
         except StageError as problem:
-            raise InputError(
-                f"{origin} holds no stage or part {quote(member or '')}; "
-                f"it holds {listing(stages)}",
-                f"name one: {ask_for(origin, next(iter(stages)))}",
-            ) from problem
+            message = f"{origin} holds no stage or part {quote(member or '')}; "
+            message += f"it holds {listing(stages)}"
+            hint = f"name one: {ask_for(origin, next(iter(stages)))}"
+            raise InputError(message, hint) from problem
         stages = dict(part.stages())
         with suppress(InputError):  # several attentions: an error where q is asked for, not here
             prefix = attention_prefix(list(stages), origin) or ""

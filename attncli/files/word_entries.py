@@ -195,9 +195,9 @@ class Text:
         self.words = list[str]()  # read, with the first letter of one that was asked for
         lines = self._lines()
         first, n_bytes = [], 0
-        for found in itertools.islice(lines, _SAMPLE + 1):
-            first.append(found)
-            n_bytes += len(found[1])
+        for line in itertools.islice(lines, _SAMPLE + 1):
+            first.append(line)
+            n_bytes += len(line[1])
             if n_bytes > _SAMPLE_BYTES:
                 break
         if not first:
@@ -272,10 +272,10 @@ class Text:
 
 def _header(lines: Sequence[bytes]) -> tuple[int, int] | None:
     """The words and numbers per word in the first line of word2vec's format, if this is one."""
-    found = re.fullmatch(rb"(\d{1,18})\s+(\d{1,18})\s*", lines[0])
-    if not found or any(len(line.split()) == 2 for line in lines[1:]):
+    counts = re.fullmatch(rb"(\d{1,18})\s+(\d{1,18})\s*", lines[0])
+    if not counts or any(len(line.split()) == 2 for line in lines[1:]):
         return None  # where others have two fields too: vectors of one number each
-    words, dim = int(found[1]), int(found[2])
+    words, dim = int(counts[1]), int(counts[2])
     return (words, dim) if words and dim else None
 
 
@@ -294,10 +294,10 @@ def _entry(number: int, line: bytes, dim: int, words: Container[str] = ()) -> En
     start = len(fields) - dim
     word, is_utf8 = _decoded(fields[0] if start == 1 else b" ".join(fields[: max(start, 0)]))
     if start != 1:
-        found = _count(fields)
-        if start < 1 or (found != dim and word.casefold() not in words):
-            word, is_utf8 = _decoded(b" ".join(fields[: len(fields) - found]))
-            return Entry(number, word, is_utf8, f"holds {count(found, 'number')}, not {dim}")
+        n = _count(fields)
+        if start < 1 or (n != dim and word.casefold() not in words):
+            word, is_utf8 = _decoded(b" ".join(fields[: len(fields) - n]))
+            return Entry(number, word, is_utf8, f"holds {count(n, 'number')}, not {dim}")
     wrong = "holds something that is not a number"
     with suppress(ValueError):
         numbers = list(map(float, fields[start:]))
@@ -310,15 +310,14 @@ def _entry(number: int, line: bytes, dim: int, words: Container[str] = ()) -> En
 
 def _count(fields: list[bytes]) -> int:
     """How many numbers end a line, its first field being a word even if it looks like one."""
-    numbers = itertools.takewhile(lambda field: _number(field) is not None, fields[:0:-1])
-    return sum(1 for _ in numbers)
+    return sum(1 for _ in itertools.takewhile(_is_number, fields[:0:-1]))
 
 
-def _number(field: bytes) -> float | None:
-    try:
-        return float(field) if b"_" not in field else None
-    except ValueError:
-        return None
+def _is_number(field: bytes) -> bool:
+    with suppress(ValueError):
+        float(field)
+        return b"_" not in field
+    return False
 
 
 def _decoded(token: bytes) -> tuple[str, bool]:

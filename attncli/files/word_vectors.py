@@ -97,11 +97,11 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
         rows |= {word: cases[word.casefold()][1] for word in folded}
         vocabulary = file.words if left - folded.keys() else []
         missing = {word: close_spellings(word, vocabulary) for word in words if word not in rows}
-        found = tuple(word for word in words if word in rows)
-        matrix = np.array([rows[word] for word in found]).reshape(len(found), file.dim)
+        known = tuple(word for word in words if word in rows)
+        matrix = np.array([rows[word] for word in known]).reshape(len(known), file.dim)
         matrix.flags.writeable = False
         notes = (*file.warnings, *remarks.values())
-        return Vectors(found, matrix, missing, folded, notes, file.origin, file.whole)
+        return Vectors(known, matrix, missing, folded, notes, file.origin, file.whole)
 
 
 def nearest(
@@ -128,11 +128,11 @@ def nearest(
         entries = file.entries(None)
         while block := list(islice(entries, max(1, _BLOCK // file.dim))):
             skipped += [number for number, _, _, row in block if isinstance(row, str)]
-            found = [entry for entry in block if not isinstance(entry.row, str)]
-            rows = np.array([row for *_, row in found]).reshape(-1, file.dim)
+            whole = [entry for entry in block if not isinstance(entry.row, str)]
+            rows = np.array([row for *_, row in whole]).reshape(-1, file.dim)
             lengths = np.sqrt((rows * rows).sum(axis=1))
             cosines = np.clip(rows @ direction / lengths, -1.0, 1.0).tolist()
-            for (number, word, *_), cosine in zip(found, cosines, strict=True):
+            for (number, word, *_), cosine in zip(whole, cosines, strict=True):
                 farthest = best[0][0] if len(best) == n else -math.inf
                 if cosine > farthest and word not in taken:  # not so where it is NaN
                     taken.add(word)

@@ -210,9 +210,8 @@ def _replace(
     target: str, write: Callable[[BinaryIO], object], mode: int | None, *, replace: bool
 ) -> None:
     # Named before it is made, so that whatever ends the process finds it to remove.
-    part = os.path.join(
-        os.path.dirname(target), f".attncli-{os.getpid()}-{os.urandom(6).hex()}.tmp"
-    )
+    name = f".attncli-{os.getpid()}-{os.urandom(6).hex()}.tmp"
+    part = os.path.join(os.path.dirname(target), name)
     try:
         with open(part, "xb") as file:
             if mode is not None:

@@ -100,28 +100,24 @@ def explain(  # noqa: PLR0913
         d_model=vocabulary.dim, n_heads=heads, n_kv_heads=kv_heads, d_k=d_k, d_v=d_v, d_ff=d_ff
     )
     notes: tuple[str, ...] = ()
-    found: Weights
+    arrays: Weights
     if weights is None:
-        found = random_weights(kind, sizes, seed=seed, n_layers=layers, last_norm=norm == "pre")
+        arrays = random_weights(kind, sizes, seed=seed, n_layers=layers, last_norm=norm == "pre")
         notes = (f"The weights are random (Glorot-uniform, seed {seed}).",)
     else:
-        found = weights_from_arrays(weights, kind, sizes)
+        arrays = weights_from_arrays(weights, kind, sizes)
     meant = None
     if mask is not None:
         meant = meant_mask(np.asarray(mask), fields.get("mask_means"), how)
         meant = meaning(meant, how.mask_means, how.mask_numbers)
         how = replace(how, mask_means="keep", mask_numbers=None)
+    dropout = how.dropout if block != "attention" else 0.0
     architecture = Architecture(
-        n_heads=heads,
-        n_kv_heads=kv_heads,
-        norm=norm,
-        epsilon=eps,
-        dropout=how.dropout if block != "attention" else 0.0,
-        convention=how,
+        n_heads=heads, n_kv_heads=kv_heads, norm=norm, epsilon=eps, dropout=dropout, convention=how
     )
     model = Model(
         block=block,
-        weights=found,
+        weights=arrays,
         architecture=architecture,
         positions=_positions(positions),
         notes=notes,

@@ -69,9 +69,8 @@ def meaning(
         equal = [*_of_equal_words(words, a, c, placed, masked)][:1]
         sentences = [*equal, *_of_the_farthest(words, a, c)]
         notes = [*(f"with the word's own vector added ({both}): {x}" for x in sentences), *notes]
-    return Trace(
-        "What it means: static against contextual", stages, notes=tuple(notes), name="meaning"
-    )
+    title = "What it means: static against contextual"
+    return Trace(title, stages, notes=tuple(notes), name="meaning")
 
 
 def _cosines(
@@ -93,7 +92,7 @@ def _of_equal_words(
     places: dict[str, list[int]] = defaultdict(list)
     for at, word in enumerate(words):
         places[word].append(at)
-    repeated = [found for found in places.values() if len(found) > 1]
+    repeated = [of_word for of_word in places.values() if len(of_word) > 1]
     for a, b, *_ in repeated[:PAIRS]:
         pair = f"{called(words, a)} and {called(words, b)}"
         if np.isnan(before[a, b]) or np.isnan(after[a, b]):

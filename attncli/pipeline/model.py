@@ -75,14 +75,6 @@ def explained(
 
     Raises ShapeError where weights do not fit, ConventionError where a target is missing.
     Source: "Attention Is All You Need", section 3.
-
-    >>> from attncli.attention.weights import Dimensions, random_weights
-    >>> from attncli.pipeline.sentence import random_vocabulary
-    >>> words = ("river", "bank")
-    >>> model = Model(weights=random_weights("attention", Dimensions(d_model=4)))
-    >>> trace = explained(Sentence(words), random_vocabulary(words, 4), model)
-    >>> trace["attention.weights"].value.shape, trace["meaning.contextual"].value.shape
-    ((1, 2, 2), (2, 2))
     """
     layers = LayerPlan(model.architecture, model.weights)
     stages: dict[str, Stage] = {}
@@ -104,7 +96,7 @@ def explained(
     asked, prefix = (sentence, "") if target is None else (target, "target.")
     restricting = mask is not None or convention.window is not None
     is_start = bool(asked.is_word[: len(asked.words)].all())  # else rows are not those of stages
-    found = meaning(
+    block = meaning(
         asked.words,
         stages[f"{prefix}embeddings"].value[asked.is_word],
         trace[last].value[asked.is_word],
@@ -114,7 +106,7 @@ def explained(
         letters=(trace[f"{prefix}embeddings"].symbol, trace[last].symbol),
         adds_input=model.block == "attention",
     )
-    return trace if found is None else replace(trace, steps=(*trace.steps, found))
+    return trace if block is None else replace(trace, steps=(*trace.steps, block))
 
 
 def _add_blocks(
@@ -161,24 +153,19 @@ def _is_of_layer(name: str) -> bool:
     return name.partition(".")[0] in ("encoder", "decoder")
 
 
-def _lowered(how: Convention) -> str:
-    value = plain(how.mask_value)
-    return f"become {value}" if how.mask_value_rule == "replace" else f"have {value} added"
-
-
 def _annotated(trace: Trace, n_heads: int) -> Trace:
     """The trace with a note on every stage that has none, in plain words."""
-    how = trace.convention or Convention()
-    special = {
-        SCALED: "" if isinstance(how.scale, str) else "every score times the same factor",
-        WEIGHTS: ""
-        if how.softmax_over == "keys"
-        else "scores as shares: how each key divides itself among the queries",
-        MASKED: ""
-        if how.mask_value == -math.inf
-        else f"masked scores {_lowered(how)}, so their weight is as good as 0",
-        PROJECTED: "back at the width of the input" if n_heads == 1 else "",
-    }
+    how, special = trace.convention or Convention(), {}
+    if not isinstance(how.scale, str):
+        special[SCALED] = "every score times the same factor"
+    if how.softmax_over != "keys":
+        special[WEIGHTS] = "scores as shares: how each key divides itself among the queries"
+    if how.mask_value != -math.inf:
+        value = plain(how.mask_value)
+        lowered = f"become {value}" if how.mask_value_rule == "replace" else f"have {value} added"
+        special[MASKED] = f"masked scores {lowered}, so their weight is as good as 0"
+    if n_heads == 1:
+        special[PROJECTED] = "back at the width of the input"
 
     def annotated(stage: Stage) -> Stage:
         note = special.get(stage.name) or kind_of(stage.name).note

@@ -128,19 +128,17 @@ def from_file(
     from attncli.files.word_vectors import read_vectors, suggestion
 
     asked = tuple(dict.fromkeys(words))
-    found = read_vectors(source, asked)
-    width = found.matrix.shape[1]
+    read = read_vectors(source, asked)
+    origin, width = read.origin, read.matrix.shape[1]
     if dim is not None and dim != width:
-        raise ConventionError(
-            f"--dim is {dim}, but the vectors have {width} numbers", "leave out --dim"
-        )
-    vectors: dict[str, Array] = dict(zip(found.words, found.matrix, strict=True))
-    origin = found.origin
+        message = f"--dim is {dim}, but the vectors have {width} numbers"
+        raise ConventionError(message, "leave out --dim")
+    vectors: dict[str, Array] = dict(zip(read.words, read.matrix, strict=True))
     lost = [word for word in asked if word not in vectors]
     if lost and unknown == "error":
-        close = suggestion(found.missing)
+        close = suggestion(read.missing)
         other = f"{close} Else " if close else ""
-        download = f", or {found.whole}" if found.whole else ""
+        download = f", or {read.whole}" if read.whole else ""
         raise InputError(
             f"{origin} has no vector for {listing(map(repr, lost), 8)}",
             f"{other}use --unknown random or zero{download}",
@@ -148,13 +146,13 @@ def from_file(
     zeros = dict.fromkeys(lost, np.zeros(width))
     vectors |= random_vectors(lost, width, seed) if unknown == "random" else zeros
     remarks = [_unknown_remark(lost, origin, unknown)] if lost else []
-    if lost and found.whole:
-        remarks.append(f"for more words, {found.whole}")
-    if found.folded:
-        pairs = (f"{a!r} as {b!r}" for a, b in found.folded.items())
+    if lost and read.whole:
+        remarks.append(f"for more words, {read.whole}")
+    if read.folded:
+        pairs = (f"{a!r} as {b!r}" for a, b in read.folded.items())
         remarks.append(f"found in another case: {listing(pairs, 8)}")
     note = f"read from {origin}, the same in every sentence: a static vector"
-    return Vocabulary(vectors, width, note, tuple(remarks), found.warnings)
+    return Vocabulary(vectors, width, note, tuple(remarks), read.warnings)
 
 
 def _unknown_remark(lost: Sequence[str], origin: str, unknown: Unknown) -> str:

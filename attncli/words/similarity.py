@@ -83,21 +83,13 @@ def similarity(
 
 def similarity_steps() -> list[Step]:
     """The steps of `similarity`, from the vectors to the angles."""
-    both = {"dots": "dots", "lengths": "lengths"}
-    dots_formula, angle_formula = "D = V Vᵀ", "θ = arccos(cos), in degrees"
+    x, both = {"x": "vectors"}, {"dots": "dots", "lengths": "lengths"}
+    angle, text = "θ = arccos(cos), in degrees", formulas.WORD_ANGLES
     return [
-        Step("lengths", lengths_of, {"x": "vectors"}, {}, "‖a‖ = √(a·a)", formulas.LENGTHS),
-        Step("dots", dots_of, {"x": "vectors"}, {}, dots_formula, formulas.DOTS, kind="word_dots"),
+        Step("lengths", lengths_of, x, {}, "‖a‖ = √(a·a)", formulas.LENGTHS),
+        Step("dots", dots_of, x, {}, "D = V Vᵀ", formulas.DOTS, kind="word_dots"),
         Step("cosines", cosines_of, both, {}, "a·b / (‖a‖·‖b‖)", formulas.COSINES),
-        Step(
-            "angles",
-            _arccos,
-            {"x": "cosines"},
-            {},
-            angle_formula,
-            formulas.WORD_ANGLES,
-            kind="word_angles",
-        ),
+        Step("angles", _arccos, {"x": "cosines"}, {}, angle, text, kind="word_angles"),
     ]
 
 
@@ -105,14 +97,12 @@ def lengths_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n]
     """The length of each vector, √(a·a), also where a·a would overflow."""
     powers = _powers(x)
     scaled = np.ldexp(x, -powers[:, None])
-    lengths: FloatArray = np.ldexp(np.sqrt((scaled * scaled).sum(axis=1)), powers)
-    return lengths
+    return np.asarray(np.ldexp(np.sqrt((scaled * scaled).sum(axis=1)), powers))
 
 
 def dots_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
     """The dot product of each vector with every other."""
-    dots: FloatArray = x @ x.T
-    return dots
+    return np.asarray(x @ x.T)
 
 
 def cosines_of(dots: FloatArray, lengths: FloatArray) -> FloatArray:  # [n, n], [n] -> [n, n]
@@ -141,8 +131,8 @@ def angles_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
         np.stack([np.linalg.norm(unit + sign * units, axis=-1) for unit in units])
         for sign in (-1.0, 1.0)
     )
-    for found in (apart, together):
-        np.copyto(found, 0.0, where=found < _ROUNDED)
+    for lengths in (apart, together):
+        np.copyto(lengths, 0.0, where=lengths < _ROUNDED)
     return np.asarray(np.degrees(2 * np.arctan2(apart, together)))
 
 
@@ -154,8 +144,7 @@ def _scaled_cosines(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
 
 def _powers(vectors: FloatArray) -> npt.NDArray[np.int32]:
     """A power of two per row near its greatest number: dividing by it changes no digit."""
-    powers: npt.NDArray[np.int32] = np.frexp(np.abs(vectors).max(axis=1, initial=0.0))[1]
-    return powers
+    return np.asarray(np.frexp(np.abs(vectors).max(axis=1, initial=0.0))[1])
 
 
 def analogy(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
@@ -182,20 +171,12 @@ def analogy(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
 
 def analogy_steps(words: Sequence[str]) -> list[Step]:
     """The steps of `analogy` for the words a, b and c."""
-    a, b, c = words
-    reads = {"difference": "difference", "x": "vectors"}
+    (a, b, c), x = words, {"x": "vectors"}  # [3, d]
+    both, total = {"difference": "difference", **x}, f"{b} − {a} + {c}"
     return [
-        Step("difference", _difference, {"x": "vectors"}, {}, f"{b} − {a}", formulas.DIFFERENCE),
-        Step("analogy", _plus_third, reads, {}, f"{b} − {a} + {c}", formulas.ANALOGY),
+        Step("difference", lambda x: x[1] - x[0], x, {}, f"{b} − {a}", formulas.DIFFERENCE),
+        Step("analogy", lambda difference, x: difference + x[2], both, {}, total, formulas.ANALOGY),
     ]
-
-
-def _difference(x: FloatArray) -> FloatArray:  # [3, d] -> [d]
-    return np.asarray(x[1] - x[0])
-
-
-def _plus_third(difference: FloatArray, x: FloatArray) -> FloatArray:  # [d], [3, d] -> [d]
-    return np.asarray(difference + x[2])
 
 
 def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
@@ -234,23 +215,17 @@ def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
 def pca_steps() -> list[Step]:
     """The steps of `pca`."""
     svd = "C = U Σ W, the singular value decomposition"
-    x, rule = (
-        {"x": "centred"},
-        "signs are arbitrary: each component is turned so that its largest entry is positive",
-    )
-    mean = "μ = mean over the words"
-    difference, product = {"x": "vectors", "mean": "mean"}, {**x, "w": "components"}
+    rule = "signs are arbitrary: each component is turned so that its largest entry is positive"
+    mean, text = "μ = mean over the words", formulas.CENTRE
+    vectors, x = {"x": "vectors"}, {"x": "centred"}
+    difference, product = {**vectors, "mean": "mean"}, {**x, "w": "components"}
     return [
-        Step("mean", _mean, {"x": "vectors"}, {}, mean, formulas.CENTRE, kind="centre"),
+        Step("mean", lambda x: x.mean(axis=0), vectors, {}, mean, text, kind="centre"),
         Step("centred", _centred, difference, {}, "C = V − μ", formulas.CENTRED),
         Step("components", _components, x, {}, svd, note=rule),
         Step("shares", _shares, x, {}, "σ² / Σσ², the share of the variance"),
         Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C Wᵀ", formulas.COORDINATES),
     ]
-
-
-def _mean(x: FloatArray) -> FloatArray:  # [n, d] -> [d]
-    return np.asarray(x.mean(axis=0))
 
 
 def _centred(x: FloatArray, mean: FloatArray) -> FloatArray:  # [n, d], [d] -> [n, d]
@@ -264,8 +239,7 @@ def _components(x: FloatArray) -> FloatArray:  # [n, d] -> [2, d]
     components = _svd(x)[1][:N_COMPONENTS]
     largest = np.abs(components).argmax(axis=1)[:, None]
     signs = np.where(np.take_along_axis(components, largest, axis=1) < 0, -1.0, 1.0)
-    turned: FloatArray = components * signs + 0.0  # + 0.0: no −0 where a row of zeros was turned
-    return turned
+    return components * signs + 0.0  # + 0.0: no −0 where a row of zeros was turned
 
 
 def _shares(x: FloatArray) -> FloatArray:  # [n, d] -> [2]
@@ -273,8 +247,7 @@ def _shares(x: FloatArray) -> FloatArray:  # [n, d] -> [2]
     if not sigma[0]:
         return np.full(N_COMPONENTS, np.nan)
     relative = sigma / sigma[0]  # squares of the numbers themselves could overflow
-    shares: FloatArray = relative[:N_COMPONENTS] ** 2 / (relative**2).sum()
-    return shares
+    return np.asarray(relative[:N_COMPONENTS] ** 2 / (relative**2).sum())
 
 
 def _svd(x: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -15,9 +15,8 @@ from attncli.errors import ConventionError
 def random_vectors(words: Iterable[str], dim: int, seed: int = 0) -> dict[str, FloatArray]:
     """A vector for each word, drawn evenly from [−1, 1): word → [dim].
 
-    Each is drawn by NumPy's PCG64, seeded with BLAKE2b of the seed and the word (composed, NFC, in
-    UTF-8), so a word has the same vector in every sentence and on every machine, and its first
-    numbers do not depend on `dim`.
+    NumPy's PCG64 is seeded with BLAKE2b of the seed and the word (NFC, UTF-8), so a word has the
+    same vector in every sentence and on every machine; its first numbers do not depend on `dim`.
 
     Raises ConventionError for a dim below 1 or a seed below 0.
     Source: RFC 7693 (BLAKE2), O'Neill (2014) (PCG).
