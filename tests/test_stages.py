@@ -222,13 +222,10 @@ def is_lit(work: Work, reads: list[Read], name: str, at: tuple[int, ...]) -> boo
     if "" in source.axes:
         place.insert(source.axes.index(""), 0)
     *outer, row, column = (0, *place)[-max(2, len(place)) :]
-    here = {"i": work.entry.row, "j": work.entry.column}
+    here: dict[Any, Any] = {"all": None, "i": work.entry.row, "j": work.entry.column}
 
     def fits(line: Any, index: int) -> bool:
-        known = {"all": index, **here}
-        return index == (
-            known[line] if isinstance(line, str) else line if isinstance(line, int) else line[1][0]
-        )
+        return (line[1][0] if isinstance(line, tuple) else here.get(line, line)) in (None, index)
 
     own = [read for read in reads if read.stage is source and [*read.where.values()] == outer]
     return any(fits(read.rows, row) and fits(read.columns, column) for read in own)

@@ -87,9 +87,6 @@ def test_one_matrix_is_q_k_and_v_and_it_says_so(call: Call) -> None:
     check_stages(done.json, **{name: [[1, 2], [3, 4]] for name in "qkv"})
 
 
-# ---- heads, layouts and caches
-
-
 def heads(x: Any) -> Any:  # [..., n, 2·d] -> [..., 2, n, d]
     return np.stack(np.split(x, 2, axis=-1), axis=-3)
 

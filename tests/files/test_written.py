@@ -154,9 +154,6 @@ def test_the_schema_that_ships_is_that_of_the_reader_and_names_all_that_is_writt
     assert {"title", "convention", "steps", "version"} <= {*shipped["required"]}
 
 
-# ---- documents that are refused
-
-
 def changed(document: dict[str, Any], path: str, value: Any) -> str:
     """The document with another value at a dotted path, as text; without it where it is `...`."""
     inner: Any = document
@@ -207,9 +204,6 @@ def test_documents_that_are_refused(folder: Folder) -> None:
     with np.load(io.BytesIO(trace_npz(attention()))) as archive:
         kept = {name: archive[name] for name in archive.files if name != "k"}
     assert "step 2 ('k'): names the array 'k', which is" in folder.refusal(npz(**kept), "t.npz")
-
-
-# ---- arrays and parts of a trace
 
 
 def test_roles_of_a_flat_trace(folder: Folder) -> None:

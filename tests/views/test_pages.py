@@ -243,9 +243,6 @@ def test_notes_are_left_out_where_numbers_are_and_what_cannot_be_blank_is_refuse
             sheet(attention(), form)
 
 
-# ---- letters
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_letter_is_one_stage_of_a_block(kind: str) -> None:
     symbols: dict[str, list[str]] = {}

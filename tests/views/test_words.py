@@ -90,9 +90,6 @@ def test_the_least_number_of_a_type_is_shown_as_masked() -> None:
         assert shown(causal(-2.0)).count("///") == 3 + 1  # of the scores alone, and a legend
 
 
-# ---- the headline
-
-
 def test_choices() -> None:
     cases: list[tuple[dict[str, Any], str | None]] = [
         ({}, ""),
