@@ -32,6 +32,7 @@ from attncli.expression import (
     Size,
     place_of,
     sizes_of,
+    walk,
 )
 
 Places = Mapping[str, Any]
@@ -78,6 +79,34 @@ class Values(NamedTuple):
         shapes = {name: x.shape for name, x in arrays.items()}
         return cls(formula, arrays, params, {**sizes_of(formula, shape, shapes), **sizes})
 
+    @property
+    def fits(self) -> bool:
+        """Whether every cell that is named is one of its array; a file may hold any formula."""
+        nodes = [*walk(self.formula.body)]
+        nodes += [x for over in nodes if isinstance(over, Over) and over.where
+                  for x in walk(over.where)]  # fmt: skip
+        return all(
+            self.arrays[cell.name].dtype.kind in "biuf" and self._is_inside(cell)
+            for cell in nodes
+            if isinstance(cell, Cell) and cell.name in self.arrays
+        )
+
+    def _is_inside(self, cell: Cell) -> bool:
+        shape = self.arrays[cell.name].shape
+        if len(cell.index) < len(shape):
+            return False
+        for axis, size in zip(cell.index[len(cell.index) - len(shape) :], shape, strict=True):
+            match axis:
+                case (int(at),):
+                    is_inside = 0 <= at < size
+                case tuple():
+                    is_inside = size in (1, self.size(tuple(map(str, axis))))
+                case _:
+                    is_inside = True  # what is computed is kept inside
+            if not is_inside:
+                return False
+        return True
+
     def number(self, node: Expr, places: Places) -> Any:
         """What an expression is. Raises AbsentError where something that it names is not there.
 
@@ -97,6 +126,8 @@ class Values(NamedTuple):
                     raise AbsentError(name)
                 return float(parameter)
             case Size(letter):
+                if letter not in self.sizes:
+                    raise AbsentError(letter)
                 return self.sizes[letter]
             case Cell(name):
                 if name not in self.arrays:
@@ -142,7 +173,7 @@ class Values(NamedTuple):
         if self.size(letters) > MOST_TERMS:  # a file may hold any formula
             raise AbsentError(letters)
         sizes = [self.sizes.get(letter, 1) for letter in letters]
-        indices = np.indices(sizes).reshape(len(letters), -1)
+        indices = np.indices(sizes).reshape(len(letters), self.size(letters))
         return dict(zip(letters, indices, strict=True))
 
     def along(self, letters: tuple[str, ...], places: Places) -> Iterator[dict[str, Any]]:

@@ -123,9 +123,11 @@ _OPERATORS = {
     ast.Pow: "**", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
     ast.GtE: ">=", ast.And: "and", ast.Or: "or", ast.Not: "not", ast.USub: "neg",
 }  # fmt: skip
-FUNCTIONS = (
-    "exp", "exp2", "ln", "log2", "sqrt", "tanh", "sin", "cos", "arccos", "degrees", "abs", "max",
-)  # fmt: skip
+FUNCTIONS = {
+    **dict.fromkeys(("exp", "exp2", "ln", "log2", "sqrt", "tanh", "sin", "cos", "arccos"), 1),
+    **{"degrees": 1, "abs": 1, "max": 2},
+}
+"""How many numbers each function is of."""
 MOST_DEPTH = 120  # of parentheses and cases: one of 32 parts has 70
 MOST_CHARACTERS = 10_000  # of a formula: one of 32 parts has 3,000
 
@@ -195,7 +197,7 @@ def _parsed(node: ast.expr) -> Expr:
             options = {str(x.arg): _parsed(x.value) for x in more}
             if len(names) == len(each) and options.keys() <= {"where", "sink"}:
                 return Over(kind, names, _parsed(body), **options)
-        case ast.Call(ast.Name(function), args, []) if function in FUNCTIONS:
+        case ast.Call(ast.Name(function), args, []) if len(args) == FUNCTIONS.get(function):
             return Apply(function, tuple(map(_parsed, args)))
     raise SyntaxError
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
+from attncli.evaluate import AbsentError
 from attncli.expression import Cell, Expr, If, Over, Place, cells, children, places_at, walk
 from attncli.trace import Stage
 from attncli.views.cell import Entry
@@ -53,7 +54,7 @@ def reads_of(entry: Entry, rows: Sequence[int], columns: Sequence[int]) -> list[
             if cell.name in entry.stage.reads:
                 for read in _of_cell(work, cell, summed, rows, columns):
                     reads[repr((cell.name, read[1:]))] = read
-    except _UnevenError:
+    except (_UnevenError, AbsentError):
         return []
     return [*reads.values()]
 

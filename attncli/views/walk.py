@@ -83,6 +83,8 @@ def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
 
     Nothing where all of it is masked, or not a number.
     """
+    if entry.block.read(entry.stage, "x") is None:
+        return
     over_queries = entry.stage.params.get("axis") == -2
     axis, at = entry.places[over_queries]
     matrices = (x.matrix.T if over_queries else x.matrix for x in (entry.of("x"), entry))

@@ -36,7 +36,6 @@ from attncli.expression import (
 )
 from attncli.trace import Stage
 from attncli.views.cell import Entry, Forms, Words, after_sign, between
-from attncli.views.matrix import NUMERIC
 from attncli.views.parts import Equation
 from attncli.views.powers import log_sum, softmax
 from attncli.views.select import Block
@@ -88,15 +87,12 @@ def _bound(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stage]] | N
             sources[cell.name] = block.stages.get(cell.name)
     stages = {name: source for name, source in sources.items() if source is not None}
     arrays = {name: _plain(source) for name, source in stages.items()}
-    ranks = [(len(x.index), arrays[x.name].ndim) for x in cells(formula.body) if x.name in arrays]
-    if any(x.dtype.kind not in NUMERIC for x in arrays.values()) or any(a < b for a, b in ranks):
-        return None  # a file may hold any formula
     if rows := stage.labels.get("position"):  # which position a row is of
         numbers = [label.rpartition(" ")[2] for label in rows]
         known = [float(x) if x.lstrip("-").isdecimal() else math.nan for x in numbers]
         arrays["pos"] = np.array(known)
     values = Values.of(formula, _plain(stage).shape, arrays, stage.params, stage.sizes)
-    return values, stages
+    return (values, stages) if values.fits else None
 
 
 def formula_of(stage: Stage) -> Formula | None:
@@ -110,7 +106,8 @@ def formula_of(stage: Stage) -> Formula | None:
 def is_softmax(stage: Stage) -> bool:
     """Whether a stage is the softmax of another one."""
     formula = formula_of(stage)
-    return formula is not None and isinstance(formula.body, Over) and formula.body.kind == "softmax"
+    body = formula and "x" in stage.reads and formula.body
+    return isinstance(body, Over) and body.kind == "softmax"
 
 
 def is_pair(stage: Stage) -> bool:
