@@ -128,7 +128,7 @@ class Values(NamedTuple):
             case Size(letter):
                 if letter not in self.sizes:
                     raise AbsentError(letter)
-                return self.sizes[letter]
+                return float(self.sizes[letter])
             case Cell(name):
                 if name not in self.arrays:
                     raise AbsentError(name)

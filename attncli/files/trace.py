@@ -122,7 +122,7 @@ class StageModel(BaseModel):
         default={}, description="The other parameters of the computation."
     )
     expression: str = Field(default="", description="How each cell is computed.")
-    sizes: dict[str, Annotated[int, Field(ge=1)]] = Field(
+    sizes: dict[str, Annotated[int, Field(ge=1, le=1 << 31)]] = Field(
         default={}, description="Letter of the expression → its size, where no array has it."
     )
 
