@@ -30,9 +30,9 @@ from attncli.expression import (
     Place,
     Shape,
     Size,
+    all_cells,
     place_of,
     sizes_of,
-    walk,
 )
 
 Places = Mapping[str, Any]
@@ -82,13 +82,10 @@ class Values(NamedTuple):
     @property
     def fits(self) -> bool:
         """Whether every cell that is named is one of its array; a file may hold any formula."""
-        nodes = [*walk(self.formula.body)]
-        nodes += [x for over in nodes if isinstance(over, Over) and over.where
-                  for x in walk(over.where)]  # fmt: skip
         return all(
             self.arrays[cell.name].dtype.kind in "biuf" and self._is_inside(cell)
-            for cell in nodes
-            if isinstance(cell, Cell) and cell.name in self.arrays
+            for cell in all_cells(self.formula.body)
+            if cell.name in self.arrays
         )
 
     def _is_inside(self, cell: Cell) -> bool:
@@ -151,8 +148,10 @@ class Values(NamedTuple):
         if node.kind == "max":
             return terms.max(axis=-1)
         if node.sink is not None:
-            sink = np.asarray(self.number(node.sink, inner))
-            terms = np.concatenate([terms, np.broadcast_to(sink, (*terms.shape[:-1], 1))], axis=-1)
+            sink = np.asarray(self.number(node.sink, places))[..., None]
+            shape = np.broadcast_shapes(terms.shape[:-1], sink.shape[:-1])
+            both = [np.broadcast_to(x, (*shape, x.shape[-1])) for x in (terms, sink)]
+            terms = np.concatenate(both, axis=-1)
         top = terms.max(axis=-1)
         top = np.where(np.isneginf(top), 0, top)  # −∞ − −∞ would be NaN
         whole = top + np.log(np.exp(terms - top[..., None]).sum(axis=-1))
@@ -160,11 +159,10 @@ class Values(NamedTuple):
 
     def at(self, cell: Cell, places: Places) -> tuple[Any, ...]:
         """Where a cell is in its array."""
-
         shape = self.arrays[cell.name].shape
 
         def computed(axis: Expr, size: int) -> Any:  # what no case takes may be outside
-            return np.clip(self.number(axis, places), 0, size - 1).astype(int)[()]
+            return np.clip(np.nan_to_num(self.number(axis, places)), 0, size - 1).astype(int)[()]
 
         return place_of(cell, places, self.sizes, shape, computed)
 

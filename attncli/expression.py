@@ -25,7 +25,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import lru_cache, reduce
 from math import inf, prod
 from typing import Any
 
@@ -115,6 +115,7 @@ class Formula:
     index: tuple[Index, ...]
     body: Expr
     remark: str = ""
+    in_words: bool = False
 
 
 _KINDS = ("sum", "max", "softmax", "lse")
@@ -132,7 +133,7 @@ MOST_DEPTH = 120  # of parentheses and cases: one of 32 parts has 70
 MOST_CHARACTERS = 10_000  # of a formula: one of 32 parts has 3,000
 
 
-@cache
+@lru_cache(1024)
 def parse(text: str) -> Formula:
     """The formula that a text is. Raises InputError where it is none."""
     line, _, remark = text.partition("  # ")
@@ -142,13 +143,13 @@ def parse(text: str) -> Formula:
         if len(text) > MOST_CHARACTERS or not equals:
             raise SyntaxError
         if bracket:
-            index = _index(_tree(f"x[{axes}"))
+            own = _index(_tree(f"x[{axes}"))
         else:
-            symbol, index = left.strip(), tuple((x,) for x in re.findall(r"\b[a-z]\b", left))
-        body = _parsed(_tree(right))
-        if _depth(body) > MOST_DEPTH:
+            symbol, own = left.strip(), tuple((x,) for x in re.findall(r"\b[a-z]\b", left))
+        index, body = tuple(x for x in own if isinstance(x, tuple)), _parsed(_tree(right))
+        if len(index) < len(own) or _depth(body) > MOST_DEPTH:
             raise SyntaxError
-        return Formula(symbol, index, body, remark.strip())  # type: ignore[arg-type]
+        return Formula(symbol, index, body, remark.strip(), in_words=not bracket)
     except (SyntaxError, ValueError, KeyError, RecursionError, MemoryError) as problem:
         raise InputError(f"{text[:60]!r} is not a formula that attncli reads") from problem
 
@@ -227,7 +228,7 @@ def _axis(node: ast.expr) -> Index | Expr:
 
 
 def children(node: Expr) -> tuple[Expr, ...]:
-    """What a node is made of; what says which terms count is none of it."""
+    """What a node is made of; what says which terms count, or where a cell is, is none of it."""
     match node:
         case Apply(_, args):
             return args
@@ -239,7 +240,7 @@ def children(node: Expr) -> tuple[Expr, ...]:
 
 
 def _depth(node: Expr) -> int:
-    return 1 + max(map(_depth, children(node)), default=0)
+    return 1 + max(map(_depth, (*children(node), *_beside(node))), default=0)
 
 
 def walk(node: Expr) -> Iterator[Expr]:
@@ -250,8 +251,24 @@ def walk(node: Expr) -> Iterator[Expr]:
 
 
 def cells(node: Expr) -> list[Cell]:
-    """Every cell that an expression names, in order."""
+    """Every cell that an expression is made of, in order."""
     return [x for x in walk(node) if isinstance(x, Cell)]
+
+
+def all_cells(node: Expr) -> list[Cell]:
+    """The same, with those that say which terms count or where a cell is."""
+    inner = [x for each in (*children(node), *_beside(node)) for x in all_cells(each)]
+    return [node, *inner] if isinstance(node, Cell) else inner
+
+
+def _beside(node: Expr) -> tuple[Expr, ...]:
+    """What says which terms of a sum count, or where a cell is."""
+    match node:
+        case Over(where=guard) if guard is not None:
+            return (guard,)
+        case Cell(_, index):
+            return tuple(axis for axis in index if not isinstance(axis, tuple))
+    return ()
 
 
 # ---- sizes and places
@@ -263,10 +280,8 @@ def sizes_of(formula: Formula, shape: Shape, shapes: Mapping[str, Shape]) -> dic
     A letter whose axis no array has is left out. Of several letters on one axis, one follows from
     the others.
     """
-    guards = [x.where for x in walk(formula.body) if isinstance(x, Over) and x.where]
-    named = [*cells(formula.body), *(cell for guard in guards for cell in cells(guard))]
     pairs = [*_axes(formula.index, shape)]
-    for cell in named:
+    for cell in all_cells(formula.body):
         pairs += _axes(cell.index, shapes[cell.name]) if cell.name in shapes else ()
     sizes: dict[str, int] = {}
     for axis, size in pairs:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 
 from attncli.expression import relettered
 
@@ -40,7 +41,6 @@ MASKED = (
     "L[b,h,i,j] = value if mask[b,h,i,j] == -inf else x[b,h,i,j] + mask[b,h,i,j]"
     "  # masked: may not attend"
 )
-MASKED_BY_SUM = MASKED.replace("= value", "= x[b,h,i,j] + value")
 HIDDEN_SCORES = MASKED.replace(" + mask[b,h,i,j]", "")  # its numbers are in the scores already
 
 # ---- softmax over the keys of each query, or the queries of each key
@@ -75,9 +75,11 @@ FEED_FORWARD = "F[b,i,m] = sum[f](x[b,i,f] * w[f,m]){ + b[m]}"
 
 # ---- the backward pass: d is the gradient of what a step gave (Dao et al., 2022, appendix B.4)
 
-D_VALUES = "dV[b,g,j,e] = sum[i](a[b,h,i,j] * b[b,h,i,e])"  # and dK, of dS and Q
+D_VALUES = "dV[b,g,j,e] = sum[i](a[b,h,i,j] * b[b,h,i,e])"
+D_KEYS = D_VALUES.replace("dV", "dK").replace("e]", "d]")
 D_WEIGHTS = "dA[b,h,i,j] = sum[e](q[b,h,i,e] * k[b,g,j,e])"
-# s is the letter of the rows that sum to 1, t the one that they run along
+SUMS_TO_1 = {-1: {"s": "i", "t": "j"}, -2: {"s": "j", "t": "i"}}
+"""By the axis of a softmax: s is the letter of what sums to 1, t the one that it runs along."""
 DELTA = "δ[b,h,s] = sum[t](a[b,h,i,j] * d[b,h,i,j]{ where mask[b,h,i,j] != -inf})"
 D_SOFTMAX = (
     "dZ[b,h,i,j] = a[b,h,i,j] * (d[b,h,i,j] - delta[b,h,s]){ if mask[b,h,i,j] != -inf else 0}"
@@ -183,6 +185,12 @@ WORD_ANGLES = "angle(a, b) = degrees(arccos(x[a,b]))"
 # ---- formulas that depend on what there is
 
 
+def masked(*, is_biased: bool, is_sum: bool) -> str:
+    """The masked scores: whether the mask's numbers are in them already, and a value is added."""
+    text = HIDDEN_SCORES if is_biased else MASKED
+    return text.replace("= value", "= x[b,h,i,j] + value") if is_sum else text
+
+
 def d_of_mask(scores: tuple[int, ...], given: tuple[int, ...]) -> str:
     """The gradient of the numbers of a mask: a sum over all that they were broadcast over.
 
@@ -259,10 +267,11 @@ def merging(n_parts: int, base: str, *, has_sinks: bool) -> tuple[str, str, str]
     )
 
 
-def written(text: str, reads: Collection[str] = (), **letters: str) -> str:
+@lru_cache(1024)
+def written(text: str, *reads: str, **letters: str) -> str:
     """A formula without its optional parts of which nothing is read, and with other letters.
 
-    >>> written("A[h,i] = softmax[i](x[h,i]{, sink=sinks[h]})", ["x"])
+    >>> written("A[h,i] = softmax[i](x[h,i]{, sink=sinks[h]})", "x")
     'A[h,i] = softmax[i](x[h,i])'
     """
 
@@ -272,6 +281,7 @@ def written(text: str, reads: Collection[str] = (), **letters: str) -> str:
     return relettered(re.sub(r"\{([^}]*)\}", kept, text), **letters)
 
 
+@lru_cache(1024)
 def shared(text: str, n_heads: int, n_kv_heads: int, order: str) -> str:
     """A formula of query heads h and key heads g: where they are as many, g is h.
 

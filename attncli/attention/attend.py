@@ -17,7 +17,7 @@ from attncli import formulas
 from attncli.arrays import Array
 from attncli.attention.functional import round_to, widen
 from attncli.attention.heads import merge_heads, shape_text, split_heads
-from attncli.attention.masks import adds, meant_mask
+from attncli.attention.masks import meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import CONCAT_FORMULA, Sizes, plan
 from attncli.attention.run import Step, Values, run
@@ -155,9 +155,8 @@ def prepared(  # noqa: PLR0913 - those of `attend`
             what = "gradients of keys and values are sums over all queries, not over some rows"
             raise ConventionError(what, "leave out rows")
         inputs["q"] = inputs["q"][..., inputs["rows"], :]
-    given = inputs.get("given_mask")
-    of_mask = () if given is None else given.shape
-    return inputs, sizes._replace(given=frozenset(inputs), adds=adds(given, how), mask=of_mask)
+    sizes = sizes.with_mask(inputs.get("given_mask"), how)
+    return inputs, sizes._replace(given=frozenset(inputs))
 
 
 def entered(x: Array, how: Convention) -> Array:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -173,7 +174,7 @@ class _Backward:
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
 
-    @property
+    @cached_property
     def order(self) -> HeadOrder:
         """Which query heads share a key head."""
         shares = (step for step in self.forward.values() if step.compute is f.share)
@@ -234,14 +235,14 @@ class _Backward:
         kind = "delta" if axis["axis"] == -1 else "delta_of_keys"
         reads = {"a": a, "d": d} | allowed
         counted = ["mask"] * len(allowed)
-        letters = {"s": "i", "t": "j"} if each == "row" else {"s": "j", "t": "i"}
-        text = formulas.written(formulas.DELTA, counted, **letters)
+        letters = formulas.SUMS_TO_1[axis["axis"]]
+        text = formulas.written(formulas.DELTA, *counted, **letters)
         self.steps.append(Step("delta", delta, reads, axis, formula, text, self.dtype, kind))
         reads = {"a": a, "d": d, "delta": "delta"} | allowed
         sums = f"each {each} sums to 0"
         if "sinks" in step.reads:
             sums = f"each {each} sums to δ times what the sink takes"
-        text = formulas.written(formulas.D_SOFTMAX, counted, **letters)
+        text = formulas.written(formulas.D_SOFTMAX, *counted, **letters)
         self.step(x, d_softmax, reads, axis, f"{{a}} ∘ ({{d}} − δ): {sums}", text)
         if "sinks" in step.reads:
             reads = {"x": x, "sinks": step.reads["sinks"], "delta": "delta"}
@@ -288,8 +289,7 @@ class _Backward:
         allowed = {"allowed": "allowed"} if "allowed" in self.forward else {}
         reads = {"a": d, "v": k, **allowed}
         self.step(q, f.weighted_sum, reads, {}, "{a} {v}", formulas.D_QUERIES)
-        text = formulas.D_VALUES.replace("e]", "d]")
-        self.step(k, column_products, {"a": d, "b": q}, {}, "{a}ᵀ {b}", text)
+        self.step(k, column_products, {"a": d, "b": q}, {}, "{a}ᵀ {b}", formulas.D_KEYS)
         self.operand(k)
 
     def share(self, step: Step, d: str) -> None:

@@ -29,7 +29,6 @@ from attncli.attention import functional as f
 from attncli.attention.attend import Block, Labels, entered, trace_of
 from attncli.attention.gradients import backward
 from attncli.attention.heads import shape_text
-from attncli.attention.masks import adds
 from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import dropout_formula, plan
 from attncli.attention.run import Step, plain, run, within
@@ -200,9 +199,7 @@ class LayerPlan:
         rows = {"x": self.like[x]} | {own: self.like[read] for own, read in outer.items()}
         n_heads, n_kv_heads = architecture.n_heads, architecture.n_kv_heads
         restricting, sizes = projected(rows | weights, n_heads, n_kv_heads, mask)
-        given = restricting.get("given_mask")
-        shape = () if given is None else given.shape
-        sizes = sizes._replace(adds=adds(given, how), mask=shape)
+        sizes = sizes.with_mask(restricting.get("given_mask"), how)
         self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
         words = ["masked"] * how.causal + ["multi-head"] * (n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
@@ -236,8 +233,8 @@ class LayerPlan:
         b_1, b_2 = ({"b": name} if name in weights else {} for name in ("b_1", "b_2"))
         first = f"G = max(0, {letter} W₁{' + b₁' * len(b_1)})"
         reads, last = {"x": "hidden", "w": "w_2"} | b_2, f"F = G W₂{' + b₂' * len(b_2)}"
-        text = formulas.written(formulas.HIDDEN, b_1)
-        of_hidden = formulas.written(formulas.FEED_FORWARD, b_2)
+        text = formulas.written(formulas.HIDDEN, *b_1)
+        of_hidden = formulas.written(formulas.FEED_FORWARD, *b_2)
         steps = [
             Step("linear", f.project, {"x": source, "w": "w_1"} | b_1, dtype=how.dtype),
             Step("hidden", f.relu, {"x": "linear"}, {}, first, text, how.dtype),
@@ -337,7 +334,7 @@ def norm_steps(
     reads, both = {"x": x}, {"x": x, "mean": "mean"}
     every, params = both | {"deviation": "deviation"} | given, {"epsilon": architecture.epsilon}
     mean, deviation = f"μ = mean of each row of {letter}", f"σ = √(mean of {centre}²)"
-    text = formulas.written(formulas.NORM, given)
+    text = formulas.written(formulas.NORM, *given)
     return [
         Step("mean", f.mean, reads, {}, mean, formulas.MEAN, dtype),
         Step("deviation", f.deviation, both, {}, deviation, formulas.DEVIATION, dtype),

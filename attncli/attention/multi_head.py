@@ -18,7 +18,7 @@ from attncli.arrays import Array
 from attncli.attention.attend import Block, Labels, entered, trace_of
 from attncli.attention.gradients import backward
 from attncli.attention.heads import shape_text
-from attncli.attention.masks import adds, meant_mask
+from attncli.attention.masks import meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.published import published
@@ -103,8 +103,7 @@ def multi_head_attention(  # noqa: PLR0913 - what goes in, and how
     if "given_mask" in restricting:
         means = fields.get("mask_means")
         restricting["given_mask"] = meant_mask(restricting["given_mask"], means, how)
-        given = restricting["given_mask"]
-        sizes = sizes._replace(adds=adds(given, how), mask=given.shape)
+        sizes = sizes.with_mask(restricting["given_mask"], how)
     inputs |= restricting
     if d_output is not None:
         shape = result_shape(inputs, sizes.n_heads, sizes.n_kv_heads)

@@ -17,7 +17,7 @@ from attncli.arrays import Array
 from attncli.attention import functional as f
 from attncli.attention.gradients import backward
 from attncli.attention.heads import merge_heads, split_heads
-from attncli.attention.masks import total_mask
+from attncli.attention.masks import adds, total_mask
 from attncli.attention.run import Step, plain
 from attncli.convention import Convention, LseBase
 from attncli.stages import GIVEN_GRADIENT, kind_of
@@ -49,6 +49,10 @@ class Sizes(NamedTuple):
     def n_heads(self) -> int:
         """Query heads."""
         return self.scores[-3] if len(self.scores) > 2 else 1
+
+    def with_mask(self, mask: Array | None, how: Convention) -> Sizes:
+        """The same with a mask, or with none."""
+        return self._replace(adds=adds(mask, how), mask=() if mask is None else mask.shape)
 
 
 def plan(
@@ -104,7 +108,7 @@ class _Planner:
         formula = formula.format(**{name: kind_of(read).symbol for name, read in of.items()})
         own = {"dtype": self.how.dtype, **own}
         heads = self.sizes.n_heads, self.sizes.n_kv_heads, self.how.head_order
-        text = formulas.shared(formulas.written(text, of), *heads)
+        text = formulas.shared(formulas.written(text, *of), *heads)
         self.steps.append(Step(name, compute, of, params, formula, text, **own))
         return name
 
@@ -130,7 +134,7 @@ class _Planner:
             if weights:
                 bias = self.given(b=f"b_{name}")
                 formula += f" W_{name}" + f" + b_{name}" * len(bias)
-                text = formulas.written(formulas.PROJECTED_ROWS[name], bias)
+                text = formulas.written(formulas.PROJECTED_ROWS[name], *bias)
                 if not self.has_heads:
                     self.step(name, f.project, {"x": x} | weights | bias, {}, formula, text)
                     continue
@@ -194,19 +198,17 @@ class _Planner:
                 cap = {"cap": how.softcap}
                 x = self.step(name, f.softcap, {"x": x}, cap, formula, formulas.CAPPED)
             if name == "masked" and is_masked:
-                value = how.hidden_value(self.sizes.adds)
+                value, is_added = how.hidden_value(self.sizes.adds), how.mask_value_rule == "add"
                 params: dict[str, Any] = {"value": value}
-                text = formulas.HIDDEN_SCORES if is_biased else formulas.MASKED
                 formula = "L = {x}" if is_biased else "L = {x} + M, M the mask"
                 if value != -math.inf:
                     added = f"{{x}} + ({plain(value)}), without M,"
-                    is_added = how.mask_value_rule == "add"
                     formula += f", but {added if is_added else plain(value)} where masked"
                     params |= {"rule": "add"} if is_added else {}
-                    text = text.replace("= value", "= x[b,h,i,j] + value") if is_added else text
                 elif is_biased:
                     formula += ", but −inf where masked"
                 of, hide = {"x": x, "mask": "mask"}, f.hide if is_biased else f.apply_mask
+                text = formulas.masked(is_biased=is_biased, is_sum="rule" in params)
                 x = self.step(name, hide, of, params, formula, text)
         return x
 
@@ -252,7 +254,7 @@ def lse_words(of: str, base: LseBase, has_sinks: bool = False) -> dict[str, Any]
     """Parameters, formula and arithmetic of the log-sum-exp of the stage with the symbol `of`."""
     log, sink = {"e": "ln", "2": "log₂"}[base], f" + exp({kind_of('sinks').symbol})"
     formula = f"lse = {log} (Σ exp({of}){sink})" if has_sinks else f"lse = {log} Σ exp({of})"
-    text = formulas.written(formulas.LSE[base], ["sinks"] if has_sinks else [])
+    text = formulas.written(formulas.LSE[base], *["sinks"] * has_sinks)
     return {"params": {"base": base}, "formula": f"{formula} over each row", "text": text}
 
 

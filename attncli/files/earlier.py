@@ -11,9 +11,6 @@ from typing import Any
 from attncli import formulas
 from attncli.formulas import after_cache, merging, shared, summed, written
 
-_BY_COLUMNS = {"s": "j", "t": "i"}
-_BY_ROWS = {"s": "i", "t": "j"}
-
 
 def with_formulas(
     document: dict[str, Any], outer: Mapping[str, int] | None = None
@@ -44,7 +41,7 @@ def with_formulas(
             rest["expression"] = formulas.d_of_mask(scores, tuple(n for _, n in _sizes(stage)))
         elif stage["work"] in _RULES:
             text = _RULES[stage["work"]](stage)
-            rest["expression"] = shared(written(text, stage["reads"]), *heads)
+            rest["expression"] = shared(written(text, *stage["reads"]), *heads)
         new.append(rest)
     return {**document, "steps": new}
 
@@ -77,20 +74,18 @@ def _row_products(stage: Mapping[str, Any]) -> str:
 
 
 def _masked(stage: Mapping[str, Any]) -> str:
-    text = formulas.MASKED if stage["work"] == "mask" else formulas.HIDDEN_SCORES
     is_sum = stage["params"].get("rule") == "add"
-    return text.replace("= value", "= x[b,h,i,j] + value") if is_sum else text
+    return formulas.masked(is_biased=stage["work"] == "hide", is_sum=is_sum)
 
 
 def _of_softmax(stage: Mapping[str, Any]) -> str:
-    letters = _BY_COLUMNS if stage["params"].get("axis") == -2 else _BY_ROWS
+    letters = formulas.SUMS_TO_1[-2 if stage["params"].get("axis") == -2 else -1]
     text = formulas.DELTA if stage["work"] == "delta" else formulas.D_SOFTMAX
-    return written(text, stage["mask"], **letters)
+    return written(text, *stage["mask"], **letters)
 
 
 def _column_products(stage: Mapping[str, Any]) -> str:
-    is_key = stage["name"] == "d_k"
-    return formulas.D_VALUES.replace("e]", "d]") if is_key else formulas.D_VALUES
+    return formulas.D_KEYS if stage["name"] == "d_k" else formulas.D_VALUES
 
 
 def _merged(which: int) -> Callable[[Mapping[str, Any]], str]:
@@ -142,7 +137,7 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     **dict.fromkeys(("mask", "hide"), _masked),
     **dict.fromkeys(("delta", "d_softmax"), _of_softmax),
     "products": _products,
-    "cached products": lambda x: after_cache(written(_products(x), x["reads"])),
+    "cached products": lambda x: after_cache(written(_products(x), *x["reads"])),
     "row products": _row_products,
     "copy": lambda x: formulas.SPLIT_ROWS.get(x["name"], formulas.D_HEADS),
     "softmax": lambda x: (

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.attend import prepared
-from attncli.attention.masks import adds
 from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import plan
 from attncli.attention.run import run
@@ -94,7 +93,7 @@ def outcomes(
         if (why := preset.refuses_call(how, given, **call.sizes)) is not None:
             refused[preset.name] = why
             continue
-        sizes = sizes._replace(adds=adds(given, how))
+        sizes = sizes.with_mask(given, how)
         outputs[preset.name] = run(plan(how, sizes), inputs, [OUTPUT])[OUTPUT]
     unseen = tuple(case for case in CASES.values() if not case.arises(call))
     n_q, n_k = sizes.scores[-2:]

@@ -50,10 +50,11 @@ def reads_of(entry: Entry, rows: Sequence[int], columns: Sequence[int]) -> list[
         return []
     reads: dict[str, Read] = {}
     try:
-        for cell, summed in dict.fromkeys(_cells(work.values.formula.body, work)):
-            if cell.name in entry.stage.reads:
-                for read in _of_cell(work, cell, summed, rows, columns):
-                    reads[repr((cell.name, read[1:]))] = read
+        with np.errstate(all="ignore"):
+            for cell, summed in dict.fromkeys(_cells(work.values.formula.body, work)):
+                if cell.name in entry.stage.reads:
+                    for read in _of_cell(work, cell, summed, rows, columns):
+                        reads[repr((cell.name, read[1:]))] = read
     except (_UnevenError, AbsentError):
         return []
     return [*reads.values()]
@@ -107,9 +108,7 @@ def _of_cell(
         here: Any = {"row": line[0], "column": line[1]}
         own_index = index_of(work.entry._replace(**here))
         own = places_at(work.values.formula, own_index, work.values.sizes)
-        where = [*work.values.at(cell, {**own, **places, **free})]
-        if "" in source.axes:
-            where.insert(source.axes.index(""), 0)
+        where = work.place(cell, {**own, **places, **free})
         return np.array([np.broadcast_to(x, line[0].shape) for x in where], dtype=int)
 
     for each in product(*(range(work.values.sizes.get(x, 1)) for x in outer)):

@@ -29,6 +29,7 @@ from attncli.expression import (
     Place,
     Shape,
     Size,
+    all_cells,
     cells,
     parse,
     places_at,
@@ -81,8 +82,7 @@ def _bound(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stage]] | N
     sources = {name: block.read(stage, name) for name in stage.reads}
     if formula is None or None in sources.values():
         return None
-    guards = [x.where for x in walk(formula.body) if isinstance(x, Over) and x.where]
-    for cell in (cell for node in (formula.body, *guards) for cell in cells(node)):
+    for cell in all_cells(formula.body):
         if cell.name not in sources:  # what only says which terms count, such as the mask
             sources[cell.name] = block.stages.get(cell.name)
     stages = {name: source for name, source in sources.items() if source is not None}
@@ -112,8 +112,8 @@ def is_softmax(stage: Stage) -> bool:
 
 def is_pair(stage: Stage) -> bool:
     """Whether a cell is of two vectors, of which one with itself says little: cos(a, b)."""
-    left = stage.expression.partition(" = ")[0]
-    return "[" not in left and len(re.findall(r"\b[a-z]\b", left)) > 1
+    formula = formula_of(stage)
+    return formula is not None and formula.in_words and len(formula.index) > 1
 
 
 class Terms(NamedTuple):
@@ -217,22 +217,26 @@ class Work(NamedTuple):
         """The same at every place of some letters."""
         return [self._replace(places=each) for each in self.values.along(letters, self.places)]
 
+    def place(self, cell: Cell, places: Places) -> list[Any]:
+        """Where a cell is in its stage, which has one axis more where a vector is beside a map."""
+        where, axes = [*self.values.at(cell, places)], self.stages[cell.name].axes
+        if "" in axes:
+            where.insert(axes.index(""), 0)
+        return where
+
     # ---- words
 
     def name(self, entry: Entry) -> str:
         """The name of a cell: S[q1,k1]; cos(mom, dad) where its formula says so in words."""
         formula = formula_of(entry.stage)
-        if formula is None or "[" in entry.stage.expression.partition(" = ")[0]:
+        if formula is None or not formula.in_words:
             return entry.name
         labels = iter(entry.labels())
-        return re.sub(r"\b[a-z]\b", lambda _: next(labels), formula.symbol)
+        return re.sub(r"\b[a-z]\b", lambda letter: next(labels, letter[0]), formula.symbol)
 
     def cell(self, node: Cell) -> Entry:
         """The entry of what a cell names."""
-        source = self.stages[node.name]
-        where = [*self.values.at(node, self.places)]
-        if "" in source.axes:
-            where.insert(source.axes.index(""), 0)
+        source, where = self.stages[node.name], self.place(node, self.places)
         outer = dict(zip(source.axes[:-2], where, strict=False))
         row, column = ([0, 0, *where])[-2:]
         return self.entry._replace(stage=source, where=outer, row=row, column=column)
