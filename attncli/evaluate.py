@@ -142,9 +142,11 @@ class Values(NamedTuple):
         inner |= self.grid(node.letters)
         terms = np.asarray(self.number(node.body, inner))
         terms = np.broadcast_to(terms, (*terms.shape[:-1], self.size(node.letters)))
+        if node.where is not None:
+            filler = 0 if node.kind == "sum" else -np.inf
+            terms = np.where(self.number(node.where, inner), terms, filler)
         if node.kind == "sum":
-            counted = True if node.where is None else self.number(node.where, inner)
-            return np.where(counted, terms, 0).sum(axis=-1)
+            return terms.sum(axis=-1)
         if node.kind == "max":
             return terms.max(axis=-1)
         if node.sink is not None:

@@ -12,7 +12,8 @@ an axis of one entry is the same for all. An index may be computed, such as `x[i
     + - * / // % **, == != < <= > >=, and or not, … if … else …
     exp exp2 ln log2 sqrt tanh sin cos arccos degrees abs, max(a, b)
     sum[i,j](…), max[j](…)           over letters; `… where …` says which terms count
-    softmax[j](…), lse[j](…)         `…, sink=…` is one more term, which has no value
+    softmax[j](…), lse[j](…)         `…, sink=…` is one more term, which has no value; where no term
+                                     counts, `empty=nan` or `empty=uniform`, else 0
 
 A remark after # is what is said of a cell that is a number of its own, such as a masked one.
 Names of arrays are those by which a stage reads them (`Stage.reads`). Text is parsed by Python's
@@ -98,6 +99,7 @@ class Over:
     body: Expr
     where: Expr | None = None
     sink: Expr | None = None
+    empty: str = ""
 
 
 Expr = Number | Param | Size | Place | Cell | Apply | If | Over
@@ -129,6 +131,8 @@ FUNCTIONS = {
     **{"degrees": 1, "abs": 1, "max": 2},
 }
 """How many numbers each function is of."""
+EMPTY = ("nan", "uniform")
+"""What a softmax may give where no term counts, instead of 0."""
 MOST_DEPTH = 120  # of parentheses and cases: one of 32 parts has 70
 MOST_CHARACTERS = 10_000  # of a formula: one of 32 parts has 3,000
 
@@ -154,6 +158,7 @@ def parse(text: str) -> Formula:
         raise InputError(f"{text[:60]!r} is not a formula that attncli reads") from problem
 
 
+@lru_cache(1024)
 def relettered(text: str, **letters: str) -> str:
     """The text with other letters; one may become several that are side by side."""
 
@@ -161,6 +166,25 @@ def relettered(text: str, **letters: str) -> str:
         return re.sub(r"\b[a-z]\b", lambda letter: letters.get(letter[0], letter[0]), brackets[0])
 
     return re.sub(r"\[[^]]*\]", change, text)
+
+
+@lru_cache(1024)
+def written(text: str, names: frozenset[str]) -> str:
+    """A formula without its optional parts of which something is not read.
+
+    >>> written("A[h,i] = softmax[i](x[h,i]{, sink=sinks[h]})", frozenset({"x"}))
+    'A[h,i] = softmax[i](x[h,i])'
+    """
+
+    def kept(part: re.Match[str]) -> str:
+        return part[1] if names.issuperset(re.findall(r"(\w+)\[", part[1])) else ""
+
+    return re.sub(r"\{([^}]*)\}", kept, text)
+
+
+def letters_of(text: str) -> set[str]:
+    """The letters of all axes in the text of a formula."""
+    return {*re.findall(r"\b[a-z]\b", " ".join(re.findall(r"\[[^]]*\]", text)))}
 
 
 def _tree(text: str) -> ast.expr:
@@ -195,8 +219,10 @@ def _parsed(node: ast.expr) -> Expr:
         case ast.Call(ast.Subscript(ast.Name(kind), letters), [body], more) if kind in _KINDS:
             each = letters.elts if isinstance(letters, ast.Tuple) else [letters]
             names = tuple(letter.id for letter in each if isinstance(letter, ast.Name))
-            options = {str(x.arg): _parsed(x.value) for x in more}
-            if len(names) == len(each) and options.keys() <= {"where", "sink"}:
+            options: dict[str, Any] = {str(x.arg): _parsed(x.value) for x in more}
+            if isinstance(empty := options.get("empty"), Param) and empty.name in EMPTY:
+                options["empty"] = empty.name
+            if len(names) == len(each) and options.keys() <= {"where", "sink", "empty"}:
                 return Over(kind, names, _parsed(body), **options)
         case ast.Call(ast.Name(function), args, []) if len(args) == FUNCTIONS.get(function):
             return Apply(function, tuple(map(_parsed, args)))
@@ -257,8 +283,26 @@ def cells(node: Expr) -> list[Cell]:
 
 def all_cells(node: Expr) -> list[Cell]:
     """The same, with those that say which terms count or where a cell is."""
-    inner = [x for each in (*children(node), *_beside(node)) for x in all_cells(each)]
-    return [node, *inner] if isinstance(node, Cell) else inner
+    return [x for x in walk_all(node) if isinstance(x, Cell)]
+
+
+@lru_cache(1024)
+def only_guards(node: Expr) -> frozenset[str]:
+    """The arrays that only say where there is something: of which every cell is `… != -inf`."""
+    guards = [x for x in walk_all(node) if isinstance(x, Apply) and x.function == "!="]
+    named = [x.args[0].name for x in guards if isinstance(x.args[0], Cell) and x.args[1] == ABSENT]
+    every = [cell.name for cell in all_cells(node)]
+    return frozenset(name for name in named if named.count(name) == every.count(name))
+
+
+ABSENT = Number(-inf)
+
+
+def walk_all(node: Expr) -> Iterator[Expr]:
+    """A node and all that it is made of, with what says which terms count or where a cell is."""
+    yield node
+    for child in (*children(node), *_beside(node)):
+        yield from walk_all(child)
 
 
 def _beside(node: Expr) -> tuple[Expr, ...]:
@@ -271,11 +315,112 @@ def _beside(node: Expr) -> tuple[Expr, ...]:
     return ()
 
 
+def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with every node changed, from within outwards, what says where included."""
+
+    def inner(x: Expr) -> Expr:
+        return rebuilt(x, change)
+
+    match node:
+        case Cell(name, index):
+            node = Cell(name, tuple(x if isinstance(x, tuple) else inner(x) for x in index))
+        case Apply(function, args):
+            node = Apply(function, tuple(map(inner, args)))
+        case If(condition, then, otherwise):
+            node = If(inner(condition), inner(then), inner(otherwise))
+        case Over(_, _, body, where, sink):
+            counted, more = (None if x is None else inner(x) for x in (where, sink))
+            node = Over(node.kind, node.letters, inner(body), counted, more, node.empty)
+    return change(node)
+
+
+def primed(node: Over) -> Over:
+    """The same with other letters than those around it: each has a prime."""
+
+    def change(x: Expr) -> Expr:
+        match x:
+            case Cell(name, index):
+                own = (
+                    tuple(f"{a}′" if a in node.letters else a for a in axis)
+                    if isinstance(axis, tuple)
+                    else axis
+                    for axis in index
+                )
+                return Cell(name, tuple(own))
+            case Place(letter) if letter in node.letters:
+                return Place(f"{letter}′")
+        return x
+
+    where, sink = (None if x is None else rebuilt(x, change) for x in (node.where, node.sink))
+    letters = tuple(f"{x}′" for x in node.letters)
+    return Over(node.kind, letters, rebuilt(node.body, change), where, sink, node.empty)
+
+
+_BINDS = {
+    **{"or": 1, "and": 2, "not": 3, "neg": 7, "**": 8},
+    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">="), 4),
+    **{"+": 5, "-": 5, "*": 6, "/": 6, "//": 6, "%": 6},
+}
+"""How closely operators bind, as in Python."""
+
+
+def text_of(node: Expr, outer: int = 0) -> str:
+    """The text of an expression, which `parse` reads back; `outer` is how closely it is bound.
+
+    >>> text_of(parse("Z[i] = (x[i] - 1) * 2 / size[d] if i < 3 else -inf").body)
+    '(x[i] - 1) * 2 / size[d] if i < 3 else -inf'
+    """
+    own, text = 9, ""
+    match node:
+        case Number(value):
+            own = 7 if value < 0 else 9
+            text = f"{int(value)}" if value.is_integer() else repr(value)
+        case Param(name) | Place(name):
+            text = name
+        case Size(letter):
+            text = f"size[{letter}]"
+        case Cell(name, index):
+            text = f"{name}[{','.join(map(_axis_text, index))}]"
+        case If(condition, then, otherwise):
+            own = 0
+            text = f"{text_of(then, 1)} if {text_of(condition, 1)} else {text_of(otherwise)}"
+        case Over(kind, letters, body, where, sink, empty):
+            more = "" if where is None else f" where {text_of(where)}"
+            more += "" if sink is None else f", sink={text_of(sink)}"
+            more += f", empty={empty}" if empty else ""
+            text = f"{kind}[{','.join(letters)}]({text_of(body)}{more})"
+        case Apply("neg" | "not" as sign, (x,)):
+            own = _BINDS[sign]
+            text = f"{'-' if sign == 'neg' else 'not '}{text_of(x, own)}"
+        case Apply(sign, (a, b)) if sign in _BINDS:
+            own = _BINDS[sign]
+            text = f"{text_of(a, own + (sign == '**'))} {sign} {text_of(b, own + 1)}"
+        case Apply(function, args):
+            text = f"{function}({', '.join(map(text_of, args))})"
+    return f"({text})" if own < outer else text
+
+
+def _axis_text(axis: Index | Expr) -> str:
+    return text_of(axis) if not isinstance(axis, tuple) else "·".join(map(str, axis)) or "_"
+
+
+def line_of(formula: Formula) -> str:
+    """The text of a whole formula."""
+    index = f"[{','.join(map(_axis_text, formula.index))}]" if formula.index else ""
+    remark = f"  # {formula.remark}" if formula.remark else ""
+    return f"{formula.symbol}{'' if formula.in_words else index} = {text_of(formula.body)}{remark}"
+
+
 # ---- sizes and places
 
 
-def sizes_of(formula: Formula, shape: Shape, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """How long each letter is, from the shape of the stage and of what it reads.
+def sizes_of(
+    formula: Formula,
+    shape: Shape,
+    shapes: Mapping[str, Shape],
+    known: Mapping[str, int] = {},
+) -> dict[str, int]:
+    """How long each letter is, from the shape of the stage and of what it reads, and what is known.
 
     A letter whose axis no array has is left out. Of several letters on one axis, one follows from
     the others.
@@ -283,7 +428,7 @@ def sizes_of(formula: Formula, shape: Shape, shapes: Mapping[str, Shape]) -> dic
     pairs = [*_axes(formula.index, shape)]
     for cell in all_cells(formula.body):
         pairs += _axes(cell.index, shapes[cell.name]) if cell.name in shapes else ()
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int] = {**known}
     for axis, size in pairs:
         if isinstance(axis, tuple) and len(axis) == 1 and isinstance(axis[0], str):
             sizes[axis[0]] = max(size, sizes.get(axis[0], 1))
@@ -292,8 +437,8 @@ def sizes_of(formula: Formula, shape: Shape, shapes: Mapping[str, Shape]) -> dic
         for axis, size in packed:
             unknown = [x for x in axis if isinstance(x, str) and x not in sizes]
             if len(unknown) == 1:
-                known = prod(sizes[x] for x in axis if isinstance(x, str) and x in sizes)
-                sizes[unknown[0]] = max(1, size // max(1, known))
+                rest = prod(sizes[x] for x in axis if isinstance(x, str) and x in sizes)
+                sizes[unknown[0]] = max(1, size // max(1, rest))
     return sizes
 
 

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from attncli import formulas
 from attncli.arrays import Array
-from attncli.attention.functional import round_to, widen
-from attncli.attention.heads import merge_heads, shape_text, split_heads
+from attncli.attention.heads import shape_text, split_heads
+from attncli.attention.kernels import round_to, widen
 from attncli.attention.masks import meant_mask
 from attncli.attention.numbers import as_numbers
-from attncli.attention.plan import CONCAT_FORMULA, Sizes, plan
+from attncli.attention.plan import Sizes, merged, plan
 from attncli.attention.run import Step, Values, run
 from attncli.attention.shapes import (
     Gradient,
@@ -31,6 +30,7 @@ from attncli.attention.shapes import (
 )
 from attncli.convention import Convention, Fields, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
+from attncli.expression import only_guards, parse
 from attncli.stages import GIVEN_GRADIENT, HIDDEN, MAPS, OUTPUT, gradient_of, kind_of
 from attncli.trace import Stage, Trace
 
@@ -211,8 +211,7 @@ def with_concat(trace: Trace) -> Trace:
     output = trace["output"]
     if "head" not in output.axes:
         raise ShapeError("there are no heads to put side by side", "split q, k and v first")
-    step = Step("concat", merge_heads, {"x": "output"}, {}, CONCAT_FORMULA, formulas.CONCAT)
-    beside = traced([step], Block("", None, output.labels), output)
+    beside = traced(merged(), Block("", None, output.labels), output)
     at = [stage.name for stage in trace.steps].index(OUTPUT) + 1
     return replace(trace, steps=(*trace.steps[:at], beside["concat"], *trace.steps[at:]))
 
@@ -296,7 +295,7 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block
     if step is None:
         return Stage(own, kind.symbol, "", value, axes, labels)
     reads = {}
-    for parameter, read in _shown_reads(step, computed):
+    for parameter, read in _shown_reads(step):
         place, dot, last = read.rpartition(".")
         reads[parameter] = last if place + dot == prefix else read
     plain = {n: x for n, x in step.params.items() if isinstance(x, bool | int | float | str)}
@@ -308,14 +307,11 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block
     return Stage(own, symbol, step.formula, value, axes, labels, *more)
 
 
-def _shown_reads(step: Step, computed: Mapping[str, Step]) -> Iterator[tuple[str, str]]:
-    """What a step reads; instead of an inner stage, what that was computed from."""
+def _shown_reads(step: Step) -> Iterator[tuple[str, str]]:
+    """What a step reads, but for what only says which terms count."""
+    guards = only_guards(parse(step.expression).body) if step.expression else frozenset()
     for parameter, name in step.reads.items():
-        inner, role = computed.get(name), kind_of(name).role
-        if role == "inner" and inner is not None:
-            read = list(_shown_reads(inner, computed))
-            yield from read if len(read) > 1 else [(parameter, source) for _, source in read]
-        elif role != "aside":
+        if kind_of(name).role != "aside" and parameter not in guards:
             yield parameter, name
 
 

@@ -18,20 +18,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli import formulas
 from attncli.arrays import Array
-from attncli.attention import functional as f
+from attncli.attention import attention as page
 from attncli.attention.attend import Block, Labels, entered, trace_of
-from attncli.attention.gradients import backward
+from attncli.attention.backward import backward
 from attncli.attention.heads import shape_text
+from attncli.attention.kernels import draw_kept
+from attncli.attention.matrices import plain
 from attncli.attention.numbers import as_numbers
-from attncli.attention.plan import dropout_formula, plan
-from attncli.attention.run import Step, plain, run, within
+from attncli.attention.plan import Plan, Sizes, plan
+from attncli.attention.run import Step, run, within
 from attncli.attention.shapes import (
     Gradient,
     check_projection,
@@ -213,7 +214,7 @@ class LayerPlan:
         if d_output is not None:
             given = given_gradient(d_output, shape, last, how.seed)
             self.inputs[f"{name}.{GIVEN_GRADIENT}"] = entered(given, how)
-            steps += backward(steps, sizes)
+            steps += backward(steps)
         self.steps += within(f"{name}.", steps, x=x, **outer)
         return f"{name}.{last}"
 
@@ -230,17 +231,11 @@ class LayerPlan:
         check_projection(np.empty((1, weights["w_1"].shape[1])), weights["w_2"])
         self._block(name, "Position-wise feed-forward", how, x)
         source, letter = self._source(x)
-        b_1, b_2 = ({"b": name} if name in weights else {} for name in ("b_1", "b_2"))
-        first = f"G = max(0, {letter} W₁{' + b₁' * len(b_1)})"
-        reads, last = {"x": "hidden", "w": "w_2"} | b_2, f"F = G W₂{' + b₂' * len(b_2)}"
-        text = formulas.written(formulas.HIDDEN, *b_1)
-        of_hidden = formulas.written(formulas.FEED_FORWARD, *b_2)
-        steps = [
-            Step("linear", f.project, {"x": source, "w": "w_1"} | b_1, dtype=how.dtype),
-            Step("hidden", f.relu, {"x": "linear"}, {}, first, text, how.dtype),
-            Step("feed_forward", f.project, reads, {}, last, of_hidden, how.dtype),
-        ]
-        return self._sublayer(name, x, steps, weights["w_2"].shape[1])
+        rows = of_rows(how, {source: letter})
+        b_1, b_2 = ({"b": own} if own in weights else {} for own in ("b_1", "b_2"))
+        hidden = rows.add("hidden", page.HIDDEN, "", source, reads={"w": "w_1"} | b_1)
+        rows.add("feed_forward", page.FEED_FORWARD, "", hidden, reads={"w": "w_2"} | b_2)
+        return self._sublayer(name, x, rows.steps, weights["w_2"].shape[1])
 
     def trace(
         self, wanted: Collection[str] | None = None, stages: Mapping[str, Stage] = {}
@@ -296,17 +291,15 @@ class LayerPlan:
                 f"{last} ({result}) cannot be added to the sub-layer's input ({rows})",
                 f"its last weights need {shape[-1]} columns",
             )
+        after = of_rows(how, {"x": letter, last: symbol, "sublayer_dropped": f"{symbol}'"})
         if p := architecture.dropout:
-            seed = named_seed(how.seed, f"{name}.sublayer_dropped")
-            drawn = {"shape": shape, "p": p, "seed": seed}
-            steps.append(Step("sublayer_kept", f.draw_kept, {}, drawn))
-            reads = {"x": last, "kept": "sublayer_kept"}
-            formula, text = dropout_formula(f"{symbol}'", symbol, p), formulas.DROPPED_ROWS
-            last, symbol = "sublayer_dropped", f"{symbol}'"
-            steps.append(Step(last, f.dropout, reads, {"p": p}, formula, text, how.dtype))
-        formula, text = f"{added} = {letter} + {symbol}", formulas.RESIDUAL
-        reads = {"x": "x", "y": last}
-        steps.append(Step("residual", f.add, reads, {}, formula, text, how.dtype, symbol=added))
+            seed, kept = named_seed(how.seed, f"{name}.sublayer_dropped"), "sublayer_kept"
+            after.draw(kept, draw_kept, shape=shape, p=p, seed=seed)
+            words, back = page.dropout(page.DROPPED_ROWS, p)
+            own: dict[str, Any] = {"reads": {"kept": kept}, "back": back, "symbol": f"{symbol}'"}
+            last = after.add("sublayer_dropped", page.DROPPED_ROWS, words, last, **own, p=p)
+        after.add("residual", page.RESIDUAL, "", "x", reads={"y": last}, symbol=added)
+        steps = [*steps, *after.steps]
         if architecture.norm == "post":
             steps += norm_steps("residual", gain, architecture, of=added, symbol=normed)
         return self._added(name, steps, x, **outer)
@@ -319,6 +312,11 @@ class LayerPlan:
         return end
 
 
+def of_rows(how: Convention, letters: Mapping[str, str]) -> Plan:
+    """A plan of stages of rows of tokens; the letters are symbols of stages."""
+    return Plan(how, Sizes((), 1, 1), letters)
+
+
 def norm_steps(
     x: str, gain: Weights, architecture: Architecture, *, of: str = "", symbol: str = "N"
 ) -> list[Step]:
@@ -326,20 +324,16 @@ def norm_steps(
 
     `of` is the letter of x, where it is not that of the registry, `symbol` that of the norm.
     """
-    letter, dtype = of or kind_of(x).symbol, architecture.convention.dtype
-    centre = f"({letter} − μ)"
-    formula = f"{symbol} = {'γ ' if 'gamma' in gain else ''}{centre} / √(σ² + ε)"
-    formula += f"{' + β' if 'beta' in gain else ''}, ε = {plain(architecture.epsilon)}"
+    rows = of_rows(architecture.convention, {x: of} if of else {})
+    mean = {"mean": rows.add("mean", page.MEAN, "mean of each row of {x}", x)}
+    back = {"mean": None, "x": (page.D_DEVIATION, "")}
+    rows.add("deviation", page.DEVIATION, "√(mean of ({x} − μ)²)", x, reads=mean, back=back)
     given = {name: name for name in NORM if name in gain}
-    reads, both = {"x": x}, {"x": x, "mean": "mean"}
-    every, params = both | {"deviation": "deviation"} | given, {"epsilon": architecture.epsilon}
-    mean, deviation = f"μ = mean of each row of {letter}", f"σ = √(mean of {centre}²)"
-    text = formulas.written(formulas.NORM, *given)
-    return [
-        Step("mean", f.mean, reads, {}, mean, formulas.MEAN, dtype),
-        Step("deviation", f.deviation, both, {}, deviation, formulas.DEVIATION, dtype),
-        Step("norm", f.normalize, every, params, formula, text, dtype, symbol=symbol),
-    ]
+    words = f"{'γ ' * ('gamma' in gain)}({{x}} − μ) / √(σ² + ε){' + β' * ('beta' in gain)}"
+    words += f", ε = {plain(architecture.epsilon)}"
+    reads, epsilon = mean | {"deviation": "deviation"} | given, architecture.epsilon
+    rows.add("norm", page.NORM, words, x, reads=reads, symbol=symbol, epsilon=epsilon)
+    return rows.steps
 
 
 def check_gain(gain: Weights, shape: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.attend import Block, Labels, entered, trace_of
-from attncli.attention.gradients import backward
+from attncli.attention.backward import backward
 from attncli.attention.heads import shape_text
 from attncli.attention.masks import meant_mask
 from attncli.attention.numbers import as_numbers
@@ -177,7 +177,7 @@ class Projected(NamedTuple):
     @property
     def all_steps(self) -> list[Step]:
         """All steps, those of gradients among them."""
-        return [*self.steps, *backward(self.steps, self.sizes)]
+        return [*self.steps, *backward(self.steps)]
 
     def made_by(self, weights: Mapping[str, Array]) -> dict[str, Array]:
         """Those of q, k and v that other arrays for some weights change, as they are then."""

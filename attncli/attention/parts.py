@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
 from attncli.attention.attend import Block, prepared, title_of, trace_of
-from attncli.attention.plan import Sizes, plan
+from attncli.attention.plan import Sizes, plan, without_heads
 from attncli.attention.run import Step, Values, run, within
 from attncli.convention import Convention, EmptyRows, convention_of
 from attncli.errors import ConventionError
@@ -40,14 +39,14 @@ def columns_of(x: Array, start: int, stop: int) -> Array:  # [n_q, n_k] -> [n_q,
 
 
 def by_sum(  # [n_q, d_v], [n_q] -> [n_q, d_v]
-    acc: Array, total: Array, v: Array | None = None, allowed: Array | None = None,
+    acc: Array, total: Array, v: Array | None = None, mask: Array | None = None,
     empty: EmptyRows = "zero",
 ) -> Array:  # fmt: skip
     """acc / l, the total; in a row without a key, as `empty` says, 0, NaN, or the mean of all v.
 
-    Where a key is `allowed`, and its score −∞, it is 0 / 0.
+    Where a key is not masked, and its score −∞, it is 0 / 0.
     """
-    has_keys = False if allowed is None else allowed.any(axis=-1, keepdims=True)
+    has_keys = False if mask is None else (~np.isneginf(mask)).any(axis=-1, keepdims=True)
     is_empty = (total == 0)[..., None] & ~np.asarray(has_keys)
     output = np.asarray(acc / np.where(is_empty, 1, total[..., None]))
     if empty == "nan":
@@ -83,6 +82,7 @@ class Parts(NamedTuple):
     x: str
     softmax: Step
     output: Step
+    has_heads: bool
 
     @classmethod
     def of(cls, how: Convention, sizes: Sizes) -> Parts:
@@ -91,19 +91,21 @@ class Parts(NamedTuple):
         before = [step for step in steps.values() if step.name not in (WEIGHTS, LSE, OUTPUT)]
         own = [step for step in before if step.name in MAPS]
         shared = [step for step in before if step not in own]
-        return cls(shared, own, softmax.reads["x"], softmax, output)
+        return cls(shared, own, softmax.reads["x"], softmax, output, len(sizes.scores) > 2)
+
+    def text(self, formula: str) -> str:
+        """A formula of these parts, which have heads or have none."""
+        return formula if self.has_heads else without_heads(formula)
 
     def keys(self, number: int, bounds: Sequence[int]) -> list[Step]:
         """Keys, values and mask of a part, as steps without a prefix that read the whole ones."""
         at = {"start": bounds[number - 1], "stop": bounds[number]}
         sub = subscript(number)
-        k = next(step.reads["k"] for step in self.own if step.compute is f.scores)
-        reads = {"k": k, "v": self.output.reads["v"]}
-        cut = [Step(n, keys_of, {"x": x}, at, symbol=f"{n.upper()}{sub}") for n, x in reads.items()]
+        cut = [
+            Step(n, "", {"x": n}, at, symbol=f"{n.upper()}{sub}", function=keys_of) for n in "kv"
+        ]
         if any(step.name == "mask" for step in self.shared):
-            cut.append(Step("mask", columns_of, {"x": "mask"}, at))
-        if "allowed" in self.softmax.reads:
-            cut.append(Step("allowed", f.may_attend, {"mask": "mask"}))
+            cut.append(Step("mask", "", {"x": "mask"}, at, function=columns_of))
         return cut
 
     def part(self, kind: str, number: int, bounds: Sequence[int]) -> list[Step]:
@@ -134,10 +136,10 @@ def subscript(number: int) -> str:
 
 def of_empty_rows(parts: Parts) -> tuple[dict[str, Any], dict[str, str]]:
     """What becomes of rows with nothing to attend to: parameters and reads of the last step."""
-    if "allowed" not in parts.softmax.reads:  # no key is hidden: a sum of 0 is of scores of −∞
+    if "mask" not in parts.softmax.reads:  # no key is hidden: a sum of 0 is of scores of −∞
         return {"empty": "nan"}, {}
-    empty, reads = parts.softmax.params["empty"], {"allowed": "allowed"}
-    return {"empty": empty}, reads | ({"v": parts.output.reads["v"]} if empty == "uniform" else {})
+    empty, reads = parts.softmax.params["empty"], {"mask": "mask"}
+    return {"empty": empty}, reads | ({"v": "v"} if empty == "uniform" else {})
 
 
 def attend_parts(

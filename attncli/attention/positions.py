@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from attncli import formulas
 from attncli.arrays import Array, FloatArray
-from attncli.attention import functional as f
 from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
+from attncli.attention.matrices import plain
 from attncli.attention.numbers import as_numbers
-from attncli.attention.run import Step, plain
+from attncli.attention.run import Step, run
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Stage, Trace
 
@@ -38,7 +38,7 @@ _COUNTS_TWICE = (
 _WAVES = "λ, the length of a wave, is 2π w positions; column 2i has its sine, 2i+1 its cosine"
 _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
 
-SUM = Step("input", f.add, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE", formulas.ADDED)
+SUM = Step("input", formulas.ADDED, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE")
 """The step that adds positions to embeddings."""
 
 
@@ -69,7 +69,7 @@ def sinusoidal(
     ('sin λ6.28', 'cos λ6.28', 'sin λ2916')
     """
     steps = sinusoidal_steps(n_positions, dim, exponent=exponent, base=base, start=start)
-    lengths = 2 * math.pi * divisors(dim, exponent, base)
+    lengths = 2 * math.pi * run(steps, {}, ["divisors"])["divisors"]
     waves = [f"λ{x:.0f}" if 1000 <= x < 1e7 else f"λ{x:.3g}" for x in lengths]
     labels = {
         "position": [f"pos {position}" for position in range(start, start + n_positions)],
@@ -108,24 +108,14 @@ def sinusoidal_steps(
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
     sizes, text = {"dim": dim, "exponent": exponent, "base": base}, formulas.DIVISORS[exponent]
     rows, reads, note = {"n": n_positions, "start": start}, {"angles": "angles"}, "; ".join(notes)
+    pairs, places, angles = {"c": -(-dim // 2)}, {"p": n_positions}, formulas.POSITION_ANGLES
     return [
-        Step("divisors", divisors, {}, sizes, f"w = {power}", text, note=_WAVES),
-        Step("angles", angles_of, {"w": "divisors"}, rows, "θ = pos / w", formulas.POSITION_ANGLES),
-        Step("positions", waves_of, reads, {"dim": dim}, formula, formulas.WAVES, note=note),
+        Step("divisors", text, {}, sizes, f"w = {power}", note=_WAVES, sizes=pairs),
+        Step("angles", angles, {"w": "divisors"}, rows, "θ = pos / w", sizes=places),
+        Step(
+            "positions", formulas.WAVES, reads, {"dim": dim}, formula, note=note, function=waves_of
+        ),
     ]
-
-
-def divisors(dim: int, exponent: Exponent, base: float) -> FloatArray:  # -> [⌈d/2⌉]
-    """What a position is divided by: base^(2i/d), or base^(2·2i/d) as an article counts."""
-    even_columns = np.arange(0, dim, 2, dtype=np.float64)
-    counted = even_columns if exponent == "paper" else 2 * even_columns
-    with np.errstate(over="ignore"):  # a divisor past 1e308 is infinite, its angle 0
-        return np.power(float(base), counted / dim)
-
-
-def angles_of(w: Array, n: int, start: int) -> Array:  # [⌈d/2⌉] -> [n, ⌈d/2⌉]
-    """Each position divided by each divisor, in radians."""
-    return np.asarray(np.arange(start, start + n, dtype=np.float64)[:, None] / w)
 
 
 def waves_of(angles: Array, dim: int) -> FloatArray:
@@ -183,7 +173,7 @@ def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
     notes = (alike,) if len(given) > 1 and is_even else ()  # a table as given need not be of waves
     block = Block("Dot products of positions", None, {"position": rows, "other": rows}, notes)
     formula, reads = "D = PE · PEᵀ", {"x": "positions"}
-    dots = Step("dots", lambda x: x @ x.T, reads, formula=formula, expression=formulas.DOTS)
+    dots = Step("dots", formulas.DOTS, reads, formula=formula)
     return traced([dots], block, *given)
 
 

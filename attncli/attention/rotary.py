@@ -17,8 +17,9 @@ from attncli import formulas
 from attncli.arrays import Array, FloatArray
 from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
+from attncli.attention.matrices import plain
 from attncli.attention.numbers import as_numbers
-from attncli.attention.run import Step, plain
+from attncli.attention.run import Step
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Trace
 
@@ -107,13 +108,14 @@ def rotary(
         raise ConventionError(f"the rotary dim is {r}", hint)
     given = np.arange(n) if position_ids is None and caches is None else position_ids
     ids: Any = None if given is None else as_numbers(given, "the list of position ids")
-    steps = [Step("x", lambda: vectors, {}, formula="as given", kind="unrotated")]
+    as_given: Any = {"formula": "as given", "kind": "unrotated", "function": lambda: vectors}
+    steps = [Step("x", "", {}, **as_given)]
     if caches is None:
         steps += _tables(ids, r, base)
     else:
         for name, cache in zip(("cos", "sin"), caches, strict=True):
             rows = partial(_rows, cache, ids, name)
-            steps.append(Step(name, rows, {}, formula="from the cache"))
+            steps.append(Step(name, "", {}, {}, "from the cache", function=rows))
     pairs = "i and i + r/2" if layout == "halves" else "2i and 2i + 1"
     note = f"{layout}: entries {pairs} are a pair"
     note += f"; the last {dim - r} of {dim} stay as they are" if dim > r else ""
@@ -121,7 +123,7 @@ def rotary(
     formula = "(a, b) → (a·cos θ − b·sin θ, a·sin θ + b·cos θ)"
     pairing = {"r": r, "layout": layout}
     text = formulas.TURNED[layout]
-    steps.append(Step("rotated", _turned, reads, pairing, formula, text, note=note))
+    steps.append(Step("rotated", text, reads, pairing, formula, note=note, function=_turned))
     labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
     return traced(steps, Block("Rotary positions", None, {"position": labels}))
 
@@ -131,18 +133,10 @@ def _tables(ids: npt.ArrayLike, r: int, base: float) -> list[Step]:
     angles, reads = partial(rotary_angles, ids), {"angles": "angles"}
     sizes, formula = {"rotary_dim": r, "base": base}, f"θ = pos · {plain(base)}^(−2i/r)"
     return [
-        Step("angles", angles, {}, sizes, formula, formulas.ROTARY_ANGLES),
-        Step("cos", _cos, reads, {}, "cos θ", formulas.COS),
-        Step("sin", _sin, reads, {}, "sin θ", formulas.SIN),
+        Step("angles", formulas.ROTARY_ANGLES, {}, sizes, formula, function=angles),
+        Step("cos", formulas.COS, reads, {}, "cos θ"),
+        Step("sin", formulas.SIN, reads, {}, "sin θ"),
     ]
-
-
-def _cos(angles: Array) -> Array:
-    return np.asarray(np.cos(angles))
-
-
-def _sin(angles: Array) -> Array:
-    return np.asarray(np.sin(angles))
 
 
 def _turned(x: Array, cos: Array, sin: Array, r: int, layout: Layout) -> Array:

@@ -1,6 +1,6 @@
 """Steps, and the one loop that computes them.
 
-    plan ──> steps ── changed, within ──> steps ── run(inputs) ──> values
+    plan ──> steps ── within ──> steps ── run(inputs) ──> values
 
 A step names what it reads, and the rest follows from that: only what is wanted is computed, a stage
 that is given is not, a flowchart has its arrows, and gradients go the same way back.
@@ -14,52 +14,63 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
+from attncli.attention.compute import compute
+from attncli.attention.kernels import round_to, widen
 from attncli.convention import DType
 from attncli.errors import StageError
+from attncli.expression import written
 from attncli.stages import HIDDEN, kind_of
 
 Values = Mapping[str, Array]
-Change = Callable[..., Array] | Mapping[str, Any]
 
 
 class Step(NamedTuple):
-    """One stage still to be computed: compute(**what it reads, **params).
+    """One stage still to be computed, by its formula.
 
     name     of the stage, with dots for the blocks it is in
-    reads    parameter of `compute` → the stage that it is given
-    params   its other parameters
-    formula  such as "Z = S / √d_k"
-    expression, sizes  how each cell is computed, see Stage; of what it reads and shows, as a trace
-             leaves inner steps out
+    text     its formula by cells (see expression.py), of which a part in braces counts where all of
+             it is read; "" where only a function says it
+    reads    name in the formula → the stage that it is
+    params   its numbers
+    formula  in matrices, such as "Z = S / √d_k"
     dtype    the number type the result is rounded to; None: left as it is
     kind     the row of the registry, where it is not that of the name
     note     a sentence for the reader
     symbol   its letter, where it is not that of the registry
+    sizes    of letters that no array has alone
+    function  what computes it instead, of all that it reads and its parameters
+    back     what it reads → the formula of its gradient, by cells and in words, where the chain
+             rule is not how it is written; None: it has none
+    through  of a gradient: the stage whose formula it goes back through, and what that reads
+    product  how matrices are multiplied
     """
 
     name: str
-    compute: Callable[..., Array]
+    text: str
     reads: Mapping[str, str]
     params: Mapping[str, Any] = {}
     formula: str = ""
-    expression: str = ""
     dtype: DType | None = None
     kind: str = ""
     note: str = ""
     symbol: str = ""
     sizes: Mapping[str, int] = {}
+    function: Callable[..., Array] | None = None
+    back: Mapping[str, tuple[str, str] | None] = {}
+    through: str = ""
+    product: Callable[[Array, Array], Array] = np.matmul
 
+    @property
+    def expression(self) -> str:
+        """Its formula by cells."""
+        return written(self.text, frozenset(self.reads))
 
-def plain(x: float) -> str:
-    """A parameter within a formula: an exponent is written as in the tables.
-
-    >>> plain(-1e9), plain(1e-5), plain(0.25), plain(-153513871339.0)
-    ('-1e9', '1e-5', '0.25', '-1.5351e11')
-    """
-    text = f"{x:g}"
-    mantissa, e, exponent = f"{x:.4e}".partition("e")
-    return f"{mantissa.rstrip('0').rstrip('.')}{e}{int(exponent)}" if "e" in text else text
+    def compute(self, **values: Any) -> Array:
+        """The stage, of what it reads and its parameters, by name; None: there is no such thing."""
+        if self.function is not None:
+            return self.function(**values)
+        there = {name: x for name, x in values.items() if x is not None}
+        return compute(written(self.text, frozenset(there)), there, self.sizes, self.product)
 
 
 def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:
@@ -72,18 +83,6 @@ def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:
         step._replace(name=prefix + step.name, reads={p: named(n) for p, n in step.reads.items()})
         for step in steps
     ]
-
-
-def changed(steps: Iterable[Step], changes: Mapping[str, Change]) -> list[Step]:
-    """The plan with another function for some steps, or with some of their parameters replaced."""
-
-    def change(step: Step) -> Step:
-        new = changes.get(step.name, {})
-        if callable(new):
-            return step._replace(compute=new)
-        return step._replace(params={**step.params, **new})
-
-    return [change(step) for step in steps]
 
 
 def run(
@@ -117,8 +116,8 @@ def _computed(step: Step, values: Values) -> Array:
     reads = {parameter: values[name] for parameter, name in step.reads.items()}
     if (dtype := step.dtype) in (None, "float64"):  # what goes in is float64 already
         return step.compute(**reads, **step.params)
-    floats = {p: f.widen(x, dtype) for p, x in reads.items() if x.dtype.kind == "f"}
-    return f.round_to(step.compute(**reads | floats, **step.params), dtype)
+    floats = {p: widen(x, dtype) for p, x in reads.items() if x.dtype.kind == "f"}
+    return round_to(step.compute(**reads | floats, **step.params), dtype)
 
 
 def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> list[Step]:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli import formulas
-from attncli.arrays import Array, BoolArray
-from attncli.attention import functional as f
+from attncli.arrays import Array
+from attncli.attention.attention import LSE as LSE_FORMULA
+from attncli.attention.attention import lse_words
 from attncli.attention.axes import joined
 from attncli.attention.parts import (
     Parts,
@@ -29,18 +29,40 @@ from attncli.attention.parts import (
     of_heads,
     subscript,
 )
-from attncli.attention.plan import Sizes, lse_words
+from attncli.attention.plan import Sizes
 from attncli.attention.run import Step
 from attncli.convention import Convention, EmptyRows, LseBase
 from attncli.errors import ShapeError
+from attncli.expression import written
 from attncli.stages import LSE, OUTPUT, SPLIT, WEIGHTS, kind_of
 from attncli.trace import Trace
 
+PART_WEIGHTS = "A[b,h,i,j] = softmax[j](x[b,h,i,j] where x[b,h,i,j] != -inf)"
+MOST_PARTS = 32  # whose merging is written by cells: longer formulas nobody reads
 
-def part_softmax(x: Array, allowed: BoolArray | None = None) -> Array:  # [n_q, n] -> [n_q, n]
-    """exp(X) / Σ exp(X) over the keys of a part; 0 in a row in which none has a score above −∞."""
-    is_empty = np.isneginf(x.max(axis=-1, keepdims=True))
-    return np.where(is_empty, x.dtype.type(0), f.softmax(x, allowed))
+
+def merging(n_parts: int, base: str, *, has_sinks: bool) -> tuple[str, str, str]:
+    """The formulas by cells of the merged lse, the weights of parts and the output; "" of many."""
+    if n_parts > MOST_PARTS:
+        return "", "", ""
+    numbers = range(1, n_parts + 1)
+    log, power = {"e": ("ln", "exp"), "2": ("log2", "exp2")}[base]
+    terms = [f"{power}(lse_{n}[b,h,i])" for n in numbers] + ["exp(sinks[h])"] * has_sinks
+    is_empty = " and ".join(f"lse_{n}[b,h,i] == -inf" for n in numbers)
+    lse = f"{log}({' + '.join(terms)})"
+    if not has_sinks:
+        lse = f"-inf if {is_empty} else {lse}  # every key is masked: ln 0"
+    cases = [
+        f"0 if c == {n - 1} and lse_{n}[b,h,i] == -inf else"
+        f" {power}(lse_{n}[b,h,i] - lse[b,h,i]) if c == {n - 1} else"
+        for n in numbers
+    ]
+    outputs = [f"w[b,h,i,{n - 1}] * output_{n}[b,h,i,e]" for n in numbers]
+    return (
+        f"lse[b,h,i] = {lse}",
+        f"w[b,h,i,c] = {' '.join(cases)} 0  # no key of this part",
+        f"O[b,h,i,e] = {' + '.join(outputs)}",
+    )
 
 
 def merged_lse(sinks: Array | None = None, base: LseBase = "e", **parts: Array) -> Array:
@@ -66,7 +88,7 @@ def merged(
     w: Array,
     lse: Array,
     v: Array | None = None,
-    allowed: BoolArray | None = None,
+    mask: Array | None = None,
     empty: EmptyRows = "zero",
     **outputs: Array,
 ) -> Array:  # [n_q, parts], [n_q], [n_q, d_v] of each part -> [n_q, d_v]
@@ -74,7 +96,7 @@ def merged(
     each = zip(np.moveaxis(w, -1, 0), outputs.values(), strict=True)
     acc = np.sum([share[..., None] * output for share, output in each], axis=0)
     total = np.where(np.isneginf(lse), lse.dtype.type(0), lse.dtype.type(1))
-    return by_sum(acc, total, v, allowed, empty)
+    return by_sum(acc, total, v, mask, empty)
 
 
 def split_bounds(n_k: int, places: Sequence[int]) -> list[int]:
@@ -101,21 +123,18 @@ def split_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[St
     for number, sub in zip(numbers, subs, strict=True):
         prefix = f"{SPLIT}.{number}."
         x, z = f"{prefix}{parts.x}", f"{kind_of(parts.x).symbol}{sub}"
-        visible = {"allowed": f"{prefix}allowed"} if "allowed" in parts.softmax.reads else {}
+        visible = {"mask": f"{prefix}mask"} if "mask" in parts.softmax.reads else {}
         steps += parts.part(SPLIT, number, bounds)
-        words = lse_words(z, how.lse_base)
-        words["expression"] = words.pop("text")
-        words["formula"] = words["formula"].replace("lse", f"lse{sub}", 1)
-        reads = {"x": x, **visible}
+        of_lse = f"lse{sub} = {lse_words(z, how.lse_base)}"
         formula = f"A{sub} = softmax({z}) over its keys: each row sums to 1"
         of_output = {"a": f"{prefix}{WEIGHTS}", "v": f"{prefix}v", **visible}
-        text = formulas.written(formulas.WEIGHTS)
+        lse = written(parts.text(LSE_FORMULA[how.lse_base]), frozenset())
+        output, params = f"O{sub} = A{sub} V{sub}", {"base": how.lse_base}
         own = [
-            Step(WEIGHTS, part_softmax, reads, {}, formula, text, symbol=f"A{sub}"),
-            Step(LSE, f.log_sum_exp, reads, **words, symbol=f"lse{sub}"),
-            Step(OUTPUT, f.weighted_sum, of_output, {}, f"O{sub} = A{sub} V{sub}",
-                 parts.output.expression, symbol=f"O{sub}"),
-        ]  # fmt: skip
+            Step(WEIGHTS, PART_WEIGHTS, {"x": x}, {}, formula, symbol=f"A{sub}"),
+            Step(LSE, lse, {"x": x}, params, of_lse, symbol=f"lse{sub}"),
+            parts.output._replace(reads=of_output, formula=output, symbol=f"O{sub}"),
+        ]
         steps += [step._replace(name=prefix + step.name, dtype=dtype) for step in own]
     each = {f"lse_{number}": f"{SPLIT}.{number}.{LSE}" for number in numbers}
     sinks = {name: read for name, read in parts.softmax.reads.items() if name == "sinks"}
@@ -123,16 +142,18 @@ def split_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[St
     log, power = {"e": ("ln", "exp({})"), "2": ("log₂", "2^({})")}[how.lse_base]
     terms = [power.format(f"lse{sub}") for sub in subs] + ["exp(s)"] * bool(sinks)
     formula = f"lse = {log} ({' + '.join(terms)})"
-    texts = formulas.merging(len(subs), how.lse_base, has_sinks=bool(sinks))
-    steps.append(Step(LSE, merged_lse, each | sinks, base, formula, texts[0], dtype))
+    texts = merging(len(subs), how.lse_base, has_sinks=bool(sinks))
+    reads = each | sinks
+    steps.append(Step(LSE, texts[0], reads, base, formula, dtype, function=merged_lse))
     shares = ", ".join(power.format(f"lse{sub} − lse") for sub in subs)
     reads, formula = {"lse": LSE, **each}, f"w = {shares}"
-    steps.append(Step("merge_weights", merge_weights, reads, base, formula, texts[1], dtype))
+    w = Step("merge_weights", texts[1], reads, base, formula, dtype, function=merge_weights)
+    steps.append(w)
     params, filler = of_empty_rows(parts)
     reads = {"w": "merge_weights", "lse": LSE}
     reads |= {f"output_{number}": f"{SPLIT}.{number}.{OUTPUT}" for number in numbers} | filler
     formula = "O = " + " + ".join(f"w{sub} O{sub}" for sub in subs)
-    steps.append(Step(OUTPUT, merged, reads, params, formula, texts[2], dtype))
+    steps.append(Step(OUTPUT, texts[2], reads, params, formula, dtype, function=merged))
     return steps
 
 

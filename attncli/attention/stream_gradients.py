@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.functional import widen
 from attncli.attention.heads import four_axes
+from attncli.attention.kernels import widen
 from attncli.attention.shapes import Gradient, given_gradient
 from attncli.attention.streaming import CELLS, LOG2_E, Given, Job, Rows, in_threads, largest_norm
 from attncli.convention import Convention, Fields, convention_of

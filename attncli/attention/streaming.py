@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.functional import widen
 from attncli.attention.heads import four_axes, key_head_of, shape_text
+from attncli.attention.kernels import widen
 from attncli.attention.masks import adds, first_position, meaning, meant_mask, window
 from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Sizes, plan

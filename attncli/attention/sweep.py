@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
 from attncli.attention.attend import attend
+from attncli.attention.kernels import softmax
 from attncli.convention import Convention
 from attncli.stages import WEIGHTS
 from attncli.trace import Stage, Trace
@@ -43,7 +43,7 @@ def exercise(n: int, d_k: int, d_v: int, seed: int = 0) -> dict[str, Array]:
     for _ in range(TRIES):
         q, k = rng.integers(-1, 3, (2, n, d_k))
         scores = q @ k.T
-        weights = f.softmax(scores / np.sqrt(d_k))
+        weights = softmax(scores / np.sqrt(d_k))
         differ = all(len(np.unique(x, axis=0)) == n for x in (q, k))
         is_plain = np.abs(scores).max() <= 6 and (n == 1 or weights.max() <= 0.9)
         if differ and is_plain and (n == 1 or np.ptp(scores, axis=1).all()):
@@ -84,7 +84,7 @@ def sweep_widths(widths: Sequence[int], n_keys: int = N_KEYS, seed: int = 0) -> 
         q = rng.standard_normal((n_queries, 1, d_k))
         scores = (q * rng.standard_normal((n_queries, n_keys, d_k))).sum(axis=-1)
         both = (scores, scores / np.sqrt(d_k))
-        rows.append([np.array([x.std(), *measures_of(f.softmax(x))]) for x in both])
+        rows.append([np.array([x.std(), *measures_of(softmax(x))]) for x in both])
     unscaled, scaled = np.moveaxis(np.array(rows), 1, 0)
     labels = {"value": tuple(f"d_k {d_k}" for d_k in widths)}
     labels["measure"] = ("deviation", *MEASURES)

@@ -8,93 +8,64 @@ et al., "FlashAttention" (2022), algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli import formulas
-from attncli.arrays import Array, BoolArray
-from attncli.attention import functional as f
 from attncli.attention.parts import (
     Parts,
     attend_parts,
     by_sum,
-    finite,
     of_empty_rows,
-    of_heads,
     subscript,
 )
 from attncli.attention.plan import Sizes
 from attncli.attention.run import Step
-from attncli.convention import Convention, LseBase
+from attncli.convention import Convention
 from attncli.errors import ShapeError
 from attncli.stages import LSE, OUTPUT, TILE, kind_of
 from attncli.trace import Trace
 
-# ---- the mathematics: one function, one stage; the axes are those after each signature
+# ---- the formulas: `before` is what the tile before has
+
+_IS_EMPTY = "if m[b,h,i] != -inf else 0  # no key so far"
+RUNNING_MAX = {
+    "": "m[b,h,i] = max[j](x[b,h,i,j])",
+    "sinks": "m[b,h,i] = max(sinks[h], max[j](x[b,h,i,j]))",
+    "before": "m[b,h,i] = max(before[b,h,i], max[j](x[b,h,i,j]))",
+}
+RESCALING = {
+    "sinks": f"α[b,h,i] = exp(sinks[h] - m[b,h,i]) {_IS_EMPTY}",
+    "before": f"α[b,h,i] = exp(before[b,h,i] - m[b,h,i]) {_IS_EMPTY}",
+}
+POWERS = (
+    "p[b,h,i,j] = exp(x[b,h,i,j] - m[b,h,i]) if x[b,h,i,j] != -inf else 0  # masked: exp(-inf) = 0"
+)
+BY_SUM = (
+    "o[b,h,i,e] = acc[b,h,i,e] / total[b,h,i] if total[b,h,i] != 0 else 0  # no key to attend to"
+)
+_LSE = "lse[b,h,i] = {} if total[b,h,i] != 0 else -inf  # every key is masked: ln 0"
+LSE_OF_PARTS = {
+    "e": _LSE.format("m[b,h,i] + ln(total[b,h,i])"),
+    "2": _LSE.format("(m[b,h,i] + ln(total[b,h,i])) / ln(2)"),
+}
 
 
-def running_max(
-    x: Array,
-    before: Array | None = None,
-    sinks: Array | None = None,
-    allowed: BoolArray | None = None,
-) -> Array:  # [n_q, n], [n_q] -> [n_q]
-    """m = max(m before, the largest score of the row): −∞ until there is one to attend to.
+def summed(reads: Collection[str], output: str = "") -> str:
+    """What is summed so far, times α, and what the tile adds: l, or with the formula of O acc.
 
-    With sinks, a score for each head, it starts with that of the head.
+    >>> summed(["p", "alpha", "before"])
+    'l[b,h,i] = alpha[b,h,i] * before[b,h,i] + sum[j](p[b,h,i,j])'
     """
-    if allowed is not None and np.isnan(x).any():
-        x = np.where(allowed, x, x.dtype.type(-np.inf))
-    top = x.max(axis=-1)
-    started = before if sinks is None else of_heads(sinks, top)
-    return np.asarray(top if started is None else np.maximum(started, top))
-
-
-def rescaling(m: Array, before: Array | None = None, sinks: Array | None = None) -> Array:
-    """α = exp(m before − m): what everything summed so far is multiplied by, as m has grown.
-
-    [n_q], [n_q] -> [n_q]. 0 where there was nothing to attend to before, never exp(−∞ − −∞).
-    """
-    started = of_heads(sinks, m) if before is None and sinks is not None else before
-    return np.asarray(np.exp(started - finite(m)))
-
-
-def powers(x: Array, m: Array, allowed: BoolArray | None = None) -> Array:
-    """p = exp(X − m), 0 for what is not `allowed`: [n_q, n], [n_q] -> [n_q, n]."""
-    p = np.asarray(np.exp(x - finite(m)[..., None]))
-    return p if allowed is None else np.where(allowed, p, x.dtype.type(0))
-
-
-def running_sum(
-    p: Array, before: Array | None = None, alpha: Array | None = None
-) -> Array:  # [n_q, n], [n_q], [n_q] -> [n_q]
-    """l = α · (l before) + Σ p; where nothing was summed before, but a sink, l before is 1."""
-    total = p.sum(axis=-1)
-    if alpha is None:
-        return np.asarray(total)
-    return np.asarray((alpha if before is None else alpha * before) + total)
-
-
-def running_values(
-    p: Array,
-    v: Array,
-    before: Array | None = None,
-    alpha: Array | None = None,
-    allowed: BoolArray | None = None,
-) -> Array:  # [n_q, n], [n, d_v], [n_q, d_v], [n_q] -> [n_q, d_v]
-    """acc = α · (acc before) + p V: the output so far, but for the division by l."""
-    own = f.weighted_sum(p, v, allowed)
-    return own if before is None or alpha is None else np.asarray(alpha[..., None] * before + own)
-
-
-def lse_of(m: Array, total: Array, base: LseBase = "e") -> Array:  # [n_q], [n_q] -> [n_q]
-    """m + ln l, the total: however the keys are cut into tiles, the log-sum-exp of their scores."""
-    lse = finite(m) + np.log(total)
-    return np.asarray(lse / m.dtype.type(np.log(2)) if base == "2" else lse)
+    rows = output.partition("[")[2].partition(",e]")[0] or "b,h,i"
+    before = f"before[{rows},e]" if output else f"before[{rows}]"
+    terms = [f"alpha[{rows}]"] * ("alpha" in reads) + [before] * ("before" in reads)
+    carried = " * ".join(terms)
+    text = output.replace("a[", "p[") or "l[b,h,i] = sum[j](p[b,h,i,j])"
+    return text.replace(" = ", f" = {carried} + ", 1) if carried else text
 
 
 # ---- the plans
@@ -121,11 +92,13 @@ def tile_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[Ste
     reads, sub = {"acc": f"{TILE}.{last}.acc", "total": f"{TILE}.{last}.l"}, subscript(last)
     params, filler = of_empty_rows(parts)
     formula = f"O = acc{sub} / l{sub}"
-    steps.append(Step(OUTPUT, by_sum, reads | filler, params, formula, formulas.BY_SUM, dtype))
+    steps.append(
+        Step(OUTPUT, parts.text(BY_SUM), reads | filler, params, formula, dtype, function=by_sum)
+    )
     log = {"e": f"lse = m{sub} + ln l{sub}", "2": f"lse = (m{sub} + ln l{sub}) / ln 2"}
     reads, base = {"m": f"{TILE}.{last}.m", "total": f"{TILE}.{last}.l"}, how.lse_base
-    text = formulas.LSE_OF_PARTS[base]
-    steps.append(Step(LSE, lse_of, reads, {"base": base}, log[base], text, dtype))
+    text = parts.text(LSE_OF_PARTS[base])
+    steps.append(Step(LSE, text, reads, {"base": base}, log[base], dtype))
     return steps
 
 
@@ -138,7 +111,7 @@ def _running(parts: Parts, number: int) -> Iterator[Step]:
     sub, old = subscript(number), subscript(number - 1)
     x, z = here + parts.x, kind_of(parts.x).symbol + sub
     softmax, is_first = parts.softmax.reads, number == 1
-    visible = {"allowed": f"{here}allowed"} if "allowed" in softmax else {}
+    visible = {"mask": f"{here}mask"} if "mask" in softmax else {}
     sinks = {"sinks": softmax["sinks"]} if "sinks" in softmax else {}
     before = sinks if is_first else {"before": f"{last}m"}
     started = "" if not before else kind_of("sinks").symbol if is_first else f"m{old}"
@@ -146,24 +119,23 @@ def _running(parts: Parts, number: int) -> Iterator[Step]:
 
     top, start = f"max {z} over each row", next(iter(before), "")
     formula = f"m{sub} = " + (f"max({started}, {top})" if before else top)
-    reads = {"x": x, **before, **visible}
-    yield Step(f"{here}m", running_max, reads, {}, formula, formulas.RUNNING_MAX[start])
+    yield Step(f"{here}m", parts.text(RUNNING_MAX[start]), {"x": x, **before}, {}, formula)
     if before:
         formula, reads = f"α{sub} = exp({started} − m{sub})", {"m": f"{here}m", **before}
-        yield Step(f"{here}alpha", rescaling, reads, {}, formula, formulas.RESCALING[start])
-    reads = {"x": x, "m": f"{here}m", **visible}
-    yield Step(f"{here}p", powers, reads, {}, f"p{sub} = exp({z} − m{sub})", formulas.POWERS)
+        yield Step(f"{here}alpha", parts.text(RESCALING[start]), reads, {}, formula)
+    reads = {"x": x, "m": f"{here}m"}
+    yield Step(f"{here}p", parts.text(POWERS), reads, {}, f"p{sub} = exp({z} − m{sub})")
     grown = f"α{sub} + " if is_first else f"α{sub} l{old} + "
     reads = {"p": f"{here}p", **({} if is_first else {"before": f"{last}l"}), **alpha}
     formula = f"l{sub} = {grown if before else ''}Σ p{sub}"
-    yield Step(f"{here}l", running_sum, reads, {}, formula, formulas.summed(reads))
+    yield Step(f"{here}l", parts.text(summed(reads)), reads, {}, formula)
     reads = {"p": f"{here}p", "v": f"{here}v", **visible}
     reads |= {} if is_first else {"before": f"{last}acc", **alpha}
     formula = f"acc{sub} = {'' if is_first else f'α{sub} acc{old} + '}p{sub} V{sub}"
-    text = formulas.summed(reads, parts.output.expression)
-    yield Step(f"{here}acc", running_values, reads, {}, formula, text)
+    text, sizes = summed(reads, parts.output.text), parts.output.sizes
+    yield Step(f"{here}acc", text, reads, {}, formula, sizes=sizes)
     reads = {"acc": f"{here}acc", "total": f"{here}l"}
-    yield Step(f"{here}so_far", by_sum, reads, {}, f"o{sub} = acc{sub} / l{sub}", formulas.BY_SUM)
+    yield Step(f"{here}so_far", parts.text(BY_SUM), reads, {}, f"o{sub} = acc{sub} / l{sub}")
 
 
 # ---- q, k, v in; a trace out

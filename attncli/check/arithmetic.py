@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
-from typing import Any
 
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.functional import round_to, scores, weighted_sum, widen
-from attncli.attention.gradients import column_products
+from attncli.attention.kernels import round_to, widen
 from attncli.attention.run import Step
-from attncli.attention.tiles import running_values
 from attncli.check.noise import TF32_EPS
 from attncli.check.setup import Setup
 from attncli.check.tolerance import Rule
@@ -35,22 +31,8 @@ def simulation(setup: Setup, rule: Rule) -> tuple[Setup, DType, float]:
 def with_products(setup: Setup, multiply: Product) -> Setup:
     """The setup with another function for its products; a bug changes the steps that have these."""
 
-    def of_tile(
-        p: Array, v: Array, before: Array | None = None, alpha: Array | None = None, **_: Any
-    ) -> Array:
-        values = multiply(p, v)
-        return values if before is None or alpha is None else alpha[..., None] * before + values
-
-    others: dict[Callable[..., Array], Callable[..., Array]] = {
-        scores: lambda q, k: multiply(q, np.swapaxes(k, -1, -2)),
-        column_products: lambda a, b: multiply(np.swapaxes(a, -1, -2), b),
-        weighted_sum: lambda a, v, **_: multiply(a, v),
-        running_values: of_tile,
-    }
-    named = {product: wraps(product)(other) for product, other in others.items()}
-
     def edit(steps: list[Step]) -> list[Step]:
-        return [step._replace(compute=named.get(step.compute, step.compute)) for step in steps]
+        return [step._replace(product=multiply) for step in steps]
 
     return replace(setup, edits=(edit, *setup.edits))
 

@@ -14,17 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.functional import round_to, softmax
+from attncli.attention.kernels import round_to
 from attncli.check.comparison import Comparison, Size
 from attncli.check.run import stages
 from attncli.check.setup import Setup
 from attncli.check.tolerance import HEAD_FACTOR, StageErrors, distance, rms
-from attncli.convention import DType
 from attncli.stages import WEIGHTS
 
 SHOWN = 16.0
@@ -139,8 +138,8 @@ class Directions:
         self.comparison = comparison
         setup, dtype = comparison.setup, comparison.rule.dtype
         self.right = [stages(setup, comparison.subset, comparison.errors, dtype)]
-        if WEIGHTS not in setup.changed_places:
-            kept = setup.with_steps(weights=partial(rounded_softmax, dtype=dtype))
+        if WEIGHTS not in setup.patched:
+            kept = setup.with_result(WEIGHTS, partial(round_to, dtype=dtype))
             fused = stages(kept, comparison.subset, comparison.errors)
             self.right.append({name: round_to(x, dtype) for name, x in fused.items()})
 
@@ -168,8 +167,3 @@ class Directions:
         return (
             f"as exact as a kernel that {'keeps float32 inside' if kept else 'rounds every stage'}"
         )
-
-
-def rounded_softmax(x: Array, *, dtype: DType, **how: Any) -> Array:
-    """Softmax as a kernel has it that keeps float32 inside and rounds its weights alone."""
-    return round_to(softmax(x, **how), dtype)

@@ -44,7 +44,7 @@ def _expected(plain: Setup, changed: Setup) -> str:
 
 
 def _work(step: Step) -> tuple[Any, ...]:
-    return step.compute, step.reads, step.params
+    return step.function, step.text, step.reads, step.params
 
 
 def in_common(matches: Sequence[Match], comparison: Comparison) -> str:
@@ -112,8 +112,7 @@ def flags(plain: Setup, changed: Setup) -> str:
     others = {name for name in after if after[name] is not before.get(name)}
     swapped = others == {"k", "v"} and after["k"] is before["v"] and after["v"] is before["k"]
     left_out = before.keys() - after.keys()
-    is_edited = changed.edits or changed.changes
-    if is_edited or changed.relayout or changed.relabel or changed.instead:
+    if changed.edits or changed.relayout or changed.relabel or changed.instead:
         return ""
     if (others and not swapped) or left_out - _FLAG_OF.keys():
         return ""

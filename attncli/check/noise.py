@@ -129,7 +129,7 @@ def row_noise(
         for name, noise in head.noise(stages).items():
             # what is no number is not known, and must not allow anything
             result[name][at] = np.nan_to_num(noise, nan=0.0, posinf=0.0)
-        if OUTPUT in setup.changed_places and OUTPUT in stages:  # the sum through a matrix, say
+        if OUTPUT in setup.patched and OUTPUT in stages:  # the sum through a matrix, say
             outputs = values[OUTPUT][at], head.weights @ head.v
             squares = (np.square(x).mean(axis=-1) for x in outputs)
             with np.errstate(divide="ignore", invalid="ignore"):

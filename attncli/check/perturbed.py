@@ -20,15 +20,14 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
-from attncli.attention import gradients as g
-from attncli.attention import tiles as t
+from attncli.attention.backward import as_given
 from attncli.attention.run import Step
 from attncli.check.noise import MOST_LEVEL, SMALL, Arithmetic
 from attncli.check.run import Subset, stages
 from attncli.check.setup import Setup
 from attncli.check.tolerance import FIRST, fitting_type, row_rms
-from attncli.stages import DELTA, DROPPED, LSE, OUTPUT, WEIGHTS
+from attncli.expression import Apply, Cell, Over, parse, sizes_of, walk
+from attncli.stages import CAPPED, DELTA, DROPPED, LSE, OUTPUT, WEIGHTS
 
 DRAWS = 8
 """So many times errors are drawn: the noise of a row of one number is known to a quarter then."""
@@ -71,18 +70,21 @@ def perturbed_noise(
     return {name: x / math.sqrt(n_draws) for name, x in sums.items()}
 
 
-_TERMS: dict[Callable[..., Array], Callable[[Mapping[str, Any]], int]] = {
-    f.scores: lambda read: read["q"].shape[-1],
-    f.weighted_sum: lambda read: read["a"].shape[-1],
-    g.column_products: lambda read: read["a"].shape[-2],
-    g.delta: lambda read: read["a"].shape[-1],
-    g.d_of_sinks: lambda read: read["x"].shape[-2],
-    f.log_sum_exp: lambda read: 1,  # its sum is in what `_of_sums` puts in
-    t.running_sum: lambda read: read["p"].shape[-1],
-    t.running_values: lambda read: read["p"].shape[-1],
-    f.softmax: lambda read: read["x"].shape[-1],
-}
-"""How many terms the sums of a step have; else one."""
+def sums_of(step: Step, read: Mapping[str, Any]) -> tuple[int, bool]:
+    """How many terms the sums of a step have, and whether it is a product of two matrices.
+
+    A log-sum-exp has one: its sum is in what `_of_sums` puts in.
+    """
+    formula = parse(step.expression)
+    sizes = sizes_of(formula, (), {name: x.shape for name, x in read.items()}, step.sizes)
+    overs = [x for x in walk(formula.body) if isinstance(x, Over) and x.kind in ("sum", "softmax")]
+    letters = dict.fromkeys(letter for over in overs for letter in over.letters)
+    match overs[-1:]:
+        case [Over("sum", _, Apply("*", (Cell(_, one), Cell(_, other))))]:
+            is_product = one != other and formula.body == overs[0]
+        case _:
+            is_product = False
+    return math.prod(sizes.get(letter, 1) for letter in letters), is_product
 
 
 class _Errors:
@@ -94,13 +96,13 @@ class _Errors:
 
     def put_in(self, steps: list[Step]) -> list[Step]:
         """The steps with errors."""
-        d_output = next((step.name for step in steps if step.compute is g.as_given), "")
+        d_output = next((step.name for step in steps if step.function is as_given), "")
         more = {"rounded_o": OUTPUT, "its_d": d_output}
         result = []
         for step in steps:
             changed = step
             if step.name == DELTA and step.params.get("axis", -1) == -1:
-                changed = step._replace(compute=self._delta(step), reads={**step.reads, **more})
+                changed = step._replace(function=self._delta(step), reads={**step.reads, **more})
             result.append(changed if changed.dtype is None else self._off(changed))
         return result
 
@@ -116,8 +118,7 @@ class _Errors:
     def _off(self, step: Step) -> Step:
         def compute(**given: Any) -> Array:
             read = {x: y for x, y in given.items() if x in step.reads and _is_floats(y)}
-            terms = _TERMS[step.compute](read) if step.compute in _TERMS else 1
-            is_product = step.compute in (f.scores, f.weighted_sum, g.column_products)
+            terms, is_product = (1, False) if step.function else sums_of(step, read)
             factor = self.unit.factors if is_product else self.unit.stages  # TF32 rounds factors
             size = math.hypot(factor, self.unit.sums * math.sqrt(terms / 3))
             off = {name: self._with_errors(x, size) for name, x in read.items()}
@@ -127,14 +128,14 @@ class _Errors:
             if step.name == WEIGHTS:
                 self.level = self._level_of(read["x"])
             result = step.compute(**given | off)
-            if step.compute is f.softcap:  # near the cap it is as flat as no other step
+            if step.name == CAPPED:  # near the cap it is as flat as no other step
                 result = self._with_errors(result, self.unit.stages)
             if step.name.rpartition(".")[2] == LSE:
                 n = given["x"].shape[-1] if "x" in given else 1
                 result = result + self._of_sums(result, n)
             return result
 
-        return step._replace(compute=compute)
+        return step._replace(function=compute)
 
     def _of_sums(self, lse: Array, n: int) -> Array:
         """What the logarithm of a sum of exp is off by: as much as the sum, of 1, and by itself."""

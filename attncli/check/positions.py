@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.functional import round_to
+from attncli.attention.kernels import round_to
 from attncli.attention.positions import Exponent, sinusoidal, waves_of
 from attncli.attention.rotary import Layout, rotary, rotary_angles
 from attncli.convention import DType

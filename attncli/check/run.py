@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from attncli import budget
 from attncli.arrays import Array
-from attncli.attention.functional import round_to, widen
-from attncli.attention.plan import Sizes, plan
-from attncli.attention.run import Step, changed, run
+from attncli.attention.kernels import round_to, widen
+from attncli.attention.plan import Sizes, spread_plan
+from attncli.attention.run import Step, run
 from attncli.attention.split import split_steps
-from attncli.attention.tiles import lse_of, running_values, tile_bounds, tile_steps
+from attncli.attention.tiles import LSE_OF_PARTS, tile_bounds, tile_steps
 from attncli.check.noise import Arithmetic, lowers, row_noise
 from attncli.check.setup import NANS, ZEROS, Edit, Setup
 from attncli.check.spans import D_BIAS, ROWS, axes_of, in_four, is_whole, source_of, span_of
@@ -324,7 +324,10 @@ def steps_of(
         return setup.plans[key]
     inputs, shape = (*setup.inputs, "rows"), key[1]
     n_kv_heads = n_kv_heads or shape[1]
-    sizes = Sizes(shape, n_kv_heads, setup.d_k, setup.n_past, inputs, setup.is_added)
+    given = setup.inputs["given_mask"].shape if "given_mask" in inputs else ()
+    whole = shape[len(shape) - len(given) :]
+    mask = tuple(1 if size == 1 else n for size, n in zip(given, whole, strict=True))
+    sizes = Sizes(shape, n_kv_heads, setup.d_k, setup.n_past, inputs, setup.is_added, mask)
     how = setup.how if dtype == setup.how.dtype else replace(setup.how, dtype=dtype)
     steps = [*_plain_steps(how, sizes, setup.tiles)]
     if setup.merges:  # the parts of a split, and lse and output merged from them
@@ -336,7 +339,7 @@ def steps_of(
         steps = [*before, *parts, *steps[at + 1 :]]
     for edit in setup.edits:
         steps = edit(steps)
-    setup.plans[key] = changed(steps, setup.changes) if setup.changes else steps
+    setup.plans[key] = steps
     return setup.plans[key]
 
 
@@ -344,13 +347,13 @@ def steps_of(
 def _plain_steps(how: Convention, sizes: Sizes, tiles: int) -> tuple[Step, ...]:
     """The plan that bugs change, or that of a walk through tiles: most bugs start from one."""
     if not tiles:
-        return tuple(plan(how, sizes))
+        return tuple(spread_plan(how, sizes))
     steps = tile_steps(how, sizes, tile_bounds(sizes.scores[-1], tiles))
-    accs = [step for step in steps if step.compute is running_values]
+    accs = [step for step in steps if step.name.endswith(".acc")]
     for tile, step in ((step.name.removesuffix("acc"), step) for step in accs):
         # m + ln l of the tile: what both give, whatever the maximum is
         reads = {"m": f"{tile}m", "total": f"{tile}l"}
-        steps.append(Step(f"{tile}{LSE}", lse_of, reads, dtype=step.dtype))
+        steps.append(Step(f"{tile}{LSE}", LSE_OF_PARTS["e"], reads, dtype=step.dtype))
     return tuple(steps)
 
 

@@ -261,7 +261,7 @@ class Search:
             yield from bug.change(setup, self.evidence)
         elif not bug.is_fitted:
             for variant in bug.change(replace(setup, tiles=0), self.evidence):
-                is_of_scores = variant.changed_places <= {"mask", *BEFORE_SOFTMAX}
+                is_of_scores = variant.patched <= {"mask", *BEFORE_SOFTMAX}
                 is_walk = variant.how.softmax_over == "keys" and not variant.how.dropout
                 if is_of_scores and is_walk and not variant.relabel:
                     yield replace(variant, tiles=setup.tiles)
@@ -299,7 +299,7 @@ class Search:
         if step is None:
             return False
         reads = (id(setup.inputs.get(name)) for name in step.reads.values())
-        key = (step.compute, *step.params.items(), *reads)
+        key = (step.function, *step.params.items(), *reads)
         if key not in self._emptied:  # with the setup, so that the ids stay those of its inputs
             rows = self.comparison.subset.row
             masks = (mask_of(setup, rows[i : i + ROWS]) for i in range(0, len(rows), ROWS))

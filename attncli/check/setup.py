@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.attend import prepared
-from attncli.attention.functional import draw_kept, widen
 from attncli.attention.heads import four_axes, key_head_of
+from attncli.attention.kernels import draw_kept, widen
 from attncli.attention.masks import adds
 from attncli.attention.multi_head import Projected
-from attncli.attention.run import Change, Step
+from attncli.attention.run import Step
 from attncli.check.positions import PositionKind, Positions, check_widths, positions_of
 from attncli.convention import Convention, EmptyRows, HeadOrder
 from attncli.stages import GIVEN_GRADIENT, QKV
@@ -44,9 +44,8 @@ class Setup:
     ndim          number of axes of the caller's q
     projected     x, the weights and how they make q, k and v, where these are made of them
     positions     the positions to put into q, k and v; None: none
-    changes       step of the plan → another function for it, or other parameters
-    edits         functions from the plan to another one, before `changes`
-    patched       the places of the plan that these change: names of steps, or functions
+    edits         functions from the plan to another one
+    patched       the places of the plan that these change
     grouping      the order in which the caller's query heads share key heads, whatever `how` says:
                   of some query heads it tells which key heads have their gradients compared
     whole         the axes (0 batch, 1 head, 2 query) that a changed step needs complete
@@ -67,9 +66,8 @@ class Setup:
     ndim: int = 4
     positions: Positions | None = None
     projected: Projected | None = None
-    changes: Mapping[str, Change] = field(default_factory=dict)
     edits: tuple[Edit, ...] = ()
-    patched: frozenset[object] = frozenset()
+    patched: frozenset[str] = frozenset()
     grouping: HeadOrder = "blocks"
     whole: frozenset[int] = frozenset()
     instead: Mapping[int, npt.NDArray[np.intp]] = field(default_factory=dict)
@@ -127,18 +125,13 @@ class Setup:
         return adds(self.inputs.get("given_mask"), self.how)
 
     @property
-    def changed_places(self) -> frozenset[object]:
-        """The steps of the plan, or their functions, that a bug changes."""
-        return frozenset({*self.patched, *self.changes})
-
-    @property
     def empty_rows(self) -> EmptyRows:
         """What becomes of a row with nothing to attend to."""
         return self.how.empty_rule(self.is_added)
 
     def in_parts(self) -> Setup:
         """The same setup whose lse and output are merged from the parts of a split, if any."""
-        is_changed = self.changes or self.edits  # a step of the plan for all keys
+        is_changed = self.edits  # a step of the plan for all keys
         is_cut = self.split and not self.how.dropout and self.how.softmax_over == "keys"
         return self if is_changed or not is_cut else replace(self, merges=True)
 
@@ -171,10 +164,13 @@ class Setup:
         own = {"empty_rows_inf": None} if self.is_added else {}
         return self.with_how(empty_rows=rule, **own)
 
-    def with_steps(self, **changes: Change) -> Setup:
-        """The same setup with other functions, or parameters besides, for some of its steps."""
-        new = {step: _both(self.changes.get(step, {}), change) for step, change in changes.items()}
-        return replace(self, changes={**self.changes, **new})
+    def with_result(self, name: str, change: Relayout) -> Setup:
+        """The same setup, in which what a step gives is changed."""
+
+        def edit(plan: list[Step]) -> list[Step]:
+            return [_changed(step, change) if step.name == name else step for step in plan]
+
+        return replace(self.with_edit(edit), patched=self.patched | {name})
 
     def with_edit(self, *edits: Edit) -> Setup:
         """The same setup whose plan is edited."""
@@ -202,17 +198,8 @@ class Setup:
         return replace(self, details=(*self.details, detail))
 
 
-def _both(before: Change, after: Change) -> Change:
-    """Two changes of one step: parameters join; of two functions the later one is taken."""
-    if not callable(before):
-        if not callable(after):
-            return {**before, **after}
-        return _with_params(after, before) if before else after
-    return after if callable(after) else _with_params(before, after)
-
-
-def _with_params(compute: Callable[..., Array], params: Mapping[str, Any]) -> Change:
-    return lambda **given: compute(**{**given, **params})
+def _changed(step: Step, change: Relayout) -> Step:
+    return step._replace(function=lambda **given: change(step.compute(**given)))
 
 
 def setup_of(

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.attention.functional import round_to
+from attncli.attention.kernels import round_to
 from attncli.check.noise import EPS, Arithmetic
 from attncli.check.run import Indices
 from attncli.convention import DType

@@ -232,7 +232,7 @@ def _streamed(given: AttentionInputs, show: DisplayFlags) -> Trace:
         n_threads = 1 if is_limited() else None
         arguments = {name: x for name, x in given.arguments.items() if name != D_OUTPUT}
         output = stream(**arguments, n_threads=n_threads, progress=progress)
-    step = Step(OUTPUT, stream, {}, formula="O = A V")
+    step = Step(OUTPUT, "", {}, formula="O = A V")
     return trace_of([step], {OUTPUT: output}, {"": _block(given)})
 
 
@@ -277,7 +277,7 @@ def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
         output = {OUTPUT: _streamed(given, show)[OUTPUT].value} if of_w_o else {}
         found |= made.gradients(asked & {*made.gradient_names}, found | output)
         planned += made.all_steps
-    steps = [step._replace(reads={}, expression="") for step in planned if step.name in found]
+    steps = [step._replace(reads={}, text="") for step in planned if step.name in found]
     return trace_of(steps, found, {"": _block(given)})
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.functional import round_to
 from attncli.attention.heads import four_axes
+from attncli.attention.kernels import round_to
 from attncli.check.comparison import compared
 from attncli.check.noise import EPS, SMALL
 from attncli.check.observe import rounded_to

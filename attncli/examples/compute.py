@@ -13,11 +13,10 @@ import numpy as np
 from pydantic import Field
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
 from attncli.attention.attend import Block, attend, attend_heads, entered, prepared, trace_of
-from attncli.attention.heads import merge_heads
+from attncli.attention.attention import RESIDUAL as SUM
 from attncli.attention.layers import Architecture, layer_norm, norm_steps
-from attncli.attention.plan import plan
+from attncli.attention.plan import merged, plan
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
 from attncli.attention.run import Step, Values, run
 from attncli.attention.shapes import projected
@@ -43,7 +42,7 @@ from attncli.examples.inputs import (
 from attncli.files.messages import listing, quote, safe
 from attncli.files.word_entries import GLOVE_SITE
 from attncli.files.word_vectors import read_vectors
-from attncli.stages import CONCAT, OUTPUT, RESIDUAL, kind_of
+from attncli.stages import RESIDUAL, kind_of
 from attncli.trace import Stage, Trace
 from attncli.words import similarity as words
 
@@ -115,7 +114,7 @@ class Attention(_Attending):
             trace = attend(self.q, self.k, self.v, **how)
         else:
             trace = attend_heads(self.q, self.k, self.v, n_heads=self.n_heads, **how)
-            more = [Step(CONCAT, merge_heads, {"x": OUTPUT})]
+            more = merged()
         q, k, v = (trace[name].value for name in "qkv")
         inputs, sizes = prepared(q, k, v, self.convention, mask=self.mask)
         return Computed(trace, [*plan(self.convention, sizes), *more], inputs)
@@ -154,7 +153,7 @@ class SelfAttention(_Attending):
                 hint = "give w_o [d_v, d_model]"
                 raise InputError("a residual needs an output as wide as x", hint)
             formula, reads = f"R = {kind_of(last).symbol} + X", {"x": last, "y": "input"}
-            steps.append(Step(RESIDUAL, f.add, reads, formula=formula, dtype=how.dtype))
+            steps.append(Step(RESIDUAL, SUM, reads, formula=formula, dtype=how.dtype))
             values = run(steps, values)
         tokens = self.x.words
         block = Block("Self-attention", how, {"query": tokens, "key": tokens})
@@ -170,7 +169,7 @@ class SelfAttention(_Attending):
         trace = add_positions(x, sinusoidal(*x.shape, exponent=self.positions), tokens=tokens)
         steps = sinusoidal_steps(*x.shape, exponent=self.positions)
         reads = {"x": "embeddings", "y": "positions"}
-        steps.append(Step("input", f.add, reads, dtype=self.convention.dtype))
+        steps.append(Step("input", SUM, reads, dtype=self.convention.dtype))
         return dict(trace.stages()), steps, {"embeddings": x}
 
 
@@ -297,7 +296,7 @@ class PositionsSum(Computation):
 
     def computed(self, glove: str | None = None) -> Computed:
         trace = add_positions(self.embeddings, self.positions, tokens=self.tokens or ())
-        steps = [Step("input", f.add, {"x": "embeddings", "y": "positions"})]
+        steps = [Step("input", SUM, {"x": "embeddings", "y": "positions"})]
         return Computed(trace, steps, {"embeddings": self.embeddings, "positions": self.positions})
 
 

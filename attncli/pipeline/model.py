@@ -20,7 +20,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.attend import Block
 from attncli.attention.layers import Architecture, LayerPlan
-from attncli.attention.run import plain
+from attncli.attention.matrices import plain
 from attncli.attention.shapes import Gradient, check_mask
 from attncli.attention.weights import Weights
 from attncli.convention import Convention

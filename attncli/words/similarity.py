@@ -66,9 +66,9 @@ def similarity(
     lengths, dots, cosines, angles = similarity_steps()
     if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
         reads = {"x": "vectors"}
-        cosines = cosines._replace(compute=_scaled_cosines, reads=reads, expression="")
+        cosines = cosines._replace(function=_scaled_cosines, reads=reads, text="")
     # arccos keeps half of the digits of a cosine near 1: with the vectors at hand it is not used.
-    angles = angles._replace(compute=lambda x: angles_of(vectors))
+    angles = angles._replace(function=lambda x: angles_of(vectors))
     zeros = [called(words, at) for at, row in enumerate(vectors) if not row.any()]
     notes = []
     if len(zeros) == 1:
@@ -86,10 +86,10 @@ def similarity_steps() -> list[Step]:
     x, both = {"x": "vectors"}, {"dots": "dots", "lengths": "lengths"}
     angle, text = "θ = arccos(cos), in degrees", formulas.WORD_ANGLES
     return [
-        Step("lengths", lengths_of, x, {}, "‖a‖ = √(a·a)", formulas.LENGTHS),
-        Step("dots", dots_of, x, {}, "D = V Vᵀ", formulas.DOTS, kind="word_dots"),
-        Step("cosines", cosines_of, both, {}, "a·b / (‖a‖·‖b‖)", formulas.COSINES),
-        Step("angles", _arccos, {"x": "cosines"}, {}, angle, text, kind="word_angles"),
+        Step("lengths", formulas.LENGTHS, x, {}, "‖a‖ = √(a·a)", function=lengths_of),
+        Step("dots", formulas.DOTS, x, {}, "D = V Vᵀ", kind="word_dots"),
+        Step("cosines", formulas.COSINES, both, {}, "a·b / (‖a‖·‖b‖)", function=cosines_of),
+        Step("angles", text, {"x": "cosines"}, {}, angle, kind="word_angles"),
     ]
 
 
@@ -100,20 +100,11 @@ def lengths_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n]
     return np.asarray(np.ldexp(np.sqrt((scaled * scaled).sum(axis=1)), powers))
 
 
-def dots_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
-    """The dot product of each vector with every other."""
-    return np.asarray(x @ x.T)
-
-
 def cosines_of(dots: FloatArray, lengths: FloatArray) -> FloatArray:  # [n, n], [n] -> [n, n]
     """a·b / (‖a‖·‖b‖), in −1 … 1: rounding can take a vector's cosine with itself past 1."""
     cosines = lengths[:, None] * lengths
     np.divide(dots, cosines, out=cosines)
     return np.clip(cosines, -1.0, 1.0, out=cosines)
-
-
-def _arccos(x: FloatArray) -> FloatArray:  # [n, n] -> [n, n]
-    return np.asarray(np.degrees(np.arccos(x)))
 
 
 def angles_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
@@ -139,7 +130,7 @@ def angles_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
 def _scaled_cosines(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
     """The cosines of very large or small vectors, whose dot products are infinite or 0."""
     scaled = np.ldexp(x, -_powers(x)[:, None])
-    return cosines_of(dots_of(scaled), lengths_of(scaled))
+    return cosines_of(scaled @ scaled.T, lengths_of(scaled))
 
 
 def _powers(vectors: FloatArray) -> npt.NDArray[np.int32]:
@@ -174,8 +165,8 @@ def analogy_steps(words: Sequence[str]) -> list[Step]:
     (a, b, c), x = words, {"x": "vectors"}  # [3, d]
     both, total = {"difference": "difference", **x}, f"{b} − {a} + {c}"
     return [
-        Step("difference", lambda x: x[1] - x[0], x, {}, f"{b} − {a}", formulas.DIFFERENCE),
-        Step("analogy", lambda difference, x: difference + x[2], both, {}, total, formulas.ANALOGY),
+        Step("difference", formulas.DIFFERENCE, x, {}, f"{b} − {a}"),
+        Step("analogy", formulas.ANALOGY, both, {}, total),
     ]
 
 
@@ -220,11 +211,11 @@ def pca_steps() -> list[Step]:
     vectors, x = {"x": "vectors"}, {"x": "centred"}
     difference, product = {**vectors, "mean": "mean"}, {**x, "w": "components"}
     return [
-        Step("mean", lambda x: x.mean(axis=0), vectors, {}, mean, text, kind="centre"),
-        Step("centred", _centred, difference, {}, "C = V − μ", formulas.CENTRED),
-        Step("components", _components, x, {}, svd, note=rule),
-        Step("shares", _shares, x, {}, "σ² / Σσ², the share of the variance"),
-        Step("coordinates", lambda x, w: x @ w.T, product, {}, "Y = C Wᵀ", formulas.COORDINATES),
+        Step("mean", text, vectors, {}, mean, kind="centre"),
+        Step("centred", formulas.CENTRED, difference, {}, "C = V − μ", function=_centred),
+        Step("components", "", x, {}, svd, note=rule, function=_components),
+        Step("shares", "", x, {}, "σ² / Σσ², the share of the variance", function=_shares),
+        Step("coordinates", formulas.COORDINATES, product, {}, "Y = C Wᵀ"),
     ]
 
 

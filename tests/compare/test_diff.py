@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncli import ConventionError, InputError, Stage, Trace, attend, diff, explain
-from attncli.attention.functional import round_to
+from attncli.attention.kernels import round_to
 from attncli.compare import Comparison, nested
 from tests.views.traces import THREE, attention, numbers
 

@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.functional import weighted_sum
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.words import Variants
 from attncli.check.comparison import Comparison
@@ -212,15 +211,10 @@ def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return
     times, words = best[0]
     if times.size == 1:
-        changed = setup.with_steps(output=partial(times_output, times=float(times.item())))
+        changed = setup.with_result(OUTPUT, partial(np.multiply, float(times.item())))
     else:
         changed = setup.with_relayout(lambda x: x / times, OUTPUT)
     yield changed.with_detail(f"times {listed(times.ravel())}, {words}")
-
-
-def times_output(a: Array, v: Array, allowed: Array | None = None, *, times: float) -> Array:
-    """The output times a factor."""
-    return weighted_sum(a, v, allowed) * times
 
 
 def listed(x: Array) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
-from attncli.attention.heads import four_axes
+from attncli.attention.heads import four_axes, key_head_of
+from attncli.attention.kernels import softmax, weighted_sum
 from attncli.attention.masks import window
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.patch import Function, Patch
@@ -112,11 +112,11 @@ def _heads_as_tokens(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
 
     def output(v: Array, q: Array, k: Array, rows: Indices) -> Array:
         q, k, v = (np.swapaxes(x, 1, 2) for x in (q, k[..., rows, :], v[..., rows, :]))
-        x = f.scale(f.scores(q, k), factor)
-        x = x if how.softcap is None else f.softcap(x, how.softcap)
+        x = q @ np.swapaxes(k, -1, -2) * q.dtype.type(factor)
+        x = x if how.softcap is None else how.softcap * np.tanh(x / how.softcap)
         may = window(x.shape[-2], x.shape[-1], -1, 0 if how.causal else -1)
-        weights = f.softmax(np.where(may, x, -np.inf))
-        return np.swapaxes(f.weighted_sum(weights, v), 1, 2)
+        weights = softmax(np.where(may, x, -np.inf))
+        return np.swapaxes(weighted_sum(weights, v), 1, 2)
 
     if setup.shape[2] == setup.shape[3]:
         yield Patch({OUTPUT: output}, whole=(HEAD,))
@@ -193,7 +193,7 @@ def _transposed_sum(a: Array, v: Array, allowed: Array | None = None) -> Array:
     """Aᵀ V."""
     if allowed is not None:
         allowed = np.swapaxes(np.broadcast_to(allowed, a.shape), -1, -2)
-    return f.weighted_sum(np.swapaxes(a, -1, -2), v, allowed)
+    return weighted_sum(np.swapaxes(a, -1, -2), v, allowed)
 
 
 def _weights_transposed(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
@@ -216,8 +216,8 @@ def to_length_1(x: Array) -> Array:
 
 def layer_norm(x: Array, epsilon: float) -> Array:
     """x less its mean, over its standard deviation."""
-    mean = f.mean(x)
-    return f.normalize(x, mean, f.deviation(x, mean), epsilon=epsilon)
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return np.asarray(centred / np.sqrt(np.mean(centred**2, axis=-1, keepdims=True) + epsilon))
 
 
 _NORMS: Mapping[str, Callable[[Array], Array]] = {
@@ -239,7 +239,7 @@ def _residual(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     is_square = setup.shape[2] == setup.shape[3]
 
     def shared(x: Array, a: Array) -> Array:
-        return x if x.shape[-3] == a.shape[-3] else f.share(x, a.shape[-3], order)
+        return np.take(x, key_head_of(a.shape[-3], x.shape[-3], order), axis=-3)
 
     functions: dict[str, Function] = {
         "q": lambda right, q: right() + q,

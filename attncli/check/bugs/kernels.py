@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
-from attncli.attention import tiles
+from attncli.attention.kernels import log_sum_exp, softmax
 from attncli.attention.parts import by_sum
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.patch import Function, Patch
@@ -257,7 +256,7 @@ def averaged(parts: _Parts, *, empty_too: bool) -> Array:
 
 def by_powers(parts: _Parts, *, factor: float) -> Array:
     """Softmaxes over parts of the keys, merged by exp(factor · log-sum-exp)."""
-    return parts.weights(np.nan_to_num(f.softmax(parts.lse * parts.lse.dtype.type(factor))))
+    return parts.weights(np.nan_to_num(softmax(parts.lse * parts.lse.dtype.type(factor))))
 
 
 def added(parts: _Parts) -> Array:
@@ -301,7 +300,7 @@ def _merged(
 
 def _base(factor: float, words: str) -> Variants:
     def lse(parts: _Parts) -> Array:
-        return f.log_sum_exp(parts.lse * parts.lse.dtype.type(factor))
+        return log_sum_exp(parts.lse * parts.lse.dtype.type(factor))
 
     return partial(_merged, partial(by_powers, factor=factor), lse=lse, detail=words)
 
@@ -384,9 +383,11 @@ KERNEL_BUGS: dict[str, Variants] = {
     "lse of the last block alone": partial(_in_blocks, lambda each: each[-1]),
     "sinks left out of lse": {LSE: lambda right, sinks: right(sinks=None)},
     "mask left out of lse": {LSE: lambda right, unmasked: right(x=unmasked, allowed=None)},
-    "m is the tile's own maximum": {tiles.running_max: lambda right: right(before=None)},
-    "l not rescaled": {tiles.running_sum: lambda right, before=None: right(alpha=_ones(before))},
-    "acc not rescaled": {tiles.running_values: lambda right, alpha=None: right(alpha=_ones(alpha))},
-    "acc normalised in every tile": {tiles.running_values: lambda right, l: by_sum(right(), l)},  # noqa: E741
+    "m is the tile's own maximum": {
+        "m": lambda right, x, before=None: right() if before is None else x.max(axis=-1)
+    },
+    "l not rescaled": {"l": lambda right, before=None: right(alpha=_ones(before))},
+    "acc not rescaled": {"acc": lambda right, alpha=None: right(alpha=_ones(alpha))},
+    "acc normalised in every tile": {"acc": lambda right, l: by_sum(right(), l)},  # noqa: E741
     "padding of the last tile attended": _padding_attended,
 }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
+from attncli.attention.kernels import softmax
 from attncli.attention.masks import first_position
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.kernels import without_keys
@@ -257,9 +257,14 @@ def _is_one_step(setup: Setup) -> bool:
     return not (between and setup.is_added)
 
 
+def _added(x: Array, mask: Array) -> Array:
+    """Scores with the numbers of a mask, but for its −∞."""
+    return np.asarray(x + np.where(np.isneginf(mask), 0, mask).astype(x.dtype, copy=False))
+
+
 def _masked_weights(right: Function, x: Array, allowed: Array | None = None) -> Array:
     """Weights of which those of masked keys are set to 0."""
-    weights = f.softmax(x)
+    weights = softmax(x)
     return weights if allowed is None else np.where(allowed, weights, 0)
 
 
@@ -335,7 +340,7 @@ MASK_BUGS: dict[str, Variants] = {
     ),
     "mask applied after softmax, not renormalised": only_if(
         _is_one_step,
-        Patch({MASKED: f.add_bias, WEIGHTS: _masked_weights}, how={"mask_value": -np.inf}),
+        Patch({MASKED: _added, WEIGHTS: _masked_weights}, how={"mask_value": -np.inf}),
     ),
     "mask multiplied into the scores": how(mask_value=0.0, mask_value_rule="replace"),
     "finite mask value": _finite_value,

@@ -1,14 +1,14 @@
 """A bug as data: other functions at places of the plan, other inputs, another reading of results.
 
-    Patch({g.delta: lambda right: right() / n})             δ is a mean
+    Patch({DELTA: lambda right: right() / n})               δ is a mean
     Patch({"d_v": lambda right, weights: right(a=weights)}) dV of the weights before dropout
     Patch(again={"lse": lambda right: right() / LN2})       weights recomputed by another log Σ exp
 
-A place is a stage, or a function: the first gradient that it computes. The parameters of what is
-put there say what it is given:
+A place is a stage, or the gradient through one: that of the scores through softmax is
+`weights.x`. The parameters of what is put there say what it is given:
 
     right       the step as it is: a function, called with other values for some of what it reads
-    a, d, x …   what the step reads, and its parameters
+    a, d, x …   what the step reads, and its parameters; `allowed`: where the mask is not −∞
     output …    any stage or input of the plan; `logits` is what softmax reads, `uncapped`
                 what softcap, `unmasked` what the mask does
     sinks=None  the same where there is one
@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
-from attncli.attention import gradients as g
+from attncli.attention.attention import LSE as LSE_FORMULA
+from attncli.attention.backward import as_given
 from attncli.attention.run import Step
 from attncli.check.run import Indices, steps_of
 from attncli.check.setup import Relayout, Setup
@@ -40,6 +40,7 @@ from attncli.stages import (
     LSE,
     MAPS,
     MASKED,
+    OF_TILES,
     OUTPUT,
     QKV,
     SCORES,
@@ -48,7 +49,8 @@ from attncli.stages import (
 )
 
 Function = Callable[..., Any]
-Place = str | Function
+OF_SOFTMAX, OF_SOFTCAP, OF_DROPOUT = f"{WEIGHTS}.x", f"{CAPPED}.x", f"{DROPPED}.x"
+"""The gradients through softmax, through softcap and through dropout."""
 Plan = list[Step]
 
 
@@ -70,7 +72,7 @@ class Patch:
                                  computed in place of each index of an axis: see Setup
     """
 
-    steps: Mapping[Any, Function] = field(default_factory=dict)
+    steps: Mapping[str, Function] = field(default_factory=dict)
     detail: str = ""
     whole: tuple[int, ...] = ()
     again: Mapping[str, Function] = field(default_factory=dict)
@@ -149,7 +151,7 @@ def whole_plan(setup: Setup) -> Plan:
     return steps_of(setup, n_kv_heads=setup.inputs["k"].shape[1])
 
 
-def put(function: Function, place: Place, plan: Plan, inputs: Collection[str] = ()) -> Plan | None:
+def put(function: Function, place: str, plan: Plan, inputs: Collection[str] = ()) -> Plan | None:
     """The plan with a function at a place, each step after what it reads; None: no such place."""
     result, names = plan, names_of(plan, inputs)
     for step in steps_at(place, plan):
@@ -160,15 +162,15 @@ def put(function: Function, place: Place, plan: Plan, inputs: Collection[str] = 
     return None if result is plan else result
 
 
-def steps_at(place: Place, plan: Plan) -> list[Step]:
+def steps_at(place: str, plan: Plan) -> list[Step]:
     """The steps at a place: d_k for d_k_shared where no heads share a key; scores of every tile."""
-    if not isinstance(place, str):
-        own = plan[backward(plan) :] or plan
-        return [step for step in own if inspect.unwrap(step.compute) is place]
+    if through := [step for step in plan if step.through == place]:
+        return through
     if one := named(plan, place) or named(plan, place.removesuffix("_shared")):
         return [one]
     of_tile = re.compile(rf"{TILE}\.\d+\.{place}")
-    return [step for step in plan if place in MAPS and of_tile.fullmatch(step.name)]
+    is_of_tiles = place in (*MAPS, *OF_TILES)
+    return [step for step in plan if is_of_tiles and of_tile.fullmatch(step.name)]
 
 
 def with_function(step: Step, function: Function, names: Mapping[str, str]) -> Step | None:
@@ -182,7 +184,7 @@ def with_function(step: Step, function: Function, names: Mapping[str, str]) -> S
     if is_gradient and step.params.get("axis", -1) != -1 and "axis" not in asked:
         return None
     reads, block = dict(step.reads), step.name[: step.name.rfind(".") + 1]
-    for name in asked.keys() - own - {"right"}:
+    for name in asked.keys() - own - {"right", "allowed"}:
         if read := names.get(f"{block}{name}", names.get(name)):
             reads[name] = read
         elif asked[name]:
@@ -190,12 +192,21 @@ def with_function(step: Step, function: Function, names: Mapping[str, str]) -> S
 
     def compute(**values: Any) -> Array:
         arguments: dict[str, Any] = {name: values[name] for name in asked.keys() & values.keys()}
-        if "right" in asked:
+        if "allowed" in asked and "mask" in own:
+            arguments["allowed"] = ~np.isneginf(values["mask"])
+
+        def right(**other: Any) -> Array:
+            if "allowed" in other:
+                allowed = other.pop("allowed")
+                other["mask"] = None if allowed is None else np.where(allowed, 0.0, -np.inf)
             as_it_is = {name: x for name, x in values.items() if name in own}
-            arguments["right"] = lambda **other: step.compute(**{**as_it_is, **other})
+            return step.compute(**{**as_it_is, **other})
+
+        if "right" in asked:
+            arguments["right"] = right
         return np.asarray(function(**arguments))
 
-    return step._replace(compute=compute, reads=reads)
+    return step._replace(function=compute, reads=reads)
 
 
 @lru_cache(512)
@@ -222,7 +233,7 @@ def named(plan: Plan, name: str) -> Step | None:
 
 def backward(plan: Plan) -> int:
     """Where the gradients begin."""
-    return next((i for i, step in enumerate(plan) if step.compute is g.as_given), len(plan))
+    return next((i for i, step in enumerate(plan) if step.function is as_given), len(plan))
 
 
 # ---- the forward pass as kernels compute it again: A = exp(scores − saved log Σ exp)
@@ -271,18 +282,22 @@ def forward_again(plan: Plan) -> dict[str, Step]:
         return {}
     dtype, x = softmax.dtype, softmax.reads["x"]
     operands = {"k": scores.reads["k"], "v": output.reads["v"]}
-    chain = {n: Step(own, lambda x: x, {"x": own}, dtype=dtype) for n, own in operands.items()}
+    chain = {
+        n: Step(own, "", {"x": own}, dtype=dtype, function=lambda x: x)
+        for n, own in operands.items()
+    }
     if softmax.params.get("axis", -1) != -1:
         return chain
     before = [step for step in plan[: backward(plan)] if step.name in ("mask", *MAPS)]
     sums = {"x": x} | {name: n for name, n in softmax.reads.items() if name == "sinks"}
     chain |= {step.name: step for step in before if step.name not in (WEIGHTS, DROPPED)}
-    chain[LSE] = Step(LSE, f.log_sum_exp, sums, dtype=dtype)
-    chain[WEIGHTS] = Step(WEIGHTS, powers, {"x": x, "lse": LSE}, dtype=dtype)
+    chain[LSE] = Step(LSE, LSE_FORMULA["e"], sums, dtype=dtype)
+    of_weights = {"x": x, "lse": LSE}
+    chain[WEIGHTS] = Step(WEIGHTS, "", of_weights, dtype=dtype, function=powers)
     return chain | {step.name: step for step in before if step.name == DROPPED}
 
 
 def reading(step: Step, of: Mapping[str, str]) -> Step:
-    """The step reading copies; what is allowed says nothing of weights that are copies."""
-    out = {"allowed"} if WEIGHTS in of else set[str]()
+    """The step reading copies; what is masked says nothing of weights that are copies."""
+    out = {"mask"} if WEIGHTS in of and step.through == OF_SOFTMAX else set[str]()
     return step._replace(reads={p: of.get(n, n) for p, n in step.reads.items() if p not in out})

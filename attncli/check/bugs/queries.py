@@ -62,7 +62,7 @@ def _is_plain(setup: Setup) -> bool:
     """Whether the scores go into the softmax without anything that bends or drops them."""
     how = setup.how
     bends = how.softcap is not None or how.softmax_over != "keys" or how.dropout > 0
-    return not (bends or setup.changed_places) and setup.positions is None
+    return not (bends or setup.patched) and setup.positions is None
 
 
 VARIED = 0.03

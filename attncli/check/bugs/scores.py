@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
+from attncli.attention import kernels
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.kernels import zero_keys
 from attncli.check.bugs.patch import Function, Patch
@@ -62,7 +62,7 @@ def _in_float16(right: Function) -> Array:
 
 def ieee_softmax(x: Array) -> Array:
     """Softmax as IEEE 754 has it: a row of −inf, or one with a NaN in it, becomes NaN."""
-    return f.softmax(x)
+    return kernels.softmax(x)
 
 
 def _overflow(setup: Setup, _: Evidence) -> Iterator[Variants]:
@@ -117,7 +117,7 @@ def _over_outer(axis: int) -> Variants:
 
     def softmax(x: Array, empty: EmptyRows, allowed: Array | None = None) -> Array:
         every = None if allowed is None else np.broadcast_to(allowed, x.shape)
-        return f.softmax(x, every, axis, empty)
+        return kernels.softmax(x, axis, every, empty=empty)
 
     return only_if(lambda setup: setup.shape[axis] > 1, each_empty(weights(softmax, "", axis)))
 
@@ -154,7 +154,7 @@ def _sigmoid(setup: Setup, _: Evidence) -> Iterator[Patch]:
 
 def _one_after_maximum(x: Array, allowed: Array | None = None) -> Array:
     """exp(x − max x) / (1 + Σ exp(x − max x)): a 1 that is not e⁰ but as much as the largest."""
-    shares = f.softmax(x, allowed)
+    shares = kernels.softmax(x, allowed=allowed)
     return np.asarray(shares / (1 + shares.max(axis=-1, keepdims=True)))
 
 

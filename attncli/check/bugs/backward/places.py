@@ -37,17 +37,23 @@ from attncli.stages import GIVEN_GRADIENT
 # ---- grouped heads: in the place of the sum over the query heads of a key head
 
 
-def _one_head(x: Array, n_kv_heads: int, order: HeadOrder, *, pick: int) -> Array:
+def _one_head(d: Array, n_kv_heads: int, order: HeadOrder, *, pick: int) -> Array:
     """The first (0) or the last (−1) query head of each group alone."""
-    key_heads = key_head_of(x.shape[-3], n_kv_heads, order)
-    return x[..., [np.flatnonzero(key_heads == head)[pick] for head in range(n_kv_heads)], :, :]
+    key_heads = key_head_of(d.shape[-3], n_kv_heads, order)
+    return d[..., [np.flatnonzero(key_heads == head)[pick] for head in range(n_kv_heads)], :, :]
 
 
-def _by_index(x: Array, n_kv_heads: int, *, of: Callable[[Array, int], Array]) -> Array:
+def _by_index(d: Array, n_kv_heads: int, *, of: Callable[[Array, int], Array]) -> Array:
     """Query heads added to the key head that this index gives."""
-    key_heads = of(np.arange(x.shape[-3]), n_kv_heads)
-    sums = [x[..., key_heads == head, :, :].sum(axis=-3) for head in range(n_kv_heads)]
+    key_heads = of(np.arange(d.shape[-3]), n_kv_heads)
+    sums = [d[..., key_heads == head, :, :].sum(axis=-3) for head in range(n_kv_heads)]
     return np.stack(sums, axis=-3)
+
+
+def _other_order(d: Array, n_kv_heads: int, order: HeadOrder) -> Array:
+    """Query heads added to the key heads of the other order."""
+    other: HeadOrder = "tiled" if order == "blocks" else "blocks"
+    return _by_index(d, n_kv_heads, of=lambda heads, n: key_head_of(len(heads), n, other))
 
 
 _of_groups = partial(in_either, D_K, D_V)
@@ -60,13 +66,9 @@ HEADS: dict[str, Variants] = {
         *_of_groups(partial(_one_head, pick=0))
     ],
     "grouped heads averaged in dK, dV": [
-        *_of_groups(lambda right, x, n_kv_heads: right() * n_kv_heads / x.shape[-3])
+        *_of_groups(lambda right, d, n_kv_heads: right() * n_kv_heads / d.shape[-3])
     ],
-    "grouped heads summed in the other order": [
-        *_of_groups(
-            lambda right, order: right(order="tiled" if order == "blocks" else "blocks"), HEAD
-        )
-    ],
+    "grouped heads summed in the other order": [*_of_groups(_other_order, HEAD)],
     "query heads divided by the number of key heads, not by the group, in dK, dV": [
         *_of_groups(partial(_by_index, of=lambda heads, n: heads // n), HEAD)
     ],
@@ -101,7 +103,7 @@ def _lost(axis: int, cuts: Function, setup: Setup, _: Evidence, *, to_end: bool)
     """Sums over queries or keys of those from the cut on, or of those before it."""
     for start, words in cuts(setup.shape[axis]):
         some = slice(start, None) if to_end else slice(start)
-        sums = lambda right, a, some=some: right(a=part_of(a, some, -2 if axis == ROW else -1))  # noqa: E731
+        sums = lambda right, d, some=some: right(d=part_of(d, some, -2 if axis == ROW else -1))  # noqa: E731
         for patch in in_either(OF_K, OF_V, sums) if axis == ROW else [Patch({D_Q: sums})]:
             yield replace(patch, detail=f"{WHAT[axis]} {words} {patch.detail}".rstrip())
 
@@ -119,7 +121,7 @@ def _padded(setup: Setup, _: Evidence) -> Iterator[Patch]:
     n_q = setup.shape[ROW]
     for n, blocks in paddings(n_q, (4, 8, *BLOCKS)):
         times = np.where(np.arange(n_q)[:, None] < n_q - 1, 1.0, 1 + n)
-        counted = lambda right, a, times=times: right(a=a * times.astype(a.dtype))  # noqa: E731
+        counted = lambda right, d, times=times: right(d=d * times.astype(d.dtype))  # noqa: E731
         words = f"{n} more row{'s' * (n > 1)}, to a multiple of {blocks}"
         yield Patch({OF_K: counted, OF_V: counted}, words)
 
@@ -203,7 +205,7 @@ def _other_keys(setup: Setup, _: Evidence) -> Iterator[Variants]:
         read = lambda x, first=first: x[..., first, :]  # noqa: E731
         reads[f"the first of {parts} chunks for all"] = read, ()
     for words, (read, whole) in reads.items():
-        saved = {D_Q: lambda right, v, read=read: right(v=read(v))}  # d_q is dS K
+        saved = {D_Q: lambda right, k, read=read: right(k=read(k))}
         k, v = {"k": read}, {"v": read}
         for what, steps, again in (
             ("K and V", {}, k | v),
@@ -219,10 +221,10 @@ def _other_keys(setup: Setup, _: Evidence) -> Iterator[Variants]:
 LAYOUTS: dict[str, Variants] = {
     "dK and dV swapped": partial(_swapped, D_K, D_V),
     "dQ and dK swapped": partial(_swapped, D_Q, D_K),
-    "A instead of Aᵀ in dV": only_if(_is_square, {OF_V: lambda a, b: a @ b}),
-    "dS instead of dSᵀ in dK": only_if(_is_square, {OF_K: lambda a, b: a @ b}),
+    "A instead of Aᵀ in dV": only_if(_is_square, {OF_V: lambda a, d: a @ d}),
+    "dS instead of dSᵀ in dK": only_if(_is_square, {OF_K: lambda d, q: d @ q}),
     "dSᵀ instead of dS in dQ": only_if(
-        _is_square, Patch({D_Q: lambda a, v: np.swapaxes(a, -1, -2) @ v}, whole=(ROW,))
+        _is_square, Patch({D_Q: lambda d, k: np.swapaxes(d, -1, -2) @ k}, whole=(ROW,))
     ),
     "gradients in another layout": _written_otherwise,
     "dO of another place, or in another layout": _other_output,

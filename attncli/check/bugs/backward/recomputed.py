@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
-from attncli.attention import gradients as g
+from attncli.attention.kernels import log_sum_exp
 from attncli.check.bugs.backward.shared import D_SINKS, HEAD, OF_V, ROW, rolled
 from attncli.check.bugs.backward.steps import first_head, total
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.kernels import last_blocks
-from attncli.check.bugs.patch import Function, Patch
+from attncli.check.bugs.patch import OF_SOFTCAP, Function, Patch
 from attncli.check.bugs.words import Variants
 from attncli.check.setup import Setup
-from attncli.stages import CAPPED, SCALED, WEIGHTS
+from attncli.stages import CAPPED, DELTA, SCALED, WEIGHTS
 
 LN2 = math.log(2)
 
@@ -41,7 +40,7 @@ def again(*variants: Patch) -> Variants:
     """With δ of the forward pass, and of these weights; and with the sink's share by their lse."""
 
     def patches_of(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
-        own_delta = {g.delta: lambda right, weights_again: right(a=weights_again, allowed=None)}
+        own_delta = {DELTA: lambda right, weights_again: right(y=weights_again, allowed=None)}
         for patch in variants:
             for one in (patch, patch.also("δ from the same weights", own_delta)):
                 if "lse" in patch.again and D_SINKS in evidence.expected:
@@ -74,7 +73,7 @@ def _of_last_block(setup: Setup, _: Evidence) -> Iterator[Variants]:
     for start, blocks in last_blocks(setup.shape[3]):
         words = f"the last of {blocks} keys"
         own = lambda right, x, start=start: right(x=x[..., start:])  # noqa: E731
-        bare = lambda x, sinks, start=start: f.log_sum_exp(x[..., start:])  # noqa: E731
+        bare = lambda x, sinks, start=start: log_sum_exp(x[..., start:])  # noqa: E731
         yield again(lse(own, words), lse(bare, f"{words}, without the sink"))
 
 
@@ -109,7 +108,7 @@ LSE: dict[str, Variants] = {
     "0 · NaN from an empty row": again(
         Patch(again={WEIGHTS: lambda x, lse: np.exp(x - lse[..., None])})
     ),
-    "sink left out of the recomputed weights": again(lse(lambda x, sinks: f.log_sum_exp(x))),
+    "sink left out of the recomputed weights": again(lse(lambda x, sinks: log_sum_exp(x))),
 }
 
 # ---- masks and scores
@@ -160,7 +159,7 @@ def _other_mask(setup: Setup, _: Evidence) -> Iterator[Variants]:
 
 
 _uncapped = Patch(again={CAPPED: lambda x: x})
-_of_uncapped = {g.d_softcap: lambda right, uncapped: right(b=uncapped)}
+_of_uncapped = {OF_SOFTCAP: lambda right, uncapped: right(y=uncapped)}
 
 MASKS: dict[str, Variants] = {
     "mask left out of the recomputed weights": _unmasked,
@@ -171,7 +170,7 @@ MASKS: dict[str, Variants] = {
     "softcap left out of the recomputed weights": again(
         _uncapped,
         _uncapped.also("its derivative of the score that is not capped", _of_uncapped),
-        _uncapped.also("and its derivative", {g.d_softcap: lambda d: d}),
+        _uncapped.also("and its derivative", {OF_SOFTCAP: lambda d: d}),
     ),
     "scale left out of the recomputed weights": again(Patch(again={SCALED: lambda x: x})),
 }

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import gradients as g
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.patch import Function, Patch
 from attncli.check.bugs.words import Variants, patches
 from attncli.check.setup import Setup
-from attncli.stages import OUTPUT, QKV, gradient_of
+from attncli.stages import DELTA, OUTPUT, QKV, gradient_of
 
 BATCH, HEAD, ROW, KEY = range(4)
 """Axes of the scores."""
@@ -36,7 +35,7 @@ def either_delta(variants: Variants) -> Variants:
         for patch in patches(variants, setup, evidence):
             if isinstance(patch, Patch):
                 yield patch
-                yield patch.also("δ from O and dO", {g.delta: of_output})
+                yield patch.also("δ from O and dO", {DELTA: of_output})
 
     return patches_of
 

@@ -9,8 +9,7 @@ from functools import partial
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention import functional as f
-from attncli.attention import gradients as g
+from attncli.attention.kernels import draw_kept, log_sum_exp
 from attncli.attention.parts import finite
 from attncli.check.bugs.backward.shared import (
     ALL,
@@ -31,11 +30,11 @@ from attncli.check.bugs.backward.shared import (
 )
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.kernels import BLOCKS
-from attncli.check.bugs.patch import Function, Patch
+from attncli.check.bugs.patch import OF_DROPOUT, OF_SOFTCAP, OF_SOFTMAX, Function, Patch
 from attncli.check.bugs.words import Variants, only_if
 from attncli.check.fitting import roots
 from attncli.check.setup import Setup
-from attncli.stages import DROPPED, GIVEN_GRADIENT
+from attncli.stages import DELTA, DROPPED, GIVEN_GRADIENT
 
 LN2 = math.log(2)
 SETS = (D_Q,), (D_K,), (D_Q, D_K), (D_V,), ALL
@@ -51,13 +50,13 @@ def _of_first_block(setup: Setup, _: Evidence) -> Iterator[Patch]:
     rows = np.arange(setup.shape[ROW])
     for n in (n for n in BLOCKS if n < len(rows)):
         words = f"that of the first {n} queries for every block of {n}"
-        yield Patch({g.delta: lambda right, n=n: right()[..., rows % n]}, words, (ROW,))
+        yield Patch({DELTA: lambda right, n=n: right()[..., rows % n]}, words, (ROW,))
 
 
 def _mean(setup: Setup, _: Evidence) -> Iterator[Patch]:
     for n, words in ((setup.shape[3], "keys"), (setup.inputs["v"].shape[-1], "dimensions of v")):
         if n > 1:
-            yield Patch({g.delta: lambda right, n=n: right() / n}, f"over {n} {words}")
+            yield Patch({DELTA: lambda right, n=n: right() / n}, f"over {n} {words}")
 
 
 def total(logits: Array, sinks: Array | None = None, *, sink_in_top: bool = True) -> Array:
@@ -65,7 +64,8 @@ def total(logits: Array, sinks: Array | None = None, *, sink_in_top: bool = True
     top = logits.max(axis=-1)
     if sinks is not None and sink_in_top:
         top = np.maximum(top, sinks.reshape(-1, 1))
-    return np.asarray(np.exp(f.log_sum_exp(logits, sinks=sinks) - finite(top)))
+    sink = None if sinks is None else sinks.reshape(-1, 1)
+    return np.asarray(np.exp(log_sum_exp(logits, sink) - finite(top)))
 
 
 def first_head(right: Function) -> Array:
@@ -74,62 +74,62 @@ def first_head(right: Function) -> Array:
 
 
 SOFTMAX: dict[str, Variants] = {
-    "δ left out (dS = A ∘ dA)": {g.delta: lambda right: np.zeros_like(right())},
+    "δ left out (dS = A ∘ dA)": {DELTA: lambda right: np.zeros_like(right())},
     "δ from the gradient of another query (dO shifted by a row)": (
-        Patch({g.delta: _of_shifted(1)}, "the row before", (ROW,)),
-        Patch({g.delta: _of_shifted(-1)}, "the row after", (ROW,)),
+        Patch({DELTA: _of_shifted(1)}, "the row before", (ROW,)),
+        Patch({DELTA: _of_shifted(-1)}, "the row after", (ROW,)),
     ),
     "δ of another query": (
-        Patch({g.delta: rolled(1, -1)}, "the row before", (ROW,)),
-        Patch({g.delta: rolled(-1, -1)}, "the row after", (ROW,)),
+        Patch({DELTA: rolled(1, -1)}, "the row before", (ROW,)),
+        Patch({DELTA: rolled(-1, -1)}, "the row after", (ROW,)),
         _of_first_block,
     ),
     "δ of another head": (
-        Patch({g.delta: rolled(1, -2)}, "the head before", (HEAD,)),
-        Patch({g.delta: first_head}, "the first head", (HEAD,)),
+        Patch({DELTA: rolled(1, -2)}, "the head before", (HEAD,)),
+        Patch({DELTA: first_head}, "the first head", (HEAD,)),
     ),
     "δ is a mean, not a sum": _mean,
-    "δ added, not subtracted": {g.d_softmax: lambda right, delta, axis: right(delta=-delta)},
+    "δ added, not subtracted": {OF_SOFTMAX: lambda right, delta, axis: right(delta=-delta)},
     "δ from an unnormalised O": {
-        g.delta: lambda output, d_output, logits, sinks=None: (
+        DELTA: lambda output, d_output, logits, sinks=None: (
             of_output(output, d_output) * total(logits, sinks)
         )
     },
     "softmax taken element by element (dS = A(1−A) ∘ dA)": {
-        g.d_softmax: lambda a, d, axis: a * (1 - a) * d
+        OF_SOFTMAX: lambda y, d, axis: y * (1 - y) * d
     },
     "softmax's gradient summed over the queries": Patch(
-        {g.d_softmax: lambda a, d: a * (d - (a * d).sum(axis=-2, keepdims=True))}, whole=(ROW,)
+        {OF_SOFTMAX: lambda y, d: y * (d - (y * d).sum(axis=-2, keepdims=True))}, whole=(ROW,)
     ),
     "A left out of the gradient of softmax": {
-        g.d_softmax: lambda a, d, delta, axis: np.where(a == 0, a, d - np.expand_dims(delta, axis))
+        OF_SOFTMAX: lambda y, d, delta, axis: np.where(y == 0, y, d - np.expand_dims(delta, axis))
     },
 }
 
-# ---- softcap: b is the capped score
+# ---- softcap: y is the capped score
 
 SOFTCAP: dict[str, Variants] = {
-    "softcap's derivative left out": {g.d_softcap: lambda d: d},
-    "softcap's derivative of C, not C/c": {g.d_softcap: lambda d, b: d * (1 - b * b)},
+    "softcap's derivative left out": {OF_SOFTCAP: lambda d: d},
+    "softcap's derivative of C, not C/c": {OF_SOFTCAP: lambda d, y: d * (1 - y * y)},
     "softcap's derivative of the score before it": {
-        g.d_softcap: lambda d, uncapped: d * (1 - np.tanh(uncapped) ** 2)
+        OF_SOFTCAP: lambda d, uncapped: d * (1 - np.tanh(uncapped) ** 2)
     },
     "softcap's derivative without its square": (
-        {g.d_softcap: lambda d, b, cap: d * (1 - b / cap)},
-        Patch({g.d_softcap: lambda d, b, cap: d * (1 - np.abs(b) / cap)}, "of its size"),
+        {OF_SOFTCAP: lambda d, y, cap: d * (1 - y / cap)},
+        Patch({OF_SOFTCAP: lambda d, y, cap: d * (1 - np.abs(y) / cap)}, "of its size"),
     ),
     "softcap's derivative with tanh taken twice": {
-        g.d_softcap: lambda d, b, cap: d * (1 - np.tanh(b / cap) ** 2)
+        OF_SOFTCAP: lambda d, y, cap: d * (1 - np.tanh(y / cap) ** 2)
     },
-    "softcap's derivative applied twice": {g.d_softcap: lambda right: right(d=right())},
+    "softcap's derivative applied twice": {OF_SOFTCAP: lambda right: right(d=right())},
 }
 
-# ---- dropout: f.dropout makes dA of the gradient of what was dropped
+# ---- dropout
 
 
 def _divided_twice(setup: Setup, _: Evidence) -> Iterator[Variants]:
     q = 1 - setup.how.dropout
-    of_a = {f.dropout: lambda right: right() / q}
+    of_a = {OF_DROPOUT: lambda right: right() / q}
     of_v = {OF_V: lambda right, kept: right() / q}
     yield either_delta(Patch(of_a, "to dA"))
     yield Patch(of_v, "to dV")
@@ -139,16 +139,16 @@ def _divided_twice(setup: Setup, _: Evidence) -> Iterator[Variants]:
 def _redrawn(setup: Setup, _: Evidence) -> Iterator[Variants]:
     """With the numbers of another seed: the next ones, and the first few."""
     how, again = setup.how, {DROPPED: lambda right, again_kept: right(kept=again_kept)}
-    steps: dict[Function, Function] = {f.dropout: again[DROPPED]}
+    steps: dict[str, Function] = {OF_DROPOUT: again[DROPPED]}
     for seed in dict.fromkeys((how.seed + 1, *range(4))) if how.dropout else ():
         if seed != how.seed:
-            drawn = {"again.kept": f.draw_kept(setup.shape, how.dropout, seed)}
+            drawn = {"again.kept": draw_kept(setup.shape, how.dropout, seed)}
             yield either_delta(Patch(steps, f"seed {seed}", again=again, inputs=drawn))
 
 
 DROPOUT: dict[str, Variants] = {
-    "δ before dropout": {g.delta: lambda right, d_dropped: right(d=d_dropped)},
-    "dropout mask not applied again to dA": either_delta({f.dropout: lambda x: x}),
+    "δ before dropout": {DELTA: lambda right, d_dropped: right(d=d_dropped)},
+    "dropout mask not applied again to dA": either_delta({OF_DROPOUT: lambda d: d}),
     "dropout mask not applied again in dV": (
         {OF_V: lambda right, weights: right(a=weights)},
         lambda setup, _: Patch(
@@ -157,19 +157,17 @@ DROPOUT: dict[str, Variants] = {
         ),
     ),
     "dropout's 1/(1−p) left out of dA": either_delta(
-        {f.dropout: lambda x, kept: np.where(kept, x, 0)}
+        {OF_DROPOUT: lambda d, kept: np.where(kept, d, 0)}
     ),
     "dropout's 1/(1−p) left out of dV": {
         OF_V: lambda right, weights, kept: right(a=np.where(kept, weights, 0))
     },
     "dropout's 1/(1−p) applied twice": _divided_twice,
     "dropout's mask left out of dA, 1/(1−p) kept": either_delta(
-        {f.dropout: lambda x, p: x / (1 - p)}
+        {OF_DROPOUT: lambda d, p: d / (1 - p)}
     ),
     "dropout drawn again in the backward pass": _redrawn,
-    "dropped weights used for A in dS": {
-        g.d_softmax: lambda right, dropped, axis: right(a=dropped)
-    },
+    "dropped weights used for A in dS": {OF_SOFTMAX: lambda right, dropped, axis: right(y=dropped)},
 }
 
 # ---- sinks, and a mask of numbers
@@ -180,10 +178,10 @@ def _of_items(at: slice) -> Function:
 
 
 def _of_one(
-    right: Function, d: Array, mask: Array, given: Array, *, axis: int, at: int | None
+    right: Function, d: Array, mask: Array, given_mask: Array, *, axis: int, at: int | None
 ) -> Array:
     """The gradient of one batch item or head, or the mean, where they all had the same mask."""
-    if d.ndim < 4 or d.shape[axis] == 1 or (given.ndim == 4 and given.shape[axis] > 1):
+    if d.ndim < 4 or d.shape[axis] == 1 or (given_mask.ndim == 4 and given_mask.shape[axis] > 1):
         return np.asarray(right())
     if at is None:
         return np.asarray(right() / d.shape[axis])

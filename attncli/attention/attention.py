@@ -1,0 +1,297 @@
+"""Attention as a page of formulas: every stage in reading order, then the order of a convention.
+
+    x ── q, k, v ── scores ── scaled ── capped ── masked ── weights ── dropped ── output ── concat
+      ── projected;   around it: residual, mean, deviation, norm, hidden, feed_forward
+
+A formula says how each cell of a stage is computed (the language is that of expression.py); from it
+follow NumPy, its gradient, the arithmetic of a cell, the cells that it reads and the formula in
+matrices. Letters: b batch, h head, g key head, i query, j key, d width of a key, e of a value, m of
+the model, f of the feed-forward. A part in braces is left out where nothing is read by its name; x
+is the stage before. In a gradient, d is that of the stage's result and y the result itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attncli.attention.kernels import draw_kept
+from attncli.attention.masks import total_mask
+from attncli.attention.matrices import plain
+from attncli.convention import LseBase
+
+if TYPE_CHECKING:
+    from attncli.attention.plan import Plan
+
+# ---- from x to q, k and v: the width of a model holds its heads side by side
+
+PROJECTED_ROWS = {
+    "q": "Q[b,h,i,d] = sum[m](x[b,i,m] * w[m,h·d]){ + b[h·d]}",
+    "k": "K[b,g,j,d] = sum[m](x[b,j,m] * w[m,g·d]){ + b[g·d]}",
+    "v": "V[b,g,j,e] = sum[m](x[b,j,m] * w[m,g·e]){ + b[g·e]}",
+}
+SPLIT_ROWS = {  # of vectors that are queries, keys or values themselves
+    "q": "Q[b,h,i,d] = x[b,i,h·d]",
+    "k": "K[b,g,j,d] = x[b,j,g·d]",
+    "v": "V[b,g,j,e] = x[b,j,g·e]",
+}
+
+# ---- scores: every query by every key, scaled, bounded, restricted
+
+SCORES = "S[b,h,i,j] = sum[d](q[b,h,i,d] * k[b,g,j,d])"
+D_QUERIES = (
+    "dQ[b,h,i,d] = sum[j](d[b,h,i,j] * k[b,g,j,d] where mask[b,h,i,j] != -inf or d[b,h,i,j] != 0)"
+)
+SCALED = "Z[b,h,i,j] = x[b,h,i,j] * factor"
+SCALED_BY_ROOT = "Z[b,h,i,j] = x[b,h,i,j] / sqrt(size[d])"
+BIASED = "P[b,h,i,j] = x[b,h,i,j] if mask[b,h,i,j] == -inf else x[b,h,i,j] + mask[b,h,i,j]"
+CAPPED = "B[b,h,i,j] = cap * tanh(x[b,h,i,j] / cap)"  # Gemma 2 technical report, section 2
+D_CAPPED = "dB[b,h,i,j] = d[b,h,i,j] * (1 - (y[b,h,i,j] / cap) ** 2)"
+MASKED = (
+    "L[b,h,i,j] = value if mask[b,h,i,j] == -inf else x[b,h,i,j] + mask[b,h,i,j]"
+    "  # masked: may not attend"
+)
+D_MASKED = (
+    "dL[b,h,i,j] = d[b,h,i,j] if mask[b,h,i,j] != -inf else 0"
+    "  # masked: it does not depend on its score"
+)
+
+# ---- softmax over the keys of each query, or the queries of each key
+
+WEIGHTS = "A[b,h,i,j] = softmax[j](x[b,h,i,j]{ where mask[b,h,i,j] != -inf}{, sink=sinks[h]})"
+LSE = {
+    "e": "lse[b,h,i] = lse[j](x[b,h,i,j]{, sink=sinks[h]})",
+    "2": "lse[b,h,i] = lse[j](x[b,h,i,j]{, sink=sinks[h]}) / ln(2)",
+}
+DELTA = "δ[b,h,s] = sum[t](y[b,h,i,j] * d[b,h,i,j]{ where mask[b,h,i,j] != -inf})"  # t: along it
+D_WEIGHTS = (  # Dao et al. (2022), appendix B.4
+    "dZ[b,h,i,j] = y[b,h,i,j] * (d[b,h,i,j] - delta[b,h,s]){ if mask[b,h,i,j] != -inf else 0}"
+    "  # masked: its weight does not depend on its score"
+)
+D_SINKS = "ds[h] = -sum[b,i](delta[b,h,i] * exp(sinks[h] - lse[j](x[b,h,i,j], sink=sinks[h])))"
+DROPPED = "D[b,h,i,j] = x[b,h,i,j] / (1 - p) if kept[b,h,i,j] else 0  # set to 0 by dropout"
+
+# ---- the output
+
+OUTPUT = (
+    "O[b,h,i,e] = sum[j](a[b,h,i,j] * v[b,g,j,e]{ where mask[b,h,i,j] != -inf or a[b,h,i,j] != 0})"
+)
+CONCAT = "H[b,i,h·e] = x[b,h,i,e]"
+PROJECTED = "Y[b,i,n] = sum[m](x[b,i,m] * w[m,n]){ + b[n]}"
+PROJECTED_HEADS = "Y[b,i,n] = sum[h,e](x[b,h,i,e] * w[h·e,n]){ + b[n]}"
+
+# ---- around an attention
+
+DROPPED_ROWS = "D[b,i,m] = x[b,i,m] / (1 - p) if kept[b,i,m] else 0  # set to 0 by dropout"
+RESIDUAL = "R[b,i,m] = x[b,i,m] + y[b,i,m]"
+MEAN = "μ[b,i] = sum[m](x[b,i,m]) / size[m]"
+DEVIATION = "σ[b,i] = sqrt(sum[m]((x[b,i,m] - mean[b,i]) ** 2) / size[m])"
+D_DEVIATION = (
+    "dX[b,i,m] = d[b,i] * (x[b,i,m] - mean[b,i]) / (size[m] * y[b,i]) if y[b,i] != 0 else 0"
+)
+NORM = (
+    "N[b,i,m] = {gamma[m] * }(x[b,i,m] - mean[b,i]) / sqrt(deviation[b,i] ** 2 + epsilon)"
+    "{ + beta[m]}"
+)
+HIDDEN = "G[b,i,f] = max(0, sum[m](x[b,i,m] * w[m,f]){ + b[f]})"
+FEED_FORWARD = "F[b,i,m] = sum[f](x[b,i,f] * w[f,m]){ + b[m]}"
+
+# ---- which of them there are, and in which order
+
+
+def attention(plan: Plan, x: str = "x", *, show_concat: bool = True) -> None:
+    """Adds the stages that a convention asks for, from x, or from q, k and v, to the output.
+
+    What is not asked for is left out: without x nothing is projected, without a mask nothing is
+    masked.
+
+    x            the stage that is projected where x is given, such as its norm
+    show_concat  False: the heads' outputs, put side by side, are no stage of their own
+    """
+    how, sizes = plan.how, plan.sizes
+    if "x" in sizes.given:
+        operands(plan, x)
+    k, v = (plan.shared(name) for name in "kv")
+    is_masked, guard = mask(plan)
+    back: Mapping[str, Any] = {"q": (D_QUERIES, "{d} {k}")} if guard else {}
+    x = plan.add("scores", SCORES, reads={"q": "q", "k": k}, back=back)
+    if how.scale == "1/sqrt(d_k)":
+        words = f"{{x}} / √d_k = {{x}} / {math.sqrt(sizes.d_k):.5g}"
+        own: Any = {"sizes": {"d": sizes.d_k}, "factor": how.scale_factor(sizes.d_k)}
+        own["back"] = {"x": (SCALED_BY_ROOT.replace("x[", "d["), words.replace("{x}", "{d}"))}
+        x = plan.add("scaled", SCALED_BY_ROOT, words, x, **own)
+    elif how.scale != "none":
+        factor = how.scale_factor(sizes.d_k)
+        x = plan.add("scaled", SCALED, f"{{x}} · {factor:g}", x, factor=factor)
+    x = restricted(plan, x) if is_masked else capped(plan, x)
+    a = weights(plan, x, guard)
+    if p := how.dropout:
+        plan.draw("kept", draw_kept, shape=sizes.scores, p=p, seed=how.seed)
+        words, back = dropout(DROPPED, p)
+        a = plan.add("dropped", DROPPED, words, a, reads={"kept": "kept"}, back=back, p=p)
+    x = plan.add("output", OUTPUT, reads={"a": a, "v": v} | guard)
+    if "x" not in sizes.given:
+        return
+    of = plan.given(w="w_o")
+    is_merged = plan.has_heads and (show_concat or not of)
+    x = concat(plan, x) if is_merged else x
+    if of:
+        by_heads = plan.has_heads and not is_merged
+        text, heads = (PROJECTED_HEADS, {"h": sizes.n_heads}) if by_heads else (PROJECTED, {})
+        plan.add("projected", text, "", x, reads=of | plan.given(b="b_o"), sizes=heads)
+
+
+def operands(plan: Plan, source: str) -> None:
+    """q, k and v of x, or keys and values of a context."""
+    given = plan.sizes.given
+    sources = {"q": source, "k": "x_kv" if "x_kv" in given else source}
+    sources["v"] = "x_v" if "x_v" in given else sources["k"]
+    for name, x in sources.items():
+        of = plan.given(w=f"w_{name}")
+        text = PROJECTED_ROWS[name] if of else SPLIT_ROWS[name]
+        bias = plan.given(b=f"b_{name}") if of else {}
+        heads = {"h": plan.sizes.n_heads}
+        if name != "q" and plan.is_shared:
+            heads = {"g": plan.sizes.n_kv_heads}
+        plan.add(name, text, "", x, reads=of | bias, sizes=heads if plan.has_heads else {})
+
+
+def mask(plan: Plan) -> tuple[bool, dict[str, str]]:
+    """Whether anything is masked, and the mask by which softmax knows it.
+
+    A masked score is −inf when softmax reads it, unless it is capped after the mask.
+    """
+    how, sizes = plan.how, plan.sizes
+    of = plan.given(given_mask="given_mask", kv_len="kv_len")
+    causal, is_given = how.restricting("given_mask" in of)
+    if not is_given:
+        of.pop("given_mask", None)
+        plan.sizes = sizes = sizes._replace(adds=False)
+    if not of and not causal and how.window is None:
+        return False, {}
+    n_q, n_k = sizes.scores[-2:]
+    params: dict[str, Any] = {"n_q": n_q, "n_k": n_k, "n_past": sizes.n_past}
+    params |= {"n_axes": len(sizes.scores), "causal": causal, "align": how.causal_align}
+    params |= {"window_size": how.reach, "means": how.mask_means, "numbers": how.mask_numbers}
+    params["unmasks"] = how.empty_rule(sizes.adds) == "unmasked"
+    words = "0 = may attend, −inf = may not, other numbers are added"
+    plan.draw("mask", total_mask, words, reads=of | plan.given(rows="rows"), **params)
+    capped_after = how.softcap is not None and how.softcap_place == "after-mask"
+    hides = how.hidden_value(sizes.adds) == -math.inf and not capped_after
+    return True, {"mask": "mask"} if hides else {}
+
+
+def capped(plan: Plan, x: str) -> str:
+    """The scores bounded, where there is a cap."""
+    if (cap := plan.how.softcap) is None:
+        return x
+    words = f"{{d}} ∘ (1 − ({{y}} / c)²), c = {plain(cap)}"
+    return plan.add("capped", CAPPED, "", x, back={"x": (D_CAPPED, words)}, cap=cap)
+
+
+def restricted(plan: Plan, x: str) -> str:
+    """The scores with a mask and a cap, in the order of the convention."""
+    how, adds = plan.how, plan.sizes.adds
+    place = how.softcap_place if how.softcap is not None else "before-mask"
+    value, is_added = how.hidden_value(adds), how.mask_value_rule == "add"
+    is_biased = adds and place == "after-bias"
+    given, of_mask = {"mask": "mask"}, dict[str, Any]()
+    if adds:
+        given |= {"given": "given_mask"}
+        words = "{d}, summed over what {mask} was broadcast over, 0 where it is −inf"
+        of_mask["given"] = d_of_mask(plan.sizes.scores, plan.sizes.mask), words
+    if is_biased:
+        words = "{x} + M, M the numbers of the mask"
+        x = plan.add("biased", BIASED, words, x, reads=given, back=of_mask | {"mask": None})
+        given, of_mask = {"mask": "mask"}, {}
+    x = x if place == "after-mask" else capped(plan, x)
+    params: dict[str, Any] = {"value": value}
+    words = "{x}" if is_biased else "{x} + M, M the mask"
+    if value != -math.inf:
+        sum_ = f"{{x}} + ({plain(value)}), without M,"
+        words += f", but {sum_ if is_added else plain(value)} where masked"
+        params |= {"rule": "add"} if is_added else {}
+        of_mask = ({} if is_added else {"x": (D_MASKED, "{d}, but 0 where masked")}) | of_mask
+    elif is_biased:
+        words += ", but −inf where masked"
+    text = masked(is_biased=is_biased, is_sum="rule" in params)
+    back = of_mask | {"mask": None}
+    x = plan.add("masked", text, words, x, reads=given, back=back, **params)
+    return capped(plan, x) if place == "after-mask" else x
+
+
+def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
+    """The softmax of the stage x, and the log of the sum that it divides by."""
+    how = plan.how
+    over_keys = how.softmax_over == "keys"
+    axis, each = (-1, "row") if over_keys else (-2, "column")
+    letters = {"s": "i", "t": "j"} if over_keys else {"s": "j", "t": "i"}
+    of, empty = dict(guard) | plan.given(sinks="sinks"), how.empty_rule(plan.sizes.adds)
+    sums = f"each {each} sums to 0"
+    words = f"softmax({{x}}) over {how.softmax_over}: each {each} sums to 1"
+    back: dict[str, tuple[str, str] | None] = {
+        "delta": (DELTA, f"Σ {{y}} ∘ {{d}} over each {each}"),
+        "x": (D_WEIGHTS, f"{{y}} ∘ ({{d}} − δ): {sums}"),
+    }
+    if "sinks" in of:
+        words = "exp({x}) / (Σ exp({x}) + exp({sinks})): a row sums to less than 1"
+        sums = f"each {each} sums to δ times what the sink takes"
+        back["x"] = D_WEIGHTS, f"{{y}} ∘ ({{d}} − δ): {sums}"
+        back["sinks"] = D_SINKS, "−Σ δ exp({sinks}) / (Σ exp({x}) + exp({sinks}))"
+    text = WEIGHTS if over_keys else WEIGHTS.replace("softmax[j]", "softmax[i]")
+    if empty in ("nan", "uniform"):
+        text = f"{text[:-1]}, empty={empty})"
+    params: dict[str, Any] = {"axis": axis, "empty": empty}
+    a = plan.add("weights", text, words, x, reads=of, letters=letters, back=back, **params)
+    if over_keys:
+        lse = lse_words("{x}", how.lse_base, "{sinks}" if "sinks" in of else "")
+        sinks = plan.given(sinks="sinks")
+        plan.add("lse", LSE[how.lse_base], lse, x, reads=sinks, base=how.lse_base)
+    return a
+
+
+def concat(plan: Plan, x: str) -> str:
+    """The outputs of the heads, side by side."""
+    words = "[O₁ … O_h], the heads side by side"
+    back = {"x": ("dO[b,h,i,e] = d[b,i,h·e]", "the part of {d} that each head gave")}
+    return plan.add("concat", CONCAT, words, x, sizes={"h": plan.sizes.n_heads}, back=back)
+
+
+def lse_words(x: str, base: LseBase, sinks: str = "") -> str:
+    """The log-sum-exp of a stage in words."""
+    log, sink = {"e": "ln", "2": "log₂"}[base], f" + exp({sinks})" if sinks else ""
+    total = f"Σ exp({x}){sink}"
+    return f"{log} {f'({total})' if sinks else total} over each row"
+
+
+def masked(*, is_biased: bool, is_sum: bool) -> str:
+    """The masked scores: whether the mask's numbers are in them already, and a value is added."""
+    text = MASKED.replace(" + mask[b,h,i,j]", "") if is_biased else MASKED
+    return text.replace("= value", "= x[b,h,i,j] + value") if is_sum else text
+
+
+def d_of_mask(scores: tuple[int, ...], given: tuple[int, ...]) -> str:
+    """The gradient of the numbers of a mask: a sum over all that they were broadcast over.
+
+    >>> d_of_mask((2, 3, 5), (3, 1))
+    'dM[i,_] = sum[h,j](d[b,h,i,j] where mask[b,h,i,j] != -inf)  # masked: may not attend'
+    """
+    letters = "bhij"[-len(scores) :]
+    sizes = (1,) * (len(scores) - len(given)) + given
+    kept = letters[len(letters) - len(given) :]
+    summed = [
+        x for x, n, size in zip(letters, scores, sizes, strict=True) if size < n or x not in kept
+    ]
+    own = ("_" if x in summed else x for x in kept)
+    cell, seen = "d[b,h,i,j]", "mask[b,h,i,j] != -inf"
+    body = f"sum[{','.join(summed)}]({cell} where {seen})" if summed else f"{cell} if {seen} else 0"
+    left = f"dM[{','.join(own)}]" if given else "dM"
+    return f"{left} = {body}  # masked: may not attend"
+
+
+def dropout(text: str, p: float) -> tuple[str, dict[str, Any]]:
+    """A dropout in words, and its gradient."""
+    words = f"{{x}}, each number set to 0 with probability {p:g}, the others divided by {1 - p:g}"
+    back = text.replace("x[", "d["), f"{{d}} / {1 - p:g}, and 0 for what was dropped"
+    return words, {"x": back}

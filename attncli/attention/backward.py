@@ -1,0 +1,382 @@
+"""Gradients: a plan read in reverse, each formula by the chain rule.
+
+    dO ── d_v, d_weights ── delta ── d_masked ── d_scaled ── d_scores ── d_q, d_k ── d_w_q …, d_x
+
+The gradient of a stage is how fast the loss grows with each of its numbers: d_scores = ∂loss/∂S,
+of the shape of the scores, written with a d before the stage's letter: dS. It is the sum over all
+letters that are not its own. A step that changes nothing, such as a mask of −inf, has no stage of
+its own: the gradient after it is also the one before. Where another form says more than the chain
+rule, as δ does for softmax, a step declares it (`Step.back`).
+
+Source: Dao et al., "FlashAttention" (2022), appendix B.2 and B.4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, NamedTuple
+
+from attncli.arrays import Array
+from attncli.attention.matrices import formula_of, worded
+from attncli.attention.run import Step
+from attncli.expression import (
+    Apply,
+    Cell,
+    Expr,
+    Formula,
+    If,
+    Index,
+    Number,
+    Over,
+    Param,
+    Place,
+    Size,
+    all_cells,
+    cells,
+    line_of,
+    parse,
+    rebuilt,
+    walk,
+    written,
+)
+from attncli.stages import GIVEN_GRADIENT, gradient_of, kind_of
+
+ONE, ZERO = Number(1.0), Number(0.0)
+D, Y = "d", "y"
+"""How a gradient reads that of its stage's result, and the result itself."""
+
+
+def backward(steps: Sequence[Step], given: str = GIVEN_GRADIENT, within: str = "") -> list[Step]:
+    """The steps of the gradients of everything that a plan was given.
+
+    The first is the gradient of the last stage, which is an input by the name `given`; then each
+    step's own in reverse order, those of rows that several stages are made of at last.
+
+    within  what the names of all gradients begin with
+    """
+    last = steps[-1]
+    reverse = _Backward(within)
+    name = reverse.named(last.name)
+    words = f"{kind_of(name).symbol} given"
+    reverse.steps.append(Step(name, "", {"x": given}, {}, words, last.dtype, function=as_given))
+    reverse.gradients[last.name] = name
+    order = {step.name: at for at, step in enumerate(steps)}
+    reached = {last.name}
+    for step in reversed(steps):
+        goals = [*_goals(step)] if step.name in reached else []
+        reached.update(goals)
+        reverse.waiting.update(goals)
+    for step in reversed(steps):
+        if step.name in reverse.gradients and step.expression:
+            reverse.through(step, order)
+    rows = {reverse.named(x) for x in ("x", "x_kv", "x_v")}
+    return sorted(reverse.steps, key=lambda step: step.name in rows)
+
+
+def as_given(x: Array) -> Array:
+    """The gradient that everything else follows from."""
+    return x
+
+
+def _goals(step: Step) -> Iterator[str]:
+    """What a step reads that has a gradient: all but what its formula only decides by."""
+    if not step.expression:
+        return
+    body = parse(step.expression).body
+    chained = [cell.name for cell, _ in _chained(body, ZERO, ZERO, step.params)]
+    for name in dict.fromkeys([*step.back, *step.reads]):
+        if name in step.reads and step.back.get(name, name in chained or None) is not None:
+            yield step.reads[name]
+
+
+class Part(NamedTuple):
+    """What a stage gets of the gradient of a step that reads it: at this index, this expression.
+
+    reads    what its names are
+    step     whose gradient it is a part of, and `of`: of what that reads
+    formula  in words, and text: by cells, where it is declared
+    """
+
+    at: tuple[Any, ...]
+    body: Expr
+    reads: Mapping[str, str]
+    step: Step
+    of: str
+    remark: str = ""
+    formula: str = ""
+    text: str = ""
+
+
+@dataclass
+class _Backward:
+    """The gradients so far.
+
+    gradients  stage → the stage that holds its gradient
+    waiting    stage → how many steps that read it have not given their part yet
+    parts      stage → what it got so far
+    """
+
+    within: str
+    steps: list[Step] = field(default_factory=list)
+    gradients: dict[str, str] = field(default_factory=dict)
+    waiting: Counter[str] = field(default_factory=Counter)
+    parts: dict[str, list[Part]] = field(default_factory=dict)
+
+    def named(self, stage: str) -> str:
+        """The name of a stage's gradient."""
+        return f"{self.within}{gradient_of(stage)}"
+
+    def through(self, step: Step, order: Mapping[str, int]) -> None:
+        """Gives all that a step reads its part of the gradient, inputs first."""
+        own = dict(self.of(step))
+        goals = [*_goals(step)]
+        if not {*step.reads} <= {*step.back, "mask"}:  # else as they are declared
+            goals.sort(key=lambda name: order.get(name, -1))
+        for name in goals:
+            self.parts.setdefault(name, []).extend(own.get(name, ()))
+            self.waiting[name] -= 1
+            if not self.waiting[name] and self.parts[name]:
+                self.add(name)
+
+    def of(self, step: Step) -> Iterator[tuple[str, list[Part]]]:
+        """What everything gets that a step reads: as it is declared, else by the chain rule."""
+        formula, place = parse(step.expression), step.name[: step.name.rfind(".") + 1]
+        reads = {D: self.gradients[step.name], Y: step.name, "mask": f"{place}mask", **step.reads}
+        if "delta" in step.back:
+            reads["delta"] = f"{self.within}{place}delta"
+            part = _declared("delta", reads, step)
+            is_of_keys = any("j" in axis for axis in part.at)
+            self.append(reads["delta"], [part], part.at, "delta_of_keys" * is_of_keys)
+        for parameter, back in step.back.items():
+            if parameter in step.reads and back:
+                yield step.reads[parameter], [_declared(parameter, reads, step)]
+        d = Cell(D, formula.index)
+        y = None if Y in step.reads else Cell(Y, formula.index)
+        chained: dict[str, list[Part]] = {}
+        for cell, body in _chained(formula.body, d, y, step.params):
+            if cell.name in step.reads and cell.name not in step.back:
+                part = Part(cell.index, body, reads, step, cell.name, formula.remark)
+                chained.setdefault(step.reads[cell.name], []).append(part)
+        for name, parts in chained.items():
+            yield name, [*_united(parts)]
+
+    def add(self, stage: str) -> None:
+        """The gradient of a stage of all its parts; one that is another unchanged has no step."""
+        parts = self.parts.pop(stage)[::-1]  # the first that reads it comes first
+        match parts:
+            case [Part(index, Cell(_, read) as cell, reads)] if read == index:
+                self.gradients[stage] = reads[cell.name]
+                return
+        name = self.named(stage)
+        whole = max((part.at for part in parts), key=lambda index: max(map(len, index), default=0))
+        self.append(name, parts, whole)
+        self.gradients[stage] = name
+
+    def append(
+        self, name: str, parts: Sequence[Part], index: tuple[Any, ...], kind: str = ""
+    ) -> None:
+        """Adds the step of a gradient: the sum of its parts, each over the letters not its own."""
+        first, reads, terms = parts[0], dict[str, str](), list[Expr]()
+        for part in parts:
+            term = _summed(_relettered(part, index), index)
+            names = {cell.name: part.reads[cell.name] for cell in all_cells(term)}
+            own = names if len(parts) == 1 else _by_stage(names, reads)
+            reads |= {new: names[old] for old, new in own.items()} if len(parts) > 1 else names
+            terms.append(term if len(parts) == 1 else _renamed(term, own))
+        formula = Formula(kind_of(kind or name).symbol, index, added(terms), first.remark)
+        params = {n: x for part in parts for n, x in part.step.params.items()}
+        sizes = {n: x for part in parts for n, x in part.step.sizes.items()}
+        symbols = {own: kind_of(read).symbol for own, read in reads.items()}
+        matrices = formula_of(formula, symbols, params)
+        if first.formula and len(parts) == 1:
+            matrices = f"{formula.symbol} = {worded(first.formula, symbols, params)}"
+        nodes = [*walk(formula.body)]
+        shown = {x.name for x in nodes if isinstance(x, Param)} | {*OF_READERS}
+        shown |= {x.letter for x in nodes if isinstance(x, Place)}
+        params = {n: x for n, x in params.items() if n in shown}
+        through = f"{first.step.name}.{first.of}" if len(parts) == 1 else ""
+        text = line_of(formula)
+        if first.text and len(parts) == 1:
+            text = re.sub(r"^[^[ ]+", formula.symbol, first.text)
+        step = Step(name, text, reads, params, matrices, first.step.dtype, kind)
+        self.steps.append(step._replace(sizes=sizes, through=through))
+
+
+OF_READERS = ("axis", "n_kv_heads", "order")
+"""Parameters that a formula does not name: they say of what kind it is."""
+
+
+def added(terms: Sequence[Expr]) -> Expr:
+    """The sum of some expressions."""
+    return reduce(lambda a, b: Apply("+", (a, b)), terms)
+
+
+def product(factors: Sequence[Expr]) -> Expr:
+    """The product of some expressions."""
+    return reduce(times, factors)
+
+
+def times(a: Expr, b: Expr) -> Expr:
+    """The product of two expressions, of which 1 is no factor."""
+    return a if b == ONE else b if a == ONE else Apply("*", (a, b))
+
+
+def _declared(of: str, reads: Mapping[str, str], step: Step) -> Part:
+    """A gradient as it is declared."""
+    text, words = step.back[of] or ("", "")
+    formula = parse(written(text, frozenset({*step.reads, D, Y, "delta"})))
+    return Part(formula.index, formula.body, reads, step, of, formula.remark, words, text)
+
+
+def _united(parts: list[Part]) -> Iterator[Part]:
+    """The two cases of a choice in which the gradient is the same, as one."""
+    match [part.body for part in parts]:
+        case [If(first, a, Number(0.0)), If(second, Number(0.0), b)] if (first, a) == (second, b):
+            yield parts[0]._replace(body=a)
+        case _:
+            yield from parts
+
+
+# ---- names and letters
+
+
+def _by_stage(names: Mapping[str, str], taken: Mapping[str, str]) -> dict[str, str]:
+    """For each name the one of its stage, with a number where another stage has that already."""
+    new: dict[str, str] = {}
+    for own, stage in names.items():
+        plain, n = stage.rpartition(".")[2], 1
+        name = plain
+        while {**taken, **{b: names[a] for a, b in new.items()}}.get(name, stage) != stage:
+            n += 1
+            name = f"{plain}_{n}"
+        new[own] = name
+    return new
+
+
+def _renamed(node: Expr, names: Mapping[str, str]) -> Expr:
+    """The expression with other names of its arrays."""
+    return rebuilt(node, lambda x: Cell(names[x.name], x.index) if isinstance(x, Cell) else x)
+
+
+def _letters(node: Expr) -> dict[str, None]:
+    """The letters of all axes in an expression, in order."""
+    axes = [axis for cell in all_cells(node) for axis in cell.index if isinstance(axis, tuple)]
+    return dict.fromkeys(x for axis in axes for x in axis if isinstance(x, str))
+
+
+def _relettered(part: Part, index: tuple[Any, ...]) -> Expr:
+    """The expression of a part with the letters of this index, others of it out of their way."""
+    change: dict[str, Index] = {}
+    for own, axis in zip(part.at, index, strict=True):
+        if len(own) == len(axis):
+            change |= {a: (b,) for a, b in zip(own, axis, strict=True)}
+        elif own:
+            change[own[0]] = axis
+    used = {*_letters(part.body), *(x for axis in index for x in axis)}
+    for letter in _letters(part.body).keys() - change.keys():
+        if any(letter in axis for axis in index):
+            new = next(x for x in "nfcopqstuvwxyz" if x not in used)
+            used.add(new)
+            change[letter] = (new,)
+
+    def changed(x: Expr) -> Expr:
+        if isinstance(x, Size) and len(change.get(x.letter, ())) > 1:
+            return product([Size(str(letter)) for letter in change[x.letter]])
+        if not isinstance(x, Cell):
+            return x
+        axes = (
+            tuple(b for a in axis for b in change.get(str(a), (a,)))
+            if isinstance(axis, tuple)
+            else axis
+            for axis in x.index
+        )
+        return Cell(x.name, tuple(axes))
+
+    return rebuilt(part.body, changed) if any((a,) != b for a, b in change.items()) else part.body
+
+
+def _summed(body: Expr, index: tuple[Any, ...]) -> Expr:
+    """The sum over all letters that are not of this index.
+
+    Where one shares an axis with a letter of its own, as the query heads of a key head do, the sum
+    over it is outside: each head has its part.
+    """
+    own = {x for axis in index for x in axis}
+    bound = {x for over in walk(body) if isinstance(over, Over) for x in over.letters}
+    rest = [x for x in _letters(body) if x not in own | bound]
+    axes = [axis for cell in cells(body) for axis in cell.index if isinstance(axis, tuple)]
+    outer = tuple(x for x in rest if any(x in axis and {*axis} & own for axis in axes))
+    inner = tuple(x for x in rest if x not in outer)
+    body = Over("sum", inner, _in_order(body, index)) if inner else body
+    return Over("sum", outer, body) if outer else body
+
+
+def _in_order(body: Expr, index: tuple[Any, ...]) -> Expr:
+    """A product of two matrices in their order: first the one with the rows of the result."""
+    match body:
+        case Apply("*", (Cell() as a, Cell() as b)) if len(index) > 1:
+            rows = {*index[-2]}
+            if not rows & {*_letters(a)} and rows & {*_letters(b)}:
+                return Apply("*", (b, a))
+    return body
+
+
+# ---- the chain rule
+
+
+def _chained(
+    node: Expr, d: Expr, y: Expr | None, params: Mapping[str, Any]
+) -> Iterator[tuple[Cell, Expr]]:
+    """The gradient of each cell in an expression: d times its derivative.
+
+    y  what the expression gives, where a stage holds that
+
+    What only decides a case has no gradient. Raises TypeError for what has none by this rule.
+    """
+
+    def inner(x: Expr, back: Expr) -> Iterator[tuple[Cell, Expr]]:
+        return _chained(x, back, None, params)
+
+    match node:
+        case Cell():
+            yield node, d
+        case Apply("+", (a, b)):
+            yield from (*inner(a, d), *inner(b, d))
+        case Apply("-", (a, b)):
+            yield from (*inner(a, d), *inner(b, Apply("neg", (d,))))
+        case Apply("*", (a, b)):
+            yield from (*inner(a, times(d, b)), *inner(b, times(a, d)))
+        case Apply("/", (a, b)):
+            yield from inner(a, Apply("/", (d, b)))
+            square = Apply("**", (b, Number(2.0)))
+            yield from inner(b, Apply("neg", (Apply("/", (times(d, a), square)),)))
+        case Apply("neg", (a,)):
+            yield from inner(a, Apply("neg", (d,)))
+        case Apply("**", (a, Number(n))):
+            slope = a if n == 2 else Apply("**", (a, Number(n - 1)))
+            yield from inner(a, times(d, times(Number(n), slope)))
+        case Apply("max", (Number() as low, a)):
+            yield from inner(a, If(Apply(">", (y or a, low)), d, ZERO))
+        case Apply(function, (a,)) if function in _SLOPES:
+            yield from inner(a, times(d, _SLOPES[function](a, y or node)))
+        case If(_, Param(value), b) if params.get(value) == -float("inf"):
+            yield from inner(b, d)  # no power of −∞: its gradient is 0 already
+        case If(condition, a, b):
+            yield from ((cell, If(condition, back, ZERO)) for cell, back in inner(a, d))
+            yield from ((cell, If(condition, ZERO, back)) for cell, back in inner(b, d))
+        case Over("sum", _, body):
+            yield from inner(body, d)
+        case Over(_, _, body):
+            yield from ((cell, d) for cell in cells(body))  # what has a gradient of its own form
+
+
+_SLOPES: Mapping[str, Callable[[Expr, Expr], Expr]] = {
+    "exp": lambda _, y: y,
+    "ln": lambda x, _: Apply("/", (ONE, x)),
+    "sqrt": lambda _, y: Apply("/", (Number(0.5), y)),
+    "tanh": lambda _, y: Apply("-", (ONE, Apply("**", (y, Number(2.0))))),
+}

@@ -1,0 +1,372 @@
+"""A formula as NumPy computes it: a summed product by one matrix product, the rest by broadcasting.
+
+    scores = compute("S[h,i,j] = sum[d](q[h,i,d] * k[h,j,d])", {"q": q, "k": k})
+
+A formula is compiled once for the shapes of what it reads: to functions of the arrays, each with
+one axis for each letter. Overflow is infinite, as IEEE 754 has it: the runner keeps NumPy quiet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention import kernels
+from attncli.evaluate import FUNCTIONS as OF_NUMBERS
+from attncli.expression import (
+    Apply,
+    Cell,
+    Expr,
+    Formula,
+    If,
+    Index,
+    Number,
+    Over,
+    Param,
+    Place,
+    Shape,
+    Size,
+    all_cells,
+    parse,
+    primed,
+    sizes_of,
+    walk,
+)
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {**OF_NUMBERS, "**": np.power}
+Function = Callable[[Mapping[str, Any]], Any]
+"""From what a formula names, arrays and numbers, to an array with an axis for each letter."""
+Product = Callable[[Array, Array], Array]
+Letters = Sequence[str]
+
+
+def compute(
+    text: str,
+    values: Mapping[str, Any],
+    sizes: Mapping[str, int] = {},
+    product: Product = np.matmul,
+) -> Array:
+    """The array that a formula says, of the arrays and numbers that it names.
+
+    sizes    of letters that no array has alone
+    product  how matrices are multiplied
+
+    >>> compute("O[i,e] = sum[j](a[i,j] * v[j,e])", {"a": np.eye(2), "v": np.array([[3.0], [5.0]])})
+    array([[3.],
+           [5.]])
+    """
+    shapes = tuple([(name, x.shape) for name, x in values.items() if isinstance(x, np.ndarray)])
+    return np.asarray(compiled(text, shapes, tuple(sizes.items()), product)(values))
+
+
+@lru_cache(4096)
+def compiled(
+    text: str,
+    shapes: tuple[tuple[str, Shape], ...],
+    sizes: tuple[tuple[str, int], ...],
+    product: Product,
+) -> Function:
+    """The function of a formula for arrays of these shapes."""
+    return _Compiler(parse(text), dict(shapes), dict(sizes), product).whole()
+
+
+class _Compiler:
+    """Makes functions of the nodes of a formula."""
+
+    def __init__(
+        self,
+        formula: Formula,
+        shapes: Mapping[str, Shape],
+        sizes: Mapping[str, int],
+        product: Product,
+    ) -> None:
+        self.formula, self.shapes, self.multiply = formula, shapes, product
+        self.sizes = sizes_of(formula, (), shapes, sizes)
+
+    def whole(self) -> Function:
+        """The function of the formula, whose result has the axes of its left side.
+
+        First axes that no array has are left out.
+        """
+        index, first = self.formula.index, 0
+        while first < len(index) and not {*index[first]} <= self.sizes.keys():
+            first += 1
+        order = [str(letter) for axis in index[first:] for letter in axis]
+        value, full = self.of(self.formula.body, order), self.shape(order)
+        shape = tuple(prod(self.shape(axis)) for axis in index[first:])
+
+        def run(values: Mapping[str, Any]) -> Array:
+            x = value(values)
+            if np.shape(x) != full:
+                x = np.array(np.broadcast_to(x, full))
+            return np.reshape(x, shape)
+
+        return run
+
+    def shape(self, letters: Sequence[str | int]) -> Shape:
+        """How long each of these letters is."""
+        return tuple(self.sizes.get(str(x), 1) for x in letters)
+
+    def of(self, node: Expr, order: Letters) -> Function:
+        """The function of a node, with an axis for each letter, of one entry where it has none."""
+        match node:
+            case Number(value):
+                return lambda _: value
+            case Size(letter):
+                return lambda _, n=float(self.sizes[letter]): n  # type: ignore[misc]
+            case Place(letter) if letter in self.sizes:
+                places = np.arange(float(self.sizes[letter]))
+                return aligned(lambda _: places, [letter], order)
+            case Param(name) | Place(name):
+                return lambda values: values[name]
+            case Cell():
+                return aligned(*self.cell(node), order)
+            case Apply("**", (x, Number(2.0))):
+                base = self.of(x, order)
+                return lambda values: (number := base(values)) * number
+            case Apply(function, args):
+                return self.applied(FUNCTIONS[function], args, order)
+            case If(condition, then, otherwise):
+                return chosen(node, *(self.of(x, order) for x in (condition, then, otherwise)))
+        return self.over(node, order)
+
+    def applied(
+        self, function: Callable[..., Any], args: tuple[Expr, ...], order: Letters
+    ) -> Function:
+        """An operator or a function; of constants it is a Python number, which changes no type."""
+        inner = [self.of(x, order) for x in args]
+        if all(isinstance(x, Number | Size | Apply) for arg in args for x in walk(arg)):
+            constant = float(function(*(x({}) for x in inner)))
+            return lambda _: constant
+        if len(inner) == 1:
+            (only,) = inner
+            return lambda values: function(only(values))
+        left, right = inner
+        return lambda values: function(left(values), right(values))
+
+    def over(self, node: Over, order: Letters) -> Function:
+        """A sum, a largest number, a softmax or the log of a sum of powers."""
+        if node.kind == "softmax":
+            return self.softmax(node, order)
+        if {*node.letters} & {*order}:  # its letters are others than those around it
+            node = primed(node)
+            self.sizes |= {x: self.sizes[x[:-1]] for x in node.letters}
+        match node:  # a sum of sums is one sum
+            case Over("sum", outer, Over("sum", inner_letters, body, where), None):
+                return self.over(Over("sum", outer + inner_letters, body, where), order)
+        if node.kind == "sum" and (product := self.product(node, order)) is not None:
+            return product
+        inner, n = [*order, *node.letters], len(node.letters)
+        terms, ends = self.of(node.body, inner), self.shape(node.letters)
+        counted = self.of(node.where, inner) if node.where is not None else None
+        if node.kind == "lse":
+            sink = self.of(node.sink, order) if node.sink is not None else None
+            return lambda values: kernels.log_sum_exp(
+                _counted(_full(terms(values), ends, len(inner)), counted, values, -np.inf),
+                *_optional(values, sink),
+            )
+        reductions: Mapping[str, Callable[..., Any]] = {"sum": np.sum, "max": np.max}
+        axes, reduced = tuple(range(-n, 0)), reductions[node.kind]
+        filler = 0.0 if node.kind == "sum" else -np.inf
+
+        def run(values: Mapping[str, Any]) -> Any:
+            x = _counted(_full(terms(values), ends, len(inner)), counted, values, filler)
+            return reduced(x, axis=axes)
+
+        return run
+
+    def softmax(self, node: Over, order: Letters) -> Function:
+        """The softmax along one letter of its stage."""
+        (letter,) = node.letters
+        axis, ends = order.index(letter) - len(order), self.shape(order)
+        terms = self.of(node.body, order)
+        allowed, sink = (None if x is None else self.of(x, order) for x in (node.where, node.sink))
+        empty: Any = node.empty or "zero"
+
+        def run(values: Mapping[str, Any]) -> Array:
+            x = _full(terms(values), ends, len(ends))
+            guard, more = _optional(values, allowed, sink)
+            return kernels.softmax(x, axis, guard, more, empty)
+
+        return run
+
+    def product(self, node: Over, order: Letters) -> Function | None:
+        """Σ of a product as one matrix product; None where it is none.
+
+        What `where` leaves out is left out of the left factor, so that 0 · NaN is not NaN there.
+        """
+        if not (isinstance(node.body, Apply) and node.body.function == "*"):
+            return None
+        left, right = node.body.args
+        guard = () if node.where is None else self.letters(node.where)
+        (of_a, a_letters), (of_b, b_letters) = self.factor(left, node), self.factor(right, node)
+        inner = [x for x in node.letters if x in a_letters and x in b_letters]
+        both = [x for x in a_letters if x in b_letters and x not in inner]
+        rows, columns = (
+            [x for x in own if x not in (*both, *inner)] for own in (a_letters, b_letters)
+        )
+        rest = [x for x in node.letters if x not in inner]
+        is_of_left = {*guard} <= {*a_letters}
+        if not (rows and columns and inner and is_of_left) or prod(self.shape(rest)) > 1:
+            return None
+        matrix_a = self.matrix(of_a, a_letters, both, rows, inner)
+        matrix_b = self.matrix(of_b, b_letters, both, inner, columns)
+        letters = [x for x in (*both, *rows, *columns) if x not in rest]
+        shape, ends, counts = self.shape(letters), self.shape(a_letters), None
+        if node.where is not None:
+            where = self.of(node.where, a_letters)
+            full: Function = lambda values: np.broadcast_to(where(values), ends)  # noqa: E731
+            counts = self.matrix(full, a_letters, both, rows, inner)
+        is_of_nonzero = node.where is not None and _is_of_nonzero(node.where, left)
+        multiply = self.multiply
+
+        def run(values: Mapping[str, Any]) -> Array:
+            x, y = matrix_a(values), matrix_b(values)
+            if counts is None or (is_of_nonzero and np.isfinite(y).all()):
+                return np.reshape(multiply(x, y), shape)
+            counted = counts(values)
+            x = x if is_of_nonzero else np.where(counted, x, x.dtype.type(0))
+            return np.reshape(kernels.weighted_sum(x, y, counted, multiply), shape)
+
+        return aligned(run, letters, order)
+
+    def factor(self, node: Expr, over: Over) -> tuple[Function, list[str]]:
+        """A factor of a product, and its letters: an array, or an expression of some."""
+        if isinstance(node, Cell):
+            return self.cell(node)
+        letters = [x for x in dict.fromkeys(self.letters(node)) if x not in _bound(node)]
+        value, full = self.of(node, letters), self.shape(letters)
+        return lambda values: np.broadcast_to(value(values), full), letters
+
+    def letters(self, node: Expr) -> list[str]:
+        """The letters of all arrays and places in an expression."""
+        own = [x.letter for x in walk(node) if isinstance(x, Place) and x.letter in self.sizes]
+        return own + [x for cell in all_cells(node) for x in self.cell(cell)[1]]
+
+    def matrix(
+        self, value: Function, letters: Letters, both: Letters, rows: Letters, columns: Letters
+    ) -> Function:
+        """An array as matrices [both…, rows, columns], several letters side by side."""
+        order = [letters.index(x) for x in (*both, *rows, *columns)]
+        shape = (*self.shape(both), prod(self.shape(rows)), prod(self.shape(columns)))
+        is_in_order = order == [*range(len(order))]
+        if len(rows) == len(columns) == 1:
+            return value if is_in_order else lambda values: value(values).transpose(order)
+        return lambda values: value(values).transpose(order).reshape(shape)
+
+    def cell(self, node: Cell) -> tuple[Function, list[str]]:
+        """An array and its letters; an axis of one entry, which is the same for all, has none."""
+        name, shape = node.name, self.shapes[node.name]
+        index = node.index[len(node.index) - len(shape) :]
+        letters: list[str] = []
+        apart: list[int] = []  # the shape with an axis for each letter
+        picked: list[int | slice] = []
+        for axis, size in zip(index, shape, strict=True):
+            if not isinstance(axis, tuple) or {*axis} & {*letters}:
+                return self.gathered(name, index)
+            match axis:
+                case (int(at),):
+                    apart, picked = [*apart, size], [*picked, at]
+                case _ if not axis or (size == 1 and prod(self.shape(axis)) != 1):
+                    apart, picked = [*apart, 1], [*picked, 0]
+                case _:
+                    apart += self.shape(axis)
+                    picked += [slice(None)] * len(axis)
+                    letters += map(str, axis)
+        where, full = tuple(picked), tuple(apart)
+        if full == shape and all(isinstance(x, slice) for x in where):
+            return lambda values: values[name], letters
+        return lambda values: values[name].reshape(full)[where], letters
+
+    def gathered(self, name: str, index: tuple[Any, ...]) -> tuple[Function, list[str]]:
+        """The same where places are computed; what no case takes may be outside the array."""
+        letters: list[str] = []
+        for axis in index:
+            letters += map(str, axis) if isinstance(axis, tuple) else self.letters(axis)
+        order = [*dict.fromkeys(letters)]
+        places = [self.of(_place(axis, self.sizes), order) for axis in index]
+
+        def run(values: Mapping[str, Any]) -> Array:
+            x = values[name]
+            sizes = zip(places, x.shape, strict=True)
+            at = [np.clip(place(values), 0, size - 1) for place, size in sizes]
+            picked: Array = x[tuple(np.asarray(each, np.intp) for each in at)]
+            return picked
+
+        return run, order
+
+
+def aligned(value: Function, letters: Letters, order: Letters) -> Function:
+    """The array with an axis for each letter of the order, of one entry where it has none."""
+    axes = [letters.index(x) for x in order if x in letters]
+    last = len(order) - len(letters)
+    is_turned = axes != [*range(len(axes))]
+    if not is_turned and [*order[last:]] == [*letters]:
+        return value
+    apart = tuple(slice(None) if x in letters else None for x in order)
+    if not is_turned:
+        return lambda values: value(values)[apart]
+    return lambda values: value(values).transpose(axes)[apart]
+
+
+def chosen(node: If, condition: Function, then: Function, otherwise: Function) -> Function:
+    """One of two cases for every cell; a number is put into what was computed for the other."""
+    match node:
+        case If(_, Number() | Param(), Apply()):
+            return lambda values: _put(otherwise(values), then(values), condition(values))
+        case If(_, Apply(), Number() | Param()):
+            return lambda values: _put(then(values), otherwise(values), ~condition(values))
+    return lambda values: np.where(condition(values), then(values), otherwise(values))
+
+
+def _put(x: Any, number: float, where: Any) -> Any:
+    if np.broadcast_shapes(np.shape(x), np.shape(where)) != np.shape(x) or np.ndim(x) == 0:
+        return np.where(where, number, x)
+    np.copyto(x, number, where=where)
+    return x
+
+
+def _full(x: Any, ends: Shape, n: int) -> Array:
+    """The array with these last axes at full length, of n axes in all."""
+    shape = (1,) * (n - np.ndim(x)) + np.shape(x)
+    full = shape[: n - len(ends)] + ends
+    return np.asarray(x) if np.shape(x) == full else np.broadcast_to(x, full)
+
+
+def _counted(x: Array, where: Function | None, values: Mapping[str, Any], filler: float) -> Array:
+    """The terms that count, and what stands for the others."""
+    return x if where is None else np.where(where(values), x, filler)
+
+
+def _optional(values: Mapping[str, Any], *functions: Function | None) -> list[Any]:
+    return [None if function is None else function(values) for function in functions]
+
+
+def _bound(node: Expr) -> set[str]:
+    """The letters of the sums in an expression."""
+    return {x for over in walk(node) if isinstance(over, Over) for x in over.letters}
+
+
+def _place(axis: Index | Expr, sizes: Mapping[str, int]) -> Expr:
+    """Where an index is along its axis: of several letters side by side, all of them together."""
+    if not isinstance(axis, tuple):
+        return axis
+    at: Expr = Number(0.0)
+    for x in axis:
+        own = Place(x) if isinstance(x, str) else Number(float(x))
+        before = Apply("*", (at, Number(float(sizes.get(str(x), 1)))))
+        at = own if at == Number(0.0) else Apply("+", (before, own))
+    return at
+
+
+def _is_of_nonzero(where: Expr, left: Expr) -> bool:
+    """Whether a guard holds wherever the left factor is not 0: it changes no finite product."""
+    match where:
+        case Apply("or", (_, Apply("!=", (cell, Number(0.0))))):
+            return cell == left
+    return False

@@ -1,0 +1,170 @@
+"""What is more than its formula: softmax that does not overflow, 0 · NaN, dropout, number types.
+
+A formula says what softmax, the log of a sum and a product are; here they are computed such that
+exp stays finite, rows without a key get what a convention says, and NaN goes no further than a
+query that may attend to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from attncli.arrays import Array, BoolArray
+from attncli.convention import DType, EmptyRows
+
+
+def softmax(
+    x: Array,
+    axis: int = -1,
+    allowed: BoolArray | None = None,
+    sink: Array | None = None,
+    empty: EmptyRows = "zero",
+) -> Array:
+    """exp(X) / (Σ exp(X) + exp(s)) along an axis; a sink s joins the sum and has no weight.
+
+    The largest score is subtracted first, which changes nothing but keeps exp finite. What is not
+    `allowed` gets no weight; where nothing is allowed, and there is no sink, `empty` says what the
+    weights are: "zero", "nan" or "uniform" (1/n each); "unmasked" is the mask's work, here as
+    "zero". `allowed` and the sink broadcast to x.
+
+    Source of the sinks: gpt-oss model card (OpenAI, 2025), section 2.2.
+
+    >>> softmax(np.array([[1000.0, 1000.0]]))
+    array([[0.5, 0.5]])
+    >>> softmax(np.full((1, 2), -np.inf), allowed=np.zeros((1, 2), dtype=bool))
+    array([[0., 0.]])
+    >>> softmax(np.zeros((1, 2)), sink=np.log([[2.0]]))
+    array([[0.25, 0.25]])
+    """
+    top = x.max(axis=axis, keepdims=True)
+    top = top if sink is None else np.maximum(top, sink)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        top = np.where(np.isneginf(top), 0, top)
+        powers = x - top
+        np.exp(powers, out=powers)
+        total = powers.sum(axis=axis, keepdims=True)
+        total = total if sink is None else total + np.exp(sink - top)
+        np.divide(powers, total, out=powers)
+    if allowed is None:
+        return powers
+    if np.isnan(powers).any():
+        np.copyto(powers, 0, where=~allowed)
+    is_empty = ~np.atleast_2d(allowed).any(axis=axis, keepdims=True)
+    is_empty = is_empty if sink is None else is_empty & np.isneginf(sink)
+    filler = {"nan": np.nan, "uniform": 1.0 / x.shape[axis]}.get(empty, 0.0)
+    np.copyto(powers, filler, where=is_empty)
+    return powers
+
+
+def log_sum_exp(x: Array, sink: Array | None = None) -> Array:  # [..., n] -> [...]
+    """m + ln Σ exp(X − m) of each row, m its largest score: by exp of it softmax divides exp(X).
+
+    A sink, [...], joins the sum. Where all are −∞ it is −∞.
+
+    Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018); Dao,
+    "FlashAttention-2" (2023), section 3.1.1, L.
+
+    >>> log_sum_exp(np.log([[2.0, 6.0]])).round(4)
+    array([2.0794])
+    """
+    top = x.max(axis=-1)
+    top = top if sink is None else np.maximum(top, sink)
+    shift = np.where(np.isinf(top), x.dtype.type(0), top)
+    rows, shifts = x.reshape(-1, x.shape[-1]), shift.reshape(-1, 1)
+    total, at_once = np.empty(len(rows), x.dtype), max(1, CACHED // max(1, x.shape[-1]))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        for at in range(0, len(rows), at_once):
+            powers = rows[at : at + at_once] - shifts[at : at + at_once]
+            np.exp(powers, out=powers).sum(axis=-1, out=total[at : at + at_once])
+        whole = total.reshape(shift.shape)
+        whole = whole if sink is None else whole + np.exp(sink - shift)
+        return np.asarray(shift + np.log(whole))
+
+
+CACHED = 1 << 15
+"""Scores whose powers are summed at once: 256 kB, which a processor's cache keeps."""
+
+
+def weighted_sum(
+    a: Array,
+    v: Array,
+    allowed: BoolArray | None = None,
+    multiply: Callable[[Array, Array], Array] = np.matmul,
+) -> Array:  # [n_q, n_k], [n_k, d_v] -> [n_q, d_v]
+    """A V, in which a NaN or infinity in v reaches a query only through a key it may attend to.
+
+    0 · NaN, which IEEE 754 calls NaN, does not spoil the rows in which that key is not `allowed`.
+
+    >>> a, v = np.array([[1.0, 0.0]]), np.array([[2.0], [np.nan]])
+    >>> weighted_sum(a, v, allowed=np.array([[True, False]]))
+    array([[2.]])
+    """
+    finite = np.isfinite(v)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if allowed is None or finite.all():
+            return np.asarray(multiply(a, v))
+        reaching = np.broadcast_to(allowed | (a != 0), a.shape)
+        return np.asarray(multiply(a, np.where(finite, v, 0)) + not_finite(a, v, reaching))
+
+
+def not_finite(a: Array, v: Array, reaching: BoolArray) -> Array:
+    """What IEEE 754 makes of Σ weight · value over the infinite and NaN values that reach a query.
+
+    [n_q, n_k], [n_k, d_v], [n_q, n_k] -> [n_q, d_v] of 0, inf, −inf and NaN.
+    """
+
+    def any_of(cells: BoolArray, values: BoolArray) -> BoolArray:
+        hits: Array = cells.astype(a.dtype) @ values.astype(a.dtype)
+        return hits > 0
+
+    counted = reaching & (a != 0)
+    is_nan = any_of(reaching, np.isnan(v)) | any_of(reaching & (a == 0), np.isinf(v))
+    above, below = any_of(counted, np.isposinf(v)), any_of(counted, np.isneginf(v))
+    either = np.where(above, np.inf, np.where(below, -np.inf, 0))
+    return np.where(is_nan | (above & below), np.nan, either).astype(a.dtype)
+
+
+def draw_kept(shape: tuple[int, ...], p: float, seed: int) -> BoolArray:
+    """Which numbers dropout keeps, a share 1 − p of them.
+
+    Drawn from NumPy's PCG64 with this seed, so the same on every machine.
+    Source: Srivastava et al. (2014), section 10; "Attention Is All You Need", section 5.4.
+    """
+    return np.random.default_rng(seed).random(shape) >= p
+
+
+# ---- number types: what a stage is computed in, and what it is rounded to
+
+
+def widen(x: Array, dtype: DType) -> Array:
+    """The same numbers in the type a stage is computed in: float64, for smaller types float32."""
+    with np.errstate(over="ignore"):
+        return x.astype(np.float64 if dtype == "float64" else np.float32, copy=False)
+
+
+def round_to(x: Array, dtype: DType) -> Array:
+    """x rounded to the number type, ties to even; beyond its range it becomes infinite.
+
+    float16 is float16; bfloat16 is a float32 whose low 16 bits are 0.
+    Source: IEEE 754-2019, section 4.3.1.
+
+    >>> [float(round_to(np.array([x]), "float16")[0]) for x in (0.1, 70000.0)]
+    [0.0999755859375, inf]
+    >>> [float(round_to(np.array([x]), "bfloat16")[0]) for x in (0.1, 257.0, 259.0)]
+    [0.10009765625, 256.0, 260.0]
+    """
+    with np.errstate(over="ignore"):
+        if dtype != "bfloat16":
+            return x.astype(dtype, copy=False)
+        wide = np.ascontiguousarray(x, dtype=np.float32)
+    bits = wide.view(np.uint32)
+    rounded = bits >> np.uint32(16)
+    rounded &= np.uint32(1)  # the lowest bit that is kept, for ties to even
+    rounded += np.uint32(0x7FFF)
+    rounded += bits
+    rounded &= np.uint32(0xFFFF0000)
+    kept = rounded.view(np.float32)
+    np.copyto(kept, wide, where=np.isnan(wide))
+    return kept

@@ -1,0 +1,102 @@
+"""The formula of a stage in matrices, from that of its cells: S = Q Kᵀ, dK = dSᵀ Q, Y = H W_o."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from attncli.expression import Apply, Cell, Expr, Formula, If, Number, Over, Param, Size, cells
+
+_PARAMS = {"cap": "c", "epsilon": "ε"}
+"""Parameters that have a letter, which is explained behind the formula."""
+_SIZES = {"d": "d_k"}
+
+
+def plain(x: float) -> str:
+    """A parameter within a formula: an exponent is written as in the tables.
+
+    >>> plain(-1e9), plain(1e-5), plain(0.25), plain(-153513871339.0)
+    ('-1e9', '1e-5', '0.25', '-1.5351e11')
+    """
+    text = f"{x:g}"
+    mantissa, e, exponent = f"{x:.4e}".partition("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}{e}{int(exponent)}" if "e" in text else text
+
+
+def worded(template: str, symbols: Mapping[str, str], params: Mapping[str, Any] = {}) -> str:
+    """A formula in words and letters, in which {names} are symbols and parameters.
+
+    >>> worded("{x} / {p}", {"x": "Z"}, {"p": 0.5})
+    'Z / 0.5'
+    """
+    numbers = {n: plain(x) if isinstance(x, int | float) else x for n, x in params.items()}
+    values: Mapping[str, Any] = {**numbers, **symbols}
+    return re.sub(r"\{(\w+)\}", lambda name: str(values.get(name[1], name[1])), template)
+
+
+def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str, Any]) -> str:
+    """The formula in matrices: a product where rows are summed with columns.
+
+    >>> from attncli.expression import parse
+    >>> formula_of(parse("S[i,j] = sum[d](q[i,d] * k[j,d])"), {"q": "Q", "k": "K"}, {})
+    'S = Q Kᵀ'
+    """
+
+    def text(node: Expr) -> str:
+        match node:
+            case Cell(name):
+                return symbols.get(name, name)
+            case Number(value):
+                return plain(value)
+            case Param(name):
+                return _PARAMS.get(name) or plain(params[name])
+            case Size(letter):
+                return _SIZES.get(letter, letter)
+            case Over("sum", _, Over("sum") as inner):
+                return f"{text(inner)}, summed over the heads of each key head"
+            case Over("sum", letters, Apply("*", (Cell() as a, Cell() as b))) if a.index != b.index:
+                left = text(a) + "ᵀ" * _is_summed(a, -2, letters)
+                return f"{left} {text(b)}{'ᵀ' * _is_summed(b, -1, letters)}"
+            case Over("sum", _, Cell() as cell):
+                return f"Σ {text(cell)} over the tokens"
+            case Over(kind, _, body):
+                return f"Σ {factor(body)}" if kind == "sum" else f"{kind}({text(body)})"
+            case If(_, a, b):
+                return text(b if isinstance(a, Number | Param) else a)
+            case Apply("**", (a, Number(2.0))):
+                return f"{factor(a)}²"
+            case Apply("neg", (a,)):
+                return f"−{factor(a)}"
+            case Apply("*", (a, b)):
+                dot = " ∘ " if cells(a) and cells(b) else " · "
+                return f"{factor(a)}{dot}{factor(b)}"
+            case Apply("/", (a, b)):
+                below = f"({text(b)})" if _is(b, "+", "-", "*", "/") else text(b)
+                return f"{factor(a)} / {below}"
+            case Apply("+" | "-" as sign, (a, b)):
+                return f"{text(a)} {sign.replace('-', '−')} {factor(b) if sign == '-' else text(b)}"
+            case Apply("sqrt", (Size() as a,)):
+                return f"√{text(a)}"
+            case Apply("sqrt", (a,)):
+                return f"√({text(a)})"
+            case Apply(function, args):
+                return f"{function}({', '.join(map(text, args))})"
+        return str(getattr(node, "letter", ""))
+
+    def factor(node: Expr) -> str:
+        return f"({text(node)})" if _is(node, "+", "-") else text(node)
+
+    line = f"{formula.symbol} = {text(formula.body)}"
+    used = [name for name in _PARAMS if name in params and f"'{name}'" in repr(formula.body)]
+    return line + "".join(f", {_PARAMS[name]} = {plain(params[name])}" for name in used)
+
+
+def _is(node: Expr, *functions: str) -> bool:
+    return isinstance(node, Apply) and node.function in functions
+
+
+def _is_summed(cell: Cell, axis: int, letters: tuple[str, ...]) -> bool:
+    """Whether an axis of a cell, counted from the last, is one that is summed along."""
+    own = cell.index[axis] if len(cell.index) >= -axis else ()
+    return isinstance(own, tuple) and bool({*own} & {*letters})
