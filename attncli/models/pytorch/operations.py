@@ -18,9 +18,8 @@ from torch.utils._pytree import tree_map_only
 from attncli.attention.masks import forbids
 
 _RESHAPES = {"_reshape_alias", "_unsafe_view", "reshape", "view"}
-_KEEPS_ORDER = _RESHAPES | {"alias", "clone", "detach"}
 _TURNS = {"expand", "permute", "select", "slice", "squeeze", "t", "transpose", "unsqueeze"}
-_MOVES = _KEEPS_ORDER | _TURNS
+_MOVES = _RESHAPES | _TURNS | {"alias", "clone", "detach"}
 _COPIES = {"_to_copy", "lift_fresh", "same"}
 _PRODUCTS = {"baddbmm", "addmm"}
 _WHOLE = {"cat", "index_put", "masked_scatter", "tril", "triu"}  # of a tensor with all its axes
@@ -28,7 +27,6 @@ _OF_EACH = _PRODUCTS | _WHOLE | {"masked_fill", "where"}  # pointwise, without P
 
 _LARGE = 2.0**1000  # beside it every number is nothing, the least of float32 too: (p + b) − b = p
 _TRIED = (-1e30, -0.3)  # large and small, and not whole: abs, clamp, round and the like show
-_ROUNDED = 1e-9  # float64 rounds by 1e-16, and what bends a score does so by more
 _CORNER = 8  # of an operation's numbers along each axis, on which that is tried
 
 
@@ -74,19 +72,16 @@ class Operation(NamedTuple):
         other = self.args[1 - self.at] if self.own in ("add", "sub", "rsub") else None
         if not isinstance(other, torch.Tensor):
             return False
-        is_of_row = other.numel() == 1 or other.shape[-1:] == (1,) != self.shape[-1:]
-        return is_of_row and bool(other.any())
+        return bool(other.numel() == 1 or other.shape[-1:] == (1,) != self.shape[-1:])
 
     def lean(self, output: Any) -> Operation:
         """Without the tensor it was done to; "same" where it changed no number of it."""
-        name = self.name
         x = self.args[self.at]
-        known = {"add", "sub", "rsub", "mul", "div", "tanh", "masked_fill", "where"}
-        if self.own not in known | _MOVES | _COPIES and x is not output:
-            is_same = x.shape == output.shape and bool(torch.equal(x, output))
-            name = "same" if is_same else name
+        usual = {"add", "sub", "rsub", "mul", "div", "tanh", "masked_fill", "where"}
+        is_other = self.own not in usual | _MOVES | _COPIES and x is not output
+        is_same = is_other and x.shape == output.shape and bool(torch.equal(x, output))
         args = (*self.args[: self.at], None, *self.args[self.at + 1 :])
-        return self._replace(name=name, args=args)
+        return self._replace(name="same" if is_same else self.name, args=args)
 
     def on(self, converted: Callable[[Any], Any]) -> Operation:
         """The same with its other tensors converted."""
@@ -135,6 +130,10 @@ def understood(
 
     Raises NotUnderstoodError.
     """
+    # What is added to all scores of a query changes no weight, where nothing is done to them after.
+    lasting = [i for i, one in enumerate(operations) if one.counts and not one.is_shift]
+    last = max(lasting, default=-1) + 1
+    operations = [*operations[:last], *(one.on(torch.zeros_like) for one in operations[last:])]
     names = [operation.own for operation in operations]
     cap = names.index("tanh") if "tanh" in names else -1
     factor, added = _line(operations[cap + 1 :])
@@ -148,17 +147,15 @@ def understood(
     fields = {"scale": float(of_heads) if is_plain else 1.0}
     if cap >= 0:
         inner, before = _line(operations[:cap])
-        is_shifted = any(operation.is_shift for operation in operations[:cap])
-        if is_shifted or bool(before.any()) or inner.ndim or not is_plain:
+        if bool(before.any()) or inner.ndim or not is_plain:
             raise NotUnderstoodError("tanh of scores that are masked")
         fields = {"softcap": fields["scale"], "scale": fields["scale"] * float(inner)}
     if not is_plain:
         q = q * of_heads.to(q)
-    mask, value, replaces = _mask(factor, added, k.shape[-2])
-    fields |= {} if value is None else {"mask_value": value}
+    mask, of_mask, replaces = _mask(factor, added, k)
     width = torch.promote_types(q.dtype, torch.float32)
     mask, sinks = (x if x is None or x.dtype == torch.bool else x.to(width) for x in (mask, sinks))
-    return Understood(q, k, mask, fields, sinks, is_first, is_plain, replaces)
+    return Understood(q, k, mask, fields | of_mask, sinks, is_first, is_plain, replaces)
 
 
 def factors(
@@ -172,13 +169,11 @@ def factors(
     index = _places((a.shape[0], rows, columns)[-product[0].ndim :], operations)
     if bool((index[..., -1] < 0).all()):  # of sinks
         index = index[..., :-1]
-    if tuple(index.shape[:-1]) != tuple(shape[:-1]):
-        raise NotUnderstoodError("the scores have another shape than their softmax")
-    batch, row, column = torch.unravel_index(index, (len(a), rows, columns))
+    batch, row, column = index // (rows * columns), index // columns % rows, index % columns
     one = batch[..., :1, 0]
     for q, keys, i, j in ((a, k, row, column), (k, a, column, row)):
         is_one = (i == i[..., :1]) & (j == j[..., :1, :]) & (batch == one[..., None])
-        if bool(is_one.all()):
+        if index.shape[:-1] == tuple(shape[:-1]) and bool(is_one.all()):
             return q[one, i[..., 0]], keys[one, j[..., 0, :]], q is a
     raise NotUnderstoodError("the scores are moved out of the rows of their queries")
 
@@ -195,39 +190,26 @@ def _places(shape: Sequence[int], operations: Sequence[Operation]) -> Any:
 
 
 def _line(operations: Sequence[Operation]) -> tuple[Any, Any]:
-    """F and B of what operations make of scores; what is added to all of a query is left out."""
+    """F and B of what operations make of scores."""
     trials = [done.on(_in_float64) for done in operations if done.own not in _COPIES]
     for trial in trials:
         if trial.counts and not _is_line(trial):
             raise NotUnderstoodError(f"{trial.own} of the scores")
-    shifts = [trial.is_shift for trial in trials]
-    trials = [trial.on(torch.zeros_like) if trial.is_shift else trial for trial in trials]
-    if any(shifts):
-        factor, added = _probed(trials[shifts.index(True) :])
-        is_set = (factor == 0) & ~torch.from_numpy(forbids(added.numpy()))
-        if bool(is_set.any()):
-            raise NotUnderstoodError("numbers are added to scores, and others put in their place")
     return _probed(trials)
 
 
 def _is_line(trial: Operation) -> bool:
-    """Whether it may run again, and makes y = f·x + b of each number x alone.
-
-    Only PyTorch's own runs again, and only what writes to no other tensor than the scores.
-    """
-    is_own = getattr(trial.func, "namespace", None) == "aten"
-    if not is_own or (trial.at and trial.name.endswith("_")):
+    """Whether it may run again, and makes y = f·x + b of each number x alone."""
+    is_foreign = getattr(trial.func, "namespace", None) != "aten"
+    if is_foreign or (trial.at and trial.name.endswith("_")):  # written into another tensor
         return False
     if torch.Tag.pointwise not in trial.func.tags:
         return trial.own in _OF_EACH
     corner = trial.on(lambda x: x[(slice(_CORNER),) * x.ndim])
-    try:
-        f, b = _probed([corner])
-        tried = torch.tensor(_TRIED, dtype=torch.float64)
-        pairs = [(corner.applied(x), torch.where(f == 0, b, f * x + b)) for x in tried]
-    except (AttributeError, RuntimeError, TypeError):  # it gives true and false, say
-        return False
-    return all(torch.allclose(y, expected, rtol=_ROUNDED) for y, expected in pairs)
+    f, b = _probed([corner])
+    tried = torch.tensor(_TRIED, dtype=torch.float64)
+    pairs = ((corner.applied(x).double(), torch.where(f == 0, b, f * x + b)) for x in tried)
+    return all(torch.allclose(y, expected, atol=0.0) for y, expected in pairs)
 
 
 def _probed(trials: Sequence[Operation]) -> tuple[Any, Any]:
@@ -235,15 +217,14 @@ def _probed(trials: Sequence[Operation]) -> tuple[Any, Any]:
     zero, large = torch.tensor([0.0, _LARGE], dtype=torch.float64)
     for trial in trials:
         zero, large = trial.applied(zero), trial.applied(large)
-    factor = (large - zero).div_(_LARGE).masked_fill_(large == zero, 0.0)
+    factor = (large.double() - zero.double()).div_(_LARGE).masked_fill_(large == zero, 0.0)
     least, most = factor.aminmax()
     return (most if bool(least == most) else factor), zero
 
 
 def _sinks(factor: Any, added: Any) -> Any:
     """The score of each head beside those of its keys."""
-    heads = added[None, ..., -1]
-    heads = heads.reshape(-1, *heads.shape[-2:])
+    heads = added[None, None, ..., -1].flatten(0, -3)
     if bool(factor[..., -1].any()) or bool((heads != heads[:1, :, :1]).any()):
         raise NotUnderstoodError("a column beside the scores, moved or different by query")
     return heads[0, :, 0]
@@ -257,28 +238,29 @@ def _of_heads(factor: Any, added: Any, shape: tuple[int, ...]) -> Any:
     if bool((some == single).all()):
         return single
     slopes = slopes.expand(shape)
-    least, most = slopes.amin((-2, -1), True), slopes.amax((-2, -1), True)
+    least, most = slopes.amin((-2, -1), keepdim=True), slopes.amax((-2, -1), keepdim=True)
     of_heads = torch.where(most > 0, most, least)
     if bool(((slopes != of_heads) & (slopes != 0)).any()):
         raise NotUnderstoodError("every score has a factor of its own")
     return of_heads
 
 
-def _mask(factor: Any, added: Any, n_k: int) -> tuple[Any, float | None, bool]:
+def _mask(factor: Any, added: Any, k: Any) -> tuple[Any, dict[str, float], bool]:
     """What is added, or true where scores stay; the number of the others; whether any is set."""
-    shape = torch.broadcast_shapes(added.shape, (n_k,))
+    shape = torch.broadcast_shapes(added.shape, (k.shape[-2],))
     added, replaced = added.expand(shape), (factor == 0).expand(shape)
-    values = added[replaced] if bool((factor == 0).any()) else added[:0]
+    values = added[replaced] if bool((factor == 0).any()) else added.new_tensor([-torch.inf])
+    highest, least = values.max(), torch.finfo(k.dtype).min
+    if highest < least / 4:  # the least of the type, whatever was added to it or multiplied
+        highest = highest.new_tensor(least)
     is_set = bool(values.isfinite().any())
-    if not values.numel() or forbids(values.max().numpy()):
-        if is_set:  # whatever is added to the least of a type, or of float64 where it was tried
-            least = values.max().clamp(min=torch.finfo(torch.float32).min)
-            added = torch.where(replaced & added.isfinite(), least, added)
-        return (_narrow(added) if bool(added.any()) else None), None, is_set
+    if forbids(highest.numpy()):
+        added = torch.where(replaced & added.isfinite(), highest, added) if is_set else added
+        return _narrow(added), {}, is_set
     if bool((values != values[0]).any()) or bool(added[~replaced].any()):
         what = "times a mask, plus numbers, or replaced by a number, and added to"
         raise NotUnderstoodError(f"scores {what}")
-    return _narrow(~replaced), float(values[0]), True
+    return _narrow(~replaced), {"mask_value": float(values[0])}, True
 
 
 def placed(
@@ -300,9 +282,8 @@ def placed(
         heads = math.prod(lead)
         if values.shape[:2] == (heads, n_k) and output.shape[:2] == (heads, n_q):
             return _led(values, lead), _led(output, lead), after
-    index = _places(shape, operations)
+    index = _places(shape, operations)[None].flatten(0, -3)
     index = index.transpose(-1, -2) if turned else index
-    index = index.reshape(-1, *index.shape[-2:])
     place = index[:, 0, 0] // (n_q * n_k)
     expected = torch.arange(n_q * n_k).reshape(1, n_q, n_k)[..., : values.shape[-2]]
     expected = expected + place[:, None, None] * n_q * n_k

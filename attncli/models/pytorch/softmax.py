@@ -159,19 +159,18 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
                 weights = weights[..., :-1]
             tensors = {"q": asked.q, "k": asked.k, "v": v, WEIGHTS: weights, OUTPUT: out}
             tensors["sinks"] = asked.sinks
-
-            def placed_gradient(name: str, x: Any) -> Any:
-                """A gradient with the axes of q, k, v or the output."""
-                if name in ("v", OUTPUT):
-                    other = output if name == "v" else values
-                    own = (x, other) if name == "v" else (other, x)
-                    return placed(*own, moves, shape, turned)[name == OUTPUT]
-                pair = (x, b) if is_first == (name == "q") else (a, x)
-                return factors(pair, before, shape)[name == "k"]
-
             is_first = asked.is_first
             tracked = {"q": a if is_first else b, "k": b if is_first else a}
             tracked |= {"v": values, OUTPUT: output}
+
+            def placed_gradient(name: str, x: Any) -> Any:
+                """A gradient with the axes of q, k, v or the output."""
+                of = {**tracked, name: x}
+                if name in ("v", OUTPUT):
+                    return placed(of["v"], of[OUTPUT], moves, shape, turned)[name == OUTPUT]
+                pair = (of["q"], of["k"]) if is_first else (of["k"], of["q"])
+                return factors(pair, before, shape)[name == "k"]
+
             self.recorder.add(
                 "softmax",
                 tensors,
