@@ -73,6 +73,10 @@ CASES: dict[str, tuple[Shapes, str, dict[str, Any], tuple[str, ...]]] = {
     "two factors": (HEADS, "softmax((q @ k.mT).mul_(0.25) / 2) @ v", {"scale": 0.125}, ("mul(0.25)", "div(2)")),
     "negative, subtracted": (HEADS, "softmax(bias - q @ k.mT) @ v", {"scale": -1.0, "mask_means": "add"}, ("sub",)),
     "a bias, then a factor": (HEADS, "softmax((q @ k.mT + bias) * 0.5) @ v", {"scale": 0.5, "mask_means": "add"}, ("add", "mul(0.5)")),
+    "a minus, a product, a part of the way": (HEADS, "softmax(torch.addcmul(-(q @ k.mT), bias, bias, value=0.5).lerp(bias, 0.25)) @ v", {"scale": -0.75, "mask_means": "add"}, ("neg", "addcmul", "lerp(0.25)")),
+    "scattered": (HEADS, "softmax((q @ k.mT).masked_scatter(~keep, torch.full((700,), -inf))) @ v", CAUSAL, ("masked_scatter",)),
+    "a lower triangle": (HEADS, "softmax((q @ k.mT).tril()) @ v", {**CAUSAL, "mask_value": 0.0}, ("tril",)),
+    "twice the least": (HEADS, "softmax(torch.where(keep, q.half() @ k.half().mT, torch.finfo(torch.float16).min) + torch.finfo(torch.float16).min * (~keep).half()) @ v.half()", CAUSAL, ("where", "add")),
     "baddbmm": (HEADS, "softmax(torch.baddbmm(bias.repeat(2, 5, 1), q.flatten(0, 1), k.mT.flatten(0, 1), beta=0.5, alpha=0.25).view(2, 7, 5, 5)) @ v", {"scale": 0.25, "mask_means": "add"}, ("baddbmm",)),
     "masked_fill": (HEADS, "softmax((q @ k.mT).masked_fill(~keep, -inf)) @ v", CAUSAL, ("masked_fill(-inf)",)),
     "where": (HEADS, "softmax(torch.where(keep, q @ k.mT, torch.finfo(torch.float32).min)) @ v", CAUSAL, ("where",)),
@@ -100,6 +104,9 @@ REFUSED = [
     ("softmax(q @ k.mT * keep.float() + bias) @ v", "times a mask, plus numbers"),
     ("softmax(1 / (q @ k.mT)) @ v", "reciprocal of the scores"),
     ("softmax((q @ k.mT).flip(-1)) @ v", "flip of the scores"),
+    ("softmax((q @ k.mT).clamp(min=-1)) @ v", "clamp of the scores"),
+    ("softmax((q @ k.mT).abs()) @ v", "abs of the scores"),
+    ("softmax(((s := q @ k.mT) - s.amax(-1, keepdim=True)).masked_fill(~keep, -3.0)) @ v", "replaced by a number, and added"),
 ]
 # fmt: on
 

@@ -1,27 +1,33 @@
 """The operations between a product and its softmax, understood: L = F·(Q Kᵀ) + B, or with a cap.
 
-F and B begin as 1 and 0, and every operation changes them: a division F and B, an addition B; one
-that only moves numbers moves those of F and B too. An operation that is none of these is not
-guessed at.
+They are tried on numbers: B is what becomes of 0, and F the slope to a number beside which B is
+nothing. Those that only move numbers move the places of the scores, too. An operation that makes
+anything else of a score is not guessed at.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
+from torch.nn.functional import pad
+from torch.utils._pytree import tree_map_only
 
 from attncli.attention.masks import forbids
 
-_MOVES = {
-    "_reshape_alias", "_unsafe_view", "alias", "clone", "detach", "expand", "permute", "reshape",
-    "select", "slice", "squeeze", "t", "transpose", "unsqueeze", "view",
-}  # fmt: skip
-_KEEPS_ORDER = {"_reshape_alias", "_unsafe_view", "alias", "clone", "detach", "reshape", "view"}
-_SAME = {"_to_copy", "lift_fresh"}
+_RESHAPES = {"_reshape_alias", "_unsafe_view", "reshape", "view"}
+_TURNS = {"expand", "permute", "select", "slice", "squeeze", "t", "transpose", "unsqueeze"}
+_MOVES = _RESHAPES | _TURNS | {"alias", "clone", "detach"}
+_COPIES = {"_to_copy", "lift_fresh", "same"}
+_PRODUCTS = {"baddbmm", "addmm"}
+_WHOLE = {"cat", "index_put", "masked_scatter", "tril", "triu"}  # of a tensor with all its axes
+_OF_EACH = _PRODUCTS | _WHOLE | {"masked_fill", "where"}  # pointwise, without PyTorch's tag for it
+
+_LARGE = 2.0**1000  # beside it every number is nothing, the least of float32 too: (p + b) − b = p
+_TRIED = (-1e30, -0.3)  # large and small, and not whole: abs, clamp, round and the like show
+_CORNER = 8  # of an operation's numbers along each axis, on which that is tried
 
 
 class NotUnderstoodError(Exception):
@@ -47,27 +53,53 @@ class Operation(NamedTuple):
     @property
     def counts(self) -> bool:
         """Whether it does more than move numbers, or copy them."""
-        return self.own not in _MOVES | _SAME | {"same"}
+        return self.own not in _MOVES | _COPIES
 
     @property
     def own(self) -> str:
         """Its name, without the underscore of one in place."""
         return self.name if self.name.startswith("_") else self.name.removesuffix("_")
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether numbers follow each other as before; an expand to the shape there was does so."""
+        is_full = self.own == "expand" and tuple(self.args[1]) == tuple(self.shape)
+        return is_full or self.own not in _TURNS
+
+    @property
+    def is_shift(self) -> bool:
+        """Whether it adds one number to all scores of a query: no weight changes by it."""
+        other = self.args[1 - self.at] if self.own in ("add", "sub", "rsub") else None
+        if not isinstance(other, torch.Tensor):
+            return False
+        return bool(other.numel() == 1 or other.shape[-1:] == (1,) != self.shape[-1:])
+
     def lean(self, output: Any) -> Operation:
         """Without the tensor it was done to; "same" where it changed no number of it."""
-        name = self.name
         x = self.args[self.at]
-        known = {"add", "sub", "rsub", "mul", "div", "tanh", "masked_fill", "where"}
-        if self.own not in known | _MOVES | _SAME and x is not output:
-            is_same = x.shape == output.shape and bool(torch.equal(x, output))
-            name = "same" if is_same else name
+        usual = {"add", "sub", "rsub", "mul", "div", "tanh", "masked_fill", "where"}
+        is_other = self.own not in usual | _MOVES | _COPIES and x is not output
+        is_same = is_other and x.shape == output.shape and bool(torch.equal(x, output))
         args = (*self.args[: self.at], None, *self.args[self.at + 1 :])
-        return self._replace(name=name, args=args)
+        return self._replace(name="same" if is_same else self.name, args=args)
 
-    def moved(self, x: Any) -> Any:
-        """Numbers moved as this operation moves its own."""
-        return self.func(x, *self.args[1:], **self.kwargs)
+    def on(self, converted: Callable[[Any], Any]) -> Operation:
+        """The same with its other tensors converted."""
+        args, kwargs = tree_map_only(torch.Tensor, converted, (self.args, self.kwargs))
+        return self._replace(args=args, kwargs=kwargs)
+
+    def applied(self, x: Any) -> Any:
+        """What it makes of other numbers, which stay as they are; of one that stands for all."""
+        if x.ndim == 0 and self.own in _MOVES:
+            return x
+        x = x.expand(self.shape) if self.own in _MOVES | _WHOLE else x
+        if self.own in _RESHAPES:
+            return x.reshape(self.args[1])  # however the numbers lie in memory
+        if self.own in _PRODUCTS:
+            return self.kwargs.get("alpha", 1) * x + self.kwargs.get("beta", 1) * self.args[0]
+        args = (*self.args[: self.at], x, *self.args[self.at + 1 :])
+        args = (list(args[:2]), *args[2:]) if self.own == "cat" else args
+        return getattr(torch.ops.aten, self.own)(*args, **self.kwargs)
 
 
 class Understood(NamedTuple):
@@ -98,38 +130,137 @@ def understood(
 
     Raises NotUnderstoodError.
     """
+    # What is added to all scores of a query changes no weight, where nothing is done to them after.
+    lasting = [i for i, one in enumerate(operations) if one.counts and not one.is_shift]
+    last = max(lasting, default=-1) + 1
+    operations = [*operations[:last], *(one.on(torch.zeros_like) for one in operations[last:])]
+    names = [operation.own for operation in operations]
+    cap = names.index("tanh") if "tanh" in names else -1
+    factor, added = _line(operations[cap + 1 :])
+    sinks = None
+    if "cat" in names:
+        factor, added = factor.expand(tuple(shape)), added.expand(tuple(shape))
+        sinks, factor, added = _sinks(factor, added), factor[..., :-1], added[..., :-1]
+    q, k, is_first = factors(product, operations, shape)
+    of_heads = _of_heads(factor, added, (*q.shape[:-1], k.shape[-2]))
+    is_plain = of_heads.ndim == 0
+    fields = {"scale": float(of_heads) if is_plain else 1.0}
+    if cap >= 0:
+        inner, before = _line(operations[:cap])
+        if bool(before.any()) or inner.ndim or not is_plain:
+            raise NotUnderstoodError("tanh of scores that are masked")
+        fields = {"softcap": fields["scale"], "scale": fields["scale"] * float(inner)}
+    if not is_plain:
+        q = q * of_heads.to(q)
+    mask, of_mask, replaces = _mask(factor, added, k)
+    width = torch.promote_types(q.dtype, torch.float32)
+    mask, sinks = (x if x is None or x.dtype == torch.bool else x.to(width) for x in (mask, sinks))
+    return Understood(q, k, mask, fields | of_mask, sinks, is_first, is_plain, replaces)
+
+
+def factors(
+    product: tuple[Any, Any], operations: Sequence[Operation], shape: Sequence[int]
+) -> tuple[Any, Any, bool]:
+    """q and k as the scores at the softmax have their axes; whether q is the first factor."""
     a, b = (x[None] if x.ndim == 2 else x for x in product)
-    found = _Map(a, b, is_flat=product[0].ndim == 2)
-    for done in operations:
-        found.change(done)
-    sinks = found.sinks()
-    found.replaced_by_zero()
-    q, k = found.factors((*shape[:-1], found.index.shape[-1]))
-    is_plain = True
-    fields: dict[str, Any] = {}
-    factor, added = found.factor, found.added
-    if found.inner is not None:
-        fields["softcap"] = _number(factor)
-        fields["scale"] = _number(found.inner) * fields["softcap"]
-    elif not isinstance(factor, torch.Tensor):
-        fields["scale"] = factor
-    else:
-        factor = factor.expand(tuple(found.index.shape))
-        if bool((factor != factor[..., :1, :1]).any()):
-            raise NotUnderstoodError("every score has a factor of its own")
-        q, fields["scale"] = q * factor[..., :1], 1.0  # one for each head
-        is_plain = False
-    if found.filled is not None:
-        where, value = found.filled
-        if _forbids(value):
-            added = torch.where(where, value, 0.0 if added is None else added)
-        elif added is not None:
-            raise NotUnderstoodError(f"numbers are added, and scores replaced by {value:g}")
-        else:
-            added, fields["mask_value"] = ~where, value
-    mask = None if added is None else _narrow(added)
-    replaces = found.filled is not None
-    return Understood(q, k, mask, fields, sinks, found.is_first, is_plain, replaces)
+    k, (rows, columns) = b.transpose(-1, -2), (a.shape[1], b.shape[2])
+    if all(operation.keeps_order for operation in operations) and shape[-2:] == (rows, columns):
+        return _led(a, shape[:-2]), _led(k, shape[:-2]), True
+    index = _places((a.shape[0], rows, columns)[-product[0].ndim :], operations)
+    if bool((index[..., -1] < 0).all()):  # of sinks
+        index = index[..., :-1]
+    batch, row, column = index // (rows * columns), index // columns % rows, index % columns
+    one = batch[..., :1, 0]
+    for q, keys, i, j in ((a, k, row, column), (k, a, column, row)):
+        is_one = (i == i[..., :1]) & (j == j[..., :1, :]) & (batch == one[..., None])
+        if index.shape[:-1] == tuple(shape[:-1]) and bool(is_one.all()):
+            return q[one, i[..., 0]], keys[one, j[..., 0, :]], q is a
+    raise NotUnderstoodError("the scores are moved out of the rows of their queries")
+
+
+def _places(shape: Sequence[int], operations: Sequence[Operation]) -> Any:
+    """The place that each number had before the operations moved it; −1 of a sink."""
+    index = torch.arange(math.prod(shape)).reshape(tuple(shape))
+    for operation in operations:
+        if operation.own == "cat":
+            index = pad(index, (0, 1), value=-1)
+        elif operation.own in _MOVES:
+            index = operation.applied(index)
+    return index
+
+
+def _line(operations: Sequence[Operation]) -> tuple[Any, Any]:
+    """F and B of what operations make of scores."""
+    trials = [done.on(_in_float64) for done in operations if done.own not in _COPIES]
+    for trial in trials:
+        if trial.counts and not _is_line(trial):
+            raise NotUnderstoodError(f"{trial.own} of the scores")
+    return _probed(trials)
+
+
+def _is_line(trial: Operation) -> bool:
+    """Whether it may run again, and makes y = f·x + b of each number x alone."""
+    is_foreign = getattr(trial.func, "namespace", None) != "aten"
+    if is_foreign or (trial.at and trial.name.endswith("_")):  # written into another tensor
+        return False
+    if torch.Tag.pointwise not in trial.func.tags:
+        return trial.own in _OF_EACH
+    corner = trial.on(lambda x: x[(slice(_CORNER),) * x.ndim])
+    f, b = _probed([corner])
+    tried = torch.tensor(_TRIED, dtype=torch.float64)
+    pairs = ((corner.applied(x).double(), torch.where(f == 0, b, f * x + b)) for x in tried)
+    return all(torch.allclose(y, expected, atol=0.0) for y, expected in pairs)
+
+
+def _probed(trials: Sequence[Operation]) -> tuple[Any, Any]:
+    """F, one number where it is the same, and B; of no more axes than the others' tensors have."""
+    zero, large = torch.tensor([0.0, _LARGE], dtype=torch.float64)
+    for trial in trials:
+        zero, large = trial.applied(zero), trial.applied(large)
+    factor = (large.double() - zero.double()).div_(_LARGE).masked_fill_(large == zero, 0.0)
+    least, most = factor.aminmax()
+    return (most if bool(least == most) else factor), zero
+
+
+def _sinks(factor: Any, added: Any) -> Any:
+    """The score of each head beside those of its keys."""
+    heads = added[None, None, ..., -1].flatten(0, -3)
+    if bool(factor[..., -1].any()) or bool((heads != heads[:1, :, :1]).any()):
+        raise NotUnderstoodError("a column beside the scores, moved or different by query")
+    return heads[0, :, 0]
+
+
+def _of_heads(factor: Any, added: Any, shape: tuple[int, ...]) -> Any:
+    """The factor of all scores, or one for each head [..., 1, 1]."""
+    slopes = torch.where(added > -_LARGE, factor, 0.0) if factor.ndim else factor
+    some = slopes[slopes != 0]
+    single = some[0] if some.numel() else factor.new_ones(())
+    if bool((some == single).all()):
+        return single
+    slopes = slopes.expand(shape)
+    least, most = slopes.amin((-2, -1), keepdim=True), slopes.amax((-2, -1), keepdim=True)
+    of_heads = torch.where(most > 0, most, least)
+    if bool(((slopes != of_heads) & (slopes != 0)).any()):
+        raise NotUnderstoodError("every score has a factor of its own")
+    return of_heads
+
+
+def _mask(factor: Any, added: Any, k: Any) -> tuple[Any, dict[str, float], bool]:
+    """What is added, or true where scores stay; the number of the others; whether any is set."""
+    shape = torch.broadcast_shapes(added.shape, (k.shape[-2],))
+    added, replaced = added.expand(shape), (factor == 0).expand(shape)
+    values = added[replaced] if bool((factor == 0).any()) else added.new_tensor([-torch.inf])
+    highest, least = values.max(), torch.finfo(k.dtype).min
+    if highest < least / 4:  # the least of the type, whatever was added to it or multiplied
+        highest = highest.new_tensor(least)
+    is_set = bool(values.isfinite().any())
+    if forbids(highest.numpy()):
+        added = torch.where(replaced & added.isfinite(), highest, added) if is_set else added
+        return _narrow(added), {}, is_set
+    if bool((values != values[0]).any()) or bool(added[~replaced].any()):
+        what = "times a mask, plus numbers, or replaced by a number, and added to"
+        raise NotUnderstoodError(f"scores {what}")
+    return _narrow(~replaced), {"mask_value": float(values[0])}, True
 
 
 def placed(
@@ -146,17 +277,13 @@ def placed(
         values, output = values.transpose(-1, -2), output.transpose(-1, -2)
     values, output = (x[None] if x.ndim == 2 else x for x in (values, output))
     *lead, n_q, n_k = shape
-    after = tuple(done for done in operations if done.counts)
-    moves = [done for done in operations if done.own in _MOVES]
-    if not turned and all(done.own in _KEEPS_ORDER or _is_full(done) for done in moves):
+    after = tuple(operation for operation in operations if operation.counts)
+    if not turned and all(operation.keeps_order for operation in operations):
         heads = math.prod(lead)
         if values.shape[:2] == (heads, n_k) and output.shape[:2] == (heads, n_q):
             return _led(values, lead), _led(output, lead), after
-    index = torch.arange(math.prod(shape)).reshape(tuple(shape))
-    for done in moves:
-        index = done.moved(index)
+    index = _places(shape, operations)[None].flatten(0, -3)
     index = index.transpose(-1, -2) if turned else index
-    index = index.reshape(-1, *index.shape[-2:])
     place = index[:, 0, 0] // (n_q * n_k)
     expected = torch.arange(n_q * n_k).reshape(1, n_q, n_k)[..., : values.shape[-2]]
     expected = expected + place[:, None, None] * n_q * n_k
@@ -170,202 +297,9 @@ def _led(x: Any, lead: Sequence[int]) -> Any:
     return x.reshape(*lead, *x.shape[-2:])
 
 
-def _is_full(done: Operation) -> bool:
-    """Whether it is an expand to the shape there was."""
-    return done.own == "expand" and tuple(done.args[1]) == tuple(done.shape)
-
-
-class _Map:
-    """L = factor · (Q Kᵀ) + added, and where it was replaced by a number.
-
-    inner   the factor before tanh, where there is one
-    index   the place in the product of each score, once its numbers have moved
-    """
-
-    def __init__(self, a: Any, b: Any, *, is_flat: bool) -> None:
-        self.a, self.b = a, b
-        self.shape = (a.shape[0], a.shape[1], b.shape[2])
-        self.index: Any = torch.arange(math.prod(self.shape), device=a.device).reshape(self.shape)
-        self.index = self.index[0] if is_flat else self.index
-        self.is_plain = self.is_first = True
-        self.factor: Any = 1.0
-        self.added: Any = None
-        self.inner: Any = None
-        self.filled: tuple[Any, float] | None = None
-        self.sink: Any = None
-
-    def change(self, done: Operation) -> None:
-        """Takes one operation into account."""
-        own = done.own
-        if own in _MOVES:
-            self.move(done)
-        elif not done.counts:
-            return
-        elif own in ("baddbmm", "addmm"):
-            self.factor = float(done.kwargs.get("alpha", 1))
-            self.add(done.args[0], float(done.kwargs.get("beta", 1)))
-        elif own in ("mul", "div"):
-            other = _plain(done.args[1 - done.at])
-            if own == "div" and (done.at or done.kwargs.get("rounding_mode")):
-                raise NotUnderstoodError("a division by the scores")
-            self.multiply(other if own == "mul" else 1 / other)
-        elif own in ("add", "sub", "rsub"):
-            self.sum(done)
-        elif own == "tanh":
-            if self.added is not None or self.filled is not None or self.inner is not None:
-                raise NotUnderstoodError("tanh of scores that are masked")
-            self.inner, self.factor = self.factor, 1.0
-        elif own == "cat" and done.at == 0 and _is_last(done.args[2:], self.index.ndim):
-            self.sink = done.args[1].detach()
-            self.index = torch.nn.functional.pad(self.index, (0, 1), value=-1)
-            self.is_plain = False
-        elif own in ("masked_fill", "index_put", "where"):
-            self.fill(*_replaced(done, self.index))
-        else:
-            raise NotUnderstoodError(f"{own} of the scores")
-
-    def sum(self, done: Operation) -> None:
-        """A sum or difference: alpha is the factor on its second operand, in rsub on the first."""
-        alpha = float(done.kwargs.get("alpha", 1)) * (1 if done.own == "add" else -1)
-        other = _plain(done.args[1 - done.at])
-        if done.at == 1 or done.own == "rsub":
-            self.multiply(alpha)
-            self.add(other, 1.0)
-        else:
-            self.add(other, alpha)
-
-    def move(self, done: Operation) -> None:
-        if done.own not in _KEEPS_ORDER and not _is_full(done):
-            self.is_plain = False
-        full = tuple(self.index.shape)
-
-        def moved(x: Any) -> Any:
-            return done.moved(x.expand(full).contiguous()) if isinstance(x, torch.Tensor) else x
-
-        self.factor, self.added = moved(self.factor), moved(self.added)
-        if self.filled is not None:
-            self.filled = moved(self.filled[0]), self.filled[1]
-        self.index = done.moved(self.index)
-
-    def replaced_by_zero(self) -> None:
-        """Takes scores times 0 or 1, plus a number where it is 0, as replaced by that number."""
-        full = tuple(self.index.shape)
-        if not isinstance(self.factor, torch.Tensor) or self.filled is not None:
-            return
-        factor = self.factor.expand(full)
-        zero = factor == 0
-        if not bool(zero.any()) or bool(zero.all()):
-            return
-        added = (
-            torch.zeros(full, device=zero.device) if self.added is None else self.added.expand(full)
-        )
-        value = added[zero]
-        if bool((value != value[0]).any()) or bool((factor[~zero] != factor[~zero][0]).any()):
-            raise NotUnderstoodError("scores times a mask, plus numbers that differ")
-        rest = torch.where(zero, 0.0, added)
-        self.added = rest if bool(rest.any()) else None
-        self.filled, self.factor = (zero, float(value[0])), float(factor[~zero][0])
-
-    def sinks(self) -> Any:
-        """The score of each head beside those of its keys; None where there is none."""
-        if self.sink is None:
-            return None
-        if bool((self.index[..., -1] != -1).any()) or self.sink.ndim < 3:
-            raise NotUnderstoodError("a column beside the scores, and moved")
-        heads = self.sink[..., 0].reshape(-1, *self.sink.shape[-3:-1])
-        if bool((heads != heads[:1, :, :1]).any()):
-            raise NotUnderstoodError("a column beside the scores that differs by query")
-        self.index = self.index[..., :-1]
-        return heads[0, :, 0]
-
-    def multiply(self, other: Any) -> None:
-        if self.sink is not None:
-            raise NotUnderstoodError("scores and sinks multiplied")
-        self.factor = self.factor * other
-        self.added = None if self.added is None else self.added * other
-        if self.filled is not None:
-            where, value = self.filled
-            if isinstance(other, torch.Tensor) and not _forbids(value):
-                raise NotUnderstoodError("scores replaced by a number, and multiplied")
-            self.filled = where, value if _forbids(value) else value * other
-
-    def add(self, other: Any, sign: float) -> None:
-        if isinstance(other, torch.Tensor) and other.shape[-1:] == (1,) != self.index.shape[-1:]:
-            return  # the same for all keys: no weight changes by it
-        if self.sink is not None:
-            raise NotUnderstoodError("numbers added to scores and sinks")
-        if self.filled is not None and not _forbids(self.filled[1]):
-            raise NotUnderstoodError("scores replaced by a number, and added to")
-        if isinstance(other, torch.Tensor):
-            other = other.detach()
-            other = other.double() if other.dtype == torch.float64 else other.float()
-            self.added = sign * other + (0.0 if self.added is None else self.added)
-
-    def fill(self, where: Any, value: float) -> None:
-        if self.sink is not None:
-            raise NotUnderstoodError("scores and sinks replaced")
-        where = where.bool().expand(self.index.shape)
-        if self.filled is not None:
-            if not (_forbids(value) and _forbids(self.filled[1])):
-                raise NotUnderstoodError("scores are replaced twice")
-            where, value = where | self.filled[0], max(value, self.filled[1])
-        self.filled = where, value
-
-    def factors(self, shape: tuple[int, ...]) -> tuple[Any, Any]:
-        """q and k as the scores at the softmax have their axes."""
-        _, rows, columns = self.shape
-        k = self.b.transpose(-1, -2)
-        if self.is_plain and shape[-2:] == (rows, columns):
-            return _led(self.a, shape[:-2]), _led(k, shape[:-2])
-        if tuple(self.index.shape) != shape:
-            raise NotUnderstoodError("the scores have another shape than their softmax")
-        batch, row = self.index // (rows * columns), self.index // columns % rows
-        column = self.index % columns
-        if bool((batch != batch[..., :1, :1]).any()):
-            raise NotUnderstoodError("the scores of one head come from several products")
-        batch = batch[..., 0, 0]
-        for q, keys, i, j in ((self.a, k, row, column), (k, self.a, column, row)):
-            self.is_first = q is self.a
-            if bool((i == i[..., :1]).all()) and bool((j == j[..., :1, :]).all()):
-                return q[batch[..., None], i[..., 0]], keys[batch[..., None], j[..., 0, :]]
-        raise NotUnderstoodError("the scores are moved out of the rows of their queries")
-
-
-def _replaced(done: Operation, like: Any) -> tuple[Any, float]:
-    """Where scores are replaced by a number, and by which."""
-    if done.own == "masked_fill":
-        return done.args[1], _number(done.args[2])
-    if done.own == "where" and done.at:
-        where = done.args[0] if done.at == 2 else ~done.args[0]
-        return where, _number(done.args[3 - done.at])
-    if done.own == "index_put" and len(done.args) == 3:
-        where = torch.zeros_like(like, dtype=torch.bool)
-        where = done.func(where, done.args[1], torch.tensor(True, device=where.device))
-        return where, _number(done.args[2])
-    raise NotUnderstoodError(f"{done.own} of the scores")
-
-
-def _is_last(dims: tuple[Any, ...], ndim: int) -> bool:
-    """Whether these arguments after a cat name the last axis."""
-    return dims in ((-1,), (ndim - 1,))
-
-
-def _plain(x: Any) -> Any:
-    """A number, or a tensor of several; one of a single number as that."""
-    if isinstance(x, torch.Tensor):
-        return x.item() if x.numel() == 1 else x.detach()
-    return float(x)
-
-
-def _number(x: Any) -> float:
-    found = _plain(x)
-    if isinstance(found, torch.Tensor):
-        raise NotUnderstoodError("several numbers where one is expected")
-    return float(found)
-
-
-def _forbids(value: float) -> bool:
-    return bool(forbids(np.asarray(value)))
+def _in_float64(x: Any) -> Any:
+    """A tensor on the processor, which knows float64, and in that where it is of floats."""
+    return x.detach().cpu().to(torch.float64 if x.is_floating_point() else x.dtype)
 
 
 def _narrow(added: Any) -> Any:

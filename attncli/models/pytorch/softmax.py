@@ -16,7 +16,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from attncli.models.pytorch.operations import NotUnderstoodError, Operation, placed, understood
+from attncli.models.pytorch.operations import (
+    NotUnderstoodError,
+    Operation,
+    factors,
+    placed,
+    understood,
+)
 from attncli.models.pytorch.recorder import Recorder
 from attncli.models.pytorch.sdpa import record_sdpa
 from attncli.stages import OUTPUT, WEIGHTS
@@ -148,24 +154,23 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
             except (NotUnderstoodError, RuntimeError, IndexError, TypeError) as problem:
                 self.recorder.misunderstood(f"{problem} ({' → '.join((*names, 'softmax'))})")
                 return
+            (a, b), moves, shape = made.product, made.operations, weights.shape
             if asked.sinks is not None:
                 weights = weights[..., :-1]
             tensors = {"q": asked.q, "k": asked.k, "v": v, WEIGHTS: weights, OUTPUT: out}
             tensors["sinks"] = asked.sinks
-            (a, b), moves, shape = made.product, made.operations, weights.shape
-
-            def placed_gradient(name: str, x: Any) -> Any:
-                """A gradient with the axes of q, k, v or the output."""
-                if name in ("v", OUTPUT):
-                    other = output if name == "v" else values
-                    own = (x, other) if name == "v" else (other, x)
-                    return placed(*own, moves, shape, turned)[name == OUTPUT]
-                pair = (x, b) if is_first == (name == "q") else (a, x)
-                return getattr(understood(pair, before, shape), name)
-
             is_first = asked.is_first
             tracked = {"q": a if is_first else b, "k": b if is_first else a}
             tracked |= {"v": values, OUTPUT: output}
+
+            def placed_gradient(name: str, x: Any) -> Any:
+                """A gradient with the axes of q, k, v or the output."""
+                of = {**tracked, name: x}
+                if name in ("v", OUTPUT):
+                    return placed(of["v"], of[OUTPUT], moves, shape, turned)[name == OUTPUT]
+                pair = (of["q"], of["k"]) if is_first else (of["k"], of["q"])
+                return factors(pair, before, shape)[name == "k"]
+
             self.recorder.add(
                 "softmax",
                 tensors,
