@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.attend import Block, prepared, title_of, trace_of
+from attncli.attention.heads import key_head_of
 from attncli.attention.plan import Sizes, plan, without_heads
 from attncli.attention.run import Step, Values, run, within
-from attncli.convention import Convention, EmptyRows, convention_of
+from attncli.convention import Convention, EmptyRows, HeadOrder, convention_of
 from attncli.errors import ConventionError
 from attncli.stages import LSE, MAPS, OUTPUT, WEIGHTS, kind_of
 from attncli.trace import Trace
@@ -40,7 +41,7 @@ def columns_of(x: Array, start: int, stop: int) -> Array:  # [n_q, n_k] -> [n_q,
 
 def by_sum(  # [n_q, d_v], [n_q] -> [n_q, d_v]
     acc: Array, total: Array, v: Array | None = None, mask: Array | None = None,
-    empty: EmptyRows = "zero",
+    empty: EmptyRows = "zero", order: HeadOrder = "blocks",
 ) -> Array:  # fmt: skip
     """acc / l, the total; in a row without a key, as `empty` says, 0, NaN, or the mean of all v.
 
@@ -51,7 +52,11 @@ def by_sum(  # [n_q, d_v], [n_q] -> [n_q, d_v]
     output = np.asarray(acc / np.where(is_empty, 1, total[..., None]))
     if empty == "nan":
         return np.where(is_empty, acc.dtype.type(np.nan), output)
-    return output if v is None else np.where(is_empty, v.mean(axis=-2, keepdims=True), output)
+    if v is None:
+        return output
+    if v.ndim > 2:  # of the key head of each query head
+        v = np.take(v, key_head_of(acc.shape[-3], v.shape[-3], order), axis=-3)
+    return np.where(is_empty, v.mean(axis=-2, keepdims=True), output)
 
 
 def finite(m: Array) -> Array:
@@ -83,6 +88,7 @@ class Parts(NamedTuple):
     softmax: Step
     output: Step
     has_heads: bool
+    order: HeadOrder
 
     @classmethod
     def of(cls, how: Convention, sizes: Sizes) -> Parts:
@@ -91,7 +97,8 @@ class Parts(NamedTuple):
         before = [step for step in steps.values() if step.name not in (WEIGHTS, LSE, OUTPUT)]
         own = [step for step in before if step.name in MAPS]
         shared = [step for step in before if step not in own]
-        return cls(shared, own, softmax.reads["x"], softmax, output, len(sizes.scores) > 2)
+        has_heads, order = len(sizes.scores) > 2, how.head_order
+        return cls(shared, own, softmax.reads["x"], softmax, output, has_heads, order)
 
     def text(self, formula: str) -> str:
         """A formula of these parts, which have heads or have none."""
@@ -139,7 +146,9 @@ def of_empty_rows(parts: Parts) -> tuple[dict[str, Any], dict[str, str]]:
     if "mask" not in parts.softmax.reads:  # no key is hidden: a sum of 0 is of scores of −∞
         return {"empty": "nan"}, {}
     empty, reads = parts.softmax.params["empty"], {"mask": "mask"}
-    return {"empty": empty}, reads | ({"v": "v"} if empty == "uniform" else {})
+    if empty != "uniform":
+        return {"empty": empty}, reads
+    return {"empty": empty, "order": parts.order}, reads | {"v": "v"}
 
 
 def attend_parts(

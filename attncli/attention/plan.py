@@ -213,4 +213,5 @@ def without_heads(text: str) -> str:
     >>> without_heads("Q[b,h,i,d] = sum[m](x[b,i,m] * w[m,h·d]) + sinks[h]")
     'Q[b,i,d] = sum[m](x[b,i,m] * w[m,d]) + sinks[_]'
     """
-    return re.sub(r"\b[gh][·,]|,[gh]\b", "", re.sub(r"\[[gh]\]", "[_]", text))
+    text = re.sub(r"\b[gh]·", "", re.sub(r"\[[gh]\]", "[_]", text))
+    return re.sub(r"\b[gh],|,[gh]\b", "", text)

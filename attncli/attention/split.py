@@ -31,7 +31,7 @@ from attncli.attention.parts import (
 )
 from attncli.attention.plan import Sizes
 from attncli.attention.run import Step
-from attncli.convention import Convention, EmptyRows, LseBase
+from attncli.convention import Convention, EmptyRows, HeadOrder, LseBase
 from attncli.errors import ShapeError
 from attncli.expression import written
 from attncli.stages import LSE, OUTPUT, SPLIT, WEIGHTS, kind_of
@@ -90,13 +90,14 @@ def merged(
     v: Array | None = None,
     mask: Array | None = None,
     empty: EmptyRows = "zero",
+    order: HeadOrder = "blocks",
     **outputs: Array,
 ) -> Array:  # [n_q, parts], [n_q], [n_q, d_v] of each part -> [n_q, d_v]
     """Σ wᵢ Oᵢ: the outputs of parts of the keys, each by its share; `empty` as in `by_sum`."""
     each = zip(np.moveaxis(w, -1, 0), outputs.values(), strict=True)
     acc = np.sum([share[..., None] * output for share, output in each], axis=0)
     total = np.where(np.isneginf(lse), lse.dtype.type(0), lse.dtype.type(1))
-    return by_sum(acc, total, v, mask, empty)
+    return by_sum(acc, total, v, mask, empty, order)
 
 
 def split_bounds(n_k: int, places: Sequence[int]) -> list[int]:

@@ -8,12 +8,13 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.attention.axes import joined
-from attncli.stages import kind_of
+from attncli.stages import gradient_of
 from attncli.trace import Stage
 from attncli.views.closing import Shares, shares_of, some, told
 from attncli.views.matrix import is_of_softmax
 from attncli.views.numbers import short
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index
+from attncli.views.words import factors
 
 ROUNDING = 4  # units of the number type: what the few roundings of a row leave of a gradient of 0
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -42,8 +43,9 @@ def wishing(block: Block) -> Stage | None:
     They are what that of the queries is computed from, for a step that changes no gradient has none
     of its own.
     """
-    products = (s for s in block.stages.values() if kind_of(s.name).heading and "v" in s.reads)
-    stages = [next((block.read(s, "a") for s in products), None), *_sources(block)]
+    own = block.stages.get(gradient_of("q"))
+    product = own and factors(own)
+    stages = [own and product and block.read(own, product.left), *_sources(block)]
     whole = all(stage and not isinstance(stage, BlankStage) for stage in stages)
     return stages[0] if whole else None
 
@@ -51,7 +53,8 @@ def wishing(block: Block) -> Stage | None:
 def _sources(block: Block) -> list[Stage | None]:
     """The gradients of what softmax reads, those of the weights, and the weights."""
     own = next((s for s in block.stages.values() if is_of_softmax(s)), None)
-    return [own, *(own and block.read(own, parameter) for parameter in ("d", "a"))]
+    weights = "a" if own and "a" in own.reads else "y"  # in traces of version 1, and now
+    return [own, *(own and block.read(own, parameter) for parameter in ("d", weights))]
 
 
 def wishes(

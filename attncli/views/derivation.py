@@ -9,7 +9,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.errors import ShapeError, StageError
 from attncli.files.messages import listing
-from attncli.stages import MAPS, QKV, kind_of
+from attncli.stages import MAPS, QKV, gradient_of, kind_of
 from attncli.trace import Stage, Trace
 from attncli.views.cell import Entry, Words
 from attncli.views.page import headline, places_of
@@ -17,7 +17,7 @@ from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Par
 from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of
 from attncli.views.text import NAME_CELLS, clean, find, named, plain, sentence, shorten
 from attncli.views.walk import softmax_table
-from attncli.views.words import equation, is_softmax
+from attncli.views.words import equation, factors, is_softmax
 
 TERMS = 12  # of a sum, unless all are asked for
 NO_LIMIT = 10**9
@@ -139,7 +139,7 @@ def _way_back(entry: Entry) -> Steps:
         step = entry._replace(stage=entry.block.stages[name])
         if name in cells:
             found.append((cells[name], [equation(cells[name])]))
-        elif kind_of(name).heading and step.stage.reads.keys() & {"b", "v"}:
+        elif name in map(gradient_of, QKV) and factors(step.stage):
             is_whole = all(entry.block.read(step.stage, x) for x in step.stage.reads)
             found.append((step, [*_share(step)] if is_whole else []))
     return found
@@ -164,8 +164,8 @@ def _cells_back(entry: Entry) -> list[Entry]:
 
 def _share(step: Entry) -> Iterator[Equation]:
     """What a cell adds to a row of A V, or of Aᵀ B, and that row whole."""
-    by_column = "b" in step.stage.reads
-    weights, values = step.of("a"), step.of("b" if by_column else "v")
+    left, right, by_column = factors(step.stage) or ("a", "v", False)
+    weights, values = step.of(left), step.of(right)
     at, own = (step.row, step.column) if by_column else (step.column, step.row)
     weight, value = weights.value, values.matrix[at]
     other = values.label(values.stage.axes[-2], at)

@@ -54,7 +54,7 @@ class Shading(NamedTuple):
 
 def is_of_softmax(stage: Stage) -> bool:
     """Whether a stage is the gradient of a softmax, whose rows sum to 0 as shares sum to 1."""
-    return {"a", "d", "delta"} <= stage.reads.keys()
+    return {"d", "delta"} <= stage.reads.keys()
 
 
 class Grid(NamedTuple):

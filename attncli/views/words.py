@@ -110,6 +110,26 @@ def is_softmax(stage: Stage) -> bool:
     return isinstance(body, Over) and body.kind == "softmax"
 
 
+class Factors(NamedTuple):
+    """What a product of two matrices reads, and whether rows are summed: Aᵀ B, not A B."""
+
+    left: str
+    right: str
+    by_column: bool
+
+
+def factors(stage: Stage) -> Factors | None:
+    """The factors of a stage that is a product of two matrices; None of another one."""
+    node, letters, formula = None, set[str](), formula_of(stage)
+    while isinstance(node := formula.body if formula and node is None else node, Over):
+        letters, node = letters | {*node.letters}, node.body
+    match node:
+        case Apply("*", (Cell(a, index), Cell(b))) if letters:
+            rows = index[-2] if len(index) > 1 else ()
+            return Factors(a, b, isinstance(rows, tuple) and bool({*rows} & letters))
+    return None
+
+
 def is_pair(stage: Stage) -> bool:
     """Whether a cell is of two vectors, of which one with itself says little: cos(a, b)."""
     formula = formula_of(stage)
@@ -331,6 +351,7 @@ class Work(NamedTuple):
                 grid, size = self.values.grid(letters), self.values.size(letters)
                 if where is not None:
                     kept = np.broadcast_to(self.number(where, grid), size).astype(bool)
+                    kept |= np.broadcast_to(self.number(body, grid), size) == 0
                     grid = {letter: places[kept] for letter, places in grid.items()}
                     size = int(kept.sum())
                 match body:

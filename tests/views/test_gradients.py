@@ -101,7 +101,7 @@ def test_beside_a_sink_a_row_sums_to_its_share_of_delta() -> None:
 )
 def test_every_sum_is_0(how: dict[str, Any], over: Any, seed: int) -> None:
     trace = grouped(softmax_over=over, d_output=np.random.default_rng(seed).normal(size=(4, 3, 7)), **how)  # fmt: skip
-    name = next(name for name, x in trace.stages() if {"a", "delta"} <= x.reads.keys())
+    name = next(name for name, x in trace.stages() if {"d", "delta"} <= x.reads.keys())
     assert set(sums(trace, name, head=2)) == {"0"}
 
 
