@@ -25,18 +25,12 @@ _LARGE = 1 << 20  # numbers: fewer fit into any memory
 
 
 class Read(NamedTuple):
-    """What was read.
+    """What was read; where tokens are columns of x, the labels of its file are those of columns."""
 
-    arrays     of every role, as `attend` takes them: q, k, v, the mask, the cache …
-    projected  x, the weights, and how q, k and v were made of them
-    files      those of the roles; where tokens are columns of x, its labels are those of columns
-    used       id of a file → the names of its arrays that were used
-    """
-
-    arrays: dict[str, Array]
-    projected: Projected
-    files: dict[str, Loaded]
-    used: dict[int, set[str]]
+    arrays: dict[str, Array]  # of every role, as `attend` takes them: q, k, v, a mask, a cache …
+    projected: Projected  # x, the weights, and how q, k and v were made of them
+    files: dict[str, Loaded]  # those of the roles
+    used: dict[int, set[str]]  # id of a file → the names of its arrays that were used
 
 
 def read_projected(

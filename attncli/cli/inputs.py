@@ -55,28 +55,18 @@ _CACHE = ("past_k", "past_v")
 
 
 class AttentionInputs(NamedTuple):
-    """Everything that one attention is computed from, and the notes on where it came from.
+    """Everything that one attention is computed from, and the notes on where it came from."""
 
-    arguments    what `attend`, `stream` and `check` all take, by name
-    labels       query_labels and key_labels, which `attend` and `check` take too
-    score_shape  the shape the scores will have
-    in_heads     the last axis was split into heads
-    inputs       the flags, with the layout that the file names
-    observed     what is compared with, for `check`
-    projected    x and the weights, where q, k and v are made of them
-    facts        what it has that some flags need (see effects.py)
-    """
-
-    arguments: dict[str, Any]
-    labels: dict[str, Any]
-    score_shape: tuple[int, ...]
-    in_heads: bool
+    arguments: dict[str, Any]  # what `attend`, `stream` and `check` all take, by name
+    labels: dict[str, Any]  # query_labels and key_labels, which `attend` and `check` take too
+    score_shape: tuple[int, ...]  # the shape the scores will have
+    in_heads: bool  # the last axis was split into heads
     stdin_used: bool
     notes: list[str]
-    inputs: Inputs
-    observed: Loaded | None = None
-    projected: Projected | None = None
-    facts: frozenset[str] = frozenset()
+    inputs: Inputs  # the flags, with the layout that the file names
+    observed: Loaded | None = None  # what is compared with, for `check`
+    projected: Projected | None = None  # x and the weights, where q, k and v are made of them
+    facts: frozenset[str] = frozenset()  # what it has that some flags need (see effects.py)
 
 
 def read_inputs(

@@ -168,18 +168,12 @@ def of_stream_gradients(arguments: Mapping[str, Any], scores: tuple[int, ...]) -
 
 
 class Sentences(NamedTuple):
-    """How many tokens there are.
+    """How many tokens there are."""
 
-    n_keys    of the sentence, with its padding
-    n_target  of the target; 0 where there is none
-    n_words   whose vectors are compared at the end: no padding
-    mask      what else restricts the attention, or None
-    """
-
-    n_keys: int
-    n_target: int
-    n_words: int
-    mask: str | None
+    n_keys: int  # of the sentence, with its padding
+    n_target: int  # of the target; 0 where there is none
+    n_words: int  # whose vectors are compared at the end: no padding
+    mask: str | None  # what else restricts the attention, or None
 
 
 def of_explanation(

@@ -20,7 +20,6 @@ from attncli.trace import Stage, Trace
 
 Names = tuple[str, str]
 
-
 SAID = 3
 """So many inputs that differ are described, the others named."""
 
@@ -30,29 +29,21 @@ MEASURES = ("differ", "of", "largest", "rms")
 
 @dataclass(frozen=True, eq=False)
 class StageDifference:
-    """One stage in both traces.
+    """One stage in both traces; b has the axes of a.
 
-    name     its dotted name
-    a, b     the stage in each; b with the axes of a. Where one of them leaves the stage out, as it
-             would do nothing, it is the stage in its place
-    is_given whether it went in: q, k, v, a mask, weights of x
-    shapes   how the shapes differ, in words, or ""; then nothing else is known
-    wrong    which numbers differ by more than the tolerance
-    largest  |b − a| at most, and `at` the index where; inf where one of two is NaN or infinite
-    rms      the root mean square of the differences that are finite
-    rule     the tolerance in words
+    Where one of the two leaves the stage out, as it would do nothing, it is the one in its place.
     """
 
-    name: str
+    name: str  # its dotted name
     a: Stage
     b: Stage
-    is_given: bool
-    shapes: str = ""
-    wrong: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
-    largest: float = 0.0
-    at: tuple[int, ...] = ()
-    rms: float = 0.0
-    rule: str = ""
+    is_given: bool  # whether it went in: q, k, v, a mask, weights of x
+    shapes: str = ""  # how the shapes differ, in words, or ""; then nothing else is known
+    wrong: BoolArray = field(default_factory=lambda: np.zeros(0, bool))  # beyond the tolerance
+    largest: float = 0.0  # |b − a| at most; inf where one of two is NaN or infinite
+    at: tuple[int, ...] = ()  # its index
+    rms: float = 0.0  # the root mean square of the differences that are finite
+    rule: str = ""  # the tolerance in words
 
     @property
     def same(self) -> bool:
@@ -92,22 +83,15 @@ class StageDifference:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Two traces compared, stage by stage, in the order of computation.
-
-    a, b         the traces; names: what they are called
-    stages       those that both have
-    only         the names of those that one of them has alone, of a and of b
-    conventions  where the conventions differ, a sentence each
-    labels       where the names of tokens differ, a sentence each
-    """
+    """Two traces compared, stage by stage, in the order of computation."""
 
     a: Trace
     b: Trace
-    names: Names
-    stages: tuple[StageDifference, ...]
-    only: tuple[tuple[str, ...], tuple[str, ...]]
-    conventions: tuple[str, ...]
-    labels: tuple[str, ...]
+    names: Names  # what the two are called
+    stages: tuple[StageDifference, ...]  # those that both have
+    only: tuple[tuple[str, ...], tuple[str, ...]]  # the names of those in a alone, and in b alone
+    conventions: tuple[str, ...]  # where the conventions differ, a sentence each
+    labels: tuple[str, ...]  # where the names of tokens differ, a sentence each
 
     @property
     def same(self) -> bool:
@@ -152,16 +136,14 @@ class Comparison:
     def _said(self, stage: StageDifference) -> str:
         if stage.shapes:
             return f"{stage.name}, of another shape: {stage.shapes}"
-        (a, b), (x, y) = self.names, stage.values()
-        n = stage.n_wrong
+        (a, b), n = self.names, stage.n_wrong
+        x, y = (float(own.value[stage.at]) for own in (stage.a, stage.b))
         count = f"{n} of {stage.wrong.size} numbers {'differs' if n == 1 else 'differ'}"
         where = f" at {stage.place}" if stage.place else ""
         most = f"the largest difference is {_text(stage.largest, 4)}{where}"
-        return (
-            f"{stage.name}: {count} by more than {stage.rule}; {most} "
-            f"({_text(x, 6)} in {a} and {_text(y, 6)} in {b})"
-            + (f"; RMS {stage.rms:.3g}" if np.isfinite(stage.largest) else "")
-        )
+        both = f"({_text(x, 6)} in {a} and {_text(y, 6)} in {b})"
+        typical = f"; RMS {stage.rms:.3g}" if np.isfinite(stage.largest) else ""
+        return f"{stage.name}: {count} by more than {stage.rule}; {most} {both}{typical}"
 
     def trace(self, names: Collection[str] | None = None) -> Trace:
         """The comparison as a trace: a summary, both traces, and the differences of stages.
@@ -169,26 +151,22 @@ class Comparison:
         `a.weights`, `b.weights` and `difference.weights`; `summary` has a row for each stage.
         names  the dotted names of the differences to compute; None: all of them
         """
-        wanted = [x for x in self.stages if not x.shapes and (names is None or x.name in names)]
-        stages = {x.name: x.difference(self.names) for x in wanted}
-        inner = nested("Difference", stages)
+        chosen = [x for x in self.stages if not x.shapes and (names is None or x.name in names)]
+        inner = nested("Difference", {x.name: x.difference(self.names) for x in chosen})
         title = f"{self.names[1]} compared with {self.names[0]}"
         parts = (
             _inside(self.a, "a", f"{self.names[0]}: {self.a.title}"),
             _inside(self.b, "b", f"{self.names[1]}: {self.b.title}"),
             replace(inner, name="difference"),
         )
-        notes = (*self.conventions, *self.sentences)
-        return Trace(title, (self._summary(), *parts), notes=notes)
-
-    def _summary(self) -> Stage:
         rows = [
             (x.n_wrong, x.wrong.size, x.largest, x.rms) if not x.shapes else (np.nan,) * 4
             for x in self.stages
         ]
         labels = {"stage": tuple(x.name for x in self.stages), "measure": MEASURES}
         formula = "numbers that differ, of how many; the largest |b − a|, its root mean square"
-        return Stage("summary", "", formula, np.array(rows), ("stage", "measure"), labels)
+        summary = Stage("summary", "", formula, np.array(rows), ("stage", "measure"), labels)
+        return Trace(title, (summary, *parts), notes=(*self.conventions, *self.sentences))
 
     def __str__(self) -> str:
         return "\n".join((*self.conventions, *self.sentences))
@@ -199,12 +177,7 @@ def _text(x: float, digits: int) -> str:
 
 
 def nested(title: str, stages: Mapping[str, Stage], convention: Convention | None = None) -> Trace:
-    """The trace of stages by dotted name, those of one prefix in one block.
-
-    >>> stage = Stage("q", "Q", "", np.eye(2), ("query", "d_k"))
-    >>> list(nested("Dump", {"layer.1.q": stage, "q": stage}))
-    ['layer.1.q', 'q']
-    """
+    """The trace of stages by dotted name, those of one prefix in one block."""
     inside: dict[str, dict[str, Stage]] = {}
     for name, stage in stages.items():
         block, _, rest = name.partition(".") if "." in name else ("", "", name)

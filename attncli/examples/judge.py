@@ -42,34 +42,23 @@ _ALONG: dict[str, Any] = {"sum": np.sum, "mean": np.mean, "deviation": np.std}
 
 
 class Recomputed(NamedTuple):
-    """Numbers that were computed in another way than by the example itself.
+    """Numbers that were computed in another way than by the example itself."""
 
-    text     the way in words
-    ours     the numbers
-    verdict  of them, against what should come out (what was printed, by default)
-    """
-
-    text: str
-    ours: FloatArray
-    verdict: Verdict
+    text: str  # the way in words
+    ours: FloatArray  # the numbers
+    verdict: Verdict  # of them, against what should come out (what was printed, by default)
 
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """A claim, our numbers, and how they compare.
-
-    ours          our numbers at the claim's place; None where the example was not computed
-    cause         why it differs, where that follows from the numbers
-    own           what printed earlier numbers give, where it differs and they give anything
-    alternatives  those recorded, recomputed
-    """
+    """A claim, our numbers, and how they compare."""
 
     claim: Claim
     verdict: Verdict
-    ours: FloatArray | None = None
-    cause: Cause | None = None
-    own: Recomputed | None = None
-    alternatives: tuple[Recomputed, ...] = ()
+    ours: FloatArray | None = None  # those at its place; None where the example was not computed
+    cause: Cause | None = None  # why it differs, where that follows from the numbers
+    own: Recomputed | None = None  # what printed earlier numbers give, if it differs and they do
+    alternatives: tuple[Recomputed, ...] = ()  # those recorded, recomputed
 
     @property
     def problem(self) -> str:

@@ -71,16 +71,11 @@ _EXPRESSION = re.compile(
 
 
 class Printed(NamedTuple):
-    """Printed numbers: their text, value and decimals, all of one shape.
+    """Printed numbers: their text, value and decimals, all of one shape."""
 
-    text      nested lists of the texts
-    value     float64
-    decimals  of each number, EXACT for an expression
-    """
-
-    text: Any
-    value: npt.NDArray[np.float64]
-    decimals: npt.NDArray[np.int64]
+    text: Any  # nested lists of the texts
+    value: npt.NDArray[np.float64]  # float64
+    decimals: npt.NDArray[np.int64]  # of each number, EXACT for an expression
 
 
 # ---- reading
