@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -50,8 +50,11 @@ def present(
         from attncli.views.walk import walked
 
         trace, options = walked(trace, options), replace(options, query=None)
-    if show.open and not show.output:
-        show = _in_a_file_of_its_own(show, form)
+    if show.open and not show.output:  # a file of its own, which stays for the browser to read
+        from tempfile import mkdtemp
+
+        path = os.path.join(mkdtemp(prefix="attncli-"), f"attention.{form.endings[0]}")
+        show = replace(show, output=path)
     if show.blank is not None:
         from attncli.views.blank import without_numbers
 
@@ -77,14 +80,6 @@ def present(
         _open(show.output, quiet=show.quiet)
 
 
-def _in_a_file_of_its_own(show: DisplayFlags, form: Format) -> DisplayFlags:
-    """The same with a new file for the output, which stays for the browser to read."""
-    from tempfile import mkdtemp
-
-    folder = mkdtemp(prefix="attncli-")
-    return replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
-
-
 def _open(path: str, *, quiet: bool) -> None:
     """Opens a file in the browser; where there is none the file is there all the same."""
     import webbrowser
@@ -102,10 +97,8 @@ def form_of(show: DisplayFlags) -> Format:
         return FORMATS["html" if show.open else "table"]
     ending = ending_of(show.output)
     if ending not in ENDINGS:
-        raise ConventionError(
-            f"{show.output} does not end in a format that attncli writes",
-            f"add --format {'|'.join(FORMATS)}",
-        )
+        what = f"{show.output} does not end in a format that attncli writes"
+        raise ConventionError(what, f"add --format {'|'.join(FORMATS)}")
     return FORMATS[ENDINGS[ending]]
 
 
@@ -116,10 +109,8 @@ def ending_of(path: str) -> str | None:
 
 
 def check_flags(show: DisplayFlags) -> None:
-    """ConventionError for flags not understood, or with nothing to act on in this form.
-
-    Called before anything is read, so that a wrong call is all that is reported.
-    """
+    """ConventionError for flags not understood, or with nothing to act on in this form; called
+    before anything is read, so that a wrong call is all that is reported."""
     form = form_of(show)
     display_options(show)
     if show.color == "always" and form is not FORMATS["table"]:
@@ -178,10 +169,8 @@ def write_text(pieces: Iterable[str], show: Destination) -> None:
 def write_report(
     report: str, data: dict[str, Any], show: Destination, *, as_json: bool = False
 ) -> None:
-    """Writes what a check found, as its data in JSON, or as text no wider than the screen.
-
-    With --quiet only to a file.
-    """
+    """Writes what a check found, as its data in JSON, or as text no wider than the screen; with
+    --quiet only to a file."""
     if show.quiet and not show.output:
         return
     if as_json:
@@ -191,15 +180,12 @@ def write_report(
     else:
         from attncli.cli.terminal import text_width
 
-        text = "\n".join(_folded(report, text_width(show.output)))
+        width, lines = text_width(show.output), list[str]()
+        for line in report.split("\n"):  # what goes on is indented further
+            start = len(line) - len(line.lstrip())
+            lines += fold(line.lstrip(), width, start + 2, start)
+        text = "\n".join(lines)
     write_text([f"{text}\n"], show)
-
-
-def _folded(text: str, width: int | None) -> Iterator[str]:
-    """The lines of a report, no wider than the screen; what goes on is indented further."""
-    for line in text.split("\n"):
-        start = len(line) - len(line.lstrip())
-        yield from fold(line.lstrip(), width, start + 2, start)
 
 
 def _write(write: Callable[[BinaryIO], None], show: Destination) -> None:

@@ -136,8 +136,7 @@ class Comparison:
     def _said(self, stage: StageDifference) -> str:
         if stage.shapes:
             return f"{stage.name}, of another shape: {stage.shapes}"
-        (a, b), n = self.names, stage.n_wrong
-        x, y = (float(own.value[stage.at]) for own in (stage.a, stage.b))
+        (a, b), (x, y), n = self.names, stage.values(), stage.n_wrong
         count = f"{n} of {stage.wrong.size} numbers {'differs' if n == 1 else 'differ'}"
         where = f" at {stage.place}" if stage.place else ""
         most = f"the largest difference is {_text(stage.largest, 4)}{where}"
