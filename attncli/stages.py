@@ -229,11 +229,7 @@ row of another key."""
 
 
 def kind_of(name: str) -> Kind:
-    """The row of a stage by its dotted name; of an unknown one a row that says nothing.
-
-    >>> kind_of("encoder.1.attention.weights").symbol, kind_of("something").role
-    ('A', 'step')
-    """
+    """The row of a stage by its dotted name; of an unknown one a row that says nothing."""
     own = name.rpartition(".")[2]
     return KINDS.get(own) or Kind(own)
 

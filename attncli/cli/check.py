@@ -157,10 +157,9 @@ def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
 def _check_flags(observed: Observed, inputs: Inputs) -> None:
     """ConventionError for flags that contradict, before anything is read."""
     if inputs.heads is not None and observed.positions in ("paper", "article"):
-        raise ConventionError(
-            f"--positions {observed.positions} would be added to each head, not to the embedding",
-            "add them first (attncli posenc --add), or give q, k and v in one head",
-        )
+        what = f"--positions {observed.positions} would be added to each head, not to the embedding"
+        hint = "add them first (attncli posenc --add), or give q, k and v in one head"
+        raise ConventionError(what, hint)
     if observed.stage is not None and observed.stage not in _known(inputs.tiles):
         of_tiles = f"use tile.1.m, {', '.join(OF_TILES)} …"
         hint = nearest(observed.stage, STAGES) if inputs.tiles is None else of_tiles

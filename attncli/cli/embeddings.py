@@ -69,7 +69,7 @@ def read_projected(
         rows, Projections(**found.arrays), how, n_heads=n_heads, n_kv_heads=n_kv_heads
     )
     arrays = {name: made.values[name] for name in QKV}
-    arrays |= _attended(files, _has_buffers(main, found), notes)
+    arrays |= _attended(files, found, notes)
     for name in ("past_k", "past_v"):
         if name in arrays:
             arrays[name] = _cache(arrays[name], rows["x"].ndim, made)
@@ -139,15 +139,12 @@ def _check_size(rows: Mapping[str, Array], found: Published) -> None:
         memory.check_fits(need, f"q, k and v of {n_rows} tokens need", "give fewer tokens")
 
 
-def _has_buffers(main: Loaded, found: Published) -> bool:
-    """Whether the file of x is a model's state: its `mask` is a buffer then."""
-    names = {name for own in found.names.values() for name in own if name in main.arrays}
-    return any(said.form in ("linear", "conv1d") for name in names if (said := parse(name)))
-
-
-def _attended(files: Mapping[str, Loaded], has_buffers: bool, notes: list[str]) -> dict[str, Array]:
+def _attended(files: Mapping[str, Loaded], made: Published, notes: list[str]) -> dict[str, Array]:
     """What else goes into the attention: a mask, a cache, sinks."""
     main, arrays = files["q"], {}
+    parsed = [parse(name) for own in made.names.values() for name in own if name in main.arrays]
+    # a model's state, whose `mask` is a buffer
+    has_buffers = any(own.form in ("linear", "conv1d") for own in parsed if own)
     for role in (role for role in ROLES if is_attended(role) and role not in QKV):
         if role in files:
             arrays[role] = only(files[role], role)

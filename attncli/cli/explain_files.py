@@ -91,9 +91,8 @@ def weights_of(
     """The weights of a file, and notes on them. InputError or ShapeError where they do not fit."""
     kind = block.weights_kind
     if "" in file.arrays and block.weights is not None:
-        raise InputError(
-            f"{file.origin} holds one matrix without a name", "name w_q, w_k and so on"
-        )
+        what = f"{file.origin} holds one matrix without a name"
+        raise InputError(what, "name w_q, w_k and so on")
     arrays = {name: x for name, x in file.arrays.items() if is_weight(name, kind)}
     attentions = blocks(file.arrays)
     if kind == "attention" and len(attentions) == 1 and not arrays:  # of other names

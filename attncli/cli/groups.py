@@ -33,14 +33,13 @@ from attncli.cli.parsing import bytes_of, with_blank_values
 class Command(NamedTuple):
     """The option groups that a command takes, and its help.
 
-    without     fields that mean nothing here: no options then, they keep their default
     other_help  field → its help, where that of its group does not fit this command
     needs       field → what its flag needs here, where its group says otherwise (see effects.py)
     """
 
     groups: tuple[Any, ...]
     help: str
-    without: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()  # fields that mean nothing here: no options then
     other_help: Mapping[str, str] = MappingProxyType({})
     needs: Mapping[str, str] = MappingProxyType({})
 

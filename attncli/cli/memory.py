@@ -299,10 +299,7 @@ _BUFFER = 1 << 24  # bytes of the pieces in which NumPy writes an array into an 
 def of_output(
     show: DisplayFlags, shape: tuple[int, ...], *, masked: bool = False, weights: bool = False
 ) -> int:
-    """Bytes of writing stages of which the largest has this shape.
-
-    masked   whether cells are; weights: whether the stages are those of an attention
-    """
+    """Bytes of writing stages of which the largest has this shape; weights: of an attention."""
     form = form_of(show)
     if form.name == "npz":
         return 2 * min(math.prod(shape) * FLOAT, _BUFFER)  # a piece, and its bytes

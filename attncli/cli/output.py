@@ -50,11 +50,8 @@ def present(
         from attncli.views.walk import walked
 
         trace, options = walked(trace, options), replace(options, query=None)
-    if show.open and not show.output:  # a file of its own, which stays for the browser to read
-        from tempfile import mkdtemp
-
-        path = os.path.join(mkdtemp(prefix="attncli-"), f"attention.{form.endings[0]}")
-        show = replace(show, output=path)
+    if show.open and not show.output:
+        show = _in_a_file_of_its_own(show, form)
     if show.blank is not None:
         from attncli.views.blank import without_numbers
 
@@ -78,6 +75,14 @@ def present(
         print_page(trace, show, options, page, stdin_used=stdin_used, least_height=least_height)
     if show.open and show.output:
         _open(show.output, quiet=show.quiet)
+
+
+def _in_a_file_of_its_own(show: DisplayFlags, form: Format) -> DisplayFlags:
+    """The same with a new file for the output, which stays for the browser to read."""
+    from tempfile import mkdtemp
+
+    folder = mkdtemp(prefix="attncli-")
+    return replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
 
 
 def _open(path: str, *, quiet: bool) -> None:

@@ -31,15 +31,13 @@ libraries mean differently differs by far more."""
 class Group(NamedTuple):
     """Libraries that give the same.
 
-    does   case → what they do in it, where this call makes libraries part; only what most do not
-           do, where there is such
-    apart  [query], how far the output is from that of the first group, the largest of all heads;
-           NaN where one of the two is NaN
+    does  case → what they do in it, where this call makes libraries part; only what most do not
+          do, where there is such
     """
 
     names: tuple[str, ...]  # of their presets
     does: Mapping[str, str]
-    apart: Array
+    apart: Array  # [query], from the output of the first group, the most of all heads; NaN by NaN
 
 
 class Outcomes(NamedTuple):

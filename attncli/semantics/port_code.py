@@ -147,8 +147,11 @@ class _Writer:
         self.returns = (own.returns if own else "") or self.layout
         is_both = self.call.mask is not None and self.call.causal
         together = self.how.mask_and_causal if is_both else "both"
-        self.sense = self.sense_of_mask() if together != "causal" else None
         is_number = self.call.mask == "number"
+        self.sense: str | None = self.how.mask_means if self.call.mask else None
+        if is_number:
+            self.sense = "truth" if self.how.mask_numbers == "truth" else "add"
+        self.sense = None if together == "causal" else self.sense
         self.about_causal: About = "mask and causal" if self.sense else "causal"
         self.about_mask: About = "numbers in a mask" if is_number else "boolean mask"
         is_inf = self.sense == "add"
@@ -168,12 +171,6 @@ class _Writer:
         self.scale = "1.0" if self.how.scale == "none" else ""
 
     # ---- what is known before anything is written
-
-    def sense_of_mask(self) -> str | None:
-        """What the mask means to the source."""
-        if self.call.mask == "number":
-            return "truth" if self.how.mask_numbers == "truth" else "add"
-        return self.how.mask_means if self.call.mask else None
 
     def takes_causal(self) -> bool:
         """Whether the target's own causal, beside the mask if there is one, is the source's."""
@@ -274,8 +271,8 @@ class _Writer:
             self.through(["k", "v"], ["split"], "heads", n="n_kv_heads")
             n = "n_heads // n_kv_heads"
             self.through(["k", "v"], ["repeat", "merge"], "heads", n=n, axis="2")
-            return
-        self.through(["k", "v"], ["repeat"], "heads", **self.shares())
+        else:
+            self.through(["k", "v"], ["repeat"], "heads", **self.shares())
 
     def shares(self) -> dict[str, str]:
         """The axis of the heads, and how many query heads share a key head."""

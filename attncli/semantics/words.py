@@ -60,11 +60,7 @@ def sentence_of(name: str, value: Any) -> str:
 
 
 def sentences(changes: Mapping[str, Any]) -> list[str]:
-    """What each of these fields means, a sentence each; a mask value and its rule are one.
-
-    >>> sentences({"mask_value": -1e4, "mask_value_rule": "add"})
-    ['masked scores are lowered by 10000, not hidden']
-    """
+    """What each of these fields means, a sentence each; a mask value and its rule are one."""
     if changes.get("mask_value_rule") == "add" and "mask_value" in changes:
         lowered = f"masked scores are lowered by {-changes['mask_value']:g}, not hidden"
         both = ("mask_value", "mask_value_rule")
