@@ -22,15 +22,10 @@ def near(error: UnicodeError) -> tuple[str, int]:
     ('^T', 4)
     >>> near(UnicodeEncodeError("ascii", "10⁻⁸", 2, 4, ""))
     ('^-8', 4)
-    >>> near(UnicodeEncodeError("ascii", "é", 0, 1, ""))[0] == chr(92) + "xe9"
-    True
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
-    missing = _POWER.sub(lambda found: f"^{found[1].translate(_POWERS)}", missing)
-    found = (
-        _PAIRS.get(char) or (char if char.isascii() else char.encode("unicode_escape").decode())
-        for char in missing
-    )
-    return "".join(found), error.end
+    missing = _POWER.sub(lambda power: f"^{power[1].translate(_POWERS)}", missing)
+    pieces = (_PAIRS.get(x) or x.encode("unicode_escape").decode() for x in missing)
+    return "".join(pieces), error.end

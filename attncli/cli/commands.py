@@ -350,6 +350,9 @@ class Observed:
 _DROPOUT = "Probability with which each weight is set to 0 (default: 0)."
 _PRECISION = "Decimals shown (default: {})."
 _OF_AN_INPUT = "--q or --x or --weights"
+_OF_ONE_CALL = """
+source semantics work cell query blank arcs batch head heatmap tiles split lse_base d_output
+"""
 _STAGE = "Only this stage (repeatable), such as {}."
 
 COMMANDS = {
@@ -417,22 +420,7 @@ COMMANDS = {
     "semantics": Command(
         (Libraries, Inputs, Choices, DisplayFlags),
         "How libraries differ in what they compute: masks, causality, empty rows, heads, scale.",
-        without=(
-            "source",
-            "semantics",
-            "work",
-            "cell",
-            "query",
-            "blank",
-            "arcs",
-            "batch",
-            "head",
-            "heatmap",
-            "tiles",
-            "split",
-            "lse_base",
-            "d_output",
-        ),
+        without=(*_OF_ONE_CALL.split(),),
         other_help={
             "stage": _STAGE.format("libraries, outcomes or apart"),
             "precision": _PRECISION.format(4),

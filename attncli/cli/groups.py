@@ -33,14 +33,13 @@ from attncli.cli.parsing import bytes_of, with_blank_values
 class Command(NamedTuple):
     """The option groups that a command takes, and its help.
 
-    without     fields that mean nothing here: no options then, they keep their default
     other_help  field → its help, where that of its group does not fit this command
     needs       field → what its flag needs here, where its group says otherwise (see effects.py)
     """
 
     groups: tuple[Any, ...]
     help: str
-    without: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()  # fields that mean nothing here: no options then
     other_help: Mapping[str, str] = MappingProxyType({})
     needs: Mapping[str, str] = MappingProxyType({})
 
@@ -141,8 +140,8 @@ def flag(
 def typer_command(name: str, command: Command) -> Any:
     """A command as Typer takes it, with one option for each field of its groups.
 
-    It calls the function of its name in the module of its name, imported then and not before.
-    What that returns is the exit code; None is 0.
+    It calls the function of its name in the module of its name, imported then and not before, which
+    returns the exit code; None is 0.
     """
 
     def flat(**values: Any) -> int | None:
@@ -183,7 +182,7 @@ def parameters_of(
     kind: Any, other_help: Mapping[str, str] = MappingProxyType({})
 ) -> list[inspect.Parameter]:
     """The options of a group, one for each field that is given."""
-    found = []
+    parameters = []
     for own in filter(attrgetter("init"), fields(kind)):
         make, names, more = (own.metadata[key] for key in ("make", "names", "more"))
         if make is typer.Option:
@@ -192,12 +191,11 @@ def parameters_of(
         more = {**more, "help": other_help.get(own.name, more["help"])}
         default = False if own.type is bool else None
         annotation: Any = Annotated[own.type, make(*names, show_default=False, **more)]
-        found.append(
-            inspect.Parameter(
-                own.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-            )
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(
+            inspect.Parameter(own.name, keyword, default=default, annotation=annotation)
         )
-    return found
+    return parameters
 
 
 def given_of(group: Any, *names: str) -> dict[str, Any]:

@@ -40,12 +40,9 @@ _NO_MEMORY = "this needs more memory than there is; use fewer tokens"
 
 
 class LazyGroup(Quick, TyperGroup):
-    """Commands that are imported when they are called, and not before.
+    """Commands that are imported when they are called, and not before."""
 
-    is_listed  whether the help of all is written, for which none needs its options
-    """
-
-    is_listed = False
+    is_listed = False  # whether the help of all is written, for which none needs its options
     made: ClassVar[dict[str, Any]] = {}  # a wrong call asks for its command twice
 
     def list_commands(self, ctx: Any) -> list[str]:

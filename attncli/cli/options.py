@@ -150,24 +150,20 @@ class Choices(_Knobs):  # type: ignore[misc]
     def over(self, base: Convention, *without: str) -> Convention:
         """The base, which an input brings, with every flag that was given put in its place.
 
-        What neither says is as --semantics has it. Those of the fields `without` are left as the
-        base has them. Raises ConventionError for a value outside its range.
+        What neither says is as --semantics has it; the fields `without` are as the base has them.
         """
         given = {name: value for name, value in self.given.items() if name not in without}
-        said = base.changes().keys() | {*without}
+        kept = base.changes().keys() | {*without}
         meant: Mapping[str, Any] = PRESETS[self.semantics].fields if self.semantics else {}
-        return replace(base, **{n: x for n, x in meant.items() if n not in said} | given)
+        return replace(base, **{n: x for n, x in meant.items() if n not in kept} | given)
 
     def check_call(self, how: Convention, mask: Any, **sizes: tuple[int, int]) -> None:
-        """ConventionError where the library of --semantics takes no such call.
-
-        sizes  heads, widths and lengths, as `features_of` takes them
-        """
-        if self.semantics is None:
-            return
-        if (why := PRESETS[self.semantics].refuses_call(how, mask, **sizes)) is not None:
-            what = f"{self.semantics} refuses this call: {why}"
-            raise ConventionError(what, f"attncli semantics {self.semantics} says what it takes")
+        """ConventionError where the library of --semantics takes no call of these sizes (as
+        `features_of` has them)."""
+        row = None if self.semantics is None else PRESETS[self.semantics]
+        if row and (why := row.refuses_call(how, mask, **sizes)) is not None:
+            hint = f"attncli semantics {row.name} says what it takes"
+            raise ConventionError(f"{row.name} refuses this call: {why}", hint)
 
     def named(self, title: str) -> str:
         """The title of a trace with the library of --semantics, and the flags beside it."""

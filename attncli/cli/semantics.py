@@ -27,7 +27,6 @@ from attncli.views.page import parts
 from attncli.views.semantics import library_page, outcomes_page, porting_page
 
 _AS_GIVEN = "torch-sdpa"  # with its semantics a mask is read as it is: what it means is not asked
-
 _NUMBERS = ("rows", "cols", "precision")  # say how numbers are shown, and the page holds words
 
 
@@ -88,13 +87,10 @@ def _of_input(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
     check_facts([inputs, choices], given.facts)
     note(*given.notes, quiet=show.quiet)
     arguments = dict(given.arguments)
-    changes = arguments.pop("convention").changes()
     own = PRESETS[_AS_GIVEN].fields.items() - choices.given.items()
-    fields = dict(changes.items() - own)
-    need = memory.of_attention(given.arguments, given.score_shape)
-    need += (
-        len(PRESETS) * memory.FLOAT * math.prod(given.score_shape[:-1]) * arguments["v"].shape[-1]
-    )
+    fields = dict(arguments.pop("convention").changes().items() - own)
+    of_output = math.prod(given.score_shape[:-1]) * arguments["v"].shape[-1] * memory.FLOAT
+    need = memory.of_attention(given.arguments, given.score_shape) + len(PRESETS) * of_output
     memory.check_fits(need, "the outputs of all libraries need", "give fewer queries or heads")
     found = outcomes(**arguments, fields=fields)
     if form_of(show).holds == FIGURE and not show.stage:

@@ -55,10 +55,8 @@ def _raise(*_: Any) -> None:
 
 
 def _lost(found: Any) -> None:
-    """Raises again, a moment later, what was raised in a finalizer, where Python ignores it.
-
-    The locks of modules have one, for instance, while they are imported.
-    """
+    """Raises again, a moment later, what was raised in a finalizer, where Python ignores it: the
+    locks of modules have one, for instance, while they are imported."""
     if _received and isinstance(found.exc_value, (KeyboardInterrupt, SystemExit)):
         signal.signal(signal.SIGALRM, _raise)
         signal.setitimer(signal.ITIMER_REAL, 0.001)

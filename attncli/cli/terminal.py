@@ -38,10 +38,8 @@ def print_page(
     stdin_used: the input came from there, so keys have to come from the terminal itself.
     """
     if show.step and stdin_used and not _has_terminal():
-        raise ConventionError(
-            "--step reads keys from the terminal, and there is none",
-            "leave it out, or name the input's file",
-        )
+        what = "--step reads keys from the terminal, and there is none"
+        raise ConventionError(what, "leave it out, or name the input's file")
     console, is_tty = _console(show), sys.stdout.isatty()
     screen = _screen(console, show.width)
     if is_tty:
@@ -130,9 +128,7 @@ def _wait(stdin_used: bool) -> bool:
 @contextmanager
 def progress_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """A function to call with how much is done, of how much; it draws once a second has passed.
-
-    None, and nothing drawn, with --quiet or where standard error is no terminal.
-    """
+    None with --quiet or where standard error is no terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

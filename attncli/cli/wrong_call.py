@@ -81,7 +81,10 @@ def likely_mistake(arguments: Sequence[str], command: Any) -> str:
     for start, first in enumerate(arguments):
         if not re.match(r"'?[\[{]", first):
             continue
-        depths = accumulate(_depth(argument) for argument in arguments[start:])
+        depths = accumulate(
+            sum(text.count(sign) for sign in "[{") - sum(text.count(sign) for sign in "]}")
+            for text in arguments[start:]
+        )
         end = next((n for n, depth in enumerate(depths, 1) if depth <= 0), 0)
         if end > 1 and re.search(r"\d", "".join(arguments[start : start + end])):
             matrix = " ".join(arguments[start : start + end]).strip("'")
@@ -91,11 +94,6 @@ def likely_mistake(arguments: Sequence[str], command: Any) -> str:
             text = "the matrix is split at its blanks; put it in quotes"
             return f"{text}: attncli {' '.join(call)}"
     return ""
-
-
-def _depth(text: str) -> int:
-    """How many brackets a text opens and does not close."""
-    return sum(text.count(sign) for sign in "[{") - sum(text.count(sign) for sign in "]}")
 
 
 def _command(arguments: Sequence[str], commands: Sequence[str]) -> str:
@@ -127,9 +125,8 @@ def _extra(context: Any, arguments: Sequence[str]) -> str:
     if name == "explain":
         call = with_blank_values([*arguments[1:]])
         values, rest, _ = context.command.make_parser(context).parse_args(args=call)
-        return (
-            f'put the sentence in quotes: attncli explain "{" ".join((values["sentence"], *rest))}"'
-        )
+        sentence = " ".join((values["sentence"], *rest))
+        return f'put the sentence in quotes: attncli explain "{sentence}"'
     if name == "posenc":
         return "write attncli posenc --len 5 --dim 4"
     return "name the others with --k, --v or --mask" if name in ("compute", "check") else ""

@@ -52,15 +52,11 @@ MOST_CELLS = 1 << 22
 
 
 class Computed(NamedTuple):
-    """A trace, and the plan that computes a stage of it again where earlier ones are given.
-
-    steps   in the order of the computation; none where no stage can be computed again
-    inputs  what they are computed from
-    """
+    """A trace, and the plan that computes a stage of it again where earlier ones are given."""
 
     trace: Trace
-    steps: Sequence[Step]
-    inputs: Values
+    steps: Sequence[Step]  # in their order; none where no stage can be computed again
+    inputs: Values  # what they are computed from
 
 
 class Computation(Model):

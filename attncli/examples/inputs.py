@@ -120,9 +120,8 @@ def _keys(loc: Sequence[int | str], found: Any) -> list[str]:
 
 # ---- types of inputs
 
-Words = Annotated[
-    list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_SIDE)
-]
+_Word = Annotated[str, Field(min_length=1)]
+Words = Annotated[list[_Word], Field(min_length=1, max_length=MOST_SIDE)]
 Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
 Whole = Annotated[int, Field(ge=-FARTHEST, le=FARTHEST)]
 Seed = Annotated[int, Field(ge=0, le=FARTHEST)]
@@ -158,9 +157,7 @@ def _array(found: object, ndim: int | None = None) -> Array:
     if ndim is None:
         return made if made.dtype == np.bool_ else made.astype(np.float64)
     if made.ndim != ndim or made.dtype == np.bool_:
-        raise InputError(
-            " is not a list of numbers" if ndim == 1 else " is not a matrix of numbers"
-        )
+        raise InputError(f" is not a {'list' if ndim == 1 else 'matrix'} of numbers")
     if max(made.shape) > MOST_SIDE:
         raise InputError(f" is {' × '.join(map(str, made.shape))}", f"{MOST_SIDE} is the most")
     return made.astype(np.float64)
