@@ -24,10 +24,7 @@ CALL = "this call"
 
 
 def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> list[Any]:
-    """The option groups of a call with further options; one that is given in both is replaced.
-
-    Raises ConventionError for options not understood, or that change only what is shown.
-    """
+    """The option groups of a call with further options; one that is given in both is replaced."""
     check_diff_flags(show)
     given = _parsed(command, options)
     of_display = [x.name for x in (*fields(DisplayFlags), *fields(Against)) if x.name in given]

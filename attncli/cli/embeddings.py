@@ -36,10 +36,7 @@ class Read(NamedTuple):
 def read_projected(
     files: Mapping[str, Loaded], inputs: Inputs, how: Convention, notes: list[str]
 ) -> Read:
-    """q, k and v of the embeddings and weights in these files, and what else they hold.
-
-    Raises InputError where weights are missing or there twice, ShapeError where they do not fit.
-    """
+    """q, k and v of the embeddings and weights in these files, and what else they hold."""
     if inputs.layout not in (None, "bsd"):
         hint = "x is (tokens, d) or (batch, tokens, d): leave it out"
         raise ConventionError(f"--layout {inputs.layout} is of q, k and v", hint)

@@ -81,8 +81,6 @@ def read_inputs(
 
     observed, stages  one more source to read, for `check`, and the stages that are wanted of it
     known             what is read already, by its source
-
-    Raises InputError, ShapeError or ConventionError where they cannot be read or do not fit.
     """
     notes: list[str] = []
     named = {role: getattr(inputs, role, None) for role in ROLES}

@@ -40,8 +40,6 @@ def present(
     precision     that of the command, where `show` has none
     least_height  lines that a matrix may take its share of, however low the screen
     stdin_used    the input came from standard input, so --step reads keys from the terminal
-
-    Raises ConventionError where its flags contradict, OutputError where it cannot be written.
     """
     check_flags(show)
     form, options = form_of(show), display_options(show, precision)

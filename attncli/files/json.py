@@ -155,8 +155,6 @@ def parse(
 
     Objects are made by `pairs`, from their keys and values. Without it they are dicts, and a key
     that is there twice is refused. With `other_forms` it may be written as forms.py has it.
-
-    Raises InputError with line and column where the text is malformed.
     """
     check_cells(_cells(data), f"{origin} has", "save the arrays as npy or npz", unit="values")
     text = decoded(data, json.detect_encoding(data), origin)

@@ -80,9 +80,6 @@ def to_array(nested: object, where: str) -> Array:
 
     Entries are numbers, "NaN", "Infinity", "-Infinity", or all of them true or false. `where` is
     what messages call the array. Level after level is joined, so depth costs no recursion.
-
-    Raises InputError, with the location, where rows differ in length, a list is empty, or an entry
-    is something else.
     """
     cells: list[Any] = [nested]
     shape: tuple[int, ...] = ()

@@ -19,20 +19,16 @@ Role = str
 class Names(NamedTuple):
     """How an array of one role is recognised and given, and what it may be.
 
-    aliases   its names in files, in lowercase
-    help      of the flag that gives it, --past-k for past_k, and the panel of --help
-    fewest    dimensions it has at least, and at most
     form      what to give, where the dimensions are wrong
-    booleans  whether it may hold true and false
     """
 
-    aliases: tuple[str, ...]
-    help: str
+    aliases: tuple[str, ...]  # its names in files, in lowercase
+    help: str  # of the flag that gives it, --past-k for past_k, and the panel of --help
     panel: str = "Inputs"
-    fewest: int = 2
+    fewest: int = 2  # dimensions it has at least, and at most
     most: int = 4
     form: str = "2-D is (tokens, d), 3-D (heads, tokens, d), 4-D (batch, heads, tokens, d)"
-    booleans: bool = False
+    booleans: bool = False  # whether it may hold true and false
 
 
 _OWN = ("{}", "{}_states", "{}_layer", "{}_tensor")
@@ -209,9 +205,6 @@ def pick(loaded: Loaded, role: Role) -> Array | None:
 
     By its name; in a trace, the stage of the outermost attention. An array that `::name` asked for,
     or the only one, is q, and there is no other then. None where there is none, except for q.
-
-    Raises InputError where two arrays could be meant, where there is no q, and where the array
-    has the wrong number of dimensions (2 to 4; a mask 1 to 4), is empty, or holds true/false.
     """
     name = loaded.member if loaded.member in loaded.arrays else name_of(loaded, role)
     if role != "q" and (name is None or name == loaded.member):
@@ -225,8 +218,6 @@ def only(loaded: Loaded, role: Role) -> Array:
     """The array of a source given for one role alone, such as `--k SOURCE`.
 
     The one that `::name` asked for, else the one that the role's name names, else the only one.
-
-    Raises InputError as `pick` does, and where the source holds several of other names.
     """
     name = loaded.member if loaded.member in loaded.arrays else name_of(loaded, role)
     if name is None and len(loaded.arrays) == 1 and not loaded.unread:

@@ -61,10 +61,7 @@ class _Row(NamedTuple):
 
 
 def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
-    """The matrix of a table, with its labels.
-
-    Raises InputError, with line and column, where rows differ in length or a cell is not a number.
-    """
+    """The matrix of a table, with its labels."""
     origin, data = source.origin, source.read(TEXT)
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)
     n_cells = _count_cells(data) if len(data) >= LARGE else 0
@@ -113,10 +110,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
 
 
 def _as_header(row: _Row, values: list[Any], start: int, corner: str, origin: str) -> list[str]:
-    """The remark that a first line is taken as a header, where that is not plain from its corner.
-
-    Raises InputError where it holds numbers too: then the text is more likely a misspelt number.
-    """
+    """The remark that a first line is taken as a header, if its corner does not show it."""
     if start and (not corner or _names_stage(corner)):
         return []
     if _any_number(values):

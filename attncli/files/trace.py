@@ -212,10 +212,7 @@ def schema() -> dict[str, Any]:
 def trace_from(
     document: dict[str, Any], origin: str, arrays: dict[str, Array] | None = None
 ) -> Trace:
-    """The trace that a document describes; `arrays` are those of an npz, by dotted name.
-
-    Raises InputError, naming `origin` and the step, where something is missing or does not fit.
-    """
+    """The trace that a document describes; `arrays` are those of an npz, by dotted name."""
     if document.get("version") == 1:
         from attncli.files.earlier import with_formulas
 

@@ -48,26 +48,17 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Entry(NamedTuple):
-    """A word and its vector.
+    """A word and its vector."""
 
-    number   of the line, or of the entry of a table, from 1
-    word     its text
-    is_utf8  whether it was written so; else it was read as Latin-1
-    row      [d], or what is wrong with it
-    """
-
-    number: int
-    word: str
-    is_utf8: bool
-    row: FloatArray | str
+    number: int  # of the line, or of the entry of a table, from 1
+    word: str  # its text
+    is_utf8: bool  # whether it was written so; else it was read as Latin-1
+    row: FloatArray | str  # [d], or what is wrong with it
 
 
 @contextmanager
 def open_entries(source: str) -> Iterator[Text | Table]:
-    """The words and vectors of a SOURCE, or of what is written inline, open for reading.
-
-    Raises InputError where it holds no vectors.
-    """
+    """The words and vectors of a SOURCE, or of what is written inline, open for reading."""
     if _INLINE.match(source) and not os.path.exists(source):
         yield Table(_inline(source), LITERAL)
         return

@@ -73,7 +73,6 @@ def explained(
     name which stages of a layer to hold; the others are dropped as soon as no later stage needs
     them.
 
-    Raises ShapeError where weights do not fit, ConventionError where a target is missing.
     Source: "Attention Is All You Need", section 3.
     """
     layers = LayerPlan(model.architecture, model.weights)

@@ -30,8 +30,6 @@ Unknown = Literal["random", "zero", "error"]
 class Sentence:
     """Tokens, some of which may be padding: `<pad>`, `<PADDING>` or `[PAD]`.
 
-    Raises InputError where no token is anything else.
-
     >>> Sentence.padded(("the", "bank"), 3).key_mask()
     array([ True,  True, False])
     """
@@ -69,18 +67,15 @@ class Sentence:
 class Vocabulary:
     """The vectors of all words that are needed.
 
-    vectors   word → [dim]
-    note      where they come from
     remarks   what became of words that the file does not hold as they were asked for
-    warnings  what was wrong with the file
     matrix    the vectors of one sentence, a row for each token, instead of those of words
     """
 
-    vectors: Mapping[str, Array]
+    vectors: Mapping[str, Array]  # word → [dim]
     dim: int
-    note: str
+    note: str  # where they come from
     remarks: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what was wrong with the file
     matrix: Array | None = None
 
     def rows(self, sentence: Sentence) -> Array:
@@ -95,8 +90,6 @@ class Vocabulary:
 
 def random_vocabulary(words: Sequence[str], dim: int, seed: int = 0) -> Vocabulary:
     """A random vector for each word, the same in every sentence and on every machine.
-
-    Raises ConventionError for a dim below 1 or a seed below 0.
 
     >>> random_vocabulary(("bank", "bank"), 3).vectors["bank"].shape
     (3,)
@@ -117,9 +110,6 @@ def from_file(
 
     `unknown` says what a word gets that is not in it: a random vector, drawn from the range that a
     random one has; zeros; or an error. `dim` is the width that is expected.
-
-    Raises InputError for a source that is no vectors, or where it lacks a word and may not;
-    ConventionError where it has another width.
 
     >>> found = from_file("king=0.9,0.5 queen=0.2,0.5", ("king", "quoon"), unknown="zero")
     >>> found.vectors["quoon"].tolist(), found.remarks
@@ -173,7 +163,6 @@ def entry_stages(
     one is what goes into the block. `mark` follows the letters of the stages: E_t of a target.
     `positions` may be a matrix, such as learned ones: a row for each position, from 0 on.
 
-    Raises ShapeError where such a matrix is narrower or has fewer rows than there are tokens.
     Source: "Attention Is All You Need", sections 3.4 and 3.5.
 
     >>> vocabulary = Vocabulary({"a": np.array([0.5, 0.25])}, 2, "as given")

@@ -63,8 +63,6 @@ def outcomes(
     mask    as it is given to the library: each reads its numbers, or true and false, in its own way
     fields  of Convention, such as causal=True, that hold for all of them
     more    what else `attend` takes: past_k, past_v, kv_len, sinks, layout
-
-    Raises ShapeError where the arrays do not fit together.
     """
     restricting = {"mask": mask, **more}
     base = Convention(**{**fields, "mask_numbers": "add"})  # the mask is left as it is

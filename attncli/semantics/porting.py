@@ -83,8 +83,6 @@ def recipe(source: str, target: str, call: Call | None = None) -> Recipe:
 
     call  what the code is for; where left out, a boolean mask and causal, or as much of these as
           the source takes and the target has a way for
-
-    Raises ConventionError for a name that no preset has, and for a call that the source refuses.
     """
     rows = preset(source), preset(target)
     if call and (why := call.refusal(rows[0])):

@@ -18,7 +18,6 @@ def random_vectors(words: Iterable[str], dim: int, seed: int = 0) -> dict[str, F
     NumPy's PCG64 is seeded with BLAKE2b of the seed and the word (NFC, UTF-8), so a word has the
     same vector in every sentence and on every machine; its first numbers do not depend on `dim`.
 
-    Raises ConventionError for a dim below 1 or a seed below 0.
     Source: RFC 7693 (BLAKE2), O'Neill (2014) (PCG).
 
     >>> random_vectors(["bank", "river"], 3)["bank"].round(4).tolist()

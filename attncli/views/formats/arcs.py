@@ -39,10 +39,7 @@ _COLOUR = "#1c528c"  # the blue of the other ramp
 
 
 def arcs(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:
-    """The weights of an attention at several heads or batch entries, on a common scale.
-
-    Raises ConventionError for a stage that holds no weights, and for too many tokens to be read.
-    """
+    """The weights of an attention at several heads or batch entries, on a common scale."""
     first = matrices[0]
     if not kind_of(first.stage.name).masks or not kind_of(first.stage.name).sums:
         raise ConventionError(

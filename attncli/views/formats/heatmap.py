@@ -61,10 +61,7 @@ class Panel(NamedTuple):
 
 
 def heatmap(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:
-    """The matrices of one stage at several heads or batch entries, on a common scale.
-
-    Raises ConventionError where nothing could be seen: a large matrix without shades.
-    """
+    """The matrices of one stage at several heads or batch entries, on a common scale."""
     first = matrices[0]
     n, m = len(first.rows), len(first.columns)
     if not n or not m:

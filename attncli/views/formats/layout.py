@@ -24,19 +24,16 @@ class Layout(NamedTuple):
     """What all panels of a stage share.
 
     rows, columns  their labels
-    shading        None where nothing is shaded
     width, height  of a cell, in pixels
-    across         panels beside each other
-    has_numbers    whether the cells have theirs
     """
 
     rows: list[str]
     columns: list[str]
-    shading: Shading | None
+    shading: Shading | None  # None where nothing is shaded
     width: float = 0.0
     height: float = 0.0
-    across: int = 1
-    has_numbers: bool = False
+    across: int = 1  # panels beside each other
+    has_numbers: bool = False  # whether the cells have theirs
 
     @property
     def gap(self) -> int:

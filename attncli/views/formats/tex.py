@@ -180,12 +180,11 @@ class Node(NamedTuple):
     """A piece of mathematics.
 
     kind   an operand of a fraction, a sign between operands, or a space
-    inner  what is between its parentheses, where it is nothing else
     """
 
     tex: str
     kind: Literal["operand", "sign", "space"]
-    inner: str = ""
+    inner: str = ""  # what is between its parentheses, where it is nothing else
 
 
 def math(text: str, *, display: bool = True) -> str:
