@@ -204,8 +204,7 @@ def _sources(inputs: Inputs, observed: Observed) -> tuple[str, str]:
 def _numbers(
     observed: Observed, given: AttentionInputs, *, is_shared: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The observed stages by name, the inputs they came with, and notes on their file; a file that
-    is that of the inputs, too, must name its stages."""
+    """The observed stages by name, the inputs they came with, and notes on their file."""
     loaded = given.observed
     assert loaded is not None  # noqa: S101 - it was asked for
     known = _known(given.inputs.tiles)

@@ -109,8 +109,7 @@ def _read(
 
 
 def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
-    """The trace of what is asked for, from x to the heads side by side, and what is left to choose;
-    SizeError where even that does not fit into memory."""
+    """The trace of what is asked for, from x to heads side by side, and what is left to choose."""
     trace, shown = _attention(given, show)
     if OUTPUT not in trace:  # gradients alone
         return trace, shown

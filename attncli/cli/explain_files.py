@@ -75,8 +75,7 @@ def weights_file(block: Block, given: Embedded | None) -> Loaded | None:
 
 
 def take_heads(block: Block, file: Loaded, dim: int) -> tuple[str, ...]:
-    """Takes the heads that the arrays of the first attention have, unless --heads is given; what
-    was assumed."""
+    """Takes the heads that the arrays have, unless --heads is given; what was assumed."""
     own = next(iter(blocks(file.arrays).values()), [])
     arrays = {name: file.arrays[name] for name in own}
     with named(file.origin):

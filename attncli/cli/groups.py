@@ -138,11 +138,7 @@ def flag(
 
 
 def typer_command(name: str, command: Command) -> Any:
-    """A command as Typer takes it, with one option for each field of its groups.
-
-    It calls the function of its name in the module of its name, imported then and not before, which
-    returns the exit code; None is 0.
-    """
+    """A command as Typer takes it: it imports and calls the function of its name."""
 
     def flat(**values: Any) -> int | None:
         given = [

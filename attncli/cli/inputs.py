@@ -253,10 +253,7 @@ def _check_mask(
     fields: Mapping[str, Any],
     convention: Convention,
 ) -> Convention:
-    """Brings the mask into its form, once it is known what its numbers mean; the convention then.
-
-    That of a saved trace is added: its 0 and −∞, and the numbers of a bias.
-    """
+    """Brings the mask into its form, once its numbers have a meaning; the convention then."""
     main = files["q"]
     if "mask" not in arrays:
         return convention

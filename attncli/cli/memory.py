@@ -54,8 +54,7 @@ def check_fits(more: int, what: str, hint: str = "") -> None:
 
 
 def size_of(arrays: Iterable[Any], width: int) -> int:
-    """Bytes of a copy of these arrays with numbers of a width, and those of mapped files, which
-    take memory once their numbers are read."""
+    """Bytes of a copy of these arrays in a width, and of mapped files once they are read."""
     there = [x for x in arrays if isinstance(x, np.ndarray)]
     mapped = {id(x): x.nbytes for x in there if _is_mapped(x)}
     return sum(x.size for x in there) * width + sum(mapped.values())

@@ -162,8 +162,7 @@ def _trace(ran: Ran, read: Checkpoint, directory: Directory, kept: Collection[st
 def _check_room(
     read: Checkpoint, show: DisplayFlags, of_weights: int, shapes: Sequence[tuple[int, ...]]
 ) -> None:
-    """SizeError where the stages that are kept, of scores of these shapes, would not fit beside the
-    weights."""
+    """SizeError where stages of scores of these shapes do not fit beside the weights."""
     kept = () if read.check else _kept(show)
     shapes = [*{*shapes}] if read.layer is not None else shapes  # each kind once in a layer
     sizes = [memory.FLOAT * math.prod(shape) for shape in shapes]

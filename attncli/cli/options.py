@@ -158,8 +158,7 @@ class Choices(_Knobs):  # type: ignore[misc]
         return replace(base, **{n: x for n, x in meant.items() if n not in kept} | given)
 
     def check_call(self, how: Convention, mask: Any, **sizes: tuple[int, int]) -> None:
-        """ConventionError where the library of --semantics takes no call of these sizes (as
-        `features_of` has them)."""
+        """ConventionError where the library of --semantics takes no call of these sizes."""
         row = None if self.semantics is None else PRESETS[self.semantics]
         if row and (why := row.refuses_call(how, mask, **sizes)) is not None:
             hint = f"attncli semantics {row.name} says what it takes"

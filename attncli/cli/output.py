@@ -112,8 +112,7 @@ def ending_of(path: str) -> str | None:
 
 
 def check_flags(show: DisplayFlags) -> None:
-    """ConventionError for flags not understood, or with nothing to act on in this form; called
-    before anything is read, so that a wrong call is all that is reported."""
+    """ConventionError, before anything is read, for flags with nothing to act on."""
     form = form_of(show)
     display_options(show)
     if show.color == "always" and form is not FORMATS["table"]:
@@ -172,8 +171,7 @@ def write_text(pieces: Iterable[str], show: Destination) -> None:
 def write_report(
     report: str, data: dict[str, Any], show: Destination, *, as_json: bool = False
 ) -> None:
-    """Writes what a check found, as its data in JSON, or as text no wider than the screen; with
-    --quiet only to a file."""
+    """Writes a report as JSON, or as text as wide as the screen; with --quiet to a file."""
     if show.quiet and not show.output:
         return
     if as_json:

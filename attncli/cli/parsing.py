@@ -108,9 +108,6 @@ def tokens_of(text: str) -> tuple[str, ...]:
 def with_blank_values(arguments: list[str]) -> list[str]:
     """The arguments with --blank= in the place of a --blank that names no stage; so for --random.
 
-    Typer knows no option whose value may be left out. What follows --blank is a stage where it is
-    called like one; ConventionError for anything else, which may be a sentence or a file.
-
     >>> with_blank_values(["a.json", "--blank", "weights", "--random", "--blank"])
     ['a.json', '--blank', 'weights', '--random=', '--blank=']
     """

@@ -55,8 +55,7 @@ def _raise(*_: Any) -> None:
 
 
 def _lost(found: Any) -> None:
-    """Raises again, a moment later, what was raised in a finalizer, where Python ignores it: the
-    locks of modules have one, for instance, while they are imported."""
+    """Raises again, a moment later, what was raised in a finalizer, as of a module's lock."""
     if _received and isinstance(found.exc_value, (KeyboardInterrupt, SystemExit)):
         signal.signal(signal.SIGALRM, _raise)
         signal.setitimer(signal.ITIMER_REAL, 0.001)

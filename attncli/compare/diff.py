@@ -88,10 +88,7 @@ def diff(
 
 
 def _in_order_of(a: Stage | None, b: Stage) -> Stage:
-    """The stage b with the entries of each axis in the order of a, where they have its names.
-
-    Of equal names the first is matched with the first.
-    """
+    """The stage b with each axis in the order of a, where both have the same names along it."""
     for at, axis in enumerate(b.axes):
         own, names = (() if x is None else x.labels.get(axis, ()) for x in (a, b))
         if own == names or sorted(own) != sorted(names):

@@ -100,10 +100,7 @@ def _type_of(stage: Stage) -> DType:
 
 
 class Noise:
-    """How far two right results of a stage may be apart.
-
-    setups  of each attention by its dotted name, where it is known what it was computed from
-    """
+    """How far two right results of a stage may be apart."""
 
     def __init__(self, a: Trace, b: Trace, pairs: Pairs, rule: Rule) -> None:
         self.traces, self.pairs, self.rule = (a, b), pairs, rule

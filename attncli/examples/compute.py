@@ -92,8 +92,7 @@ class _Attending(Computation):
 
 
 class Attention(_Attending):
-    """`attend` of q, k, v; with n_heads their last axis is split into heads, with d_output come
-    the gradients."""
+    """`attend` of q, k, v, with n_heads in heads, and the gradients of d_output."""
 
     q: Numbers
     k: Numbers
@@ -118,8 +117,7 @@ class Attention(_Attending):
 
 
 class SelfAttention(_Attending):
-    """Rows of x, with positions if asked for, that attend to each other; without weights x itself
-    is q, k and v. Its own output projection and residual come last."""
+    """Rows of x that attend to each other; without weights x itself is q, k and v."""
 
     x: TokenRows
     positions: Literal["paper", "article", "none"] = "none"

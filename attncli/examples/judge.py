@@ -181,10 +181,7 @@ def _recomputed(
 def _from_printed(
     computed: Computed, claim: Claim, earlier: Sequence[Claim]
 ) -> Iterator[tuple[tuple[str, ...], Stage]]:
-    """The claim's stage from printed numbers of earlier ones, the nearest first, and their names.
-
-    Nothing where it does not follow from any.
-    """
+    """The claim's stage from printed earlier ones, the nearest first, and their names."""
     trace, printed = computed.trace, dict[str, FloatArray]()
     for other in earlier:
         if other.take or other.free_sign or other.printed is None or other.stage not in trace:
@@ -232,11 +229,7 @@ def _verdict(
 
 
 def select(stage: Stage, at: At) -> tuple[FloatArray, tuple[str, ...]]:
-    """The numbers of a stage at a place, and the axes that are left.
-
-    An axis named in `at` by one number or label goes away; one named by several stays.
-    Raises InputError for an axis, number or label that the stage does not have.
-    """
+    """The numbers of a stage at a place, and the axes that are left: those of several entries."""
     index = indices(stage, at)
     if (size := math.prod(map(len, index))) > MOST_CELLS:
         what = f"the place is {size} numbers of stage {stage.name}"
@@ -247,8 +240,7 @@ def select(stage: Stage, at: At) -> tuple[FloatArray, tuple[str, ...]]:
 
 
 def numbers_of(stage: Stage, claim: Claim, at: At) -> FloatArray:
-    """Our numbers at a place, or what a claim's `take` computes from them; with `free_sign` those
-    of each entry have the sign of the printed ones."""
+    """Our numbers at a place, or what `take` computes from them, with the printed signs if free."""
     value, axes = select(stage, at)
     if claim.take:
         value, axes = _taken(stage, value, axes, claim.take)

@@ -82,11 +82,7 @@ class Printed(NamedTuple):
 
 
 def read_printed(found: object, where: str, decimals: int | None = None) -> Printed:
-    """Printed numbers from JSON: one or nested lists of them, at most 4 deep.
-
-    `decimals` is for numbers that are no text; a text has those it shows.
-    Raises InputError, naming `where`, for what is no number, and rows of unequal length.
-    """
+    """Printed numbers from JSON, at most 4 deep; `decimals` is for those that are no text."""
     cells = _each(found, lambda one: _read_one(one, where, decimals), where)
     text, value, places = (_each(cells, itemgetter(i), where) for i in range(3))
     numbers = np.asarray(to_array(value, where), dtype=np.float64)
@@ -149,8 +145,7 @@ def _factor(text: str) -> float:
 
 
 def compare(ours: npt.ArrayLike, printed: Printed) -> Cells:
-    """The verdict of each cell of ours, which has the shape of the printed numbers, by the rules
-    at the top of this module."""
+    """The verdict of each cell, by the rules at the top of this module."""
     a, b = np.asarray(ours, dtype=np.float64), printed.value
     exact = printed.decimals == EXACT
     with np.errstate(all="ignore"):

@@ -64,10 +64,8 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         readers = {"": partial(array, "", document)}
         return collected(source, wanted, readers, decimals=decimals)
     if not isinstance(document, dict):
-        raise InputError(
-            f"{origin} holds neither a list nor an object",
-            'write [[1, 2], [3, 4]] or {"q": [[1, 2], [3, 4]]}',
-        )
+        what = f"{origin} holds neither a list nor an object"
+        raise InputError(what, 'write [[1, 2], [3, 4]] or {"q": [[1, 2], [3, 4]]}')
     if document.get("attncli") == "trace":
         from attncli.files.trace import loaded_trace, trace_from
 

@@ -156,10 +156,7 @@ def load(
 
 
 def nonfinite_remark(where: str, array: Array, is_mask: bool) -> str:
-    """A line that counts the NaN and infinities of an array; "" where there are none.
-
-    In a mask −∞ is intended, and so it is in an array of only 0 and −∞.
-    """
+    """A line that counts the NaN and infinities of an array, but for a mask's −∞; "" for none."""
     nan, infinite = np.isnan(array), np.isinf(array)
     if is_mask or (not nan.any() and bool(np.all((array == 0) | (array == -np.inf)))):
         infinite &= array > 0
@@ -224,11 +221,7 @@ def collected(
 
 
 def within_name(names: Iterable[str], source: Source) -> Source:
-    """The source with the whole name of the one attention that `::name` is within.
-
-    `::layers.3` asks for model.layers.3.self_attn where nothing is called so.
-    Raises InputError where there are several such attentions.
-    """
+    """The source with the whole name of the attention that `::name`, as `::layers.3`, is in."""
     names, asked = list(names), source.name
     around = [part for part in attentions(names) if f".{asked}." in f".{part}."] if asked else []
     if len(around) > 1 and asked not in names:
@@ -287,10 +280,8 @@ def _labels(labels: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
     tokens = lists.get("tokens")
     if isinstance(tokens, dict):
         if not tokens or not set(tokens) <= {"queries", "keys"}:
-            raise InputError(
-                f"{origin}, tokens names {listing(map(str, tokens))}",
-                'write {"queries": […], "keys": […]}, or one list for both',
-            )
+            message = f"{origin}, tokens names {listing(map(str, tokens))}"
+            raise InputError(message, 'write {"queries": […], "keys": […]}, or one list for both')
         del lists["tokens"]
         lists |= {f"tokens.{part}": names for part, names in tokens.items()}
 

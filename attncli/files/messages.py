@@ -76,10 +76,7 @@ def attentions(names: Iterable[str]) -> list[str]:
 
 
 def several(origin: str, parts: Sequence[str], asked: str = "") -> SeveralError:
-    """The error where a file, or what is asked for of it, holds more attentions than one.
-
-    parts  their names in the file
-    """
+    """The error where a file, or what is asked for of it, holds these attentions, not one."""
     where = f"{origin}, {safe(asked)}," if asked else origin
     what = f"{where} holds {count(len(parts), 'attention')}: {listing(parts)}"
     is_named = origin != LITERAL

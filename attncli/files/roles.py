@@ -177,12 +177,7 @@ def similar_role(name: str) -> str:
 
 
 def attention_prefix(names: list[str], origin: str, part: str = "") -> str | None:
-    """The dotted prefix of the outermost attention in a trace, by its stage q; "" for the top.
-
-    part  the name of the trace in its file, "" for the whole
-
-    None where no stage is called q. SeveralError where several are equally deep.
-    """
+    """The dotted prefix of the outermost attention of a trace, which its file calls `part`."""
     queries = [name for name in names if name.split(".")[-1] == "q"]
     depth = min((name.count(".") for name in queries), default=0)
     prefixes = [name.removesuffix("q") for name in queries if name.count(".") == depth]
@@ -244,20 +239,15 @@ def outermost(loaded: Loaded) -> str | None:
 
 
 def name_of(loaded: Loaded, role: Role) -> str | None:
-    """The name of the array with this role; in a trace, of the stage of the outermost attention.
-
-    None where there is none; InputError where there are several.
-    """
+    """The name of the array with this role, in a trace of a stage; None where there is none."""
     if loaded.trace is not None:
         prefix = outermost(loaded)
         name = f"{prefix}{role}"
         return name if prefix is not None and name in loaded.arrays else None
     names = [name for name in loaded.arrays if role_of(name) == role]
     if len(names) > 1:
-        raise InputError(
-            f"{loaded.origin} holds {len(names)} arrays that could be {role}: {listing(names)}",
-            f"say which: {ask_for(loaded.origin, names[0])}",
-        )
+        what = f"{loaded.origin} holds {len(names)} arrays that could be {role}: {listing(names)}"
+        raise InputError(what, f"say which: {ask_for(loaded.origin, names[0])}")
     return names[0] if names else None
 
 

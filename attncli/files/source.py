@@ -127,10 +127,7 @@ class Source:
         budget.check_bytes(n_bytes * cost, f"{self.origin} takes at least", hint)
 
     def check_unpacked(self, n_bytes: int, ratio: int = _RATIO, part: int = _ANY_RATIO) -> None:
-        """SizeError where so much text was unpacked from less than its `ratio`-th part.
-
-        Not where it is no more than this part of what is allowed.
-        """
+        """SizeError where text was unpacked from less than its `ratio`-th part, and is large."""
         if self.packed is None:
             return
         most = max(ratio * self.packed(), budget.allowed() // part)
@@ -321,11 +318,7 @@ def _near(path: str) -> str:
 
 
 def _unpacked(source: Source, stack: ExitStack) -> Source:
-    """What a gzipped file or a zip holds, open as long as the stack is.
-
-    Of a zip it is the member that is asked for, or the only one; an npz stays as it is.
-    Raises InputError where it is damaged, holds no such member, or is compressed twice.
-    """
+    """What a gzipped file holds, or the member of a zip that is asked for; an npz as it is."""
     if source.kind == "zip":
         inner = _member(source.in_memory(), stack)
     else:

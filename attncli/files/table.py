@@ -155,10 +155,7 @@ def _count_cells(data: bytes) -> int:
 
 
 def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> FloatArray | None:
-    """The matrix of a large table of numbers alone, by NumPy's parser; None where it is not plain.
-
-    A header, labels, quotes, comments, ragged rows and numbers beyond float64 are not plain.
-    """
+    """The matrix of a large table of numbers alone, by NumPy; None where it is not plain."""
     if len(data) < LARGE or data[:2] in _MARKS:
         return None
     first = data[:65536].decode("ascii", "replace").partition("\n")[0]
@@ -257,8 +254,6 @@ def _ends_in_number(line: str, delimiter: str) -> bool:
 
 def read_cell(cell: str) -> float | bool | Beyond | None:
     """The number or boolean in a cell; Beyond where float64 cannot hold it; None for text.
-
-    NaN, inf and Infinity are numbers, in any case, and so are fractions and roots.
 
     >>> read_cell(" 1.5 "), read_cell("TRUE"), read_cell("-Infinity"), read_cell("1_0")
     (1.5, True, -inf, None)

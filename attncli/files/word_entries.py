@@ -199,10 +199,8 @@ class Text:
         counts.pop(0, None)
         if not counts:
             begin = _decoded(first[0][1][:40].rstrip())[0]
-            raise InputError(
-                f"{self.origin} holds no vectors: it begins {quote(begin)}",
-                "a line should be a word and its numbers",
-            )
+            what = f"{self.origin} holds no vectors: it begins {quote(begin)}"
+            raise InputError(what, "a line should be a word and its numbers")
         self.dim = counts.most_common(1)[0][0]
         self.announced, dim = announced or (0, self.dim)
         if dim != self.dim:
@@ -222,10 +220,8 @@ class Text:
             if not line:
                 return
             if len(line) == _LONGEST:
-                raise InputError(
-                    f"{self.origin}: line {number} is longer than 1 MB",
-                    "a line should be a word and its numbers",
-                )
+                what = f"{self.origin}: line {number} is longer than 1 MB"
+                raise InputError(what, "a line should be a word and its numbers")
             n_bytes += len(line)
             if number % _SAMPLE == 0:
                 self.source.check_unpacked(n_bytes, **_PACKED)

@@ -129,10 +129,8 @@ def from_file(
         close = suggestion(read.missing)
         other = f"{close} Else " if close else ""
         download = f", or {read.whole}" if read.whole else ""
-        raise InputError(
-            f"{origin} has no vector for {listing(map(repr, lost), 8)}",
-            f"{other}use --unknown random or zero{download}",
-        )
+        what = f"{origin} has no vector for {listing(map(repr, lost), 8)}"
+        raise InputError(what, f"{other}use --unknown random or zero{download}")
     zeros = dict.fromkeys(lost, np.zeros(width))
     vectors |= random_vectors(lost, width, seed) if unknown == "random" else zeros
     remarks = [_unknown_remark(lost, origin, unknown)] if lost else []

@@ -95,8 +95,7 @@ FLAT = frozenset({"bsd", "sd"})
 
 
 def moves(layout: str, to: str) -> tuple[str, ...]:
-    """What brings an array from one layout to another: names of idioms, such as split, swap, or
-    templates."""
+    """What brings an array to another layout: names of idioms, such as split, or templates."""
     if layout == to:
         return ()
     if (direct := _ROWS["direct"].get(f"{layout} > {to}")) is not None:

@@ -63,10 +63,7 @@ def of_one(name: str) -> Trace:
 
 
 def of_two(found: Recipe) -> Trace:
-    """What differs when code moves from one library to another, and what to write there.
-
-    Stages "differences" [case, library] of words, and "code" [line, text].
-    """
+    """What differs between two libraries, [case, library] of words, and the code, [line, text]."""
     source, target = found.source, found.target
     cells = ([*_cells(row), row.layout] for row in (preset(source), preset(target)))
     rows = zip([*CASES, "layout"], *cells, strict=True)

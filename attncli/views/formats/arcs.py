@@ -49,10 +49,8 @@ def arcs(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:
         return paragraph("nothing to show", f'fill="{QUIET}"')
     n, m = len(first.rows), len(first.columns)
     if max(n, m) > LARGE and not first.options.full:
-        raise ConventionError(
-            f"--arcs draws up to {LARGE} queries and keys, these are {n} × {m}",
-            "choose some with --rows and --cols, or add --full",
-        )
+        what = f"--arcs draws up to {LARGE} queries and keys, these are {n} × {m}"
+        raise ConventionError(what, "choose some with --rows and --cols, or add --full")
     weights = [np.asarray(matrix.values[asked_of(matrix)], dtype=float) for matrix in matrices]
     finite = (one[np.isfinite(one)] for one in weights)
     top = round_top(max(float(one.max(initial=0.0)) for one in finite), FINER)

@@ -75,10 +75,8 @@ def heatmap(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:
     texts = [cell.text.strip() for panel in panels for row in panel.cells for cell in row]
     layout = fitted(Layout(*names_of(first), shading), texts, len(panels))
     if layout is None:
-        raise ConventionError(
-            f"{first.name} without shades shows nothing: {n} × {m} numbers have no room",
-            "choose some with --rows and --cols, or leave out --no-heatmap",
-        )
+        what = f"{first.name} without shades shows nothing: {n} × {m} numbers have no room"
+        raise ConventionError(what, "choose some with --rows and --cols, or leave out --no-heatmap")
     return below([_panels(panels, layout), *_legend(first, panels, layout, is_cut)], GAP)
 
 

@@ -145,9 +145,7 @@ def row_labels(layout: Layout) -> Labels:
 
 
 def ticks(names: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Where the ticks of many rows or columns are, and their numbers: every 10th, 20th, 50th …
-
-    The numbers are those in the labels where these count on, as pos 0, pos 1 do, else from 1.
+    """Where ticks are, every 10th, 20th, 50th …, and their numbers: those of the labels, or from 1.
 
     >>> list(ticks(["pos 98", "pos 99", "pos 100"])), list(ticks(["the"] * 120))[:2]
     ([(0, '98'), (1, '99'), (2, '100')], [(19, '20'), (39, '40')])

@@ -90,10 +90,7 @@ class _Chart:
                 yield from self.node(name, _words(step), self.sources(name))
 
     def node(self, name: str, words: Sequence[str], sources: Sequence[str]) -> Iterator[str]:
-        """A node of these lines of text, and an arrow from each of its sources within its block.
-
-        Those from outside are left for the innermost block that holds both ends.
-        """
+        """A node of these lines, and arrows from its sources; others wait for the outer block."""
         node = f"n{len(self.boxes) + 1}"
         box = name[: name.rfind(".") + 1]
         self.nodes[name], self.boxes[node] = node, box

@@ -37,9 +37,7 @@ def write(trace: Trace, options: DisplayOptions, file: BinaryIO) -> None:
 
 
 def picture(values: Array, shading: Shading, hidden: BoolArray | None = None) -> bytes:
-    """The matrix [n, m] as a PNG of m × n pixels; one without any cell is a grey pixel.
-
-    Numbers beyond the shading have the colour of its ends; NaN and what is `hidden` is grey.
+    """The matrix [n, m] as a PNG of m × n pixels; grey is NaN or hidden, or nothing at all.
 
     >>> picture(np.eye(3), Shading("share", 1.0))[1:4]
     b'PNG'
