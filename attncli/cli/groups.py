@@ -1,10 +1,10 @@
 """How a command is declared: option groups in, one flat Typer command out, quick to start.
 
-An option group is a dataclass of flags, and its PANEL their heading in --help. A command
-takes groups instead of forty parameters:
+An option group is a dataclass of flags under one heading of --help. A command takes groups
+instead of forty parameters:
 
+    @group("Inputs")
     class Inputs:
-        PANEL: ClassVar = "Inputs"
         kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)    # --kv-heads
 
     Command((Inputs, Choices, DisplayFlags), "What the command does.")
@@ -15,19 +15,30 @@ A flag that is not given is None, a switch False.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 import typer
 from typer.core import TyperCommand
 
 from attncli.budget import before_numpy, limited
 from attncli.cli.parsing import bytes_of, with_blank_values
+
+T = TypeVar("T")
 
 
 class Command(NamedTuple):
@@ -113,6 +124,17 @@ class _QuickConversion:
                     return number
         vars(param)["_runtime_param"] = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def group(panel: str) -> Callable[[type[T]], type[T]]:
+    """Makes a class an option group: a dataclass of flags, those without a panel under this one."""
+
+    def made(kind: type[T]) -> type[T]:
+        kind.PANEL = panel  # type: ignore[attr-defined]
+        return dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)
+
+    return made
 
 
 def flag(

@@ -6,13 +6,13 @@ None means "not given" throughout, so that a command can tell a choice from a de
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import field, make_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from attncli.cli.groups import flag
+from attncli.cli.groups import flag, group
 from attncli.cli.parsing import unclear
 from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag_text
 from attncli.errors import ConventionError
@@ -55,11 +55,9 @@ _Sources: Any = make_dataclass(
 )
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Inputs")
 class Inputs(_Sources):  # type: ignore[misc]
     """Where each array of ROLES and the weights come from, and the order of their axes."""
-
-    PANEL: ClassVar = "Inputs"
 
     source: str | None = flag("The same as --q SOURCE.", "SOURCE", make=typer.Argument)
     tokens: str | None = flag(
@@ -121,7 +119,7 @@ _KNOBS = [
 _Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, eq=False, repr=False, match_args=False)
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Masking")
 class Choices(_Knobs):  # type: ignore[misc]
     """A flag for every field of Convention; `given` holds those that were given, parsed."""
 
@@ -129,7 +127,6 @@ class Choices(_Knobs):  # type: ignore[misc]
         "Take the conventions of this library as the defaults of the options below; a flag or "
         "a file takes precedence. attncli semantics lists them.",
         "NAME",
-        panel="Masking",
     )
     given: Mapping[str, Any] = field(init=False)
 
@@ -172,11 +169,9 @@ class Choices(_Knobs):  # type: ignore[misc]
         return f"{title}, as {self.semantics} has it" + f" but for {beside}" * bool(beside)
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Showing")
 class DisplayFlags:
     """What is shown, and how; the same on every command."""
-
-    PANEL: ClassVar = "Showing"
 
     work: bool = learning(
         "Write out the arithmetic of each stage's first cell; with --full of all.", needs=PAGES
