@@ -44,8 +44,11 @@ def semantics(libraries: Libraries, inputs: Inputs, choices: Choices, show: Disp
         present(of_one(names[0]), show, page=library_page)
     else:
         first, second = names
-        is_asked = inputs.mask is not None or choices.given
-        found = recipe(first, second, _call(inputs, choices) if is_asked else None)
+        call = None
+        if inputs.mask is not None or choices.given:
+            mask = None if inputs.mask is None else only(load(inputs.mask, role="mask"), "mask")
+            call = Call(kind_of_mask(mask), causal="causal" in choices.given)
+        found = recipe(first, second, call)
         present(of_two(found), show, page=porting_page(found))
 
 
@@ -74,12 +77,6 @@ def _contradictions(
         yield "a figure shows numbers, not words", "use another --format"
     for flag in given_of(inputs, "mask") | given_of(choices, "causal") if len(names) < 2 else ():
         yield f"{flag_of(flag)} has no effect without --q", "add --q SOURCE, or leave it out"
-
-
-def _call(inputs: Inputs, choices: Choices) -> Call:
-    """What the call that is moved has, as --mask and --causal say."""
-    mask = None if inputs.mask is None else only(load(inputs.mask, role="mask"), "mask")
-    return Call(kind_of_mask(mask), causal="causal" in choices.given)
 
 
 def _of_input(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:

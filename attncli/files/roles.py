@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from attncli.errors import InputError
@@ -35,13 +34,8 @@ _OWN = ("{}", "{}_states", "{}_layer", "{}_tensor")
 _PAST = ("past_{}", "{}_cache", "cache_{}", "cached_{}")
 _Q, _K, _V = ("q", "query", "queries"), ("k", "key", "keys"), ("v", "value", "values")
 _MASKS = "mask attn_mask attention_mask attn_bias attention_bias additive_mask masks"
+_WORDS = ("input", "embedding", "word", "encoding")
 _X = "2-D is (tokens, d), 3-D (batch, tokens, d)"
-
-
-def _both(words: str) -> Iterator[str]:
-    """Each word and its plural."""
-    for word in words.split():
-        yield from (word, f"{word}s")
 
 
 ROLES: dict[Role, Names] = {
@@ -59,7 +53,7 @@ ROLES: dict[Role, Names] = {
         "Values (default: from the file of --q, else V = K).",
     ),
     "x": Names(
-        ("x", "xs", *_both("input embedding word encoding"), "input_embeddings", "inputs_embeds"),
+        ("x", "xs", *_WORDS, *(f"{word}s" for word in _WORDS), "input_embeddings", "inputs_embeds"),
         "Embeddings, (tokens, d) or (batch, tokens, d), from which Q, K and V are computed with "
         "--weights or with weights in the same file.",
         most=3,

@@ -19,6 +19,7 @@ from attncli.convention import Convention
 from attncli.presets import Feature, MaskKind, Preset, kind_of_mask
 
 REFUSED = "–"
+_SCALES = {"1/sqrt(d_k)": "1/√d_k", "none": "not scaled"}
 _EMPTY = {"zero": "zeros", "nan": "NaN", "uniform": "mean of V", "unmasked": "as if unmasked"}
 
 
@@ -103,10 +104,6 @@ def _empty_by_inf(how: Convention) -> str:
     if how.mask_value_rule == "add" and how.empty_rows_inf is None:
         return _EMPTY["unmasked"]
     return _EMPTY[how.empty_rule(adds=True)]
-
-
-def _scale(how: Convention) -> str:
-    return {"1/sqrt(d_k)": "1/√d_k", "none": "not scaled"}.get(str(how.scale), str(how.scale))
 
 
 _ROWS = (
@@ -195,7 +192,7 @@ _ROWS = (
     Case(
         "scale",
         "what the scores are multiplied by",
-        _scale,
+        lambda how: _SCALES.get(str(how.scale), str(how.scale)),
         (),
         lambda call: "scale" not in call.fields,
         "a call without --scale",

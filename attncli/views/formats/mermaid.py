@@ -48,12 +48,9 @@ def escape(text: str) -> str:
     >>> escape('a"] --> b; <i>`x`')
     'a#34;#93; #45;#45;#62; b#59; #60;i#62;#96;x#96;'
     """
+    codes = {x: f"#{ord(x)};" for x in {*clean(text)} - _HARMLESS if not x.isalnum()}
     pieces = _ACTING.split(clean(text))
-    return _APART.join("".join(map(_code, piece)) for piece in pieces)
-
-
-def _code(char: str) -> str:
-    return char if char.isalnum() or char in _HARMLESS else f"#{ord(char)};"
+    return _APART.join("".join(codes.get(char, char) for char in piece) for piece in pieces)
 
 
 class _Chart:

@@ -58,17 +58,14 @@ def picture(values: Array, shading: Shading, hidden: BoolArray | None = None) ->
         b"IDAT": zlib.compress(lines.tobytes(), _LEVEL),
         b"IEND": b"",
     }
-    return _SIGNATURE + b"".join(_chunk(kind, data) for kind, data in chunks.items())
+    named = ((len(data), kind + data) for kind, data in chunks.items())
+    packed = (struct.pack(">I", n) + x + struct.pack(">I", zlib.crc32(x)) for n, x in named)
+    return b"".join((_SIGNATURE, *packed))
 
 
 def data_uri(values: Array, shading: Shading, hidden: BoolArray | None = None) -> str:
     """The same as an address that holds the picture itself, for `href` and `src`."""
     return f"data:image/png;base64,{b64encode(picture(values, shading, hidden)).decode()}"
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    content = kind + data
-    return struct.pack(">I", len(data)) + content + struct.pack(">I", zlib.crc32(content))
 
 
 @lru_cache
