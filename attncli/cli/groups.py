@@ -42,17 +42,13 @@ T = TypeVar("T")
 
 
 class Command(NamedTuple):
-    """The option groups that a command takes, and its help.
-
-    other_help  field → its help, where that of its group does not fit this command
-    needs       field → what its flag needs here, where its group says otherwise (see effects.py)
-    """
+    """The option groups that a command takes, and its help."""
 
     groups: tuple[Any, ...]
     help: str
     without: tuple[str, ...] = ()  # fields that mean nothing here: no options then
-    other_help: Mapping[str, str] = MappingProxyType({})
-    needs: Mapping[str, str] = MappingProxyType({})
+    other_help: Mapping[str, str] = MappingProxyType({})  # field → help in place of its own
+    needs: Mapping[str, str] = MappingProxyType({})  # field → what its flag needs here instead
 
 
 _METAVARS = {bool: "", int: "N", float: "FLOAT"}

@@ -60,42 +60,24 @@ _READERS = {
 class Loaded:
     """What a source holds.
 
-    origin         what messages call it: its path, "standard input", "what you typed"
-    arrays         name as in the file → array; a matrix without a name is called ""
-    query_labels   names of the queries (`tokens`, `query_tokens`; of a trace: its labels), or None
-    key_labels     names of the keys, or None
-    row_labels     labels of the rows of a csv or tsv: names of queries or of keys, by its role
-    column_labels  the header of a csv or tsv, without its corner
-    decimals       name of an array read from text → the most decimals of its numbers that end in 0,
-                   such as 0.40: their values no longer show them
-    words          name of an array that came as {word: vector} → its words, those of its rows
-    scale          the factor on the scores that the file names, "none" or "1/sqrt(d_k)", or None
-    fields         what else it says of its attention, where that is wanted, by names of FIELDS
-    trace          the trace, where the file is one saved by attncli; arrays then holds the values
-                   of its stages by dotted name. `path::part` gives the trace inside called so
-    warnings       remarks for the user, one line each
-    unread         names of arrays that nobody asked for: they were not read
-    others         names of what is not an array and has no role
-    member         what `::name` asked for, or None
-
     How many labels there should be is not checked: which axis they name depends on a layout.
     """
 
-    origin: str
-    arrays: dict[str, Array]
-    query_labels: Labels = None
-    key_labels: Labels = None
-    row_labels: Labels = None
-    column_labels: Labels = None
-    decimals: Mapping[str, int] = field(default_factory=dict)
-    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    scale: float | str | None = None
-    fields: Mapping[str, object] = field(default_factory=dict)
-    trace: Trace | None = None
-    warnings: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    member: str | None = None
+    origin: str  # what messages call it: its path, "standard input", "what you typed"
+    arrays: dict[str, Array]  # by their names in the file; a matrix without a name is called ""
+    query_labels: Labels = None  # of `tokens` or `query_tokens`; of a trace: its labels
+    key_labels: Labels = None  # names of the keys
+    row_labels: Labels = None  # of the rows of a csv or tsv: queries or keys, by its role
+    column_labels: Labels = None  # the header of a csv or tsv, without its corner
+    decimals: Mapping[str, int] = field(default_factory=dict)  # the most, where they end in zeros
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # those of an array's rows
+    scale: float | str | None = None  # the factor that the file names, "none" or "1/sqrt(d_k)"
+    fields: Mapping[str, object] = field(default_factory=dict)  # what else it says, as in FIELDS
+    trace: Trace | None = None  # a saved one, or its part `path::part`; arrays are its stages then
+    warnings: tuple[str, ...] = ()  # remarks for the user, one line each
+    unread: tuple[str, ...] = ()  # names of arrays that nobody asked for: they were not read
+    others: tuple[str, ...] = ()  # names of what is not an array and has no role
+    member: str | None = None  # what `::name` asked for
 
     @property
     def notes(self) -> tuple[str, ...]:

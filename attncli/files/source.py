@@ -93,19 +93,15 @@ _UNICODE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
 
 @dataclass
 class Source:
-    """An open file, stream or literal, and what is known about it.
-
-    ending   of the path or the zip member, lower case with its dot and without .gz, or ""
-    size     in bytes, of such a file or of what is in memory; else None: it can be read only once
-    """
+    """An open file, stream or literal, and what is known about it."""
 
     origin: str  # what messages call it
     file: Any  # the bytes, from the first one on
     head: bytes  # the first bytes
-    ending: str = ""
+    ending: str = ""  # of the path or zip member, lower case with its dot, without .gz
     name: str = ""  # what is asked for after `::`, or ""
     path: str = ""  # of a file on disk that is not packed, or ""
-    size: int | None = None
+    size: int | None = None  # in bytes, on disk or in memory; None: it can be read only once
     packed: Callable[[], int] | None = None  # how many bytes it is unpacked from so far, or None
 
     def read(self, cost: int = 1) -> bytes:

@@ -27,16 +27,12 @@ _ALIKE = 0.65  # of difflib's ratio: one letter of three may be wrong (0.667), b
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """The vectors of the words that were found, and close spellings of the others.
-
-    missing   each word that is not there → close spellings that are
-    folded    word asked for → the word found in another case, where the exact one is missing
-    """
+    """The vectors of the words that were found, and close spellings of the others."""
 
     words: tuple[str, ...]  # those found, as asked for and in that order
     matrix: FloatArray  # [n, d] float64, write-locked, one row per word found
-    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    folded: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # word → close spellings
+    folded: Mapping[str, str] = field(default_factory=dict)  # word → the one in another case
     warnings: tuple[str, ...] = ()  # what was wrong with the source, with line numbers
     origin: str = ""  # the source, for a message
     whole: str = ""  # how to get the larger file that the source is part of, or ""

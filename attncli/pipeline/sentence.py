@@ -65,18 +65,14 @@ class Sentence:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The vectors of all words that are needed.
-
-    remarks   what became of words that the file does not hold as they were asked for
-    matrix    the vectors of one sentence, a row for each token, instead of those of words
-    """
+    """The vectors of all words that are needed."""
 
     vectors: Mapping[str, Array]  # word → [dim]
     dim: int
     note: str  # where they come from
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # what became of words that the file does not hold as asked for
     warnings: tuple[str, ...] = ()  # what was wrong with the file
-    matrix: Array | None = None
+    matrix: Array | None = None  # of one sentence, a row for each token, instead of words
 
     def rows(self, sentence: Sentence) -> Array:
         """The vector of each token [n, dim]; zeros for the padding."""

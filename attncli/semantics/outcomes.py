@@ -28,14 +28,10 @@ libraries mean differently differs by far more."""
 
 
 class Group(NamedTuple):
-    """Libraries that give the same.
-
-    does  case → what they do in it, where this call makes libraries part; only what most do not
-          do, where there is such
-    """
+    """Libraries that give the same."""
 
     names: tuple[str, ...]  # of their presets
-    does: Mapping[str, str]
+    does: Mapping[str, str]  # case → what they do in it: what most do not, or else all
     apart: Array  # [query], from the output of the first group, the most of all heads; NaN by NaN
 
 

@@ -46,18 +46,13 @@ _STOPS = 16  # of its gradient
 
 
 class Panel(NamedTuple):
-    """One matrix of the stage: what is asked for of it.
+    """One matrix of the stage: what is asked for of it."""
 
-    title   which head and batch entry, or ""
-    values  [rows, columns]; hidden: True where a cell is masked; empty: where nothing is written
-    cells   their texts, where the cells may have numbers
-    """
-
-    title: str
-    values: Array
-    hidden: BoolArray
-    empty: BoolArray
-    cells: tuple[tuple[Cell, ...], ...]
+    title: str  # which head and batch entry, or ""
+    values: Array  # [rows, columns]
+    hidden: BoolArray  # True where a cell is masked
+    empty: BoolArray  # True where nothing is written
+    cells: tuple[tuple[Cell, ...], ...]  # their texts, where cells may have numbers
 
 
 def heatmap(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:

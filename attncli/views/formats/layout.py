@@ -21,17 +21,13 @@ _STEEP, _UPRIGHT = -45, -90  # degrees by which labels of narrow columns are tur
 
 
 class Layout(NamedTuple):
-    """What all panels of a stage share.
+    """What all panels of a stage share."""
 
-    rows, columns  their labels
-    width, height  of a cell, in pixels
-    """
-
-    rows: list[str]
-    columns: list[str]
+    rows: list[str]  # labels
+    columns: list[str]  # labels
     shading: Shading | None  # None where nothing is shaded
-    width: float = 0.0
-    height: float = 0.0
+    width: float = 0.0  # of a cell, in pixels
+    height: float = 0.0  # of a cell, in pixels
     across: int = 1  # panels beside each other
     has_numbers: bool = False  # whether the cells have theirs
 

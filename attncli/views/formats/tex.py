@@ -177,10 +177,7 @@ def _is_word(token: Token) -> bool:
 
 
 class Node(NamedTuple):
-    """A piece of mathematics.
-
-    kind   an operand of a fraction, a sign between operands, or a space
-    """
+    """A piece of mathematics: an operand of a fraction, a sign between operands, or a space."""
 
     tex: str
     kind: Literal["operand", "sign", "space"]
