@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -29,7 +28,7 @@ from attncli.check.suggest import Suggestion, showing_input
 from attncli.cli.commands import STAGES, Observed
 from attncli.cli.effects import check_facts, of_lse
 from attncli.cli.groups import given_of
-from attncli.cli.inputs import AttentionInputs, in_heads, observed_inputs, read_inputs
+from attncli.cli.inputs import AttentionInputs, as_given, observed_inputs, read_inputs
 from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.output import ending_of, note, write_report
@@ -272,14 +271,8 @@ def _stages(loaded: Loaded, known: Collection[str]) -> dict[str, Any]:
 
 def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:
     """A gradient of q, k or v in the order of axes and the heads that these are given in."""
-    inputs = given.inputs
     of = next((name for name in QKV if gradient_of(name) == stage), None)
-    if of is None or not (inputs.layout or inputs.heads):
-        return array
-    heads = inputs.heads if of == QKV[0] else inputs.kv_heads or inputs.heads
-    with suppress(ShapeError):  # in heads already
-        return in_heads(array, inputs.layout, heads)
-    return array
+    return array if of is None else as_given(array, of, given.inputs)
 
 
 def _other_convention(loaded: Loaded, given: AttentionInputs) -> Iterator[str]:

@@ -45,7 +45,7 @@ from attncli.files.roles import (
     outermost,
     pick,
 )
-from attncli.stages import OUTPUT
+from attncli.stages import OUTPUT, QKV
 from attncli.stages import WEIGHTS as SHARES
 
 if TYPE_CHECKING:
@@ -337,11 +337,18 @@ def observed_inputs(given: AttentionInputs) -> dict[str, Any]:
             continue
         arrays[role] = loaded.arrays[name]
         is_split = role in _CACHE and arrays[role].ndim == given.arguments["q"].ndim
-        if role in ("q", "k", "v", *_CACHE) and (inputs.layout or inputs.heads) and not is_split:
-            heads = inputs.heads if role == "q" else inputs.kv_heads or inputs.heads
-            with suppress(ShapeError):  # of other axes than the given one: it differs
-                arrays[role] = in_heads(arrays[role], inputs.layout, heads)
+        if role in (*QKV, *_CACHE) and not is_split:
+            arrays[role] = as_given(arrays[role], role, inputs)
     return arrays
+
+
+def as_given(array: Array, role: Role, inputs: Inputs) -> Array:
+    """An observed array in the layout and heads of the given ones, where it has their axes."""
+    heads = inputs.heads if role == "q" else inputs.kv_heads or inputs.heads
+    with suppress(ShapeError):  # in heads already, or of other axes: then it differs
+        if inputs.layout or inputs.heads:
+            return in_heads(array, inputs.layout, heads)
+    return array
 
 
 def in_heads(array: Array, layout: Any, n_heads: int | None) -> Array:

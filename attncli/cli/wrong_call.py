@@ -15,21 +15,11 @@ from attncli.cli.parsing import with_blank_values
 
 # Options of other tools and libraries → ours, where it is an option of the command.
 _OURS = {
-    "--temperature": ("--scale", "a temperature T multiplies the factor on the scores by 1/T"),
-    "--query": ("--q", ""),
-    "--queries": ("--q", ""),
-    "--keys": ("--k", ""),
-    "--key": ("--k", ""),
-    "--values": ("--v", ""),
-    "--value": ("--v", ""),
-    "--x": ("--embeddings", ""),
-    "--embeddings": ("--x", ""),
-    "--words": ("--tokens", ""),
-    "--labels": ("--tokens", ""),
-    "--digits": ("--precision", ""),
-    "--decimals": ("--precision", ""),
-    "--vectors": ("--glove", ""),
-}
+    "--query": "--q", "--queries": "--q", "--key": "--k", "--keys": "--k",
+    "--value": "--v", "--values": "--v", "--x": "--embeddings", "--embeddings": "--x",
+    "--words": "--tokens", "--labels": "--tokens", "--vectors": "--glove",
+    "--digits": "--precision", "--decimals": "--precision", "--temperature": "--scale",
+}  # fmt: skip
 _SAME = {"rotary": "rope", "md": "markdown", "text": "table"}  # choices by other names
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _LEAST, _MOST = (
@@ -109,9 +99,9 @@ def _command(arguments: Sequence[str], commands: Sequence[str]) -> str:
 
 def _option(wrong: str, known: Sequence[str], possible: Sequence[str]) -> str:
     """Which option to use instead, or which commands have it, or ""."""
-    ours, why = _OURS.get(wrong, ("", ""))
-    if ours in known:
-        return f"use {ours}{f': {why}' if why else ''}"
+    if (ours := _OURS.get(wrong)) in known:
+        why = ": a temperature T multiplies the factor on the scores by 1/T"
+        return f"use {ours}{why * (wrong == '--temperature')}"
     every = {name: typer_command(name, command).params for name, command in COMMANDS.items()}
     if owners := [x for x, params in every.items() if any(wrong in one.opts for one in params)]:
         return f"it is an option of attncli {' and '.join(owners)}"

@@ -7,7 +7,7 @@ InputError whose message goes on after the key; `validated` adds the file, examp
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
@@ -136,14 +136,16 @@ class Random(Model):
     seed: Seed = 0
 
 
+def _read(kind: type, reader: Callable[[object], Any]) -> PlainValidator:
+    """Reads an input; what is of its kind already stays the same, so that alternatives share it."""
+    return PlainValidator(lambda found: found if isinstance(found, kind) else reader(found))
+
+
 def _array(found: object, ndim: int | None = None) -> Array:
     """Nested lists of numbers, or of true and false, or what `Random` draws.
 
-    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false. Here and in
-    the other readers, what is read already stays the same, so that alternatives share it.
+    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false.
     """
-    if isinstance(found, np.ndarray):
-        return found
     if isinstance(found, dict):
         random = Random.model_validate(found)
         _check_total(random.random)
@@ -168,9 +170,9 @@ def _check_total(shape: Sequence[int]) -> None:
         raise InputError(f" has {total} numbers", f"{MOST_NUMBERS} is the most")
 
 
-Numbers = Annotated[Array, PlainValidator(_array)]
-Matrix = Annotated[Array, PlainValidator(partial(_array, ndim=2))]
-Row = Annotated[Array, PlainValidator(partial(_array, ndim=1))]
+Numbers = Annotated[Array, _read(np.ndarray, _array)]
+Matrix = Annotated[Array, _read(np.ndarray, partial(_array, ndim=2))]
+Row = Annotated[Array, _read(np.ndarray, partial(_array, ndim=1))]
 
 
 class WordVectors(NamedTuple):
@@ -185,8 +187,6 @@ _ROWS = TypeAdapter(Annotated[dict[str, Row], Field(min_length=1)])
 
 def _word_vectors(found: object) -> WordVectors:
     """{"king": [0.9, 0.5], …}, every vector of the same length."""
-    if isinstance(found, WordVectors):
-        return found
     rows = _ROWS.validate_python(found, strict=True)
     if len({vector.size for vector in rows.values()}) > 1:
         lengths = [f"{quote(word)} {vector.size}" for word, vector in rows.items()]
@@ -194,7 +194,7 @@ def _word_vectors(found: object) -> WordVectors:
     return WordVectors(tuple(rows), np.array(list(rows.values())))
 
 
-Vectors = Annotated[WordVectors, PlainValidator(_word_vectors)]
+Vectors = Annotated[WordVectors, _read(WordVectors, _word_vectors)]
 
 
 class Sentence(Model):
@@ -206,8 +206,6 @@ class Sentence(Model):
 
 def _token_rows(found: object) -> WordVectors:
     """A matrix, or a `Sentence`: a row for each token."""
-    if isinstance(found, WordVectors):
-        return found
     if not isinstance(found, dict) or "tokens" not in found:
         return WordVectors((), _array(found, ndim=2))
     sentence = Sentence.model_validate(found)
@@ -217,16 +215,14 @@ def _token_rows(found: object) -> WordVectors:
     return WordVectors(tuple(tokens), known[[words.index(token) for token in tokens]])
 
 
-TokenRows = Annotated[WordVectors, PlainValidator(_token_rows)]
+TokenRows = Annotated[WordVectors, _read(WordVectors, _token_rows)]
 
 
 def _convention(found: object) -> Convention:
     """A convention from its changes to the default."""
-    if isinstance(found, Convention):
-        return found
     if not isinstance(found, dict):
         raise InputError(" is not an object", 'write {"causal": true}')
     return Convention.from_mapping(text_to_nan(found))
 
 
-Changes = Annotated[Convention, PlainValidator(_convention)]
+Changes = Annotated[Convention, _read(Convention, _convention)]

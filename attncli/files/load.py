@@ -19,9 +19,9 @@ from attncli.convention import ScaleRule
 from attncli.errors import InputError
 from attncli.files.fields import FIELDS, NESTED, field_name, is_field
 from attncli.files.messages import (
-    ask_for,
     attentions,
     entry_at,
+    lacking,
     listing,
     location,
     quote,
@@ -294,7 +294,4 @@ def _lacking(origin: str, member: str | None, names: Sequence[str]) -> InputErro
     if names == [""]:
         message = f"{origin} holds one array without a name, not {quote(member)}"
         return InputError(message, "leave out ::name")
-    return InputError(
-        f"{origin} holds no {quote(member)}; it holds {listing(names)}",
-        f"name one: {ask_for(origin, names[0])}",
-    )
+    return lacking(origin, quote(member), names)

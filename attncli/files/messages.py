@@ -87,6 +87,12 @@ def several(origin: str, parts: Sequence[str], asked: str = "") -> SeveralError:
     return error
 
 
+def lacking(origin: str, what: str, names: Sequence[str]) -> InputError:
+    """The error where a file does not hold what is asked for, but these."""
+    message = f"{origin} holds no {what}; it holds {listing(names)}"
+    return InputError(message, f"name one: {ask_for(origin, names[0])}")
+
+
 def ask_for(origin: str, name: str) -> str:
     """The SOURCE that names one array of a file, for a hint."""
     return f"{'-' if origin == STANDARD_INPUT else origin}::{safe(name)}"
@@ -111,10 +117,8 @@ def decoded(data: bytes, encoding: str, origin: str) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as problem:
-        raise InputError(
-            f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}",
-            "save it as UTF-8",
-        ) from problem
+        what = f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}"
+        raise InputError(what, "save it as UTF-8") from problem
 
 
 @contextmanager

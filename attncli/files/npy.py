@@ -175,10 +175,8 @@ def _check_header(file: io.BytesIO, size: int, where: str, text: bool | None) ->
         raise InputError(f"{where} holds {what}", hint)
     claimed, held = math.prod(shape) * dtype.itemsize, size - file.tell()
     if claimed != held:
-        raise InputError(
-            f"{where} declares shape {shape} of {dtype.name}, {claimed} bytes, but holds {held}",
-            "copy it again whole, or save one array per file",
-        )
+        what = f"{where} declares shape {shape} of {dtype.name}, {claimed} bytes, but holds {held}"
+        raise InputError(what, "copy it again whole, or save one array per file")
     return claimed, math.prod(shape)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from attncli.errors import InputError
-from attncli.files.messages import ask_for, attentions, count, listing, location, several
+from attncli.files.messages import ask_for, attentions, count, lacking, listing, location, several
 
 if TYPE_CHECKING:  # --help reads ROLES, without NumPy
     from attncli.arrays import Array
@@ -218,10 +218,9 @@ def only(loaded: Loaded, role: Role) -> Array:
         raise InputError(f"{where} is empty: its shape is {array.shape}", "give it numbers")
     if not row.fewest <= array.ndim <= row.most:
         most = f" to {row.most}" if row.most > row.fewest else ""
-        raise InputError(
-            f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}",
-            "write [[1, 2]] for one row" if row.fewest == 2 and array.ndim == 1 else row.form,
-        )
+        what = f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}"
+        is_row = row.fewest == 2 and array.ndim == 1
+        raise InputError(what, "write [[1, 2]] for one row" if is_row else row.form)
     if array.dtype.kind == "b" and not row.booleans:
         raise InputError(f"{where} holds true and false, {role} needs numbers", "write 1 and 0")
     return array
@@ -233,7 +232,7 @@ def outermost(loaded: Loaded) -> str | None:
 
 
 def name_of(loaded: Loaded, role: Role) -> str | None:
-    """The name of the array with this role, in a trace of a stage; None where there is none."""
+    """The name of the array with this role, or of its stage in a trace; None where none has it."""
     if loaded.trace is not None:
         prefix = outermost(loaded)
         name = f"{prefix}{role}"
@@ -254,7 +253,4 @@ def _absent(loaded: Loaded, role: Role) -> InputError:
     names = _names(loaded)
     if (parts := attentions(names)) and loaded.member is None:
         return several(loaded.origin, parts)
-    return InputError(
-        f"{loaded.origin} holds no {role}; it holds {listing(names)}",
-        f"name one: {ask_for(loaded.origin, names[0])}",
-    )
+    return lacking(loaded.origin, role, names)

@@ -124,21 +124,17 @@ def _check_rows(rows: list[_Row], grid: list[list[Any]], origin: str) -> None:
     corner, width = rows[0].cells[0].strip(), len(rows[0].cells)
     for row, values in zip(rows[1:], grid[1:], strict=True):
         if _names_stage(corner) and _names_stage(row.cells[0]) and not _any_number(values[1:]):
-            raise InputError(
-                f"{origin} holds several matrices, the second from line {row.line}",
-                "save one alone with --stage and --head, or all of them as npz",
-            )
+            what = f"{origin} holds several matrices, the second from line {row.line}"
+            hint = "save one alone with --stage and --head, or all of them as npz"
+            raise InputError(what, hint)
         if len(values) != width:
             cells = [value for line in grid for value in line]
             if sum(value is not None for value in cells) < len(cells) * _FEW:
                 begin = quote(rows[0].cells[0].strip(), 30)
                 what = f"{origin} is a text, not rows of numbers: it begins {begin}"
                 raise InputError(what, "give a file of numbers: json, npy, npz, csv or tsv")
-            raise InputError(
-                f"{origin}, line {row.line} has {count(len(values), 'cell')}, "
-                f"line {rows[0].line} has {width}",
-                "give every row as many",
-            )
+            what = f"{origin}, line {row.line} has {count(len(values), 'cell')}"
+            raise InputError(f"{what}, line {rows[0].line} has {width}", "give every row as many")
 
 
 def _any_number(values: Iterable[object]) -> bool:

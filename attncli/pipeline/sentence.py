@@ -189,11 +189,9 @@ def _positions(positions: PositionKind | Array, n: int, dim: int) -> Stage:
     """The first n rows of a table, sinusoidal or given."""
     if not isinstance(positions, str):
         if positions.ndim != 2 or positions.shape[1] != dim or len(positions) < n:
-            raise ShapeError(
-                f"the positions are {shape_text(positions)}, but there are {n} tokens of {dim} "
-                "dimensions",
-                f"give a row for each position: {n} × {dim}, or more rows",
-            )
+            what = f"the positions are {shape_text(positions)}, but there are {n} tokens of {dim}"
+            hint = f"give a row for each position: {n} × {dim}, or more rows"
+            raise ShapeError(f"{what} dimensions", hint)
         labels = {"position": tuple(f"pos {i}" for i in range(n))}
         formula, axes = "PE = a vector for each position, as given", ("position", "dimension")
         return Stage("positions", "PE", formula, positions[:n], axes, labels)

@@ -42,9 +42,8 @@ def arcs(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:
     """The weights of an attention at several heads or batch entries, on a common scale."""
     first = matrices[0]
     if not kind_of(first.stage.name).masks or not kind_of(first.stage.name).sums:
-        raise ConventionError(
-            f"--arcs draws weights, which {first.name} are not", "leave it out, or --stage weights"
-        )
+        what = f"--arcs draws weights, which {first.name} are not"
+        raise ConventionError(what, "leave it out, or --stage weights")
     if not first.rows or not first.columns:
         return paragraph("nothing to show", f'fill="{QUIET}"')
     n, m = len(first.rows), len(first.columns)
