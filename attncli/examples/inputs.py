@@ -138,7 +138,7 @@ class Random(Model):
 
 def _read(kind: type, reader: Callable[[object], Any]) -> PlainValidator:
     """Reads an input; what is of its kind already stays the same, so that alternatives share it."""
-    return PlainValidator(lambda found: found if isinstance(found, kind) else reader(found))
+    return PlainValidator(lambda value: value if isinstance(value, kind) else reader(value))
 
 
 def _array(found: object, ndim: int | None = None) -> Array:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from attncli import formulas
-from attncli.arrays import Array, BoolArray
+from attncli.arrays import Array, BoolArray, FloatArray
 from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
 from attncli.attention.positions import SUM, Exponent, sinusoidal
+from attncli.attention.weights import named_seed
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.messages import count, listing
 from attncli.trace import Stage
 from attncli.words.tokens import PAD, is_padding
-from attncli.words.vectors import random_vectors
 
 DIM = 8
 """The width of random vectors, unless another is asked for: few enough to read."""
@@ -82,6 +83,28 @@ class Vocabulary:
         else:
             matrix[sentence.is_word] = [self.vectors[token] for token in sentence.words]
         return matrix
+
+
+def random_vectors(words: Iterable[str], dim: int, seed: int = 0) -> dict[str, FloatArray]:
+    """A vector for each word, drawn evenly from [−1, 1): word → [dim].
+
+    NumPy's PCG64 is seeded with BLAKE2b of the seed and the word (NFC, UTF-8), so a word has the
+    same vector in every sentence and on every machine; its first numbers do not depend on `dim`.
+
+    Source: RFC 7693 (BLAKE2), O'Neill (2014) (PCG).
+
+    >>> random_vectors(["bank", "river"], 3)["bank"].round(4).tolist()
+    [-0.2206, -0.8264, -0.5396]
+    """
+    if dim < 1:
+        raise ConventionError(f"dim is {dim}", "use a whole number from 1")
+    if seed < 0:
+        raise ConventionError(f"seed is {seed}", "use a whole number from 0")
+    vectors: dict[str, FloatArray] = {}
+    for word in dict.fromkeys(words):
+        key = named_seed(seed, unicodedata.normalize("NFC", word), n_bytes=16)
+        vectors[word] = 2.0 * np.random.default_rng(key).random(dim) - 1.0
+    return vectors
 
 
 def random_vocabulary(words: Sequence[str], dim: int, seed: int = 0) -> Vocabulary:
