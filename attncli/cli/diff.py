@@ -49,7 +49,12 @@ def diff(compared: Compared, show: DisplayFlags) -> int:
     """Compares, shows what was found, and gives the exit code."""
     check_diff_flags(show)
     rule_of(compared.decimals, compared.rtol, compared.atol, "float64", compared.inside)
-    sources = _sources(compared)
+    if compared.a is None or compared.b is None:
+        raise ConventionError("two things are compared", "write attncli diff A B")
+    sources = compared.a, compared.b
+    if all(source.split("::")[0] == "-" for source in sources):
+        what = "standard input can be read only once"
+        raise ConventionError(what, "save one of the two to a file")
     operands = [_operand(source, show) for source in sources]
     a, b = _traces(operands)
     tolerance = given_of(compared, "decimals", "rtol", "atol", "inside", "by_name")
@@ -90,16 +95,6 @@ def _pictured(found: Comparison, trace: Trace) -> list[str]:
     prefix, dot, _ = stage.name.rpartition(".")
     both = f"a.{prefix}{dot}{stage.a.name}", f"b.{prefix}{dot}{stage.b.name}"
     return [name for name in (*both, f"difference.{stage.name}") if name in trace]
-
-
-def _sources(compared: Compared) -> tuple[str, str]:
-    if compared.a is None or compared.b is None:
-        raise ConventionError("two things are compared", "write attncli diff A B")
-    sources = compared.a, compared.b
-    if all(source.split("::")[0] == "-" for source in sources):
-        what = "standard input can be read only once"
-        raise ConventionError(what, "save one of the two to a file")
-    return sources
 
 
 class _Operand(NamedTuple):

@@ -230,10 +230,7 @@ def _positions(vectors: Vectors, *, given: bool, quiet: bool) -> PositionKind | 
 def _mask(
     source: str | None, choices: Choices, dimensions: Dimensions, seed: int, show: DisplayFlags
 ) -> Any:
-    """The mask of --mask: true where a token may attend, or numbers to add; None without one.
-
-    ConventionError where the library of --semantics takes no such call, or a flag has no effect.
-    """
+    """The mask of --mask: true where a token may attend, or numbers to add; None without one."""
     how, n_heads = choices.over(Convention(seed=seed), "seed"), dimensions.n_heads
     heads = n_heads, dimensions.n_kv_heads or n_heads
     d_k = dimensions.d_k or dimensions.d_model // n_heads

@@ -53,10 +53,7 @@ def read_files(
     notes: list[str],
     known: Files = MappingProxyType({}),
 ) -> Files:
-    """The file of every role that has a flag of its own, each read once; and the observed one.
-
-    known  those that are read already, by their source
-    """
+    """The file of every role that has a flag of its own, each read once; and the observed one."""
     stdin = sorted({source for source in sources.values() if source.split("::")[0] == "-"})
     if len(stdin) > 1:
         what = f"standard input can be read only once, not as {' and '.join(stdin)}"

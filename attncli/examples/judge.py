@@ -94,12 +94,7 @@ class Result(NamedTuple):
 
 
 def judge(example: Example, glove: str | None = None) -> Result:
-    """Compute an example and judge each of its claims; printed.py has the rules.
-
-    `glove` is the file for examples whose word vectors do not come with them; without it they
-    are not computed. Raises InputError where the inputs do not fit together, or a claim names
-    a place that does not exist.
-    """
+    """Compute an example and judge each of its claims; `glove` is for those without vectors."""
     if example.inputs.needs and glove is None:
         waiting = tuple(Judgement(claim, "needs --glove FILE") for claim in example.claims)
         needs = f"{safe(example.inputs.needs)}, given with --glove FILE"

@@ -15,10 +15,7 @@ from attncli.formulas import after_cache, merging, shared, summed, written
 def with_formulas(
     document: dict[str, Any], outer: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """A document of version 1 as one of version 2: the same stages, each with its formula.
-
-    outer  the sizes of the axes of the blocks around it
-    """
+    """A document of version 1, in blocks of these `outer` sizes, with a formula for each stage."""
     steps, convention = document.get("steps"), document.get("convention")
     if not isinstance(steps, list):
         return document

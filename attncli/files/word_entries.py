@@ -129,12 +129,9 @@ def _builtin() -> Table:
 
 
 class Table:
-    """Words and vectors that are in memory: from JSON, written inline, or built in.
+    """Words and vectors that are in memory: from JSON, written inline, or built in."""
 
-    whole  how to get the larger file that they are part of, or ""
-    """
-
-    unit, whole = "entry", ""
+    unit, whole = "entry", ""  # whole: how to get the larger file that they are part of
 
     def __init__(self, pairs: Sequence[tuple[str, Any]], origin: str) -> None:
         self.pairs, self.origin, self.warnings = pairs, origin, list[str]()

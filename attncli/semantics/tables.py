@@ -81,12 +81,7 @@ def of_two(found: Recipe) -> Trace:
 
 
 def of_input(found: Outcomes, labels: Sequence[str] | None = None) -> Trace:
-    """What each library gives for an input.
-
-    Stages "outcomes" [library, case]: what it does where they differ on the input; and "apart"
-    [library, query]: how far each query's output is from that of the first, NaN where one of the
-    two is NaN.
-    """
+    """What each library does with an input, in words, and how far its output is apart, by query."""
     names = [name for group in found.groups for name in group.names]
     does = [[words_of(group.does)] for group in found.groups for _ in group.names]
     does += [[f"refused: {why}"] for why in found.refused.values()]
