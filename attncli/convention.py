@@ -37,29 +37,20 @@ Write = Callable[[float], str]
 class Knob(NamedTuple):
     """What is known of one field of Convention besides its type and default.
 
-    panel    the panel of --help: "Masking" or "Scores"
-    help     what the choice does
-    metavar  what the flag takes, where that is text to be parsed
-    parse    text of the flag → value; raises ValueError
-    form     how to write the flag, for a text that cannot be parsed
-    valid    whether a value is allowed, where the type does not say so
-    use      which values are, for the error message
-    words    (value, convention, how a number is written) → what a headline says of a value that
-             is not the default
-    needs    fields of which one must be set for this one to have an effect
-    input    what the input must have for it, in words of a message
+    words  (value, convention, how a number is written) → what a headline says of a value that is
+           not the default
     """
 
-    panel: str
-    help: str
-    metavar: str = ""
-    parse: Callable[[str], Any] | None = None
-    form: str = ""
-    valid: Callable[[Any], bool] | None = None
-    use: str = ""
+    panel: str  # the panel of --help: "Masking" or "Scores"
+    help: str  # what the choice does
+    metavar: str = ""  # what the flag takes, where that is text to be parsed
+    parse: Callable[[str], Any] | None = None  # text of the flag → value; raises ValueError
+    form: str = ""  # how to write the flag, for a text that cannot be parsed
+    valid: Callable[[Any], bool] | None = None  # whether a value is, where the type does not say so
+    use: str = ""  # which values are, for the error message
     words: Callable[[Any, Convention, Write], str] | None = None
-    needs: tuple[str, ...] = ()
-    input: str = ""
+    needs: tuple[str, ...] = ()  # fields of which one must be set for this one to have an effect
+    input: str = ""  # what the input must have for it, in words of a message
 
     def has_effect(self, changed: Container[str]) -> bool:
         """Whether the field has an effect where these fields are not the default."""
@@ -114,13 +105,6 @@ def _window_words(value: tuple[int, int], how: Convention, _: Write) -> str:
     return f"window of {before} {one} {own} and {after} after"
 
 
-def _align_words(how: Convention) -> str:
-    """What a headline adds to "causal"."""
-    if how.causal_align == "bottom-right":
-        return ", the last query at the last key"
-    return ", but for the last query" if how.causal_align == "open-last" else ""
-
-
 MASK, LOG_SUM = "mask", "the stage lse (--stage lse)"
 NUMBERS, ADDED = "a mask of numbers", "a mask whose numbers are added"
 SHARED = "fewer key heads than query heads"
@@ -130,6 +114,10 @@ REPLACED = "masked scores that it sets: --empty-rows-inf keeps them at -inf"
 _ONE_ONLY = {
     "mask": "where there are a mask and causal, the mask alone",
     "causal": "where there are a mask and causal, causal alone",
+}
+_ALIGNED = {
+    "bottom-right": ", the last query at the last key",
+    "open-last": ", but for the last query",
 }
 _SOFTCAP_PLACES = {"after-bias": " after the mask's numbers", "after-mask": " after the mask"}
 
@@ -155,7 +143,7 @@ class Convention:
         "No query attends to a key after its own position.",
         valid=lambda value: isinstance(value, bool),
         use="True or False",
-        words=lambda _, how, __: f"causal{_align_words(how)}",
+        words=lambda _, how, __: f"causal{_ALIGNED.get(how.causal_align, '')}",
     )
     causal_align: CausalAlign = knob(
         "top-left",
@@ -327,19 +315,19 @@ class Convention:
     )
 
     def __post_init__(self) -> None:
-        for name, found in KNOBS.items():
+        for name, own in KNOBS.items():
             value, choices = _plain(getattr(self, name)), CHOICES.get(name, ())
             object.__setattr__(self, name, value)
             try:
                 is_default = value is None is getattr(Convention, name)
-                is_valid = found.valid(value) if found.valid else is_default or value in choices
+                is_valid = own.valid(value) if own.valid else is_default or value in choices
             except OverflowError as problem:
                 what = f"{name} is a number beyond float64"
                 raise ConventionError(what, "the limit is 1.8e308") from problem
             except ValueError:  # of an array
                 is_valid = False
             if not is_valid:
-                use = found.use or " or ".join([", ".join(choices[:-1]), choices[-1]])
+                use = own.use or " or ".join([", ".join(choices[:-1]), choices[-1]])
                 raise ConventionError(f"{name} is {value!r}", f"use {use}")
         if self.window is not None and self.window[0] == 0 and self.window_counts == "own":
             what = "a window that counts the query's own key has none of them"
@@ -439,12 +427,10 @@ class Convention:
         (2, 0)
         """
         if unknown := sorted(set(mapping) - set(KNOBS)):
-            raise ConventionError(
-                f"a convention has no field {unknown[0]!r}", f"known are {', '.join(sorted(KNOBS))}"
-            )
+            hint = f"known are {', '.join(sorted(KNOBS))}"
+            raise ConventionError(f"a convention has no field {unknown[0]!r}", hint)
         values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in mapping.items()
+            n: tuple(x) if isinstance(x, list) else x for n, x in mapping.items()
         }
         return cls(**values)
 
@@ -479,9 +465,6 @@ def convention_of(base: Convention | None, given: Mapping[str, Any]) -> Conventi
 
     Raises ConventionError where one contradicts what the convention has chosen, TypeError for a
     keyword that no field has.
-
-    >>> convention_of(Convention(causal=True), {"scale": 0.5}).changes()
-    {'causal': True, 'scale': 0.5}
     """
     if unknown := sorted(set(given) - set(KNOBS)):
         from difflib import get_close_matches
@@ -494,18 +477,13 @@ def convention_of(base: Convention | None, given: Mapping[str, Any]) -> Conventi
     for name in given:
         value = getattr(how, name)
         if name in chosen and value != chosen[name]:
-            raise ConventionError(
-                f"{name} is {value!r}, but {chosen[name]!r} in the convention", "give it once"
-            )
+            what = f"{name} is {value!r}, but {chosen[name]!r} in the convention"
+            raise ConventionError(what, "give it once")
     return how
 
 
 def flag_of(name: str) -> str:
-    """The flag of a field.
-
-    >>> flag_of("mask_value")
-    '--mask-value'
-    """
+    """The flag of a field: --mask-value of mask_value."""
     return f"--{name.replace('_', '-')}"
 
 

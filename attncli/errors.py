@@ -38,14 +38,10 @@ class InputError(AttncliError, ValueError):
 
 
 class SeveralError(InputError):
-    """A file holds several attentions, of which one has to be named.
+    """A file holds several attentions, of which one has to be named."""
 
-    asked  what was asked for of the file, "" for all of it
-    parts  the names of the attentions in the file; none where that cannot be read again
-    """
-
-    asked: str = ""
-    parts: tuple[str, ...] = ()
+    asked: str = ""  # what was asked for of the file, "" for all of it
+    parts: tuple[str, ...] = ()  # the names of its attentions; none where it cannot be read again
 
 
 class MissingExtraError(InputError):
@@ -74,7 +70,7 @@ class OutputError(AttncliError):
     """A result that cannot be written where it should go."""
 
 
-def nearest(wanted: str, names: Iterable[str]) -> str:
+def nearest(wrong: str, names: Iterable[str]) -> str:
     """A hint for a name that is none of these: those like it, or else the first of them.
 
     A dotted name is known by its last part, too.
@@ -86,7 +82,7 @@ def nearest(wanted: str, names: Iterable[str]) -> str:
 
     names = list(names)
     own = [name.rpartition(".")[2] for name in names]
-    if close := get_close_matches(wanted, dict.fromkeys([*own, *names]), n=3):
+    if close := get_close_matches(wrong, dict.fromkeys([*own, *names]), n=3):
         return f"did you mean {' or '.join(close)}?"
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return f"there {'are' if len(names) > 1 else 'is only'} {', '.join(names[:_LISTED])}{more}"

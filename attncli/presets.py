@@ -44,36 +44,25 @@ def kind_of_mask(mask: Any) -> MaskKind | None:
 class Preset(NamedTuple):
     """One path through a library.
 
-    name     as --semantics has it
-    call     the function or class, and which way through it
-    version  what it was run on, such as "torch 2.13.0"; "" where it is known from documents alone
-    fields   the fields of Convention that differ from the default
     refuses  feature of a call → the reason; what is in quotation marks is the library's message,
              without any it has no argument for such a call
-    layout   the order of the axes of its arrays
-    sources  where it is documented, or discussed
-    notes    what the columns of the table leave open
     """
 
-    name: str
-    call: str
-    version: str
-    fields: Mapping[str, Any] = MappingProxyType({})
+    name: str  # as --semantics has it
+    call: str  # the function or class, and which way through it
+    version: str  # what it was run on, such as "torch 2.13.0"; "": known from documents alone
+    fields: Mapping[str, Any] = MappingProxyType({})  # those of Convention that are not the default
     refuses: Mapping[Feature, str] = MappingProxyType({})
-    layout: str = "bhsd"
-    sources: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    layout: str = "bhsd"  # the order of the axes of its arrays
+    sources: tuple[str, ...] = ()  # where it is documented, or discussed
+    notes: tuple[str, ...] = ()  # what the columns of the table leave open
 
     def refuses_call(self, how: Any, mask: Any, **sizes: tuple[int, int]) -> str | None:
-        """Why the library takes no such call; None where it does.
-
-        how, mask  the convention of the call, and its mask, an array or None
-        sizes      heads, widths and lengths, as `features_of` takes them
-        """
-        found = {*features_of(mask=kind_of_mask(mask), causal=how.causal, **sizes)}
+        """Why it takes no call of this convention, mask and sizes (as `features_of` has them)."""
+        features = {*features_of(mask=kind_of_mask(mask), causal=how.causal, **sizes)}
         if how.mask_and_causal != "refused":  # a flag beside it says what they mean
-            found.discard("mask and causal")
-        return self.refusal(found)
+            features.discard("mask and causal")
+        return self.refusal(features)
 
     def refusal(self, features: Collection[Feature]) -> str | None:
         """Why the library takes no call with these features; None where it does."""
@@ -90,13 +79,9 @@ def features_of(
 ) -> Iterator[Feature]:
     """What a call has that a library may refuse.
 
-    mask     what it is made of, where there is one
     heads    of queries and of keys
     widths   d_k and d_v
     lengths  number of queries and of keys, without a past
-
-    >>> list(features_of(mask="number", causal=True, widths=(7, 11)))
-    ['number mask', 'causal', 'mask and causal', 'd_v']
     """
     if mask is not None:
         yield "boolean mask" if mask == "boolean" else "number mask"

@@ -18,41 +18,30 @@ _MAP, _ROWS = "batch head query key", "batch head query"
 class Kind(NamedTuple):
     """What is known of a stage before anything is computed.
 
-    symbol  the letter in formulas
     axes    names of its axes; an array with fewer dimensions lacks the first of them.
             "h·d_k" is one axis, in which each head has d_k entries
     role    "step" is computed, "input" and "parameter" are given, "operand" is given or, where it
             has a formula, computed; "inner" is computed and not shown, but what it was computed
             from is; "aside" is not shown at all
-    sums    its rows (or columns) sum to 1
-    masks   its masked cells are marked as such
     shade   how its numbers are shaded without being asked: "share" of 1, "signed" around 0, or ""
-    note    what it is, in one sentence
-    summarized  sentences say which keys its rows attend to
-    plotted     its first two columns are drawn as points
-    beside      the parameter it is computed from next to whose numbers its own may be as good as 0
-    words       its cells are words, written from the left
-    vector      one number for each row, or each column, of a map: shown as one beside it
-    heading     of the part of the computation that it belongs to, where that is not the forward one
-    of_tiles    it is a stage of each tile of keys
-    asked       it is computed, shown and written only where it is named
+    beside  the parameter it is computed from next to whose numbers its own may be as good as 0
     """
 
-    symbol: str
+    symbol: str  # the letter in formulas
     axes: str = ""
     role: Role = "step"
-    sums: bool = False
-    masks: bool = False
+    sums: bool = False  # its rows (or columns) sum to 1
+    masks: bool = False  # its masked cells are marked as such
     shade: Literal["", "share", "signed"] = ""
-    note: str = ""
-    summarized: bool = False
-    plotted: bool = False
+    note: str = ""  # what it is, in one sentence
+    summarized: bool = False  # sentences say which keys its rows attend to
+    plotted: bool = False  # its first two columns are drawn as points
     beside: str = ""
-    words: bool = False
-    vector: bool = False
-    heading: str = ""
-    of_tiles: bool = False
-    asked: bool = False
+    words: bool = False  # its cells are words, written from the left
+    vector: bool = False  # one number for each row, or column, of a map: shown as one beside it
+    heading: str = ""  # of the part of the computation that it belongs to, if not the forward one
+    of_tiles: bool = False  # it is a stage of each tile of keys
+    asked: bool = False  # it is computed, shown and written only where it is named
 
     def axes_of(self, ndim: int) -> tuple[str, ...]:
         """The axis names of an array with so many dimensions: the last ones."""
@@ -240,11 +229,7 @@ row of another key."""
 
 
 def kind_of(name: str) -> Kind:
-    """The row of a stage by its dotted name; of an unknown one a row that says nothing.
-
-    >>> kind_of("encoder.1.attention.weights").symbol, kind_of("something").role
-    ('A', 'step')
-    """
+    """The row of a stage by its dotted name; of an unknown one a row that says nothing."""
     own = name.rpartition(".")[2]
     return KINDS.get(own) or Kind(own)
 

@@ -24,18 +24,13 @@ CALL = "this call"
 
 
 def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> list[Any]:
-    """The option groups of a call with further options; one that is given in both is replaced.
-
-    Raises ConventionError, before anything is read, for options that are not understood, and for
-    those that change what is shown, not what is computed.
-    """
+    """The option groups of a call with further options; one that is given in both is replaced."""
     check_diff_flags(show)
     given = _parsed(command, options)
-    for name in [
-        own.name for own in (*fields(DisplayFlags), *fields(Against)) if own.name in given
-    ]:
+    of_display = [x.name for x in (*fields(DisplayFlags), *fields(Against)) if x.name in given]
+    if of_display:
         what = f"--against {options!r} changes what is shown"
-        raise ConventionError(what, f"write {flag_of(name)} outside of it")
+        raise ConventionError(what, f"write {flag_of(of_display[0])} outside of it")
     try:
         others = [
             replace(group, **{x.name: given[x.name] for x in fields(group) if x.name in given})
@@ -62,9 +57,8 @@ def _parsed(command: str, options: str) -> dict[str, Any]:
         hint = "close the quotation mark"
         raise ConventionError(f"--against {options!r} is not understood", hint) from problem
     if not words or {"--help", "-h"} & {*words}:
-        raise ConventionError(
-            f"--against {options!r} computes nothing", 'write --against "--scale none"'
-        )
+        what = f"--against {options!r} computes nothing"
+        raise ConventionError(what, 'write --against "--scale none"')
     parser = LazyGroup().get_command(None, command)
     try:
         with parser.make_context(f"attncli {command}", [*words]) as context:
@@ -81,18 +75,18 @@ def compared(
     """Shows the comparison of the two calls, by name with what it says of order; the exit code."""
     first, second = traces
     check_room(first, second, show)
-    found = diff(first, second, names=(CALL, against), by_name=by_name)
-    labels = (*found.labels, _on_order(found)) if by_name else found.labels
+    comparison = diff(first, second, names=(CALL, against), by_name=by_name)
+    labels = (*comparison.labels, _on_order(comparison)) if by_name else comparison.labels
     # what the conventions differ in is what was asked for
-    return present_diff(replace(found, conventions=(), labels=labels), show)
+    return present_diff(replace(comparison, conventions=(), labels=labels), show)
 
 
-def _on_order(found: Comparison) -> str:
+def _on_order(comparison: Comparison) -> str:
     """What two sentences of the same words in another order show of attention."""
-    placed = "positions" in found.a
-    if found.same:
-        why = "" if placed else "without positions, "
+    is_placed = "positions" in comparison.a
+    if comparison.same:
+        why = "" if is_placed else "without positions, "
         return f"{why}attention ignores the order: each word has the same vector in both sentences"
-    if placed:
+    if is_placed:
         return "with positions, order matters: the vector of a word depends on where it stands"
     return "no positions are added, but the mask depends on where a word stands: so order matters"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -29,7 +28,7 @@ from attncli.check.suggest import Suggestion, showing_input
 from attncli.cli.commands import STAGES, Observed
 from attncli.cli.effects import check_facts, of_lse
 from attncli.cli.groups import given_of
-from attncli.cli.inputs import AttentionInputs, in_heads, observed_inputs, read_inputs
+from attncli.cli.inputs import AttentionInputs, as_given, observed_inputs, read_inputs
 from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, Inputs
 from attncli.cli.output import ending_of, note, write_report
@@ -83,11 +82,11 @@ def _check_each(
     inputs: Inputs, choices: Choices, observed: Observed, file: str, parts: tuple[str, ...]
 ) -> int:
     """Checks every attention that a file holds; 0 where all match."""
-    verdicts, said = {}, list[str]()
+    verdicts, notes = {}, list[str]()
     for part in parts:
         source = f"{file}::{part}"
         with named(part):
-            verdicts[part], _ = _checked(replace(inputs), choices, observed, source, source, said)
+            verdicts[part], _ = _checked(replace(inputs), choices, observed, source, source, notes)
     as_json = form_of(observed) == "json"
     write_report(summary_text(verdicts), summary_to_dict(verdicts), observed, as_json=as_json)
     return 0 if all(verdicts.values()) else 1
@@ -99,9 +98,9 @@ def _checked(
     observed: Observed,
     main: str,
     source: str,
-    said: list[str] | None = None,
+    earlier: list[str] | None = None,
 ) -> tuple[Verdict, AttentionInputs]:
-    """The verdict on a source, and its inputs; notes that are `said` already are not repeated."""
+    """The verdict on a source, and its inputs; the notes among `earlier` are not repeated."""
     is_shared = main == source and None in (inputs.q, observed.observed)
     if not (inputs.x or inputs.weights):
         inputs = replace(inputs)
@@ -113,9 +112,9 @@ def _checked(
     has_gradients = any(name in GRADIENTS for name in numbers)
     if given.projected and "w_o" in given.projected.values and not has_gradients:
         notes = (*notes, "w_o is not used: the output is compared as it goes into it")
-    said = [] if said is None else said
-    new = [text for text in (*given.notes, *notes) if text not in said]
-    said += new
+    earlier = [] if earlier is None else earlier
+    new = [text for text in (*given.notes, *notes) if text not in earlier]
+    earlier += new
     note(*new, quiet=observed.quiet)
     verdict = _verdict(numbers, given, observed, _chosen(choices, given))
     return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), given
@@ -149,20 +148,18 @@ def _known(tiles: int | None) -> Collection[str]:
 
 def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
     """The fields of the convention that a flag or the file has chosen, not --semantics."""
-    found = given.arguments["convention"].changes()
-    for name, value in PRESETS[choices.semantics].fields.items() if choices.semantics else ():
-        if found.get(name) == value:
-            del found[name]
-    return {*found, *choices.given}
+    meant = PRESETS[choices.semantics].fields if choices.semantics else {}
+    changes = given.arguments["convention"].changes()
+    chosen = {n for n, value in changes.items() if n not in meant or meant[n] != value}
+    return chosen | {*choices.given}
 
 
 def _check_flags(observed: Observed, inputs: Inputs) -> None:
     """ConventionError for flags that contradict, before anything is read."""
     if inputs.heads is not None and observed.positions in ("paper", "article"):
-        raise ConventionError(
-            f"--positions {observed.positions} would be added to each head, not to the embedding",
-            "add them first (attncli posenc --add), or give q, k and v in one head",
-        )
+        what = f"--positions {observed.positions} would be added to each head, not to the embedding"
+        hint = "add them first (attncli posenc --add), or give q, k and v in one head"
+        raise ConventionError(what, hint)
     if observed.stage is not None and observed.stage not in _known(inputs.tiles):
         of_tiles = f"use tile.1.m, {', '.join(OF_TILES)} …"
         hint = nearest(observed.stage, STAGES) if inputs.tiles is None else of_tiles
@@ -184,9 +181,8 @@ def form_of(observed: Observed) -> str:
     if observed.format is not None or ending is None:
         return observed.format or "text"
     if ending not in ENDINGS:
-        raise ConventionError(
-            f"{observed.output} does not end in a format of a verdict", "add --format text or json"
-        )
+        what = f"{observed.output} does not end in a format of a verdict"
+        raise ConventionError(what, "add --format text or json")
     return ENDINGS[ending]
 
 
@@ -207,10 +203,7 @@ def _sources(inputs: Inputs, observed: Observed) -> tuple[str, str]:
 def _numbers(
     observed: Observed, given: AttentionInputs, *, is_shared: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The observed stages by name, the inputs they came with, and notes on their file.
-
-    is_shared  whether the file is that of the inputs: it must name its stages then
-    """
+    """The observed stages by name, the inputs they came with, and notes on their file."""
     loaded = given.observed
     assert loaded is not None  # noqa: S101 - it was asked for
     known = _known(given.inputs.tiles)
@@ -221,17 +214,14 @@ def _numbers(
     if given.in_heads and OUTPUT in named and named[OUTPUT].ndim == ndim - 1:
         named = {CONCAT: named.pop(OUTPUT)} | named
     if observed.stage is not None:
-        if not is_shared or observed.stage in named:
-            named = {observed.stage: _only(loaded, named, observed.stage)}
-        else:
-            named = {}
+        is_there = not is_shared or observed.stage in named
+        named = {observed.stage: _only(loaded, named, observed.stage)} if is_there else {}
     named, left_out = _that_follow(named, given)
     if is_shared:
         if not named:
-            raise InputError(
-                f"{loaded.origin} holds no {observed.stage or 'stage to check'}",
-                f"call it {observed.stage or 'output, weights …'} there, or use --q and --observed",
-            )
+            own = observed.stage or "output, weights …"
+            what = f"{loaded.origin} holds no {observed.stage or 'stage to check'}"
+            raise InputError(what, f"call it {own} there, or use --q and --observed")
         return named, left_out
     if named and loaded.member not in loaded.arrays:
         others = [name for name in (*loaded.arrays, *loaded.unread) if name not in known]
@@ -251,11 +241,8 @@ def _numbers(
 def _that_follow(
     named: dict[str, Any], given: AttentionInputs
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The stages that follow from what is given, and a note on those that do not.
-
-    Gradients need that of the output, those of weights also x. Where there is nothing else, all of
-    them: then it is said what is missing.
-    """
+    """The stages that follow from what is given, and a note on those that do not: gradients need
+    that of the output, those of weights also x. Where no other is there, all: an error follows."""
     lacking = {name for name in named if name in GRADIENTS and D_OUTPUT not in given.arguments}
     if given.projected is None:
         lacking |= {name for name in named if name in OF_X}
@@ -269,31 +256,23 @@ def _stages(loaded: Loaded, known: Collection[str]) -> dict[str, Any]:
     """The stages that a file names; of a saved trace, those of its outermost attention."""
     prefix = "" if loaded.trace is None else outermost(loaded) or ""
     names = {name.removeprefix(prefix): name for name in loaded.arrays if name.startswith(prefix)}
-    found: dict[str, Any] = {}
+    stages: dict[str, Any] = {}
     for name, whole in names.items():
         if (stage := gradient_named(name)) not in known:
             continue
         if stage in GRADIENTS and loaded.arrays[whole].ndim == 0:  # such as a width, d_k
             continue
-        if stage in found:
-            raise InputError(
-                f"{loaded.origin} holds several arrays that could be {stage}",
-                f"keep one, or name it: {loaded.origin}::NAME",
-            )
-        found[stage] = loaded.arrays[whole]
-    return found
+        if stage in stages:
+            what = f"{loaded.origin} holds several arrays that could be {stage}"
+            raise InputError(what, f"keep one, or name it: {loaded.origin}::NAME")
+        stages[stage] = loaded.arrays[whole]
+    return stages
 
 
 def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:
     """A gradient of q, k or v in the order of axes and the heads that these are given in."""
-    inputs = given.inputs
     of = next((name for name in QKV if gradient_of(name) == stage), None)
-    if of is None or not (inputs.layout or inputs.heads):
-        return array
-    heads = inputs.heads if of == QKV[0] else inputs.kv_heads or inputs.heads
-    with suppress(ShapeError):  # in heads already
-        return in_heads(array, inputs.layout, heads)
-    return array
+    return array if of is None else as_given(array, of, given.inputs)
 
 
 def _other_convention(loaded: Loaded, given: AttentionInputs) -> Iterator[str]:
@@ -311,10 +290,8 @@ def _check_names(loaded: Loaded) -> None:
         close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
         is_known = gradient_named(name) in STAGES or role_of(name) or is_field(name)
         if close and not is_known and not is_published(name):
-            raise InputError(
-                f"{loaded.origin} names {quote(name)}, which is not a stage",
-                f"did you mean {close[0]}?",
-            )
+            what = f"{loaded.origin} names {quote(name)}, which is not a stage"
+            raise InputError(what, f"did you mean {close[0]}?")
 
 
 def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
@@ -324,10 +301,8 @@ def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
     names = [loaded.member] if loaded.member in loaded.arrays else [*loaded.arrays, *loaded.unread]
     if len(names) == 1 and loaded.arrays:
         return loaded.arrays[names[0]]
-    raise InputError(
-        f"{loaded.origin} holds several arrays: {listing(names)}",
-        f"name one: {loaded.origin}::NAME",
-    )
+    what = f"{loaded.origin} holds several arrays: {listing(names)}"
+    raise InputError(what, f"name one: {loaded.origin}::NAME")
 
 
 def _verdict(
@@ -384,22 +359,22 @@ def _suggest(verdict: Verdict, given: AttentionInputs, observed: Observed, path:
     """Writes an input on which the bugs that fit all differ; says what it is, or why not."""
     how, positions = given.arguments["convention"], observed.positions
     if verdict.hidden:
-        found: Suggestion | None = showing_input(how, positions)
+        made: Suggestion | None = showing_input(how, positions)
     elif len(verdict.explanations) < 2:
         return f"{path} is not written: there are no two bugs to distinguish"
     else:
-        stages = tuple(stage.name for stage in verdict.stages) or (OUTPUT,)
-        found = suggest_input(
-            verdict.explanations, convention=how, positions=positions, stages=stages
+        names = tuple(stage.name for stage in verdict.stages) or (OUTPUT,)
+        made = suggest_input(
+            verdict.explanations, convention=how, positions=positions, stages=names
         )
-    if found is None:
+    if made is None:
         return "no small input distinguishes them: they may always compute the same"
-    n = found.n_past
-    arrays: dict[str, Any] = {"q": found.q, "k": found.k[..., n:, :], "v": found.v[..., n:, :]}
+    n = made.n_past
+    arrays: dict[str, Any] = {"q": made.q, "k": made.k[..., n:, :], "v": made.v[..., n:, :]}
     if n:
-        arrays |= {"past_k": found.k[..., :n, :], "past_v": found.v[..., :n, :]}
-    more = {"mask": found.mask, "sinks": found.sinks, D_OUTPUT: found.d_output}
+        arrays |= {"past_k": made.k[..., :n, :], "past_v": made.v[..., :n, :]}
+    more = {"mask": made.mask, "sinks": made.sinks, D_OUTPUT: made.d_output}
     arrays |= {name: x for name, x in more.items() if x is not None}
     write_atomically(path, lambda file: np.savez(file, **arrays), force=observed.force)
-    lengths = "" if found.kv_len is None else f", --kv-len {','.join(map(str, found.kv_len))}"
-    return f"{path}: {found.words}{lengths}; run yours on it"
+    lengths = "" if made.kv_len is None else f", --kv-len {','.join(map(str, made.kv_len))}"
+    return f"{path}: {made.words}{lengths}; run yours on it"

@@ -2,12 +2,12 @@
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
-from dataclasses import dataclass, fields
-from typing import ClassVar, Literal
+from dataclasses import fields
+from typing import Literal
 
 import typer
 
-from attncli.cli.groups import Command, flag
+from attncli.cli.groups import Command, flag, group
 from attncli.cli.options import MASK, MAX_SIZE, PAGES, Choices, DisplayFlags, Inputs
 from attncli.convention import flag_of
 from attncli.files.roles import D_OUTPUT, ROLES, gradient_named
@@ -17,11 +17,9 @@ STAGES = (*MAPS, LSE, OUTPUT, CONCAT, *GRADIENTS)
 """The stages that can be checked."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Words")
 class Text:
     """What is read: a sentence, or tokens, and what is asked of it."""
-
-    PANEL: ClassVar = "Words"
 
     sentence: str | None = flag("The sentence to explain.", "SENTENCE", make=typer.Argument)
     tokens: str | None = flag(
@@ -37,11 +35,9 @@ class Text:
     )
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Vectors")
 class Vectors:
     """Word vectors and positional encodings."""
-
-    PANEL: ClassVar = "Vectors"
 
     dim: int | None = flag("Size of a random vector (default: 8).", min=1)
     glove: str | None = flag(
@@ -65,11 +61,9 @@ class Vectors:
 _BLOCKS, _IDENTITY = "--block encoder|decoder", "--projection identity"
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Block")
 class Block:
     """What the vectors go through, and with which weights."""
-
-    PANEL: ClassVar = "Block"
 
     block: Literal["attention", "encoder", "decoder"] | None = flag(
         "What to compute (default: attention); decoder needs --target.", default="attention"
@@ -118,11 +112,9 @@ class Block:
         return "encoder-decoder" if self.kind == "decoder" else self.kind
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Model")
 class Checkpoint:
     """Which model, what it reads, and which of its attentions is shown."""
-
-    PANEL: ClassVar = "Model"
 
     directory: str | None = flag(
         "A model on disk: config.json, safetensors, tokenizer files; or its folder in a hub cache.",
@@ -150,11 +142,9 @@ class Checkpoint:
 _SINES = "--kind sinusoidal"
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Positions")
 class Positions:
     """Which encoding, for how many positions."""
-
-    PANEL: ClassVar = "Positions"
 
     length: int | None = flag("Number of positions (rows).", min=1, names=("--len",))
     dim: int | None = flag("Number of dimensions (columns).", min=1, needs=f"{_SINES}|rope")
@@ -183,11 +173,9 @@ class Positions:
     )
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Words")
 class Words:
     """Which words, their vectors, and what to compute of them."""
-
-    PANEL: ClassVar = "Words"
 
     words: list[str] | None = flag(
         "Words, or words with their vectors: king=0.9,0.5,0.1.", "WORD", make=typer.Argument
@@ -203,11 +191,9 @@ class Words:
     pca: bool = flag("Show two principal components, and a plot.", excludes="--analogy, --nearest")
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Examples")
 class Which:
     """Which examples, and what to do with them."""
-
-    PANEL: ClassVar = "Examples"
 
     name: str | None = flag(
         "One example, or the beginning of its name; without a name, all examples are listed.",
@@ -223,11 +209,9 @@ class Which:
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Libraries")
 class Libraries:
     """Which libraries."""
-
-    PANEL: ClassVar = "Libraries"
 
     names: list[str] | None = flag(
         "One library, or two to see what differs when code moves from the first to the second.",
@@ -246,11 +230,9 @@ INSIDE = flag(
 )
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Comparing")
 class Compared:
     """The two that are compared, and how closely they have to match."""
-
-    PANEL: ClassVar = "Comparing"
 
     a: str | None = flag(
         "A saved trace, a file of named stages, inputs (q, k, v, a convention), or one array.",
@@ -267,11 +249,9 @@ class Compared:
     by_name: bool = flag("Match tokens by their names, whatever their order.")
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Learning")
 class Drawn:
     """Inputs that are drawn, and one number of the computation varied."""
-
-    PANEL: ClassVar = "Learning"
 
     random: str | None = flag(
         "An exercise to be computed by hand: small whole numbers as Q, K and V, for N tokens of "
@@ -288,11 +268,9 @@ class Drawn:
     )
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Comparing")
 class Against:
     """The same call with further options, to be compared with."""
-
-    PANEL: ClassVar = "Comparing"
 
     against: str | None = flag(
         "Compute once more with these options, added or in place of others, and show the first "
@@ -309,11 +287,9 @@ class Against:
     )
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Checking")
 class Observed:
     """What was observed, and how closely it has to match."""
-
-    PANEL: ClassVar = "Checking"
 
     observed: str | None = flag(
         "The numbers to check: one stage, or a file of several named stages.", "SOURCE"
@@ -350,6 +326,9 @@ class Observed:
 _DROPOUT = "Probability with which each weight is set to 0 (default: 0)."
 _PRECISION = "Decimals shown (default: {})."
 _OF_AN_INPUT = "--q or --x or --weights"
+_OF_ONE_CALL = """
+source semantics work cell query blank arcs batch head heatmap tiles split lse_base d_output
+"""
 _STAGE = "Only this stage (repeatable), such as {}."
 
 COMMANDS = {
@@ -417,22 +396,7 @@ COMMANDS = {
     "semantics": Command(
         (Libraries, Inputs, Choices, DisplayFlags),
         "How libraries differ in what they compute: masks, causality, empty rows, heads, scale.",
-        without=(
-            "source",
-            "semantics",
-            "work",
-            "cell",
-            "query",
-            "blank",
-            "arcs",
-            "batch",
-            "head",
-            "heatmap",
-            "tiles",
-            "split",
-            "lse_base",
-            "d_output",
-        ),
+        without=(*_OF_ONE_CALL.split(),),
         other_help={
             "stage": _STAGE.format("libraries, outcomes or apart"),
             "precision": _PRECISION.format(4),

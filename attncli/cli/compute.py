@@ -84,20 +84,23 @@ def _compared(
 
     others = further("compute", options, show, inputs, choices)
     whole = replace(show, full=True, stage=None, rows=None)
-    found: list[AttentionInputs] = []
+    calls: list[AttentionInputs] = []
     for own, knobs in ((inputs, choices), others):
         given = _read(own, knobs, whole, is_drawn=is_drawn)
-        said = found[0].notes if found else ()
-        note(*(text for text in given.notes if text not in said), quiet=show.quiet)
-        found.append(given)
-    return compared([computed(given, whole)[0] for given in found], options, show)
+        earlier = calls[0].notes if calls else ()
+        note(*(text for text in given.notes if text not in earlier), quiet=show.quiet)
+        calls.append(given)
+    return compared([computed(given, whole)[0] for given in calls], options, show)
 
 
 def _read(
     inputs: Inputs, choices: Choices, show: DisplayFlags, *, is_drawn: bool
 ) -> AttentionInputs:
     """The inputs. ConventionError for a flag that has no effect on them."""
-    inputs.q = _source(inputs)
+    if inputs.q is not None and inputs.source is not None:
+        what = f"both {quote(inputs.source)} and --q are given"
+        raise ConventionError(what, "leave one of the two out")
+    inputs.q = inputs.source if inputs.q is None else inputs.q
     given = read_inputs(inputs, choices)
     in_parts = inputs.tiles is not None or inputs.split is not None
     facts = given.facts | ({"dropout"} if is_drawn else set())  # both have a seed
@@ -105,20 +108,8 @@ def _read(
     return given
 
 
-def _source(inputs: Inputs) -> str | None:
-    """What --q names, or the SOURCE without a flag."""
-    if inputs.q is not None and inputs.source is not None:
-        what = f"both {quote(inputs.source)} and --q are given"
-        raise ConventionError(what, "leave one of the two out")
-    found: str | None = inputs.source if inputs.q is None else inputs.q
-    return found
-
-
 def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
-    """The trace of what is asked for, from x to the heads side by side, and what is left to choose.
-
-    Raises SizeError where even that does not fit into memory.
-    """
+    """The trace of what is asked for, from x to heads side by side, and what is left to choose."""
     trace, shown = _attention(given, show)
     if OUTPUT not in trace:  # gradients alone
         return trace, shown
@@ -205,8 +196,8 @@ def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
 
     last = {OUTPUT, CONCAT} if given.in_heads else {OUTPUT}
     last |= set(given.projected.last) if given.projected else set()
-    wanted = set(show.stage or (last if form_of(show).one_stage else ()))
-    if not wanted or wanted - last or show.work or show.cell or show.query:
+    asked = set(show.stage or (last if form_of(show).one_stage else ()))
+    if not asked or asked - last or show.work or show.cell or show.query:
         return False
     return _can_be(stream, given, besides={D_OUTPUT})
 
@@ -270,15 +261,15 @@ def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
     memory.check_fits(need, f"the gradients of {given.score_shape[-2]} queries need", _FEWER)
     with progress_bar("heads", quiet=show.quiet) as progress:
         n_threads = 1 if is_limited() else None
-        found = stream_gradients(**given.arguments, n_threads=n_threads, progress=progress)
+        values = stream_gradients(**given.arguments, n_threads=n_threads, progress=progress)
     planned = plan(given.arguments["convention"], _sizes(given))
     if made is not None:
         of_w_o = gradient_of("w_o") in asked
         output = {OUTPUT: _streamed(given, show)[OUTPUT].value} if of_w_o else {}
-        found |= made.gradients(asked & {*made.gradient_names}, found | output)
+        values |= made.gradients(asked & {*made.gradient_names}, values | output)
         planned += made.all_steps
-    steps = [step._replace(reads={}, text="") for step in planned if step.name in found]
-    return trace_of(steps, found, {"": _block(given)})
+    steps = [step._replace(reads={}, text="") for step in planned if step.name in values]
+    return trace_of(steps, values, {"": _block(given)})
 
 
 def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:

@@ -8,7 +8,6 @@ SOURCE ── load ──┬── a saved trace            as it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from os.path import basename
 from typing import NamedTuple
@@ -50,13 +49,18 @@ def diff(compared: Compared, show: DisplayFlags) -> int:
     """Compares, shows what was found, and gives the exit code."""
     check_diff_flags(show)
     rule_of(compared.decimals, compared.rtol, compared.atol, "float64", compared.inside)
-    sources = _sources(compared)
+    if compared.a is None or compared.b is None:
+        raise ConventionError("two things are compared", "write attncli diff A B")
+    sources = compared.a, compared.b
+    if all(source.split("::")[0] == "-" for source in sources):
+        what = "standard input can be read only once"
+        raise ConventionError(what, "save one of the two to a file")
     operands = [_operand(source, show) for source in sources]
     a, b = _traces(operands)
     tolerance = given_of(compared, "decimals", "rtol", "atol", "inside", "by_name")
     check_room(a, b, show)
-    found = compare(a, b, names=_names(operands, sources), **tolerance)
-    return present_diff(found, show, stdin_used="-" in [x.split("::")[0] for x in sources])
+    comparison = compare(a, b, names=_names(operands, sources), **tolerance)
+    return present_diff(comparison, show, stdin_used="-" in [x.split("::")[0] for x in sources])
 
 
 def check_diff_flags(show: DisplayFlags) -> None:
@@ -93,17 +97,6 @@ def _pictured(found: Comparison, trace: Trace) -> list[str]:
     return [name for name in (*both, f"difference.{stage.name}") if name in trace]
 
 
-def _sources(compared: Compared) -> tuple[str, str]:
-    if compared.a is None or compared.b is None:
-        raise ConventionError("two things are compared", "write attncli diff A B")
-    sources = compared.a, compared.b
-    if all(source.split("::")[0] == "-" for source in sources):
-        raise ConventionError(
-            "standard input can be read only once", "save one of the two to a file"
-        )
-    return sources
-
-
 class _Operand(NamedTuple):
     """One of the two: a trace, or one array; its file, and the name that the array has there."""
 
@@ -121,8 +114,10 @@ def _operand(source: str, show: DisplayFlags) -> _Operand:
     member = loaded.member or ""
     if list(loaded.arrays) == [member]:
         return _Operand(loaded.origin, None, loaded.arrays[member], member)
-    if any(map(_is_computed, loaded.arrays)) or not _are_inputs(loaded):
-        note(*_unused(loaded), quiet=show.quiet)
+    is_dump = any(map(_is_computed, loaded.arrays))
+    if is_dump or not (name_of(loaded, "q") is not None or holds_x(loaded)):
+        others = [x for x in (*loaded.unread, *loaded.others) if not is_field(x)]
+        note(*loaded.unused_note(others), quiet=show.quiet)
         return _Operand(loaded.origin, _dumped(loaded))
     given = read_inputs(Inputs(q=source), Choices(), known={source: loaded})
     note(*loaded.warnings, *given.notes, quiet=show.quiet)
@@ -152,42 +147,31 @@ def _own_name(name: str) -> str:
     return role_of(own) or (own.lower() if own.lower() in KINDS else own)
 
 
-def _are_inputs(loaded: Loaded) -> bool:
-    return name_of(loaded, "q") is not None or holds_x(loaded)
-
-
-def _unused(loaded: Loaded) -> Iterator[str]:
-    """A note on what is no array of numbers."""
-    names = [x for x in (*loaded.unread, *loaded.others) if not is_field(x)]
-    yield from loaded.unused_note(names)
-
-
 def _dumped(loaded: Loaded) -> Trace:
     """The arrays of a file as a trace, those of each block in the order of computation."""
     fields, layout = fields_of(loaded), layout_of(loaded)
-    order = {name: at for at, name in enumerate(KINDS)}
-    found: dict[str, Stage] = {}
+    labels = {"query": loaded.query_labels, "key": loaded.key_labels}
+    stages: dict[str, Stage] = {}
     for name, array in loaded.arrays.items():
         prefix, dot, _ = name.rpartition(".")
         own = _own_name(name)
-        if f"{prefix}{dot}{own}" in {*loaded.arrays, *found}:  # Q beside q: each keeps its name
+        if f"{prefix}{dot}{own}" in {*loaded.arrays, *stages}:  # Q beside q: each keeps its name
             own = name.rpartition(".")[2]
         if layout is not None and own in (*QKV, OUTPUT) and array.ndim == len(layout):
             try:
                 array = heads_first(array, layout)  # noqa: PLW2901
             except ShapeError as error:
                 raise ShapeError(f"{loaded.origin}, {name}: {error.message}", error.hint) from None
-        labels = {"query": loaded.query_labels, "key": loaded.key_labels}
-        found[f"{prefix}{dot}{own}"] = _stage(own, array, labels)
-    blocks = list(dict.fromkeys(name.rpartition(".")[0] for name in found))
+        stages[f"{prefix}{dot}{own}"] = _stage(own, array, labels)
+    blocks = list(dict.fromkeys(name.rpartition(".")[0] for name in stages))
+    order = {name: at for at, name in enumerate(KINDS)}
 
     def place(name: str) -> tuple[int, int]:
         prefix, _, own = name.rpartition(".")
         return blocks.index(prefix), order.get(own, len(order))
 
-    names = sorted(found, key=place)
     how = Convention(**fields) if fields else None
-    return nested("Dump", {name: found[name] for name in names}, how)
+    return nested("Dump", {name: stages[name] for name in sorted(stages, key=place)}, how)
 
 
 def _stage(
@@ -210,25 +194,24 @@ def _traces(operands: list[_Operand]) -> tuple[Trace, Trace]:
     if first.trace is not None and second.trace is not None:
         return first.trace, second.trace
     if first.trace is None and second.trace is None:
-        is_shared = first.name == second.name
-        name = first.name or second.name or ARRAY
-        name = name if is_shared or not (first.name and second.name) else ARRAY
+        own_names = {first.name, second.name} - {""}
+        name = own_names.pop() if len(own_names) == 1 else ARRAY
         arrays = [x.array for x in operands if x.array is not None]
         a, b = (nested("Array", {name: _stage(_own_name(name), x)}) for x in arrays)
         return a, b
     alone, other = (first, second) if first.trace is None else (second, first)
     assert alone.array is not None  # noqa: S101 - just seen
     assert other.trace is not None  # noqa: S101
-    names = [name for name in other.trace if name.rpartition(".")[2] == alone.name]
+    held = [*other.trace]
+    names = [name for name in held if name.rpartition(".")[2] == alone.name]
     if alone.name in other.trace:
         names = [alone.name]
-    if not alone.name and len([*other.trace]) == 1:
-        names = [*other.trace]
+    if not alone.name and len(held) == 1:
+        names = held
     if len(names) != 1:
-        last = list(other.trace)[-1]
         what = f"{alone.origin} is one array" + f", {alone.name}" * bool(alone.name)
-        held = f"{other.origin} holds several stages: {listing(other.trace)}"
-        raise InputError(f"{what}; {held}", f"name one: {ask_for(other.origin, last)}")
+        several = f"{other.origin} holds several stages: {listing(held)}"
+        raise InputError(f"{what}; {several}", f"name one: {ask_for(other.origin, held[-1])}")
     own = nested("Array", {names[0]: _stage(_own_name(names[0]), alone.array)})
     kept = other.trace.keep({names[0]})
     return (own, kept) if alone is first else (kept, own)
@@ -237,14 +220,12 @@ def _traces(operands: list[_Operand]) -> tuple[Trace, Trace]:
 def _names(operands: list[_Operand], sources: tuple[str, str]) -> Names:
     """What the two are called: their files, or, where these are the same, first and second."""
     ordinal = "the first", "the second"
-
-    def name(at: int) -> str:
-        origin, member = operands[at].origin, operands[at].name
-        is_literal = origin == LITERAL
-        return ordinal[at] if is_literal else basename(origin) + f"::{member}" * bool(member)
-
-    if name(0) != name(1):
-        return name(0), name(1)
+    first, second = (
+        nth if x.origin == LITERAL else basename(x.origin) + f"::{x.name}" * bool(x.name)
+        for x, nth in zip(operands, ordinal, strict=True)
+    )
+    if first != second:
+        return first, second
     return sources if sources[0] != sources[1] else ordinal
 
 

@@ -42,8 +42,7 @@ from attncli.stages import LSE
 def check_flags(groups: Sequence[Any], needs: Mapping[str, str] = MappingProxyType({})) -> None:
     """ConventionError for a flag that another one makes useless, or that misses one it needs.
 
-    groups  the option groups of a call
-    needs   field → what its flag needs in this command, in place of what it declares
+    needs  field → what its flag needs in this command, in place of what it declares
     """
     flags = _flags(groups)
     values = {own: str(value) for _, own, value in flags if value is not None}
@@ -71,12 +70,15 @@ def check_facts(groups: Sequence[Any], facts: Collection[str]) -> None:
 
 def facts_of(how: Convention, mask: Array | None, heads: tuple[int, int]) -> set[str]:
     """What of a call its convention, its mask as read, and its heads of Q and K have."""
-    facts = set(how.changes())
-    facts |= set() if mask is None else {MASK}
-    facts |= set() if mask is None or mask.dtype == np.bool_ else {NUMBERS}
-    facts |= {ADDED} if adds(mask, how) else set()
-    facts |= {SHARED} if heads[0] != heads[1] else set()
-    return facts if adds(mask, how) and how.empty_rows_inf else facts | {REPLACED}
+    is_added = adds(mask, how)
+    holds = {
+        MASK: mask is not None,
+        NUMBERS: mask is not None and mask.dtype != np.bool_,
+        ADDED: is_added,
+        SHARED: heads[0] != heads[1],
+        REPLACED: not (is_added and how.empty_rows_inf),
+    }
+    return {*how.changes(), *(fact for fact, is_so in holds.items() if is_so)}
 
 
 def of_lse(stages: Iterable[str]) -> set[str]:

@@ -13,7 +13,7 @@ from attncli.attention.multi_head import Projected, Projections, projected_input
 from attncli.attention.names import is_published, parse
 from attncli.attention.published import Published, blocks, published
 from attncli.cli.options import Inputs
-from attncli.cli.sources import WEIGHTS, named
+from attncli.cli.sources import WEIGHTS, check_past, named
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError
 from attncli.files.load import Loaded, load
@@ -25,32 +25,21 @@ _LARGE = 1 << 20  # numbers: fewer fit into any memory
 
 
 class Read(NamedTuple):
-    """What was read.
+    """What was read; where tokens are columns of x, the labels of its file are those of columns."""
 
-    arrays     of every role, as `attend` takes them: q, k, v, the mask, the cache …
-    projected  x, the weights, and how q, k and v were made of them
-    files      those of the roles; where tokens are columns of x, its labels are those of columns
-    used       id of a file → the names of its arrays that were used
-    """
-
-    arrays: dict[str, Array]
-    projected: Projected
-    files: dict[str, Loaded]
-    used: dict[int, set[str]]
+    arrays: dict[str, Array]  # of every role, as `attend` takes them: q, k, v, a mask, a cache …
+    projected: Projected  # x, the weights, and how q, k and v were made of them
+    files: dict[str, Loaded]  # those of the roles
+    used: dict[int, set[str]]  # id of a file → the names of its arrays that were used
 
 
 def read_projected(
     files: Mapping[str, Loaded], inputs: Inputs, how: Convention, notes: list[str]
 ) -> Read:
-    """q, k and v of the embeddings and weights in these files, and what else they hold.
-
-    Raises InputError where weights are missing or there twice, ShapeError where they do not fit.
-    """
+    """q, k and v of the embeddings and weights in these files, and what else they hold."""
     if inputs.layout not in (None, "bsd"):
-        raise ConventionError(
-            f"--layout {inputs.layout} is of q, k and v",
-            "x is (tokens, d) or (batch, tokens, d): leave it out",
-        )
+        hint = "x is (tokens, d) or (batch, tokens, d): leave it out"
+        raise ConventionError(f"--layout {inputs.layout} is of q, k and v", hint)
     main = files["q"]
     rows, used = _embeddings(files)
     files = {**_weights_beside(main, inputs), **files}
@@ -61,7 +50,9 @@ def read_projected(
     used.setdefault(id(of_weights), set()).update(*found.names.values())
     if found.columns:
         rows = {name: x.T for name, x in rows.items()}
-        turned = {id(file): _by_columns(file) for file in files.values()}
+        turned = {  # with the names of columns for those of rows
+            id(x): replace(x, row_labels=x.column_labels, words={}) for x in files.values()
+        }
         files = {role: turned[id(file)] for role, file in files.items()}
         used = {id(turned[own]): names for own, names in used.items()}
         main = files["q"]
@@ -75,7 +66,7 @@ def read_projected(
         rows, Projections(**found.arrays), how, n_heads=n_heads, n_kv_heads=n_kv_heads
     )
     arrays = {name: made.values[name] for name in QKV}
-    arrays |= _attended(files, _has_buffers(main, found), notes)
+    arrays |= _attended(files, found, notes)
     for name in ("past_k", "past_v"):
         if name in arrays:
             arrays[name] = _cache(arrays[name], rows["x"].ndim, made)
@@ -107,36 +98,32 @@ def _embeddings(files: Mapping[str, Loaded]) -> tuple[dict[str, Array], dict[int
 def _weights(file: Loaded, rows: Mapping[str, Array], inputs: Inputs) -> Published:
     """The weights of the only attention of a file, [in, out]; errors name the file."""
     names = [name for name in file.arrays if is_published(name)]
-    found = blocks(names)
-    if len(found) > 1 and "" not in found:
-        raise InputError(
-            f"{file.origin} holds the weights of {len(found)} attentions: {listing(found, 4)}",
-            f"name one: --weights {ask_for(file.origin, next(iter(found)))}",
-        )
+    attentions = blocks(names)
+    if len(attentions) > 1 and "" not in attentions:
+        raise several_weights(file, attentions)
     if not names:
         hint = "x needs w_q, w_k and w_v: add --weights SOURCE, or give x as --q"
         if file.member in file.arrays:
             raise InputError(f"there are no weights for {file.member} of {file.origin}", hint)
         held = listing([*file.arrays, *file.unread]) if "" not in file.arrays else "one matrix"
         raise InputError(f"{file.origin} holds no weights; it holds {held}", hint)
-    own = found.get("", next(iter(found.values()), names))
+    own = attentions.get("", next(iter(attentions.values()), names))
     axes: Axes = inputs.weights_axes or "auto"
     shapes = [rows[role].shape for role in EMBEDDINGS if role in rows]
     if "x_v" in rows and "x_kv" not in rows:
         shapes = [rows["x"].shape, rows["x"].shape, rows["x_v"].shape]
+    arrays = {name: file.arrays[name] for name in own}
     with named(file.origin):
         return published(
-            {name: file.arrays[name] for name in own},
-            shapes,
-            axes=axes,
-            n_heads=inputs.heads,
-            n_kv_heads=inputs.kv_heads,
+            arrays, shapes, axes=axes, n_heads=inputs.heads, n_kv_heads=inputs.kv_heads
         )
 
 
-def _by_columns(file: Loaded) -> Loaded:
-    """The file with the names of columns for those of rows."""
-    return replace(file, row_labels=file.column_labels, words={})
+def several_weights(file: Loaded, attentions: Mapping[str, Any]) -> InputError:
+    """The error for a file with the weights of several attentions, where one has to be named."""
+    what = f"{file.origin} holds the weights of {len(attentions)} attentions"
+    hint = f"name one: --weights {ask_for(file.origin, next(iter(attentions)))}"
+    return InputError(f"{what}: {listing(attentions, 4)}", hint)
 
 
 def _check_size(rows: Mapping[str, Array], found: Published) -> None:
@@ -151,18 +138,15 @@ def _check_size(rows: Mapping[str, Array], found: Published) -> None:
         memory.check_fits(need, f"q, k and v of {n_rows} tokens need", "give fewer tokens")
 
 
-def _has_buffers(main: Loaded, found: Published) -> bool:
-    """Whether the file of x is a model's state: its `mask` is a buffer then."""
-    names = {name for own in found.names.values() for name in own if name in main.arrays}
-    return any(said.form in ("linear", "conv1d") for name in names if (said := parse(name)))
-
-
-def _attended(files: Mapping[str, Loaded], has_buffers: bool, notes: list[str]) -> dict[str, Array]:
+def _attended(files: Mapping[str, Loaded], made: Published, notes: list[str]) -> dict[str, Array]:
     """What else goes into the attention: a mask, a cache, sinks."""
-    main, found = files["q"], {}
+    main, arrays = files["q"], {}
+    parsed = [parse(name) for own in made.names.values() for name in own if name in main.arrays]
+    # a model's state, whose `mask` is a buffer
+    has_buffers = any(own.form in ("linear", "conv1d") for own in parsed if own)
     for role in (role for role in ROLES if is_attended(role) and role not in QKV):
         if role in files:
-            found[role] = only(files[role], role)
+            arrays[role] = only(files[role], role)
             continue
         own = None if main.member in main.arrays else pick(main, role)
         if role == "mask" and own is not None and has_buffers:
@@ -172,11 +156,9 @@ def _attended(files: Mapping[str, Loaded], has_buffers: bool, notes: list[str]) 
                 f"--mask {ask_for(main.origin, name)} --mask-means ignore masks where it is 1"
             )
         elif own is not None:
-            found[role] = own
-    if ("past_k" in found) != ("past_v" in found):
-        has, lacks = ("k", "v") if "past_k" in found else ("v", "k")
-        raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
-    return found
+            arrays[role] = own
+    check_past(arrays)
+    return arrays
 
 
 def _cache(cache: Array, ndim: int, made: Projected) -> Array:

@@ -29,22 +29,16 @@ def examples(which: Which, show: DisplayFlags) -> int | None:
         _list(chosen, which, show)
         return None
     if which.glove is not None and not any(example.inputs.needs for example in chosen):
-        what = f"--glove {safe(which.glove)} is not used"
-        note(
-            f"{what}: {listing(names, 3)} {'needs' if len(names) == 1 else 'need'} no file of "
-            "vectors",
-            quiet=show.quiet,
-        )
+        why = f"{listing(names, 3)} {'needs' if len(names) == 1 else 'need'} no file of vectors"
+        note(f"--glove {safe(which.glove)} is not used: {why}", quiet=show.quiet)
     if _of_a_trace(show):
         present(_trace(chosen, which), show, stdin_used=which.file == "-")
         return None
     if show.color == "always":
         raise ConventionError("verdicts have no colours", "add --stage NAME, or leave out --color")
     if form_of(show).name not in {"table", "markdown", "json"}:
-        raise ConventionError(
-            f"{form_of(show).name} cannot show a comparison with an article",
-            "add --stage NAME, or use json",
-        )
+        what = f"{form_of(show).name} cannot show a comparison with an article"
+        raise ConventionError(what, "add --stage NAME, or use json")
     return _verdicts(chosen, which, show)
 
 
@@ -62,12 +56,10 @@ def _named(known: Iterable[Example], name: str) -> list[Example]:
     by_name = {example.name: example for example in known}
     if name in by_name:
         return [by_name[name]]
-    if found := [example for own, example in by_name.items() if own.startswith(name)]:
-        return found
-    close = get_close_matches(name, by_name, n=3)
-    hint = (
-        f"did you mean {' or '.join(map(safe, close))}?" if close else "attncli examples lists all"
-    )
+    if several := [example for own, example in by_name.items() if own.startswith(name)]:
+        return several
+    close = " or ".join(map(safe, get_close_matches(name, by_name, n=3)))
+    hint = f"did you mean {close}?" if close else "attncli examples lists all"
     raise ConventionError(f"there is no example {name!r}", hint)
 
 
@@ -96,8 +88,7 @@ def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> in
     results = [judge(example, which.glove) for example in chosen]
     form = form_of(show).name
     if form == "json":
-        data = views.verification_data(results)
-        lines: Iterable[str] = [json_text(data, indent=2)]
+        lines: Iterable[str] = [json_text(views.verification_data(results), indent=2)]
     elif form == "markdown":
         lines = views.errata(results)
     elif which.name is None or len(results) > 1:
@@ -105,5 +96,4 @@ def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> in
     else:
         lines = views.result_lines(results[0], text_width(show.output, show.width))
     write_text((f"{line}\n" for line in lines), show)
-    is_ok = all(result.ok for result in results)
-    return 0 if is_ok or not which.verify else 1
+    return 0 if all(result.ok for result in results) or not which.verify else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -95,9 +96,9 @@ def _in_order(groups: Groups, show: DisplayFlags, sentence: str) -> int:
 
 def _both(one: Groups, other: Groups, show: DisplayFlags) -> list[Trace]:
     """The traces of two calls, whose notes are said once."""
-    (first, said), (second, more) = (explained(*groups, show) for groups in (one, other))
-    note(*dict.fromkeys((*said, *more)), quiet=show.quiet)
-    return [first, second]
+    traces, notes = zip(*(explained(*groups, show) for groups in (one, other)), strict=True)
+    note(*dict.fromkeys(chain(*notes)), quiet=show.quiet)
+    return [*traces]
 
 
 def _contradictions(words: Text, vectors: Vectors, block: Block) -> Iterator[tuple[str, str]]:
@@ -120,20 +121,17 @@ def _kept(show: DisplayFlags) -> Keep | None:
         return None
     if not show.stage:
         return is_first_layer
-    blocks = [wanted.rpartition(".")[0] for wanted in show.stage]
+    blocks = [stage.rpartition(".")[0] for stage in show.stage]
     if not all(blocks):  # a stage of every layer
         return None
-    names = (*show.stage, *blocks)
-    return lambda name: any(f".{wanted}." in f".{name}." for wanted in names)
+    asked = (*show.stage, *blocks)
+    return lambda name: any(f".{own}." in f".{name}." for own in asked)
 
 
 def explained(
     words: Text, vectors: Vectors, block: Block, choices: Choices, show: DisplayFlags
 ) -> tuple[Trace, tuple[str, ...]]:
-    """The trace that the flags ask for, and what was wrong with the file of vectors.
-
-    Raises AttncliError for whatever does not fit.
-    """
+    """The trace that the flags ask for, and what was wrong with the file of vectors."""
     seed = int(choices.given.get("seed", 0))
     embedded = given = None
     if vectors.embeddings is not None or block.weights is not None:
@@ -197,10 +195,7 @@ def _architecture(block: Block, choices: Choices, seed: int) -> Architecture:
 
 
 def _tokens(words: Text) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The tokens of the sentence and of the target, without padding.
-
-    Raises InputError where one of them is empty.
-    """
+    """The tokens of the sentence and of the target, without padding; InputError for none."""
     if words.tokens is None:
         tokens = tokenize(words.sentence or "", words.lowercase)
     else:
@@ -235,27 +230,24 @@ def _positions(vectors: Vectors, *, given: bool, quiet: bool) -> PositionKind | 
 def _mask(
     source: str | None, choices: Choices, dimensions: Dimensions, seed: int, show: DisplayFlags
 ) -> Any:
-    """The mask of --mask: true where a token may attend, or numbers to add; None without one.
-
-    ConventionError where the library of --semantics takes no such call, or a flag has no effect.
-    """
+    """The mask of --mask: true where a token may attend, or numbers to add; None without one."""
     how, n_heads = choices.over(Convention(seed=seed), "seed"), dimensions.n_heads
     heads = n_heads, dimensions.n_kv_heads or n_heads
     d_k = dimensions.d_k or dimensions.d_model // n_heads
-    widths = d_k, dimensions.d_v or d_k
+    mask: Any = None
+    if source is not None:
+        from attncli.files.load import load
+
+        loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
+        note(*loaded.notes, quiet=show.quiet)
+        mask = only(loaded, "mask")
     facts = {"dropout"} | of_lse(show.stage or ())  # random vectors have a seed, too
-    if source is None:
-        check_facts([choices], facts | facts_of(how, None, heads))
-        choices.check_call(how, None, heads=heads, widths=widths)
+    check_facts([choices], facts | facts_of(how, mask, heads))
+    choices.check_call(how, mask, heads=heads, widths=(d_k, dimensions.d_v or d_k))
+    if mask is None:
         return None
     from attncli.attention.masks import checked_mask, meaning
-    from attncli.files.load import load
 
-    loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
-    note(*loaded.notes, quiet=show.quiet)
-    mask = only(loaded, "mask")
-    check_facts([choices], facts | facts_of(how, mask, heads))
-    choices.check_call(how, mask, heads=heads, widths=widths)
     if how.mask_numbers is None:
         means, name = choices.given.get("mask_means"), f"the mask of {loaded.origin}"
         mask = checked_mask(mask, means, name, "--mask-means ")
@@ -320,20 +312,20 @@ def _random_weights(
     block: Block, dimensions: Dimensions, seed: int
 ) -> tuple[Weights, tuple[str, ...]]:
     """Random weights of the block, and notes on them."""
-    found = random_weights(
+    weights = random_weights(
         block.weights_kind,
         dimensions,
         seed=seed,
         n_layers=block.layers or 1,
         last_norm=block.norm == "pre",
     )
-    for weights in found.values():
-        weights.setflags(write=False)  # so they are not copied
+    for array in weights.values():
+        array.setflags(write=False)  # so they are not copied
     if block.projection != "identity":
         text = f"The weights are random (Glorot-uniform, seed {seed}): they show the arithmetic"
-        return found, (f"{text}, not meaning.",)
+        return weights, (f"{text}, not meaning.",)
     notes = ["Q, K and V are the vectors themselves (--projection identity)."]
     if block.kind != "attention" and block.d_ff != 0:
         notes.append(f"The feed-forward's weights are random (seed {seed}).")
     projections = ("w_q", "w_k", "w_v", "w_o")
-    return {n: x for n, x in found.items() if not n.endswith(projections)}, tuple(notes)
+    return {n: x for n, x in weights.items() if not n.endswith(projections)}, tuple(notes)

@@ -11,10 +11,11 @@ from attncli.attention.published import blocks, published
 from attncli.attention.state_dict import is_weight, weights_from_arrays
 from attncli.attention.weights import Dimensions, Weights
 from attncli.cli.commands import Block
+from attncli.cli.embeddings import several_weights
 from attncli.cli.sources import named
 from attncli.errors import InputError
 from attncli.files.load import Loaded, load
-from attncli.files.messages import ask_for, count, listing
+from attncli.files.messages import count, listing
 from attncli.files.roles import EMBEDDINGS, only, role_of
 from attncli.pipeline.sentence import Vocabulary
 
@@ -74,18 +75,15 @@ def weights_file(block: Block, given: Embedded | None) -> Loaded | None:
 
 
 def take_heads(block: Block, file: Loaded, dim: int) -> tuple[str, ...]:
-    """Takes the heads that an attention's arrays have, unless --heads is given; what was assumed.
-
-    Of many layers the first one says so for all.
-    """
+    """Takes the heads that the arrays have, unless --heads is given; what was assumed."""
     own = next(iter(blocks(file.arrays).values()), [])
     arrays = {name: file.arrays[name] for name in own}
     with named(file.origin):
-        found = published(
+        first = published(
             arrays, [(1, dim)], n_heads=block.heads, n_kv_heads=block.kv_heads, whole=False
         )
-    block.heads, block.kv_heads = found.n_heads, found.n_kv_heads
-    return tuple(f"{note[0].upper()}{note[1:]}." for note in ["; ".join(found.notes)] if note)
+    block.heads, block.kv_heads = first.n_heads, first.n_kv_heads
+    return tuple(f"{note[0].upper()}{note[1:]}." for note in ["; ".join(first.notes)] if note)
 
 
 def weights_of(
@@ -94,19 +92,15 @@ def weights_of(
     """The weights of a file, and notes on them. InputError or ShapeError where they do not fit."""
     kind = block.weights_kind
     if "" in file.arrays and block.weights is not None:
-        raise InputError(
-            f"{file.origin} holds one matrix without a name", "name w_q, w_k and so on"
-        )
+        what = f"{file.origin} holds one matrix without a name"
+        raise InputError(what, "name w_q, w_k and so on")
     arrays = {name: x for name, x in file.arrays.items() if is_weight(name, kind)}
-    found = blocks(file.arrays)
-    if kind == "attention" and len(found) == 1 and not arrays:  # of a model that has other names
-        ((scope, names),) = found.items()
+    attentions = blocks(file.arrays)
+    if kind == "attention" and len(attentions) == 1 and not arrays:  # of other names
+        ((scope, names),) = attentions.items()
         arrays = {name[len(scope) + 1 :]: file.arrays[name] for name in names}
-    if kind == "attention" and len(found) > 1 and not arrays:
-        raise InputError(
-            f"{file.origin} holds the weights of {len(found)} attentions: {listing(found, 4)}",
-            f"name one: --weights {ask_for(file.origin, next(iter(found)))}",
-        )
+    if kind == "attention" and len(attentions) > 1 and not arrays:
+        raise several_weights(file, attentions)
     rest = [name for name in file.unread if role_of(name) in (*EMBEDDINGS, "mask")]
     if block.weights is not None:  # any other is refused by its name
         arrays |= {name: np.zeros(0) for name in file.unread if name not in rest}

@@ -1,10 +1,10 @@
 """How a command is declared: option groups in, one flat Typer command out, quick to start.
 
-An option group is a dataclass of flags, and its PANEL their heading in --help. A command
-takes groups instead of forty parameters:
+An option group is a dataclass of flags under one heading of --help. A command takes groups
+instead of forty parameters:
 
+    @group("Inputs")
     class Inputs:
-        PANEL: ClassVar = "Inputs"
         kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)    # --kv-heads
 
     Command((Inputs, Choices, DisplayFlags), "What the command does.")
@@ -15,13 +15,22 @@ A flag that is not given is None, a switch False.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 import typer
 from typer.core import TyperCommand
@@ -29,20 +38,17 @@ from typer.core import TyperCommand
 from attncli.budget import before_numpy, limited
 from attncli.cli.parsing import bytes_of, with_blank_values
 
+T = TypeVar("T")
+
 
 class Command(NamedTuple):
-    """The option groups that a command takes, and its help.
-
-    without     fields that mean nothing here: no options then, they keep their default
-    other_help  field → its help, where that of its group does not fit this command
-    needs       field → what its flag needs here, where its group says otherwise (see effects.py)
-    """
+    """The option groups that a command takes, and its help."""
 
     groups: tuple[Any, ...]
     help: str
-    without: tuple[str, ...] = ()
-    other_help: Mapping[str, str] = MappingProxyType({})
-    needs: Mapping[str, str] = MappingProxyType({})
+    without: tuple[str, ...] = ()  # fields that mean nothing here: no options then
+    other_help: Mapping[str, str] = MappingProxyType({})  # field → help in place of its own
+    needs: Mapping[str, str] = MappingProxyType({})  # field → what its flag needs here instead
 
 
 _METAVARS = {bool: "", int: "N", float: "FLOAT"}
@@ -116,6 +122,17 @@ class _QuickConversion:
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def group(panel: str) -> Callable[[type[T]], type[T]]:
+    """Makes a class an option group: a dataclass of flags, those without a panel under this one."""
+
+    def made(kind: type[T]) -> type[T]:
+        kind.PANEL = panel  # type: ignore[attr-defined]
+        return dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)
+
+    return made
+
+
 def flag(
     help: str,  # noqa: A002 - as Typer has it
     metavar: str | None = None,
@@ -139,11 +156,7 @@ def flag(
 
 
 def typer_command(name: str, command: Command) -> Any:
-    """A command as Typer takes it, with one option for each field of its groups.
-
-    It calls the function of its name in the module of its name, imported then and not before.
-    What that returns is the exit code; None is 0.
-    """
+    """A command as Typer takes it: it imports and calls the function of its name."""
 
     def flat(**values: Any) -> int | None:
         given = [
@@ -183,7 +196,7 @@ def parameters_of(
     kind: Any, other_help: Mapping[str, str] = MappingProxyType({})
 ) -> list[inspect.Parameter]:
     """The options of a group, one for each field that is given."""
-    found = []
+    parameters = []
     for own in filter(attrgetter("init"), fields(kind)):
         make, names, more = (own.metadata[key] for key in ("make", "names", "more"))
         if make is typer.Option:
@@ -192,12 +205,11 @@ def parameters_of(
         more = {**more, "help": other_help.get(own.name, more["help"])}
         default = False if own.type is bool else None
         annotation: Any = Annotated[own.type, make(*names, show_default=False, **more)]
-        found.append(
-            inspect.Parameter(
-                own.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-            )
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(
+            inspect.Parameter(own.name, keyword, default=default, annotation=annotation)
         )
-    return found
+    return parameters
 
 
 def given_of(group: Any, *names: str) -> dict[str, Any]:

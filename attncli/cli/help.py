@@ -29,10 +29,7 @@ ALL, HELP = "all", "help"
 
 
 def show_help(arguments: Sequence[str]) -> bool:
-    """Shows the help that a call asks for; False where it asks for none, or for that of attncli.
-
-    ConventionError for a topic, or a group of options, that there is not.
-    """
+    """Shows the help that a call asks for; False where it asks for none, or for that of attncli."""
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     asked = [at for at, x in enumerate(before) if x in ("--help", "-h")]
     name, topic = arguments[0], [*before[asked[0] + 1 :], ""][0].lower() if asked else ""

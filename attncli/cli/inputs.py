@@ -21,6 +21,7 @@ from attncli.cli.sources import (
     OBSERVED,
     WEIGHTS,
     Files,
+    check_past,
     check_sources,
     holds_x,
     is_of_x,
@@ -44,7 +45,7 @@ from attncli.files.roles import (
     outermost,
     pick,
 )
-from attncli.stages import OUTPUT
+from attncli.stages import OUTPUT, QKV
 from attncli.stages import WEIGHTS as SHARES
 
 if TYPE_CHECKING:
@@ -55,28 +56,18 @@ _CACHE = ("past_k", "past_v")
 
 
 class AttentionInputs(NamedTuple):
-    """Everything that one attention is computed from, and the notes on where it came from.
+    """Everything that one attention is computed from, and the notes on where it came from."""
 
-    arguments    what `attend`, `stream` and `check` all take, by name
-    labels       query_labels and key_labels, which `attend` and `check` take too
-    score_shape  the shape the scores will have
-    in_heads     the last axis was split into heads
-    inputs       the flags, with the layout that the file names
-    observed     what is compared with, for `check`
-    projected    x and the weights, where q, k and v are made of them
-    facts        what it has that some flags need (see effects.py)
-    """
-
-    arguments: dict[str, Any]
-    labels: dict[str, Any]
-    score_shape: tuple[int, ...]
-    in_heads: bool
+    arguments: dict[str, Any]  # what `attend`, `stream` and `check` all take, by name
+    labels: dict[str, Any]  # query_labels and key_labels, which `attend` and `check` take too
+    score_shape: tuple[int, ...]  # the shape the scores will have
+    in_heads: bool  # the last axis was split into heads
     stdin_used: bool
     notes: list[str]
-    inputs: Inputs
-    observed: Loaded | None = None
-    projected: Projected | None = None
-    facts: frozenset[str] = frozenset()
+    inputs: Inputs  # the flags, with the layout that the file names
+    observed: Loaded | None = None  # what is compared with, for `check`
+    projected: Projected | None = None  # x and the weights, where q, k and v are made of them
+    facts: frozenset[str] = frozenset()  # what it has that some flags need (see effects.py)
 
 
 def read_inputs(
@@ -90,8 +81,6 @@ def read_inputs(
 
     observed, stages  one more source to read, for `check`, and the stages that are wanted of it
     known             what is read already, by its source
-
-    Raises InputError, ShapeError or ConventionError where they cannot be read or do not fit.
     """
     notes: list[str] = []
     named = {role: getattr(inputs, role, None) for role in ROLES}
@@ -169,10 +158,8 @@ def _with_gradient(
     how: Convention,
     notes: list[str],
 ) -> Projected | None:
-    """Puts the gradient of the output in its form among the arrays; and what q, k, v are made of.
-
-    drawn  ones or random, where it is not read
-    """
+    """Puts the gradient of the output, read or `drawn`, among the arrays and into what q, k and v
+    are made of, which it gives."""
     notes += [ONES_SHOW] if drawn == ONES else []
     if made is not None:
         made = made.with_gradient(drawn or arrays[D_OUTPUT])
@@ -247,9 +234,7 @@ def _arrays(files: Files, notes: list[str]) -> dict[str, Array]:
         if role not in arrays:
             arrays[role] = arrays[instead]
             notes.append(f"{main.origin} has no {role}, so {role.upper()} = {instead.upper()}")
-    if ("past_k" in arrays) != ("past_v" in arrays):
-        has, lacks = ("k", "v") if "past_k" in arrays else ("v", "k")
-        raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
+    check_past(arrays)
     return arrays
 
 
@@ -268,10 +253,7 @@ def _check_mask(
     fields: Mapping[str, Any],
     convention: Convention,
 ) -> Convention:
-    """Brings the mask into its form, once it is known what its numbers mean; the convention then.
-
-    That of a saved trace is added: its 0 and −∞, and the numbers of a bias.
-    """
+    """Brings the mask into its form, once its numbers have a meaning; the convention then."""
     main = files["q"]
     if "mask" not in arrays:
         return convention
@@ -305,15 +287,11 @@ def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Any]:
         queries = None
     if keys and keys == queries and len(keys) == n_q != n_k:
         keys = None
-    for labels, n, what, origin in (
-        (queries, n_q, "queries", main.origin),
-        (keys, n_k, "keys", own.origin),
-    ):
+    pairs = (queries, n_q, "queries", main.origin), (keys, n_k, "keys", own.origin)
+    for labels, n, what, origin in pairs:
         if labels is not None and len(labels) != n:
-            raise InputError(
-                f"{origin} has {count(len(labels), 'token')} for {n} {what}",
-                'give one name each, or {"queries": […], "keys": […]}',
-            )
+            hint = 'give one name each, or {"queries": […], "keys": […]}'
+            raise InputError(f"{origin} has {count(len(labels), 'token')} for {n} {what}", hint)
     if keys is not None:
         keys = (*(f"past {index + 1}" for index in range(n_past)), *keys)
     return {"query_labels": queries, "key_labels": keys}
@@ -331,15 +309,11 @@ def _arrange(arrays: dict[str, Array], inputs: Inputs) -> None:
     if inputs.kv_heads is not None and n_heads is None:
         raise ConventionError("--kv-heads is given without --heads", "give both")
     if n_heads and shared and n_heads % shared:
-        raise ConventionError(
-            f"{n_heads} query heads cannot evenly share {shared} key heads",
-            "--heads must be a multiple of --kv-heads",
-        )
+        what = f"{n_heads} query heads cannot evenly share {shared} key heads"
+        raise ConventionError(what, "--heads must be a multiple of --kv-heads")
     if n_heads and layout not in (None, "bsd"):
-        raise ConventionError(
-            f"--heads splits (tokens, d) or bsd, but --layout is {layout}",
-            "leave one of the two out",
-        )
+        what = f"--heads splits (tokens, d) or bsd, but --layout is {layout}"
+        raise ConventionError(what, "leave one of the two out")
     n_axes = arrays["q"].ndim
     for name in ("q", "k", "v", *_CACHE, D_OUTPUT):
         may_be_split = name in (*_CACHE, D_OUTPUT)
@@ -356,26 +330,31 @@ def observed_inputs(given: AttentionInputs) -> dict[str, Any]:
     loaded, inputs = given.observed, given.inputs
     if loaded is None or loaded.member in loaded.arrays:
         return {}
-    found: dict[str, Any] = {"kv_len": kv_len_of(loaded)}
+    arrays: dict[str, Any] = {"kv_len": kv_len_of(loaded)}
     for role in filter(is_attended, ROLES):
         name = name_of(loaded, role)
         if name is None:
             continue
-        found[role] = loaded.arrays[name]
-        is_split = role in _CACHE and found[role].ndim == given.arguments["q"].ndim
-        if role in ("q", "k", "v", *_CACHE) and (inputs.layout or inputs.heads) and not is_split:
-            heads = inputs.heads if role == "q" else inputs.kv_heads or inputs.heads
-            with suppress(ShapeError):  # of other axes than the given one: it differs
-                found[role] = in_heads(found[role], inputs.layout, heads)
-    return found
+        arrays[role] = loaded.arrays[name]
+        is_split = role in _CACHE and arrays[role].ndim == given.arguments["q"].ndim
+        if role in (*QKV, *_CACHE) and not is_split:
+            arrays[role] = as_given(arrays[role], role, inputs)
+    return arrays
+
+
+def as_given(array: Array, role: Role, inputs: Inputs) -> Array:
+    """An observed array in the layout and heads of the given ones, where it has their axes."""
+    heads = inputs.heads if role == "q" else inputs.kv_heads or inputs.heads
+    with suppress(ShapeError):  # in heads already, or of other axes: then it differs
+        if inputs.layout or inputs.heads:
+            return in_heads(array, inputs.layout, heads)
+    return array
 
 
 def in_heads(array: Array, layout: Any, n_heads: int | None) -> Array:
     if layout is not None:
         return heads_first(array, layout, n_heads)
     if array.ndim != 2:
-        raise ShapeError(
-            f"--heads splits (tokens, d) or bsd, this is {shape_text(array)}",
-            "if it is (batch, tokens, d), add --layout bsd",
-        )
+        what = f"--heads splits (tokens, d) or bsd, this is {shape_text(array)}"
+        raise ShapeError(what, "if it is (batch, tokens, d), add --layout bsd")
     return split_heads(array, n_heads or 1)

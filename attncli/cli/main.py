@@ -3,7 +3,8 @@
 0  it worked     1  it differs (check, diff, --verify)     2  the call or an input is wrong
 130  interrupted (143: terminated; 129: its terminal was closed)
 
-A reader of the output that goes away, such as `| head`, is no failure: 0.
+A reader of the output that goes away, such as `| head`, is no failure: 0. Signals that end a call
+raise an exception, so that no temporary file is left.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import contextlib
 import gc
 import io
 import os
+import re
+import signal
 import sys
+import time
 from typing import Annotated, Any, ClassVar, TextIO
 
 import typer
@@ -22,7 +26,6 @@ from typer.core import TyperCommand, TyperGroup
 from attncli._version import __version__
 from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import Quick, help_of, typer_command
-from attncli.cli.signals import end_in_order, exit_code, ignore
 from attncli.errors import AttncliError
 from attncli.files.messages import printable
 
@@ -38,14 +41,30 @@ attncli COMMAND --help shows the options that people use most, attncli help the 
 _HELP = TyperCommand("help", help="Pages of the manual, such as attncli help masks.")
 _NO_MEMORY = "this needs more memory than there is; use fewer tokens"
 
+# For streams that are not UTF-8: near characters instead of those that an encoding lacks.
+_NEAR = "ᵀ ^T Σ sum ∞ inf ₀ _0 ₁ _1 ₂ _2 ₃ _3 ₄ _4 ₅ _5 ₆ _6 ₇ _7 ₈ _8 ₉ _9 ₙ _n "
+_NEAR += "≥ >= ≤ <= ≠ != ‖ || · * ∘ * × x − - … ... ′ ' ½ 1/2 ⋮ : ⋱ \\ ␣ _ ◌ o "
+_NEAR += "→ -> ← <- │ | ─ - ┼ + ├ |- └ `- ║ | ● o α alpha β beta γ gamma δ delta ε epsilon θ theta "
+_NEAR += "╭ + ╮ + ╰ + ╯ + Δ d ∂ d "
+_NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ # “ \" ” \" ‘ ' ’ ' – - — -- ‐ - ‑ - "
+_PAIRS = dict(zip(_NEAR.split()[::2], _NEAR.split()[1::2], strict=True))
+_PAIRS |= {"√": "sqrt ", "°": " deg"}
+_POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_POWER = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)")
+
+# Seconds in which another signal is taken for an echo of the first: `timeout` sends SIGTERM twice,
+# a shell and a wrapper both pass on a Ctrl-C, and cleaning up takes less.
+_ECHO = 1.0
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+_SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]  # on Windows two
+
+_received: list[tuple[int, float]] = []  # each signal that was not an echo, and when it came
+
 
 class LazyGroup(Quick, TyperGroup):
-    """Commands that are imported when they are called, and not before.
+    """Commands that are imported when they are called, and not before."""
 
-    is_listed  whether the help of all is written, for which none needs its options
-    """
-
-    is_listed = False
+    is_listed = False  # whether the help of all is written, for which none needs its options
     made: ClassVar[dict[str, Any]] = {}  # a wrong call asks for its command twice
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -89,9 +108,11 @@ def main() -> None:
     """Runs the command line and ends the process with its exit code."""
     gc.set_threshold(_RARELY)
     _replace_closed_streams()
+    codecs.register_error("attncli", near)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=_errors_for(stream.encoding))
+            is_utf8 = codecs.lookup(stream.encoding).name == "utf-8"
+            stream.reconfigure(errors="backslashreplace" if is_utf8 else "attncli")
     if "_ATTNCLI_COMPLETE" in os.environ:  # a shell asks what could follow
         app(prog_name="attncli")
     try:
@@ -106,16 +127,6 @@ def main() -> None:
     finally:
         ignore()
     sys.exit(code)
-
-
-def _errors_for(encoding: str) -> str:
-    """The handler for characters that an encoding lacks."""
-    if codecs.lookup(encoding).name == "utf-8":
-        return "backslashreplace"
-    from attncli.cli.ascii import near
-
-    codecs.register_error("attncli", near)
-    return "attncli"
 
 
 def _replace_closed_streams() -> None:
@@ -213,3 +224,66 @@ def _forget(stream: TextIO) -> None:
     """A stream was closed: what is still buffered must not raise at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def near(error: UnicodeError) -> tuple[str, int]:
+    """An error handler for codecs: a near character, or the escape of one that has none.
+
+    >>> near(UnicodeEncodeError("ascii", "Q Kᵀ", 3, 4, ""))
+    ('^T', 4)
+    >>> near(UnicodeEncodeError("ascii", "10⁻⁸", 2, 4, ""))
+    ('^-8', 4)
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    missing = _POWER.sub(lambda power: f"^{power[1].translate(_POWERS)}", missing)
+    pieces = (_PAIRS.get(x) or x.encode("unicode_escape").decode() for x in missing)
+    return "".join(pieces), error.end
+
+
+# ---- signals
+
+
+def end_in_order() -> None:
+    """Listens to these signals, but for those that are ignored, as nohup sets SIGHUP."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _ended)
+    if hasattr(signal, "setitimer"):  # Windows has none
+        sys.unraisablehook = _lost
+
+
+def ignore() -> None:
+    """The call is over and its result is written: Python may end without an exception."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def exit_code() -> int | None:
+    """Of a call that a signal ended, whatever a library made of the exception; else None."""
+    return 128 + _received[-1][0] if _received else None
+
+
+def _ended(number: int, _: Any) -> None:
+    """Raises, but not for an echo: the cleaning up would stop."""
+    now = time.monotonic()
+    if not _received or now - _received[-1][1] > _ECHO:
+        _received.append((number, now))
+        _raise()
+
+
+def _raise(*_: Any) -> None:
+    number, _when = _received[-1]
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def _lost(found: Any) -> None:
+    """Raises again, a moment later, what was raised in a finalizer, as of a module's lock."""
+    if _received and isinstance(found.exc_value, (KeyboardInterrupt, SystemExit)):
+        signal.signal(signal.SIGALRM, _raise)
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+    else:
+        sys.__unraisablehook__(found)

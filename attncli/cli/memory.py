@@ -54,13 +54,10 @@ def check_fits(more: int, what: str, hint: str = "") -> None:
 
 
 def size_of(arrays: Iterable[Any], width: int) -> int:
-    """Bytes of a copy of these arrays with numbers of a width, and what they take when read.
-
-    A mapped file takes memory once its numbers are read.
-    """
-    found = [x for x in arrays if isinstance(x, np.ndarray)]
-    mapped = {id(x): x.nbytes for x in found if _is_mapped(x)}
-    return sum(x.size for x in found) * width + sum(mapped.values())
+    """Bytes of a copy of these arrays in a width, and of mapped files once they are read."""
+    there = [x for x in arrays if isinstance(x, np.ndarray)]
+    mapped = {id(x): x.nbytes for x in there if _is_mapped(x)}
+    return sum(x.size for x in there) * width + sum(mapped.values())
 
 
 def _is_mapped(x: Any) -> bool:
@@ -95,10 +92,7 @@ def of_maps(how: Convention, scores: tuple[int, ...], given: Iterable[str], n_ma
 
 
 def of_attention(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
-    """Bytes of the stages of `attend` with these arguments, for scores of this shape.
-
-    They may be of fewer queries than there are.
-    """
+    """Bytes of the stages of `attend` with these arguments, for scores of all queries or fewer."""
     how: Convention = arguments["convention"]
     q, k, v = (arguments[name] for name in "qkv")
     width, copies, n_rows = WIDTHS[how.dtype], 1, scores[-2]
@@ -125,11 +119,9 @@ def of_attention(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
 
 
 def of_parts(arguments: Mapping[str, Any], scores: tuple[int, ...], n_parts: int) -> int:
-    """Bytes of the stages of so many tiles or splits of the keys: those of the whole and more.
-
-    Each keeps the powers of its scores, two outputs, and three numbers for each query.
-    """
+    """Bytes of the stages of so many tiles or splits of the keys: those of the whole and more."""
     how, v = arguments["convention"], arguments["v"]
+    # the powers of all scores; and of each part two outputs, and three numbers for each query
     own = math.prod(scores) + n_parts * math.prod(scores[:-1]) * (2 * v.shape[-1] + 3)
     return of_attention(arguments, scores) + int(own * WIDTHS[how.dtype]) + n_parts * _PART
 
@@ -168,18 +160,12 @@ def of_stream_gradients(arguments: Mapping[str, Any], scores: tuple[int, ...]) -
 
 
 class Sentences(NamedTuple):
-    """How many tokens there are.
+    """How many tokens there are."""
 
-    n_keys    of the sentence, with its padding
-    n_target  of the target; 0 where there is none
-    n_words   whose vectors are compared at the end: no padding
-    mask      what else restricts the attention, or None
-    """
-
-    n_keys: int
-    n_target: int
-    n_words: int
-    mask: str | None
+    n_keys: int  # of the sentence, with its padding
+    n_target: int  # of the target; 0 where there is none
+    n_words: int  # whose vectors are compared at the end: no padding
+    mask: str | None  # what else restricts the attention, or None
 
 
 def of_explanation(
@@ -312,10 +298,7 @@ _BUFFER = 1 << 24  # bytes of the pieces in which NumPy writes an array into an 
 def of_output(
     show: DisplayFlags, shape: tuple[int, ...], *, masked: bool = False, weights: bool = False
 ) -> int:
-    """Bytes of writing stages of which the largest has this shape.
-
-    masked   whether cells are; weights: whether the stages are those of an attention
-    """
+    """Bytes of writing stages of which the largest has this shape; weights: of an attention."""
     form = form_of(show)
     if form.name == "npz":
         return 2 * min(math.prod(shape) * FLOAT, _BUFFER)  # a piece, and its bytes

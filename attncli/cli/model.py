@@ -80,8 +80,7 @@ def _shown(ran: Ran, read: Checkpoint, directory: Directory, show: DisplayFlags)
     kept = None if read.layer is not None else _kept(show)
     trace = _trace(ran, read, directory, kept)
     if read.layer is None:
-        shows_summary = kept is not None and not show.stage
-        decimals = OF_SUMMARY if shows_summary else PRECISION
+        decimals = PRECISION if kept is None or show.stage else OF_SUMMARY
         present(trace, show, page=summary_page, precision=decimals, least_height=LEAST_HEIGHT)
     else:
         height = 0 if show.stage else LEAST_HEIGHT
@@ -144,8 +143,11 @@ def _is_measured(stages: Collection[str]) -> bool:
 def _trace(ran: Ran, read: Checkpoint, directory: Directory, kept: Collection[str] | None) -> Trace:
     """The summary and the layers, or the layer that was asked for."""
     names = [attention.call.name for attention in ran.attentions]
-    own = f"{ran.kind}, {ran.dtype}, {budget.in_bytes(ran.n_bytes)} of weights"
-    notes = [own, *(_tokens_note(x.labels) for x in (ran.tokens, ran.target) if x)]
+    notes = [f"{ran.kind}, {ran.dtype}, {budget.in_bytes(ran.n_bytes)} of weights"]
+    for labels in (x.labels for x in (ran.tokens, ran.target) if x):
+        shown = " ".join(quoted(shorten(label)) for label in labels[:_TOKENS])
+        more = " …" * (len(labels) > _TOKENS)
+        notes.append(f"{count(len(labels), 'token')}: {shown}{more}")
     if ran.is_half:
         notes.append("the encoder alone: --target SENTENCE is for the decoder")
     if read.layer is not None:
@@ -157,18 +159,10 @@ def _trace(ran: Ran, read: Checkpoint, directory: Directory, kept: Collection[st
     return model_trace(title, ran.attentions, kept, notes)
 
 
-def _tokens_note(labels: tuple[str, ...]) -> str:
-    shown = " ".join(quoted(shorten(label)) for label in labels[:_TOKENS])
-    return f"{count(len(labels), 'token')}: {shown}{' …' * (len(labels) > _TOKENS)}"
-
-
 def _check_room(
     read: Checkpoint, show: DisplayFlags, of_weights: int, shapes: Sequence[tuple[int, ...]]
 ) -> None:
-    """SizeError where the stages that are kept would not fit into memory beside the weights.
-
-    shapes  of the scores of every attention
-    """
+    """SizeError where stages of scores of these shapes do not fit beside the weights."""
     kept = () if read.check else _kept(show)
     shapes = [*{*shapes}] if read.layer is not None else shapes  # each kind once in a layer
     sizes = [memory.FLOAT * math.prod(shape) for shape in shapes]

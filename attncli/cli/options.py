@@ -6,13 +6,13 @@ None means "not given" throughout, so that a command can tell a choice from a de
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import field, make_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from attncli.cli.groups import flag
+from attncli.cli.groups import flag, group
 from attncli.cli.parsing import unclear
 from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag_text
 from attncli.errors import ConventionError
@@ -55,11 +55,9 @@ _Sources: Any = make_dataclass(
 )
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Inputs")
 class Inputs(_Sources):  # type: ignore[misc]
     """Where each array of ROLES and the weights come from, and the order of their axes."""
-
-    PANEL: ClassVar = "Inputs"
 
     source: str | None = flag("The same as --q SOURCE.", "SOURCE", make=typer.Argument)
     tokens: str | None = flag(
@@ -121,7 +119,7 @@ _KNOBS = [
 _Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, eq=False, repr=False, match_args=False)
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Masking")
 class Choices(_Knobs):  # type: ignore[misc]
     """A flag for every field of Convention; `given` holds those that were given, parsed."""
 
@@ -129,7 +127,6 @@ class Choices(_Knobs):  # type: ignore[misc]
         "Take the conventions of this library as the defaults of the options below; a flag or "
         "a file takes precedence. attncli semantics lists them.",
         "NAME",
-        panel="Masking",
     )
     given: Mapping[str, Any] = field(init=False)
 
@@ -150,24 +147,19 @@ class Choices(_Knobs):  # type: ignore[misc]
     def over(self, base: Convention, *without: str) -> Convention:
         """The base, which an input brings, with every flag that was given put in its place.
 
-        What neither says is as --semantics has it. Those of the fields `without` are left as the
-        base has them. Raises ConventionError for a value outside its range.
+        What neither says is as --semantics has it; the fields `without` are as the base has them.
         """
         given = {name: value for name, value in self.given.items() if name not in without}
-        said = base.changes().keys() | {*without}
+        kept = base.changes().keys() | {*without}
         meant: Mapping[str, Any] = PRESETS[self.semantics].fields if self.semantics else {}
-        return replace(base, **{n: x for n, x in meant.items() if n not in said} | given)
+        return replace(base, **{n: x for n, x in meant.items() if n not in kept} | given)
 
     def check_call(self, how: Convention, mask: Any, **sizes: tuple[int, int]) -> None:
-        """ConventionError where the library of --semantics takes no such call.
-
-        sizes  heads, widths and lengths, as `features_of` takes them
-        """
-        if self.semantics is None:
-            return
-        if (why := PRESETS[self.semantics].refuses_call(how, mask, **sizes)) is not None:
-            what = f"{self.semantics} refuses this call: {why}"
-            raise ConventionError(what, f"attncli semantics {self.semantics} says what it takes")
+        """ConventionError where the library of --semantics takes no call of these sizes."""
+        row = None if self.semantics is None else PRESETS[self.semantics]
+        if row and (why := row.refuses_call(how, mask, **sizes)) is not None:
+            hint = f"attncli semantics {row.name} says what it takes"
+            raise ConventionError(f"{row.name} refuses this call: {why}", hint)
 
     def named(self, title: str) -> str:
         """The title of a trace with the library of --semantics, and the flags beside it."""
@@ -177,11 +169,9 @@ class Choices(_Knobs):  # type: ignore[misc]
         return f"{title}, as {self.semantics} has it" + f" but for {beside}" * bool(beside)
 
 
-@dataclass(kw_only=True, eq=False, repr=False, match_args=False)
+@group("Showing")
 class DisplayFlags:
     """What is shown, and how; the same on every command."""
-
-    PANEL: ClassVar = "Showing"
 
     work: bool = learning(
         "Write out the arithmetic of each stage's first cell; with --full of all.", needs=PAGES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -40,8 +40,6 @@ def present(
     precision     that of the command, where `show` has none
     least_height  lines that a matrix may take its share of, however low the screen
     stdin_used    the input came from standard input, so --step reads keys from the terminal
-
-    Raises ConventionError where its flags contradict, OutputError where it cannot be written.
     """
     check_flags(show)
     form, options = form_of(show), display_options(show, precision)
@@ -102,10 +100,8 @@ def form_of(show: DisplayFlags) -> Format:
         return FORMATS["html" if show.open else "table"]
     ending = ending_of(show.output)
     if ending not in ENDINGS:
-        raise ConventionError(
-            f"{show.output} does not end in a format that attncli writes",
-            f"add --format {'|'.join(FORMATS)}",
-        )
+        what = f"{show.output} does not end in a format that attncli writes"
+        raise ConventionError(what, f"add --format {'|'.join(FORMATS)}")
     return FORMATS[ENDINGS[ending]]
 
 
@@ -116,10 +112,7 @@ def ending_of(path: str) -> str | None:
 
 
 def check_flags(show: DisplayFlags) -> None:
-    """ConventionError for flags not understood, or with nothing to act on in this form.
-
-    Called before anything is read, so that a wrong call is all that is reported.
-    """
+    """ConventionError, before anything is read, for flags with nothing to act on."""
     form = form_of(show)
     display_options(show)
     if show.color == "always" and form is not FORMATS["table"]:
@@ -178,10 +171,7 @@ def write_text(pieces: Iterable[str], show: Destination) -> None:
 def write_report(
     report: str, data: dict[str, Any], show: Destination, *, as_json: bool = False
 ) -> None:
-    """Writes what a check found, as its data in JSON, or as text no wider than the screen.
-
-    With --quiet only to a file.
-    """
+    """Writes a report as JSON, or as text as wide as the screen; with --quiet to a file."""
     if show.quiet and not show.output:
         return
     if as_json:
@@ -191,15 +181,13 @@ def write_report(
     else:
         from attncli.cli.terminal import text_width
 
-        text = "\n".join(_folded(report, text_width(show.output)))
+        width = text_width(show.output)
+        lines: list[str] = []
+        for line in report.split("\n"):  # what goes on is indented further
+            start = len(line) - len(line.lstrip())
+            lines += fold(line.lstrip(), width, start + 2, start)
+        text = "\n".join(lines)
     write_text([f"{text}\n"], show)
-
-
-def _folded(text: str, width: int | None) -> Iterator[str]:
-    """The lines of a report, no wider than the screen; what goes on is indented further."""
-    for line in text.split("\n"):
-        start = len(line) - len(line.lstrip())
-        yield from fold(line.lstrip(), width, start + 2, start)
 
 
 def _write(write: Callable[[BinaryIO], None], show: Destination) -> None:

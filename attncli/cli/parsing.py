@@ -40,11 +40,7 @@ def slice_of(text: str, flag: str) -> Bounds:
 
 
 def rows_of(text: str, n_queries: int) -> slice:
-    """The rows of --rows; ShapeError where there are none such.
-
-    >>> rows_of("2:", 3)
-    slice(1, None, None)
-    """
+    """The rows of --rows; ShapeError where there are none such."""
     rows = slice(*slice_of(text, "--rows"))
     if not range(n_queries)[rows]:
         raise ShapeError(f"there are no rows {text}", f"there are {n_queries} queries")
@@ -52,11 +48,7 @@ def rows_of(text: str, n_queries: int) -> slice:
 
 
 def whole_numbers(text: str, flag: str, form: str) -> list[int]:
-    """Whole numbers with commas between them.
-
-    >>> whole_numbers("4,7", "--kv-len", "N[,N…]")
-    [4, 7]
-    """
+    """Whole numbers with commas between them."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
@@ -71,9 +63,9 @@ def bytes_of(text: str | None) -> int:
     """
     if text is None:
         return DEFAULT
-    found = re.fullmatch(r"([0-9.]+(?:e[0-9]{1,2})?)\s*([kmg]?)b?", text.strip().lower())
+    parts = re.fullmatch(r"([0-9.]+(?:e[0-9]{1,2})?)\s*([kmg]?)b?", text.strip().lower())
     with suppress(ValueError, OverflowError):  # of more digits than float64 holds
-        size = int(float(found[1]) * _UNITS[found[2]]) if found else 0
+        size = int(float(parts[1]) * _UNITS[parts[2]]) if parts else 0
         if size > 0:
             return size
     raise unclear("--max-size", text, "SIZE, such as 500MB or 4GB")
@@ -105,56 +97,44 @@ def tokens_of(text: str) -> tuple[str, ...]:
         return tokens
     import json
 
-    found = None
+    names = None
     with suppress(ValueError):
-        found = json.loads(text)
-    if not isinstance(found, list) or not all(isinstance(x, str) and x for x in found) or not found:
+        names = json.loads(text)
+    if not isinstance(names, list) or not all(isinstance(x, str) and x for x in names) or not names:
         raise InputError("--tokens is no JSON list of strings", """write --tokens '["a", ","]'""")
-    return tuple(found)
+    return tuple(names)
 
 
 def with_blank_values(arguments: list[str]) -> list[str]:
     """The arguments with --blank= in the place of a --blank that names no stage; so for --random.
 
-    Typer knows no option whose value may be left out. What follows --blank is a stage where it is
-    called like one; ConventionError for anything else, which may be a sentence or a file.
-
     >>> with_blank_values(["a.json", "--blank", "weights", "--random", "--blank"])
     ['a.json', '--blank', 'weights', '--random=', '--blank=']
     """
-    found: list[str] = []
+    whole: list[str] = []
     for at, argument in enumerate(arguments):
         if argument == "--":
-            return found + arguments[at:]
+            return whole + arguments[at:]
         following = arguments[at + 1] if at + 1 < len(arguments) else "-"
+        *blocks, own = following.lower().split(".")
+        is_stage = own in (*KINDS, *CALLED, *_BLOCKS.split()) or (blocks and own.isdecimal())
         if argument in ("--blank", "--random") and following.startswith("-"):
-            found.append(f"{argument}=")
-        elif argument != "--blank" or _may_be_stage(following):
-            found.append(argument)
+            whole.append(f"{argument}=")
+        elif argument == "--blank" and not is_stage:
+            what = f"{following!r} after --blank is not the name of a stage"
+            raise ConventionError(what, "put --blank last, or write --blank=STAGE")
         else:
-            raise ConventionError(
-                f"{following!r} after --blank is not the name of a stage",
-                "put --blank last, or write --blank=STAGE",
-            )
-    return found
+            whole.append(argument)
+    return whole
 
 
 def sizes_of(text: str) -> tuple[int, int, int]:
-    """The tokens, d_k and d_v that --random NxD or NxDxM names.
-
-    >>> sizes_of("3x2x4"), sizes_of("")
-    ((3, 2, 4), (3, 2, 2))
-    """
+    """The tokens, d_k and d_v that --random NxD or NxDxM names; 3x2 where it names none."""
     numbers = re.fullmatch(r"(\d{1,2})[xX×](\d{1,2})(?:[xX×](\d{1,2}))?", text or "3x2")
     sizes = [int(size) for size in numbers.groups() if size] if numbers else [0]
     if min(sizes) < 1 or max(sizes) > 64:
         raise unclear("--random", text, "NxD, such as 3x2: N tokens of width D, each from 1 to 64")
     return sizes[0], sizes[1], sizes[-1]
-
-
-def _may_be_stage(name: str) -> bool:
-    *blocks, own = name.lower().split(".")
-    return own in (*KINDS, *CALLED, *_BLOCKS.split()) or (bool(blocks) and own.isdecimal())
 
 
 def unclear(flag: str, text: str, form: str) -> ConventionError:

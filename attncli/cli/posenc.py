@@ -39,9 +39,9 @@ def _sinusoidal(positions: Positions, show: DisplayFlags) -> Trace:
     n = _needed(positions.length if words is None else len(words), "--len", or_add)
     dim = _needed(positions.dim if words is None else words.shape[-1], "--dim", or_add)
     larger = max(n, dim) if positions.dots else dim
-    what, hint = f"a table of {n} × {larger}", "use a smaller --len or --dim"
     more = memory.of_positions(n, dim, added=words is not None, dots=positions.dots)
-    memory.check_fits(more + memory.of_output(show, (n, larger)), f"{what} needs", hint)
+    more += memory.of_output(show, (n, larger))
+    memory.check_fits(more, f"a table of {n} × {larger} needs", "use a smaller --len or --dim")
     table = sinusoidal(n, dim, **given_of(positions, "exponent", "base", "start"))
     if words is not None:
         return add_positions(words, table, tokens=tokens)
@@ -61,17 +61,13 @@ def _embeddings(positions: Positions, quiet: bool) -> tuple[Any, tuple[str, ...]
         loaded = replace(loaded, arrays=arrays)
     words = only(loaded, "q")
     if words.ndim != 2:
-        raise ConventionError(
-            f"{loaded.origin} has {words.ndim} dimensions", "embeddings are (tokens, dimensions)"
-        )
-    for name, wanted, size in (
-        ("--len", positions.length, words.shape[0]),
-        ("--dim", positions.dim, words.shape[1]),
-    ):
-        if wanted not in {None, size}:
-            raise ConventionError(
-                f"{name} is {wanted}, but {loaded.origin} has {size}", f"leave {name} out"
-            )
+        what = f"{loaded.origin} has {words.ndim} dimensions"
+        raise ConventionError(what, "embeddings are (tokens, dimensions)")
+    asked = {"--len": positions.length, "--dim": positions.dim}
+    for (flag, n), size in zip(asked.items(), words.shape, strict=True):
+        if n not in {None, size}:
+            what = f"{flag} is {n}, but {loaded.origin} has {size}"
+            raise ConventionError(what, f"leave {flag} out")
     return words, loaded.query_labels or loaded.row_labels or ()
 
 
@@ -80,9 +76,8 @@ def _rope(positions: Positions, show: DisplayFlags) -> Trace:
         return _rotated(positions, positions.apply, show)
     n = _needed(positions.length, "--len", ", or --apply SOURCE")
     dim = _needed(positions.dim, "--dim", ", or --apply SOURCE")
-    what, hint = f"a table of {n} × {dim}", "use a smaller --len or --dim"
     more = memory.of_rotary((n, dim), turned=False) + memory.of_output(show, (n, dim // 2))
-    memory.check_fits(more, f"{what} needs", hint)
+    memory.check_fits(more, f"a table of {n} × {dim} needs", "use a smaller --len or --dim")
     return rotary_table(n, dim, **given_of(positions, "base", "start"))
 
 
@@ -92,23 +87,22 @@ def _rotated(positions: Positions, source: str, show: DisplayFlags) -> Trace:
 
     loaded = load(source, wanted=lambda name: role_of(name) in {"q", "k"})
     note(*loaded.notes, quiet=show.quiet)
-    found = {"queries": pick(loaded, "q"), "keys": pick(loaded, "k")}
-    shapes = [array.shape for array in found.values() if array is not None]
+    both = {"queries": pick(loaded, "q"), "keys": pick(loaded, "k")}
+    arrays = {name: x for name, x in both.items() if x is not None}
+    shapes = [x.shape for x in arrays.values()]
     more = sum(memory.of_rotary(shape, turned=True) for shape in shapes)
-    more += memory.size_of(found.values(), 0) + memory.of_output(show, shapes[0])
+    more += memory.size_of(arrays.values(), 0) + memory.of_output(show, shapes[0])
     memory.check_fits(more, f"turning {loaded.origin} needs", "give fewer tokens or heads")
     parts, start = [], positions.start or 0
-    for name, array in found.items():
-        if array is not None:
-            ids = np.arange(start, start + array.shape[-2])
-            trace = rotary(array, position_ids=ids, **given_of(positions, "layout", "base"))
-            parts.append(replace(trace, name=name, title=f"Rotary positions of the {name}"))
+    for name, x in arrays.items():
+        ids = np.arange(start, start + x.shape[-2])
+        trace = rotary(x, position_ids=ids, **given_of(positions, "layout", "base"))
+        parts.append(replace(trace, name=name, title=f"Rotary positions of the {name}"))
     return parts[0] if len(parts) == 1 else Trace("Rotary positions", tuple(parts))
 
 
 def _alibi(positions: Positions, show: DisplayFlags) -> Trace:
     n, heads = _needed(positions.length, "--len"), _needed(positions.heads, "--heads")
-    what, hint = f"a bias of {heads} × {n} × {n}", "use a smaller --len"
     more = memory.of_alibi(heads, n) + memory.of_output(show, (n, n))
-    memory.check_fits(more, f"{what} needs", hint)
+    memory.check_fits(more, f"a bias of {heads} × {n} × {n} needs", "use a smaller --len")
     return alibi(heads, n, causal=not positions.symmetric)

@@ -27,7 +27,6 @@ from attncli.views.page import parts
 from attncli.views.semantics import library_page, outcomes_page, porting_page
 
 _AS_GIVEN = "torch-sdpa"  # with its semantics a mask is read as it is: what it means is not asked
-
 _NUMBERS = ("rows", "cols", "precision")  # say how numbers are shown, and the page holds words
 
 
@@ -45,8 +44,11 @@ def semantics(libraries: Libraries, inputs: Inputs, choices: Choices, show: Disp
         present(of_one(names[0]), show, page=library_page)
     else:
         first, second = names
-        is_asked = inputs.mask is not None or choices.given
-        found = recipe(first, second, _call(inputs, choices) if is_asked else None)
+        call = None
+        if inputs.mask is not None or choices.given:
+            mask = None if inputs.mask is None else only(load(inputs.mask, role="mask"), "mask")
+            call = Call(kind_of_mask(mask), causal="causal" in choices.given)
+        found = recipe(first, second, call)
         present(of_two(found), show, page=porting_page(found))
 
 
@@ -77,24 +79,15 @@ def _contradictions(
         yield f"{flag_of(flag)} has no effect without --q", "add --q SOURCE, or leave it out"
 
 
-def _call(inputs: Inputs, choices: Choices) -> Call:
-    """What the call that is moved has, as --mask and --causal say."""
-    mask = None if inputs.mask is None else only(load(inputs.mask, role="mask"), "mask")
-    return Call(kind_of_mask(mask), causal="causal" in choices.given)
-
-
 def _of_input(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
     given = read_inputs(inputs, replace(choices, semantics=_AS_GIVEN))
     check_facts([inputs, choices], given.facts)
     note(*given.notes, quiet=show.quiet)
     arguments = dict(given.arguments)
-    changes = arguments.pop("convention").changes()
     own = PRESETS[_AS_GIVEN].fields.items() - choices.given.items()
-    fields = dict(changes.items() - own)
-    need = memory.of_attention(given.arguments, given.score_shape)
-    need += (
-        len(PRESETS) * memory.FLOAT * math.prod(given.score_shape[:-1]) * arguments["v"].shape[-1]
-    )
+    fields = dict(arguments.pop("convention").changes().items() - own)
+    of_output = math.prod(given.score_shape[:-1]) * arguments["v"].shape[-1] * memory.FLOAT
+    need = memory.of_attention(given.arguments, given.score_shape) + len(PRESETS) * of_output
     memory.check_fits(need, "the outputs of all libraries need", "give fewer queries or heads")
     found = outcomes(**arguments, fields=fields)
     if form_of(show).holds == FIGURE and not show.stage:

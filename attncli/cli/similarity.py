@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,9 @@ def _source(words: Words) -> tuple[list[str], str]:
     """The words asked for, each once, and where their vectors are: a SOURCE, or the words."""
     given, three = list(words.words or ()), list(words.analogy or ())
     if any(word.startswith("--") for word in three):
-        found = " ".join(three[: next(n for n, word in enumerate(three) if word[:2] == "--")])
-        raise ConventionError(
-            f"--analogy takes three words, not {found!r}", "write --analogy A B C"
-        )
+        before = " ".join(takewhile(lambda word: word[:2] != "--", three))
+        what = f"--analogy takes three words, not {before!r}"
+        raise ConventionError(what, "write --analogy A B C")
     inline = [word for word in given if "=" in word[1:]]
     for word in inline if words.vectors is None else ():
         if not word.rpartition("=")[2].strip():
@@ -82,15 +82,12 @@ def _source(words: Words) -> tuple[list[str], str]:
     if not given + three:
         raise ConventionError("no word is named", "add one: attncli similarity king queen")
     if words.vectors is not None or not inline:
-        return list(
-            dict.fromkeys(given + three)
-        ), BUILTIN if words.vectors is None else words.vectors
+        source = BUILTIN if words.vectors is None else words.vectors
+        return list(dict.fromkeys(given + three)), source
     if len(inline) != len(given):
         bare = next(word for word in given if word not in inline)
-        raise ConventionError(
-            f"{quote(bare)} has no numbers, {quote(inline[0])} has",
-            f"give every word its numbers ({safe(bare)}=0.9,0.5,0.1), or none",
-        )
+        hint = f"give every word its numbers ({safe(bare)}=0.9,0.5,0.1), or none"
+        raise ConventionError(f"{quote(bare)} has no numbers, {quote(inline[0])} has", hint)
     named = [word.rpartition("=")[0] for word in given]
     return list(dict.fromkeys(named + three)), "; ".join(inline)
 
@@ -100,9 +97,8 @@ def _read(source: str, words: list[str]) -> Vectors:
     found = read_vectors(source, words)
     if not found.missing:
         return found
-    wrong = [
-        text for word in found.missing for text in found.warnings if f": {safe(word)} " in text
-    ]
+    words_of = [f": {safe(word)} " for word in found.missing]
+    wrong = [text for word in words_of for text in found.warnings if word in text]
     names = listing(map(repr, found.missing), 8)
     hint = wrong[0] if wrong else suggestion(found.missing)
     if found.whole:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 
@@ -53,45 +53,39 @@ def read_files(
     notes: list[str],
     known: Files = MappingProxyType({}),
 ) -> Files:
-    """The file of every role that has a flag of its own, each read once; and the observed one.
-
-    known  those that are read already, by their source
-    """
+    """The file of every role that has a flag of its own, each read once; and the observed one."""
     stdin = sorted({source for source in sources.values() if source.split("::")[0] == "-"})
     if len(stdin) > 1:
-        raise ConventionError(
-            f"standard input can be read only once, not as {' and '.join(stdin)}",
-            "save it to a file, then name parts of that with ::",
-        )
+        what = f"standard input can be read only once, not as {' and '.join(stdin)}"
+        raise ConventionError(what, "save it to a file, then name parts of that with ::")
     read = dict(known)
     for role, source in sources.items():
         if source not in read:
-            asked = {other for other in ROLES if sources.get(other, sources["q"]) == source}
-            names: Collection[str] = ()
-            says = source == sources["q"]  # something of the attention
-            if source == sources.get(OBSERVED):
-                asked, names, says = set(ROLES), stages, True
-            is_x = source in [sources.get(name) for name in EMBEDDINGS] or (
-                source == sources["q"] and WEIGHTS in sources
-            )
-            projects = source == sources.get(WEIGHTS, sources["q"])
-
-            def is_wanted(
-                name: str,
-                asked: set[str] = asked,
-                names: Collection[str] = names,
-                says: bool = says,
-                is_x: bool = is_x,
-                projects: bool = projects,
-            ) -> bool:
-                if not name:
-                    return is_x
-                is_asked = role_of(name) in asked or gradient_named(name) in names
-                return is_asked or (says and is_field(name)) or (projects and is_published(name))
-
-            read[source] = load(source, role=role, wanted=is_wanted)
+            read[source] = load(source, role=role, wanted=_use_of(source, sources, stages))
             notes += read[source].warnings
     return {role: read[source] for role, source in sources.items()}
+
+
+def _use_of(
+    source: str, sources: Mapping[Role, str], stages: Collection[str]
+) -> Callable[[str], bool]:
+    """Whether an array of a source is of use, by its name: for the roles, or as an observed one."""
+    is_main, is_observed = source == sources["q"], source == sources.get(OBSERVED)
+    own = {role for role in ROLES if sources.get(role, sources["q"]) == source}
+    roles, names = (set(ROLES), stages) if is_observed else (own, ())
+    is_x = source in [sources.get(name) for name in EMBEDDINGS]
+    is_x |= is_main and WEIGHTS in sources
+    projects = source == sources.get(WEIGHTS, sources["q"])
+
+    def is_used(name: str) -> bool:
+        if not name:
+            return is_x
+        if role_of(name) in roles or gradient_named(name) in names:
+            return True
+        says = is_main or is_observed  # something of the attention
+        return (says and is_field(name)) or (projects and is_published(name))
+
+    return is_used
 
 
 def unused_notes(
@@ -109,11 +103,7 @@ def unused_notes(
             names = [name for name in names if role_of(name) not in taken]
         else:
             names = [name for name in names if role_of(name) in EMBEDDINGS or is_published(name)]
-        skipped = [
-            name
-            for name in (*file.unread, *file.others)
-            if not {name, gradient_named(name)} & known
-        ]
+        skipped = [n for n in (*file.unread, *file.others) if not {n, gradient_named(n)} & known]
         names += [n for n in skipped if not is_attended(n) or file is of_weights]
         if file is of_weights is not main:  # what it says of the attention is that of its model
             names += ["scale"] * (file.scale is not None) + ["tokens"] * bool(file.query_labels)
@@ -136,11 +126,16 @@ def is_of_x(inputs: Inputs, main: Loaded) -> bool:
             raise ConventionError(what, f"{_ONE_OF_TWO}: leave out {flag_of(ours)}")
         return is_made
     if inputs.weights is not None:
-        raise ConventionError(
-            f"{main.origin} names q, and --weights is for x",
-            f"leave out --weights, or give the embeddings: --x {main.origin}::NAME",
-        )
+        hint = f"leave out --weights, or give the embeddings: --x {main.origin}::NAME"
+        raise ConventionError(f"{main.origin} names q, and --weights is for x", hint)
     return False
+
+
+def check_past(roles: Collection[str]) -> None:
+    """ConventionError where one half of a cache is given."""
+    if ("past_k" in roles) != ("past_v" in roles):
+        has, lacks = ("k", "v") if "past_k" in roles else ("v", "k")
+        raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
 
 
 @contextmanager

@@ -33,15 +33,10 @@ def print_page(
     stdin_used: bool,
     least_height: int = 0,
 ) -> None:
-    """Prints the page on standard output, waiting between its blocks where that is asked for.
-
-    stdin_used: the input came from there, so keys have to come from the terminal itself.
-    """
+    """Prints the page, waiting between its blocks if asked to: for keys of the terminal."""
     if show.step and stdin_used and not _has_terminal():
-        raise ConventionError(
-            "--step reads keys from the terminal, and there is none",
-            "leave it out, or name the input's file",
-        )
+        what = "--step reads keys from the terminal, and there is none"
+        raise ConventionError(what, "leave it out, or name the input's file")
     console, is_tty = _console(show), sys.stdout.isatty()
     screen = _screen(console, show.width)
     if is_tty:
@@ -66,10 +61,7 @@ def coloured_text(
 
 
 def _console(show: DisplayFlags) -> Console:
-    """A console on standard output, with colours as a flag says, else as the environment does.
-
-    Sources: no-color.org and force-color.org. Of both, NO_COLOR counts.
-    """
+    """A console, with colours as a flag says, else NO_COLOR, else FORCE_COLOR (no-color.org)."""
     is_tty = sys.stdout.isatty()
     off = show.no_color or show.color == "never"
     always = show.color == "always"
@@ -129,10 +121,7 @@ def _wait(stdin_used: bool) -> bool:
 
 @contextmanager
 def progress_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A function to call with how much is done, of how much; it draws once a second has passed.
-
-    None, and nothing drawn, with --quiet or where standard error is no terminal.
-    """
+    """A function to call with how much is done, of how much; None where nothing is to be drawn."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

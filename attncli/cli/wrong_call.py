@@ -15,21 +15,11 @@ from attncli.cli.parsing import with_blank_values
 
 # Options of other tools and libraries → ours, where it is an option of the command.
 _OURS = {
-    "--temperature": ("--scale", "a temperature T multiplies the factor on the scores by 1/T"),
-    "--query": ("--q", ""),
-    "--queries": ("--q", ""),
-    "--keys": ("--k", ""),
-    "--key": ("--k", ""),
-    "--values": ("--v", ""),
-    "--value": ("--v", ""),
-    "--x": ("--embeddings", ""),
-    "--embeddings": ("--x", ""),
-    "--words": ("--tokens", ""),
-    "--labels": ("--tokens", ""),
-    "--digits": ("--precision", ""),
-    "--decimals": ("--precision", ""),
-    "--vectors": ("--glove", ""),
-}
+    "--query": "--q", "--queries": "--q", "--key": "--k", "--keys": "--k",
+    "--value": "--v", "--values": "--v", "--x": "--embeddings", "--embeddings": "--x",
+    "--words": "--tokens", "--labels": "--tokens", "--vectors": "--glove",
+    "--digits": "--precision", "--decimals": "--precision", "--temperature": "--scale",
+}  # fmt: skip
 _SAME = {"rotary": "rope", "md": "markdown", "text": "table"}  # choices by other names
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _LEAST, _MOST = (
@@ -81,7 +71,10 @@ def likely_mistake(arguments: Sequence[str], command: Any) -> str:
     for start, first in enumerate(arguments):
         if not re.match(r"'?[\[{]", first):
             continue
-        depths = accumulate(_depth(argument) for argument in arguments[start:])
+        depths = accumulate(
+            sum(text.count(sign) for sign in "[{") - sum(text.count(sign) for sign in "]}")
+            for text in arguments[start:]
+        )
         end = next((n for n, depth in enumerate(depths, 1) if depth <= 0), 0)
         if end > 1 and re.search(r"\d", "".join(arguments[start : start + end])):
             matrix = " ".join(arguments[start : start + end]).strip("'")
@@ -91,11 +84,6 @@ def likely_mistake(arguments: Sequence[str], command: Any) -> str:
             text = "the matrix is split at its blanks; put it in quotes"
             return f"{text}: attncli {' '.join(call)}"
     return ""
-
-
-def _depth(text: str) -> int:
-    """How many brackets a text opens and does not close."""
-    return sum(text.count(sign) for sign in "[{") - sum(text.count(sign) for sign in "]}")
 
 
 def _command(arguments: Sequence[str], commands: Sequence[str]) -> str:
@@ -111,9 +99,9 @@ def _command(arguments: Sequence[str], commands: Sequence[str]) -> str:
 
 def _option(wrong: str, known: Sequence[str], possible: Sequence[str]) -> str:
     """Which option to use instead, or which commands have it, or ""."""
-    ours, why = _OURS.get(wrong, ("", ""))
-    if ours in known:
-        return f"use {ours}{f': {why}' if why else ''}"
+    if (ours := _OURS.get(wrong)) in known:
+        why = ": a temperature T multiplies the factor on the scores by 1/T"
+        return f"use {ours}{why * (wrong == '--temperature')}"
     every = {name: typer_command(name, command).params for name, command in COMMANDS.items()}
     if owners := [x for x, params in every.items() if any(wrong in one.opts for one in params)]:
         return f"it is an option of attncli {' and '.join(owners)}"
@@ -127,9 +115,8 @@ def _extra(context: Any, arguments: Sequence[str]) -> str:
     if name == "explain":
         call = with_blank_values([*arguments[1:]])
         values, rest, _ = context.command.make_parser(context).parse_args(args=call)
-        return (
-            f'put the sentence in quotes: attncli explain "{" ".join((values["sentence"], *rest))}"'
-        )
+        sentence = " ".join((values["sentence"], *rest))
+        return f'put the sentence in quotes: attncli explain "{sentence}"'
     if name == "posenc":
         return "write attncli posenc --len 5 --dim 4"
     return "name the others with --k, --v or --mask" if name in ("compute", "check") else ""

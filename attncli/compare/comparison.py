@@ -20,7 +20,6 @@ from attncli.trace import Stage, Trace
 
 Names = tuple[str, str]
 
-
 SAID = 3
 """So many inputs that differ are described, the others named."""
 
@@ -152,16 +151,13 @@ class Comparison:
     def _said(self, stage: StageDifference) -> str:
         if stage.shapes:
             return f"{stage.name}, of another shape: {stage.shapes}"
-        (a, b), (x, y) = self.names, stage.values()
-        n = stage.n_wrong
+        (a, b), (x, y), n = self.names, stage.values(), stage.n_wrong
         count = f"{n} of {stage.wrong.size} numbers {'differs' if n == 1 else 'differ'}"
         where = f" at {stage.place}" if stage.place else ""
         most = f"the largest difference is {_text(stage.largest, 4)}{where}"
-        return (
-            f"{stage.name}: {count} by more than {stage.rule}; {most} "
-            f"({_text(x, 6)} in {a} and {_text(y, 6)} in {b})"
-            + (f"; RMS {stage.rms:.3g}" if np.isfinite(stage.largest) else "")
-        )
+        both = f"({_text(x, 6)} in {a} and {_text(y, 6)} in {b})"
+        typical = f"; RMS {stage.rms:.3g}" if np.isfinite(stage.largest) else ""
+        return f"{stage.name}: {count} by more than {stage.rule}; {most} {both}{typical}"
 
     def trace(self, names: Collection[str] | None = None) -> Trace:
         """The comparison as a trace: a summary, both traces, and the differences of stages.
@@ -169,26 +165,22 @@ class Comparison:
         `a.weights`, `b.weights` and `difference.weights`; `summary` has a row for each stage.
         names  the dotted names of the differences to compute; None: all of them
         """
-        wanted = [x for x in self.stages if not x.shapes and (names is None or x.name in names)]
-        stages = {x.name: x.difference(self.names) for x in wanted}
-        inner = nested("Difference", stages)
+        chosen = [x for x in self.stages if not x.shapes and (names is None or x.name in names)]
+        inner = nested("Difference", {x.name: x.difference(self.names) for x in chosen})
         title = f"{self.names[1]} compared with {self.names[0]}"
         parts = (
             _inside(self.a, "a", f"{self.names[0]}: {self.a.title}"),
             _inside(self.b, "b", f"{self.names[1]}: {self.b.title}"),
             replace(inner, name="difference"),
         )
-        notes = (*self.conventions, *self.sentences)
-        return Trace(title, (self._summary(), *parts), notes=notes)
-
-    def _summary(self) -> Stage:
         rows = [
             (x.n_wrong, x.wrong.size, x.largest, x.rms) if not x.shapes else (np.nan,) * 4
             for x in self.stages
         ]
         labels = {"stage": tuple(x.name for x in self.stages), "measure": MEASURES}
         formula = "numbers that differ, of how many; the largest |b − a|, its root mean square"
-        return Stage("summary", "", formula, np.array(rows), ("stage", "measure"), labels)
+        summary = Stage("summary", "", formula, np.array(rows), ("stage", "measure"), labels)
+        return Trace(title, (summary, *parts), notes=(*self.conventions, *self.sentences))
 
     def __str__(self) -> str:
         return "\n".join((*self.conventions, *self.sentences))
@@ -199,12 +191,7 @@ def _text(x: float, digits: int) -> str:
 
 
 def nested(title: str, stages: Mapping[str, Stage], convention: Convention | None = None) -> Trace:
-    """The trace of stages by dotted name, those of one prefix in one block.
-
-    >>> stage = Stage("q", "Q", "", np.eye(2), ("query", "d_k"))
-    >>> list(nested("Dump", {"layer.1.q": stage, "q": stage}))
-    ['layer.1.q', 'q']
-    """
+    """The trace of stages by dotted name, those of one prefix in one block."""
     inside: dict[str, dict[str, Stage]] = {}
     for name, stage in stages.items():
         block, _, rest = name.partition(".") if "." in name else ("", "", name)

@@ -63,14 +63,12 @@ def diff(
     >>> found.same, found.first.name, round(found.first.largest, 4)
     (False, 'scaled', 0.2929)
     """
+    without = "tokens" if by_name else ""
     stages_a, stages_b = (
-        {n: x for n, x in t.stages() if x.value.dtype.kind in "biuf"} for t in (a, b)
+        {n: x for n, x in t.stages() if x.value.dtype.kind in "biuf" and x.name != without}
+        for t in (a, b)
     )
     if by_name:
-        stages_a, stages_b = (
-            {n: x for n, x in stages.items() if x.name != "tokens"}
-            for stages in (stages_a, stages_b)
-        )
         stages_b = {n: _in_order_of(stages_a.get(n), x) for n, x in stages_b.items()}
     order = _merged([*stages_a], [*stages_b])
     pairs: dict[str, tuple[Stage, Stage]] = {}
@@ -79,10 +77,8 @@ def diff(
         own_b = stages_b.get(name) or _in_its_place(name, stages_b, order)
         if own_a is not None and own_b is not None:
             pairs[name] = own_a, own_b
-    only = (
-        tuple(n for n in stages_a if n not in pairs),
-        tuple(n for n in stages_b if n not in pairs),
-    )
+    only_a, only_b = (tuple(n for n in own if n not in pairs) for own in (stages_a, stages_b))
+    only = only_a, only_b
     _check_common(pairs, only, names)
     rule = rule_of(decimals, rtol, atol, dtype_of(pairs.values(), (a, b)), inside)
     noise = Noise(a, b, pairs, rule)
@@ -92,10 +88,7 @@ def diff(
 
 
 def _in_order_of(a: Stage | None, b: Stage) -> Stage:
-    """The stage b with the entries of each axis in the order of a, where they have its names.
-
-    Of equal names the first is matched with the first.
-    """
+    """The stage b with each axis in the order of a, where both have the same names along it."""
     for at, axis in enumerate(b.axes):
         own, names = (() if x is None else x.labels.get(axis, ()) for x in (a, b))
         if own == names or sorted(own) != sorted(names):
@@ -107,11 +100,7 @@ def _in_order_of(a: Stage | None, b: Stage) -> Stage:
 
 
 def _merged(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """The names of both in one order: those of the second alone after the one before them.
-
-    >>> _merged(["scores", "scaled", "output"], ["q", "scores", "weights", "output"])
-    ['q', 'scores', 'weights', 'scaled', 'output']
-    """
+    """The names of both in one order: those of the second alone after the one before them."""
     order, known, at = list(first), set(first), 0
     for name in second:
         if name in known:
@@ -220,7 +209,7 @@ def _conventions(a: Trace, b: Trace, names: Names) -> Iterator[str]:
             if (value := getattr(first.convention, name))
             != (other := getattr(second.convention, name))
         ]
-        texts = [_with_and_without(own) for own in zip(*pairs, strict=True)]
+        texts = [_with_and_without(flags) for flags in zip(*pairs, strict=True)]
         if texts and " ".join(texts) not in said:
             said.add(" ".join(texts))
             where = f" of {prefix}" if prefix else ""
@@ -247,17 +236,14 @@ def _parts(a: Trace, b: Trace, prefix: str) -> Iterator[tuple[str, Trace, Trace]
 
 def _labels(pairs: Iterable[tuple[Stage, Stage]], names: Names) -> Iterator[str]:
     """Where the names along axes of one length differ, a sentence for those that do alike."""
-    found: dict[str, list[str]] = {}
+    axes_of: dict[str, set[str]] = {}
     for a, b in pairs:
         for axis in {*a.labels, *b.labels} & {*a.axes} & {*b.axes}:
-            words = _differing_names(a, b, axis, names)
-            if words and axis not in found.setdefault(words, []):
-                found[words].append(axis)
-    for words, axes in found.items():
-        what = ({*axes} <= {"query", "key", "token", "other"} and "tokens") or ", ".join(
-            sorted(axes)
-        )
-        yield f"the names of {what} {words}"
+            if words := _differing_names(a, b, axis, names):
+                axes_of.setdefault(words, set()).add(axis)
+    for words, axes in axes_of.items():
+        are_tokens = axes <= {"query", "key", "token", "other"}
+        yield f"the names of {'tokens' if are_tokens else ', '.join(sorted(axes))} {words}"
 
 
 def _differing_names(a: Stage, b: Stage, axis: str, names: Names) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from attncli.check.setup import Setup, setup_of
 from attncli.check.tolerance import Rule, StageErrors, fitting_type, narrower, rms, row_rms, sizes
 from attncli.convention import Convention, DType
 from attncli.errors import AttncliError, StageError
-from attncli.stages import MAPS, OUTPUT, QKV, SCORES, WEIGHTS, gradient_of, kind_of
+from attncli.stages import BEFORE_SOFTMAX, MAPS, OUTPUT, QKV, SCORES, WEIGHTS, gradient_of, kind_of
 from attncli.trace import Stage, Trace
 
 _INSIDE: dict[str, tuple[DType, ...]] = {
@@ -89,11 +89,10 @@ def dtype_of(pairs: Iterable[tuple[Stage, Stage]], traces: Sequence[Trace]) -> D
 
 def _type_of(stage: Stage) -> DType:
     """The type of a stage's numbers, or that from which they were widened."""
-    x = stage.value
+    x, types = stage.value, {np.dtype("float16"): "float16", np.dtype("float32"): "float32"}
     if x.dtype.kind != "f":
         return "float64"
-    own: DType = "float16" if x.dtype == np.float16 else "float64"
-    own = "float32" if x.dtype == np.float32 else own
+    own = cast("DType", types.get(x.dtype, "float64"))
     some = _some(x).astype(np.float64)
     if some.size < x.size and fitting_type(some, own) == own and some.any():
         return own
@@ -101,10 +100,7 @@ def _type_of(stage: Stage) -> DType:
 
 
 class Noise:
-    """How far two right results of a stage may be apart.
-
-    setups  of each attention by its dotted name, where it is known what it was computed from
-    """
+    """How far two right results of a stage may be apart."""
 
     def __init__(self, a: Trace, b: Trace, pairs: Pairs, rule: Rule) -> None:
         self.traces, self.pairs, self.rule = (a, b), pairs, rule
@@ -149,12 +145,11 @@ class Noise:
         prefix, dot, own = name.rpartition(".")
         stage = self.pairs[name][0]
         q, k, scores = (self.stages.get(prefix + dot + n) for n in ("q", "k", SCORES))
-        if own in MAPS[: MAPS.index(WEIGHTS)] and q and k and scores:
+        if own in BEFORE_SOFTMAX and q and k and scores:
             scale = _size(stage) / max(_size(scores), 1e-300)
             return float(q.value.shape[-1]) * _size(q) * _size(k) * scale
         d_weights = self.stages.get(prefix + dot + gradient_of(WEIGHTS))
-        before_softmax = (gradient_of(name) for name in MAPS[: MAPS.index(WEIGHTS)])
-        factors: dict[str, Stage | None] = dict.fromkeys(before_softmax)
+        factors: dict[str, Stage | None] = dict.fromkeys(map(gradient_of, BEFORE_SOFTMAX))
         factors |= {gradient_of("q"): k, gradient_of("k"): q}
         if own in factors and d_weights:
             factor = factors[own]
@@ -171,8 +166,8 @@ class Noise:
         is_known = all(pair and self._are_equal(*pair) for pair in given)
         if not is_known or how is None or how.dropout:
             return None
-        found = {n: self.stages.get(dot + n) for n in (*QKV, "mask", "sinks")}
-        inputs: dict[str, Any] = {n: x.value for n, x in found.items() if x is not None}
+        stages = {n: self.stages.get(dot + n) for n in (*QKV, "mask", "sinks")}
+        inputs: dict[str, Any] = {n: x.value for n, x in stages.items() if x is not None}
         with suppress(AttncliError):  # inputs that make no attention of ours
             return setup_of(**inputs, convention=how)
         return None

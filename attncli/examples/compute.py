@@ -51,15 +51,11 @@ MOST_CELLS = 1 << 22
 
 
 class Computed(NamedTuple):
-    """A trace, and the plan that computes a stage of it again where earlier ones are given.
-
-    steps   in the order of the computation; none where no stage can be computed again
-    inputs  what they are computed from
-    """
+    """A trace, and the plan that computes a stage of it again where earlier ones are given."""
 
     trace: Trace
-    steps: Sequence[Step]
-    inputs: Values
+    steps: Sequence[Step]  # in their order; none where no stage can be computed again
+    inputs: Values  # what they are computed from
 
 
 class Computation(Model):
@@ -95,8 +91,7 @@ class _Attending(Computation):
 
 
 class Attention(_Attending):
-    """`attend` of q, k, v; with n_heads their last axis is split into heads, with d_output come
-    the gradients."""
+    """`attend` of q, k, v, with n_heads in heads, and the gradients of d_output."""
 
     q: Numbers
     k: Numbers
@@ -121,8 +116,7 @@ class Attention(_Attending):
 
 
 class SelfAttention(_Attending):
-    """Rows of x, with positions if asked for, that attend to each other; without weights x itself
-    is q, k and v. Its own output projection and residual come last."""
+    """Rows of x that attend to each other; without weights x itself is q, k and v."""
 
     x: TokenRows
     positions: Literal["paper", "article", "none"] = "none"

@@ -7,7 +7,7 @@ InputError whose message goes on after the key; `validated` adds the file, examp
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
@@ -120,9 +120,8 @@ def _keys(loc: Sequence[int | str], found: Any) -> list[str]:
 
 # ---- types of inputs
 
-Words = Annotated[
-    list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_SIDE)
-]
+_Word = Annotated[str, Field(min_length=1)]
+Words = Annotated[list[_Word], Field(min_length=1, max_length=MOST_SIDE)]
 Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
 Whole = Annotated[int, Field(ge=-FARTHEST, le=FARTHEST)]
 Seed = Annotated[int, Field(ge=0, le=FARTHEST)]
@@ -137,14 +136,16 @@ class Random(Model):
     seed: Seed = 0
 
 
+def _read(kind: type, reader: Callable[[object], Any]) -> PlainValidator:
+    """Reads an input; what is of its kind already stays the same, so that alternatives share it."""
+    return PlainValidator(lambda value: value if isinstance(value, kind) else reader(value))
+
+
 def _array(found: object, ndim: int | None = None) -> Array:
     """Nested lists of numbers, or of true and false, or what `Random` draws.
 
-    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false. Here and in
-    the other readers, what is read already stays the same, so that alternatives share it.
+    With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false.
     """
-    if isinstance(found, np.ndarray):
-        return found
     if isinstance(found, dict):
         random = Random.model_validate(found)
         _check_total(random.random)
@@ -158,9 +159,7 @@ def _array(found: object, ndim: int | None = None) -> Array:
     if ndim is None:
         return made if made.dtype == np.bool_ else made.astype(np.float64)
     if made.ndim != ndim or made.dtype == np.bool_:
-        raise InputError(
-            " is not a list of numbers" if ndim == 1 else " is not a matrix of numbers"
-        )
+        raise InputError(f" is not a {'list' if ndim == 1 else 'matrix'} of numbers")
     if max(made.shape) > MOST_SIDE:
         raise InputError(f" is {' × '.join(map(str, made.shape))}", f"{MOST_SIDE} is the most")
     return made.astype(np.float64)
@@ -171,9 +170,9 @@ def _check_total(shape: Sequence[int]) -> None:
         raise InputError(f" has {total} numbers", f"{MOST_NUMBERS} is the most")
 
 
-Numbers = Annotated[Array, PlainValidator(_array)]
-Matrix = Annotated[Array, PlainValidator(partial(_array, ndim=2))]
-Row = Annotated[Array, PlainValidator(partial(_array, ndim=1))]
+Numbers = Annotated[Array, _read(np.ndarray, _array)]
+Matrix = Annotated[Array, _read(np.ndarray, partial(_array, ndim=2))]
+Row = Annotated[Array, _read(np.ndarray, partial(_array, ndim=1))]
 
 
 class WordVectors(NamedTuple):
@@ -188,8 +187,6 @@ _ROWS = TypeAdapter(Annotated[dict[str, Row], Field(min_length=1)])
 
 def _word_vectors(found: object) -> WordVectors:
     """{"king": [0.9, 0.5], …}, every vector of the same length."""
-    if isinstance(found, WordVectors):
-        return found
     rows = _ROWS.validate_python(found, strict=True)
     if len({vector.size for vector in rows.values()}) > 1:
         lengths = [f"{quote(word)} {vector.size}" for word, vector in rows.items()]
@@ -197,7 +194,7 @@ def _word_vectors(found: object) -> WordVectors:
     return WordVectors(tuple(rows), np.array(list(rows.values())))
 
 
-Vectors = Annotated[WordVectors, PlainValidator(_word_vectors)]
+Vectors = Annotated[WordVectors, _read(WordVectors, _word_vectors)]
 
 
 class Sentence(Model):
@@ -209,8 +206,6 @@ class Sentence(Model):
 
 def _token_rows(found: object) -> WordVectors:
     """A matrix, or a `Sentence`: a row for each token."""
-    if isinstance(found, WordVectors):
-        return found
     if not isinstance(found, dict) or "tokens" not in found:
         return WordVectors((), _array(found, ndim=2))
     sentence = Sentence.model_validate(found)
@@ -220,16 +215,14 @@ def _token_rows(found: object) -> WordVectors:
     return WordVectors(tuple(tokens), known[[words.index(token) for token in tokens]])
 
 
-TokenRows = Annotated[WordVectors, PlainValidator(_token_rows)]
+TokenRows = Annotated[WordVectors, _read(WordVectors, _token_rows)]
 
 
 def _convention(found: object) -> Convention:
     """A convention from its changes to the default."""
-    if isinstance(found, Convention):
-        return found
     if not isinstance(found, dict):
         raise InputError(" is not an object", 'write {"causal": true}')
     return Convention.from_mapping(text_to_nan(found))
 
 
-Changes = Annotated[Convention, PlainValidator(_convention)]
+Changes = Annotated[Convention, _read(Convention, _convention)]

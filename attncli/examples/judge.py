@@ -42,42 +42,27 @@ _ALONG: dict[str, Any] = {"sum": np.sum, "mean": np.mean, "deviation": np.std}
 
 
 class Recomputed(NamedTuple):
-    """Numbers that were computed in another way than by the example itself.
+    """Numbers that were computed in another way than by the example itself."""
 
-    text     the way in words
-    ours     the numbers
-    verdict  of them, against what should come out (what was printed, by default)
-    """
-
-    text: str
-    ours: FloatArray
-    verdict: Verdict
+    text: str  # the way in words
+    ours: FloatArray  # the numbers
+    verdict: Verdict  # of them, against what should come out (what was printed, by default)
 
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """A claim, our numbers, and how they compare.
-
-    ours          our numbers at the claim's place; None where the example was not computed
-    cause         why it differs, where that follows from the numbers
-    own           what printed earlier numbers give, where it differs and they give anything
-    alternatives  those recorded, recomputed
-    """
+    """A claim, our numbers, and how they compare."""
 
     claim: Claim
     verdict: Verdict
-    ours: FloatArray | None = None
-    cause: Cause | None = None
-    own: Recomputed | None = None
-    alternatives: tuple[Recomputed, ...] = ()
+    ours: FloatArray | None = None  # those at its place; None where the example was not computed
+    cause: Cause | None = None  # why it differs, where that follows from the numbers
+    own: Recomputed | None = None  # what printed earlier numbers give, if it differs and they do
+    alternatives: tuple[Recomputed, ...] = ()  # those recorded, recomputed
 
     @property
     def problem(self) -> str:
-        """What is not as recorded, or "".
-
-        Without a recorded verdict the claim must not differ; with one it must come out so, and
-        for the recorded cause and alternatives.
-        """
+        """What is not as recorded, or ""; without a recorded verdict the claim must not differ."""
         if self.verdict == "needs --glove FILE":
             return ""
         expected = self.claim.verdict
@@ -109,18 +94,7 @@ class Result(NamedTuple):
 
 
 def judge(example: Example, glove: str | None = None) -> Result:
-    """Compute an example and judge each of its claims; printed.py has the rules.
-
-    `glove` is the file for examples whose word vectors do not come with them; without it they
-    are not computed. Raises InputError where the inputs do not fit together, or a claim names
-    a place that does not exist.
-
-    >>> from attncli.examples import load_catalog
-    >>> (example,) = [e for e in load_catalog() if e.name == "004-first-example"]
-    >>> weights = judge(example).judgements[2]
-    >>> weights.verdict, weights.alternatives[0].ours.round(4).tolist()
-    ('differs', [0.4223, 0.4223, 0.1554])
-    """
+    """Compute an example and judge each of its claims; `glove` is for those without vectors."""
     if example.inputs.needs and glove is None:
         waiting = tuple(Judgement(claim, "needs --glove FILE") for claim in example.claims)
         needs = f"{safe(example.inputs.needs)}, given with --glove FILE"
@@ -134,11 +108,11 @@ def judge(example: Example, glove: str | None = None) -> Result:
             ours = numbers_of(computed.trace[claim.stage], claim, claim.at)
             judgement = _judged(claim, ours, computed, judgements)
         alternatives = []
-        for other, alternative in enumerate(claim.alternatives, start=1):
-            with _located(f"{where}, way {other}"):
-                again = example.inputs.changed(alternative.inputs).computed(glove)
+        for way, other in enumerate(claim.alternatives, start=1):
+            with _located(f"{where}, way {way}"):
+                again = example.inputs.changed(other.inputs).computed(glove)
                 earlier = example.claims[: number - 1]
-                alternatives.append(_recomputed(alternative, claim, ours, again, earlier))
+                alternatives.append(_recomputed(other, claim, ours, again, earlier))
         judgements.append(replace(judgement, alternatives=tuple(alternatives)))
     return Result(example, tuple(judgements), computed.trace)
 
@@ -180,38 +154,29 @@ def _judged(
 
 
 def _recomputed(
-    alternative: Alternative,
-    claim: Claim,
-    ours: FloatArray,
-    computed: Computed,
-    earlier: Sequence[Claim],
+    other: Alternative, claim: Claim, ours: FloatArray, computed: Computed, earlier: Sequence[Claim]
 ) -> Recomputed:
     """An alternative, compared with what it should give; `earlier` are the claims before."""
-    stage, start = computed.trace[claim.stage], alternative.start
+    stage, start = computed.trace[claim.stage], other.start
     if start:
         of_start = [c for c in earlier if c.stage == start]
-        _, found = next(_from_printed(computed, claim, of_start), (start, None))
-        if found is None:
-            raise InputError(
-                f"the claim does not follow from printed numbers of {quote(start)}",
-                "print them in a claim before it",
-            )
-        stage = found
-    at = claim.at if alternative.at is None else alternative.at
+        _, nearest = next(_from_printed(computed, claim, of_start), (start, None))
+        if nearest is None:
+            what = f"the claim does not follow from printed numbers of {quote(start)}"
+            raise InputError(what, "print them in a claim before it")
+        stage = nearest
+    at = claim.at if other.at is None else other.at
     made = numbers_of(stage, claim, at)
-    if alternative.at is not None and made.size == ours.size:
+    if other.at is not None and made.size == ours.size:
         made = made.reshape(ours.shape)
-    verdict = _verdict(made, stage, at, claim, alternative.gives or claim.printed)
-    return Recomputed(alternative.text, made, verdict)
+    verdict = _verdict(made, stage, at, claim, other.gives or claim.printed)
+    return Recomputed(other.text, made, verdict)
 
 
 def _from_printed(
     computed: Computed, claim: Claim, earlier: Sequence[Claim]
 ) -> Iterator[tuple[tuple[str, ...], Stage]]:
-    """The claim's stage from printed numbers: of an earlier stage, the nearest first, then of more.
-
-    Gives the names of those stages too; nothing where the stage does not follow from any.
-    """
+    """The claim's stage from printed earlier ones, the nearest first, and their names."""
     trace, printed = computed.trace, dict[str, FloatArray]()
     for other in earlier:
         if other.take or other.free_sign or other.printed is None or other.stage not in trace:
@@ -250,10 +215,8 @@ def _verdict(
         return worst(holds(ours, claim.states, magnitude))
     if ours.shape != expected.value.shape:
         shapes = [" × ".join(map(str, x.shape)) or "one" for x in (expected.value, ours)]
-        raise InputError(
-            f"the printed numbers are {shapes[0]}, the computed ones {shapes[1]}",
-            "name their place in the stage with at",
-        )
+        what = f"the printed numbers are {shapes[0]}, the computed ones {shapes[1]}"
+        raise InputError(what, "name their place in the stage with at")
     return worst(compare(ours, expected))
 
 
@@ -261,30 +224,18 @@ def _verdict(
 
 
 def select(stage: Stage, at: At) -> tuple[FloatArray, tuple[str, ...]]:
-    """The numbers of a stage at a place, and the axes that are left.
-
-    An axis named in `at` by one number or label goes away; one named by several stays.
-    Raises InputError for an axis, number or label that the stage does not have.
-
-    >>> table = Stage("weights", "A", "", np.array([[0.4, 0.6], [0.3, 0.7]]), ("query", "key"))
-    >>> select(table, {"query": "q2"})
-    (array([0.3, 0.7]), ('key',))
-    """
+    """The numbers of a stage at a place, and the axes that are left: those of several entries."""
     index = indices(stage, at)
     if (size := math.prod(map(len, index))) > MOST_CELLS:
-        raise InputError(
-            f"the place is {size} numbers of stage {stage.name}", f"{MOST_CELLS} is the most"
-        )
+        what = f"the place is {size} numbers of stage {stage.name}"
+        raise InputError(what, f"{MOST_CELLS} is the most")
     value = np.asarray(stage.value, dtype=np.float64)[np.ix_(*index)]
     axes = tuple(axis for axis in stage.axes if not isinstance(at.get(axis), int | str))
     return value.reshape([len(index[stage.axes.index(axis)]) for axis in axes]), axes
 
 
 def numbers_of(stage: Stage, claim: Claim, at: At) -> FloatArray:
-    """Our numbers for a claim: those at a place, or what its `take` computes from them.
-
-    Those of each entry of `free_sign` have the sign of the printed ones.
-    """
+    """Our numbers at a place, or what `take` computes from them, with the printed signs if free."""
     value, axes = select(stage, at)
     if claim.take:
         value, axes = _taken(stage, value, axes, claim.take)
@@ -308,10 +259,8 @@ def _taken(
         return np.array(value.shape, dtype=np.float64), ("axis",)
     if what == "future":
         if axes[-2:] != ("query", "key") or value.size != stage.value.size:
-            raise InputError(
-                f"stage {stage.name} there is not a table of queries and keys",
-                'take "future" of the whole of scores, masked or weights',
-            )
+            hint = 'take "future" of the whole of scores, masked or weights'
+            raise InputError(f"stage {stage.name} there is not a table of queries and keys", hint)
         return value[..., np.triu(np.ones(value.shape[-2:], dtype=bool), k=1)].ravel(), ("cell",)
     if what in {"minus", "cosine"}:
         other, _ = select(stage, given)
@@ -322,10 +271,8 @@ def _taken(
         lengths = np.linalg.norm(value) * np.linalg.norm(other)
         return np.asarray((value * other).sum() / lengths), ()
     if given not in axes:
-        raise InputError(
-            f"there is no axis {quote(given)} left in stage {stage.name}",
-            f"there is {listing(axes) or 'none'}",
-        )
+        what = f"there is no axis {quote(given)} left in stage {stage.name}"
+        raise InputError(what, f"there is {listing(axes) or 'none'}")
     left = tuple(axis for axis in axes if axis != given)
     return np.asarray(_ALONG[what](value, axis=axes.index(given))), left
 
@@ -333,15 +280,14 @@ def _taken(
 def indices(stage: Stage, at: At) -> list[list[int]]:
     """For every axis of a stage, the indices from 0 that a place means. Raises InputError."""
     if unknown := [axis for axis in at if axis not in stage.axes]:
-        raise InputError(
-            f"stage {stage.name} has no axis {quote(unknown[0])}", f"it has {listing(stage.axes)}"
-        )
-    found = []
+        what = f"stage {stage.name} has no axis {quote(unknown[0])}"
+        raise InputError(what, f"it has {listing(stage.axes)}")
+    index = []
     for axis, size in zip(stage.axes, stage.value.shape, strict=True):
         entries = at.get(axis, list(range(1, size + 1)))
         several = entries if isinstance(entries, list) else [entries]
-        found.append([_index(stage, axis, entry) for entry in several])
-    return found
+        index.append([_index(stage, axis, entry) for entry in several])
+    return index
 
 
 def _index(stage: Stage, axis: str, entry: int | str) -> int:
@@ -349,9 +295,9 @@ def _index(stage: Stage, axis: str, entry: int | str) -> int:
     if isinstance(entry, int) and 1 <= entry <= len(names):
         return entry - 1
     if (count := names.count(entry)) != 1:
-        found, hint = "several entries", f"use a number from 1 to {len(names)}"
+        held, hint = "several entries", f"use a number from 1 to {len(names)}"
         if not count:
-            found, hint = "no entry", f"{hint}, or one of {listing(names)}"
+            held, hint = "no entry", f"{hint}, or one of {listing(names)}"
         where = f"{quote(str(entry))} along {axis}"
-        raise InputError(f"stage {stage.name} has {found} {where}", hint)
+        raise InputError(f"stage {stage.name} has {held} {where}", hint)
     return names.index(entry)

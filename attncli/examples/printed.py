@@ -71,31 +71,18 @@ _EXPRESSION = re.compile(
 
 
 class Printed(NamedTuple):
-    """Printed numbers: their text, value and decimals, all of one shape.
+    """Printed numbers: their text, value and decimals, all of one shape."""
 
-    text      nested lists of the texts
-    value     float64
-    decimals  of each number, EXACT for an expression
-    """
-
-    text: Any
-    value: npt.NDArray[np.float64]
-    decimals: npt.NDArray[np.int64]
+    text: Any  # nested lists of the texts
+    value: npt.NDArray[np.float64]  # float64
+    decimals: npt.NDArray[np.int64]  # of each number, EXACT for an expression
 
 
 # ---- reading
 
 
 def read_printed(found: object, where: str, decimals: int | None = None) -> Printed:
-    """Printed numbers from JSON: one or nested lists of them, at most 4 deep.
-
-    `decimals` is for numbers that are no text; a text has those it shows.
-    Raises InputError, naming `where`, for what is no number, and rows of unequal length.
-
-    >>> printed = read_printed(["0.540", "1/√2", 5.0], "weights")
-    >>> printed.value.round(4).tolist(), printed.decimals.tolist()[0]
-    ([0.54, 0.7071, 5.0], 3)
-    """
+    """Printed numbers from JSON, at most 4 deep; `decimals` is for those that are no text."""
     cells = _each(found, lambda one: _read_one(one, where, decimals), where)
     text, value, places = (_each(cells, itemgetter(i), where) for i in range(3))
     numbers = np.asarray(to_array(value, where), dtype=np.float64)
@@ -119,13 +106,11 @@ def _read_one(found: object, where: str, decimals: int | None) -> tuple[str, flo
             return repr(found), value, _decimals(repr(found))
         return f"{value:.{decimals}f}", value, decimals
     plain = found.strip().replace("−", "-") if isinstance(found, str) else ""
-    read = _value(plain)
-    if read is None or not isinstance(found, str):
-        raise InputError(
-            f"{where} holds {described(found)}, which is no number",
-            'write "0.540", or an expression such as "1/√2" or "sin(3/10)"',
-        )
-    return found, read, _decimals(plain)
+    number = _value(plain)
+    if number is None or not isinstance(found, str):
+        hint = 'write "0.540", or an expression such as "1/√2" or "sin(3/10)"'
+        raise InputError(f"{where} holds {described(found)}, which is no number", hint)
+    return found, number, _decimals(plain)
 
 
 def _decimals(text: str) -> int:
@@ -139,16 +124,16 @@ def _value(text: str) -> float | None:
     """The value of a number or expression; None for anything else."""
     if text in NOT_JSON:
         return NOT_JSON[text]
-    found = _EXPRESSION.fullmatch(text) if len(text) <= _LONGEST else None
-    if found is None:
+    parts = _EXPRESSION.fullmatch(text) if len(text) <= _LONGEST else None
+    if parts is None:
         return None
-    above, below = _factor(found["above"]), _factor(found["below"] or "1")
+    above, below = _factor(parts["above"]), _factor(parts["below"] or "1")
     if not (below and math.isfinite(below) and math.isfinite(above / below)):
         return None
-    if not found["wave"]:
+    if not parts["wave"]:
         return above / below
-    value = math.sin(above / below) if found["wave"] == "sin" else math.cos(above / below)
-    return -value if found["sign"] else value
+    value = math.sin(above / below) if parts["wave"] == "sin" else math.cos(above / below)
+    return -value if parts["sign"] else value
 
 
 def _factor(text: str) -> float:
@@ -160,13 +145,7 @@ def _factor(text: str) -> float:
 
 
 def compare(ours: npt.ArrayLike, printed: Printed) -> Cells:
-    """The verdict of each cell, by the rules at the top of this module.
-
-    `ours` has the shape of the printed numbers.
-
-    >>> compare([0.125, 0.125, 0.5], read_printed(["0.12", "0.13", "0.5"], "it")).tolist()
-    ['agrees as rounded', 'agrees as rounded', 'reproduced']
-    """
+    """The verdict of each cell, by the rules at the top of this module."""
     a, b = np.asarray(ours, dtype=np.float64), printed.value
     exact = printed.decimals == EXACT
     with np.errstate(all="ignore"):
@@ -181,11 +160,7 @@ def compare(ours: npt.ArrayLike, printed: Printed) -> Cells:
 
 
 def cut_off(ours: npt.ArrayLike, printed: Printed) -> bool:
-    """Whether each printed number is ours with its further digits cut off instead of rounded.
-
-    >>> cut_off([0.1978, 0.4011], read_printed(["0.19", "0.40"], "it"))
-    True
-    """
+    """Whether each printed number is ours with its further digits cut off instead of rounded."""
     a, decimals = np.asarray(ours, dtype=np.float64), printed.decimals
     if (decimals > _TRUSTED).any() or (decimals < 0).any() or not np.isfinite(a).all():
         return False
@@ -200,11 +175,6 @@ def holds(ours: npt.ArrayLike, states: Mapping[Relation, float], magnitude: floa
 
     `magnitude` is the greatest number that went into ours, which bounds the rounding error.
     "unequal" holds where any cell is unequal: two vectors differ if one entry does.
-
-    >>> holds([1.0, 0.9], {"equal": 1.0}, magnitude=1.0).tolist()
-    ['reproduced', 'differs']
-    >>> holds([0.0, -np.inf], {"equal": -np.inf}, magnitude=1.0).tolist()
-    ['differs', 'reproduced']
     """
     a, ((relation, value),) = np.asarray(ours, dtype=np.float64), states.items()
     size = abs(value) if np.isfinite(value) else 0.0

@@ -176,9 +176,7 @@ class Source(Model):
     date: str = ""
 
 
-_INPUTS = "; ".join(
-    f"{name}: {', '.join(kind.model_fields)}" for name, kind in COMPUTATIONS.items()
-)
+_INPUTS = "; ".join(f"{name}: {', '.join(x.model_fields)}" for name, x in COMPUTATIONS.items())
 
 
 class Example(Model):
@@ -228,11 +226,7 @@ class Document(Model):
 
 
 def load_catalog() -> tuple[Example, ...]:
-    """The worked examples of the source documents, in the order of the documents.
-
-    >>> [example.name for example in load_catalog()][:2]
-    ['000-length', '000-dot-products']
-    """
+    """The worked examples of the source documents, in the order of the documents."""
     return tuple(
         example
         for path in sorted(Path(__file__).with_name("catalog").glob("*.json"))
@@ -241,11 +235,8 @@ def load_catalog() -> tuple[Example, ...]:
 
 
 def load_examples(source: str, *, stdin: BinaryIO | None = None) -> tuple[Example, ...]:
-    """The examples of a file, or of standard input where `source` is "-".
-
-    Raises InputError where it cannot be read, is no JSON (with line and column), or does not
-    follow the schema (with the example, claim and key).
-    """
+    """The examples of a file, or of standard input where `source` is "-"; InputError for no JSON,
+    with line and column, and for what does not follow the schema, with example, claim and key."""
     with open_source(source, stdin) as found:
         if found.kind != "json" or found.name:
             raise InputError(f"{found.origin} is not a JSON file of examples")

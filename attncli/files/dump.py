@@ -17,12 +17,7 @@ Entries = Iterable[tuple[str, Array | str]]
 
 
 def write_dump(path: str, entries: Entries, *, force: bool, hint: str = REPLACE) -> None:
-    """Writes arrays, and texts beside them, to a file whose ending says its format.
-
-    In an npz a text is an array of one; in safetensors it is in the metadata.
-    Raises OutputError as `check_dump` and `write_atomically` do, MissingExtraError for safetensors
-    without its package.
-    """
+    """Writes arrays, and texts beside them, to a file whose ending says its format."""
     check_dump(path, force=force, hint=hint)
     is_npz = path.lower().endswith(".npz")
     arrays = ((name, np.asarray(entry)) for name, entry in entries)

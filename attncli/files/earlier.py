@@ -15,10 +15,7 @@ from attncli.formulas import after_cache, merging, shared, summed, written
 def with_formulas(
     document: dict[str, Any], outer: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """A document of version 1 as one of version 2: the same stages, each with its formula.
-
-    outer  the sizes of the axes of the blocks around it
-    """
+    """A document of version 1, in blocks of these `outer` sizes, with a formula for each stage."""
     steps, convention = document.get("steps"), document.get("convention")
     if not isinstance(steps, list):
         return document
@@ -67,25 +64,10 @@ def _products(stage: Mapping[str, Any]) -> str:
     return {**formulas.PROJECTED_ROWS, "feed_forward": formulas.FEED_FORWARD}.get(name, other)
 
 
-def _row_products(stage: Mapping[str, Any]) -> str:
-    name = stage["name"]
-    other = formulas.D_WEIGHTS if name.startswith("d_") else formulas.SCORES
-    return {"d_concat": formulas.D_CONCAT, "coordinates": formulas.COORDINATES}.get(name, other)
-
-
-def _masked(stage: Mapping[str, Any]) -> str:
-    is_sum = stage["params"].get("rule") == "add"
-    return formulas.masked(is_biased=stage["work"] == "hide", is_sum=is_sum)
-
-
 def _of_softmax(stage: Mapping[str, Any]) -> str:
     letters = formulas.SUMS_TO_1[-2 if stage["params"].get("axis") == -2 else -1]
     text = formulas.DELTA if stage["work"] == "delta" else formulas.D_SOFTMAX
     return written(text, *stage["mask"], **letters)
-
-
-def _column_products(stage: Mapping[str, Any]) -> str:
-    return formulas.D_KEYS if stage["name"] == "d_k" else formulas.D_VALUES
 
 
 def _merged(which: int) -> Callable[[Mapping[str, Any]], str]:
@@ -131,14 +113,21 @@ _TEXTS = {
     "[x] - [mean] = {x} - {mean}": formulas.CENTRED,
     "[x] + [y] = {x} + {y}": formulas.RESIDUAL,
 }  # fmt: skip
+_ROW_PRODUCTS = {"d_concat": formulas.D_CONCAT, "coordinates": formulas.COORDINATES}
 _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     **{work: lambda _, text=text: text for work, text in _TEXTS.items()},  # type: ignore[misc]
-    **dict.fromkeys(("column products", "summed column products"), _column_products),
-    **dict.fromkeys(("mask", "hide"), _masked),
+    **dict.fromkeys(
+        ("column products", "summed column products"),
+        lambda x: formulas.D_KEYS if x["name"] == "d_k" else formulas.D_VALUES,
+    ),
+    "mask": lambda x: formulas.masked(is_biased=False, is_sum=x["params"].get("rule") == "add"),
+    "hide": lambda x: formulas.masked(is_biased=True, is_sum=x["params"].get("rule") == "add"),
     **dict.fromkeys(("delta", "d_softmax"), _of_softmax),
     "products": _products,
     "cached products": lambda x: after_cache(written(_products(x), *x["reads"])),
-    "row products": _row_products,
+    "row products": lambda x: _ROW_PRODUCTS.get(
+        x["name"], formulas.D_WEIGHTS if x["name"].startswith("d_") else formulas.SCORES
+    ),
     "copy": lambda x: formulas.SPLIT_ROWS.get(x["name"], formulas.D_HEADS),
     "softmax": lambda x: (
         formulas.WEIGHTS_OF_KEYS if x["params"].get("axis") == -2 else formulas.WEIGHTS

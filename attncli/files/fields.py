@@ -34,10 +34,7 @@ def is_field(name: str) -> bool:
 
 
 def fields_of(loaded: Loaded) -> dict[str, Any]:
-    """The fields of Convention that a file names, and their values.
-
-    Raises InputError for one that does not exist, or whose value no convention has.
-    """
+    """The fields of Convention that a file names, and their values."""
     nested = loaded.fields.get(NESTED) or {}
     if isinstance(nested, str):
         from attncli.files.json import parse
@@ -67,10 +64,7 @@ def fields_of(loaded: Loaded) -> dict[str, Any]:
 
 
 def kv_len_of(loaded: Loaded) -> list[int] | None:
-    """The key lengths that a file names, one for each batch item, or None.
-
-    Raises InputError where they are no whole numbers.
-    """
+    """The key lengths that a file names, one for each batch item, or None."""
     value: Any = loaded.fields.get(KV_LEN)
     if value is None:
         return None

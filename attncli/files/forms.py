@@ -53,10 +53,7 @@ _NARROW = 50  # characters: NumPy and PyTorch print wider lines before they wrap
 
 
 def as_json(text: str, origin: str) -> str:
-    """The document of a text in one of these forms as JSON; what is in none of them is left.
-
-    Raises InputError, with the location, for numbers that are left out (...) or not understood.
-    """
+    """The document of a text in one of these forms as JSON; what is in none of them is left."""
     if matrix := LATEX.fullmatch(text):
         text = _rows_of_latex(matrix)
     converter = _Converter(text, origin)

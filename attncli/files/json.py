@@ -64,10 +64,8 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         readers = {"": partial(array, "", document)}
         return collected(source, wanted, readers, decimals=decimals)
     if not isinstance(document, dict):
-        raise InputError(
-            f"{origin} holds neither a list nor an object",
-            'write [[1, 2], [3, 4]] or {"q": [[1, 2], [3, 4]]}',
-        )
+        what = f"{origin} holds neither a list nor an object"
+        raise InputError(what, 'write [[1, 2], [3, 4]] or {"q": [[1, 2], [3, 4]]}')
     if document.get("attncli") == "trace":
         from attncli.files.trace import loaded_trace, trace_from
 
@@ -155,8 +153,6 @@ def parse(
 
     Objects are made by `pairs`, from their keys and values. Without it they are dicts, and a key
     that is there twice is refused. With `other_forms` it may be written as forms.py has it.
-
-    Raises InputError with line and column where the text is malformed.
     """
     check_cells(_cells(data), f"{origin} has", "save the arrays as npy or npz", unit="values")
     text = decoded(data, json.detect_encoding(data), origin)

@@ -19,9 +19,9 @@ from attncli.convention import ScaleRule
 from attncli.errors import InputError
 from attncli.files.fields import FIELDS, NESTED, field_name, is_field
 from attncli.files.messages import (
-    ask_for,
     attentions,
     entry_at,
+    lacking,
     listing,
     location,
     quote,
@@ -60,42 +60,24 @@ _READERS = {
 class Loaded:
     """What a source holds.
 
-    origin         what messages call it: its path, "standard input", "what you typed"
-    arrays         name as in the file → array; a matrix without a name is called ""
-    query_labels   names of the queries (`tokens`, `query_tokens`; of a trace: its labels), or None
-    key_labels     names of the keys, or None
-    row_labels     labels of the rows of a csv or tsv: names of queries or of keys, by its role
-    column_labels  the header of a csv or tsv, without its corner
-    decimals       name of an array read from text → the most decimals of its numbers that end in 0,
-                   such as 0.40: their values no longer show them
-    words          name of an array that came as {word: vector} → its words, those of its rows
-    scale          the factor on the scores that the file names, "none" or "1/sqrt(d_k)", or None
-    fields         what else it says of its attention, where that is wanted, by names of FIELDS
-    trace          the trace, where the file is one saved by attncli; arrays then holds the values
-                   of its stages by dotted name. `path::part` gives the trace inside called so
-    warnings       remarks for the user, one line each
-    unread         names of arrays that nobody asked for: they were not read
-    others         names of what is not an array and has no role
-    member         what `::name` asked for, or None
-
     How many labels there should be is not checked: which axis they name depends on a layout.
     """
 
-    origin: str
-    arrays: dict[str, Array]
-    query_labels: Labels = None
-    key_labels: Labels = None
-    row_labels: Labels = None
-    column_labels: Labels = None
-    decimals: Mapping[str, int] = field(default_factory=dict)
-    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    scale: float | str | None = None
-    fields: Mapping[str, object] = field(default_factory=dict)
-    trace: Trace | None = None
-    warnings: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    member: str | None = None
+    origin: str  # what messages call it: its path, "standard input", "what you typed"
+    arrays: dict[str, Array]  # by their names in the file; a matrix without a name is called ""
+    query_labels: Labels = None  # of `tokens` or `query_tokens`; of a trace: its labels
+    key_labels: Labels = None  # names of the keys
+    row_labels: Labels = None  # of the rows of a csv or tsv: queries or keys, by its role
+    column_labels: Labels = None  # the header of a csv or tsv, without its corner
+    decimals: Mapping[str, int] = field(default_factory=dict)  # the most, where they end in zeros
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # those of an array's rows
+    scale: float | str | None = None  # the factor that the file names, "none" or "1/sqrt(d_k)"
+    fields: Mapping[str, object] = field(default_factory=dict)  # what else it says, as in FIELDS
+    trace: Trace | None = None  # a saved one, or its part `path::part`; arrays are its stages then
+    warnings: tuple[str, ...] = ()  # remarks for the user, one line each
+    unread: tuple[str, ...] = ()  # names of arrays that nobody asked for: they were not read
+    others: tuple[str, ...] = ()  # names of what is not an array and has no role
+    member: str | None = None  # what `::name` asked for
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -156,10 +138,7 @@ def load(
 
 
 def nonfinite_remark(where: str, array: Array, is_mask: bool) -> str:
-    """A line that counts the NaN and infinities of an array; "" where there are none.
-
-    In a mask −∞ is intended, and so it is in an array of only 0 and −∞.
-    """
+    """A line that counts the NaN and infinities of an array, but for a mask's −∞; "" for none."""
     nan, infinite = np.isnan(array), np.isinf(array)
     if is_mask or (not nan.any() and bool(np.all((array == 0) | (array == -np.inf)))):
         infinite &= array > 0
@@ -224,11 +203,7 @@ def collected(
 
 
 def within_name(names: Iterable[str], source: Source) -> Source:
-    """The source with the whole name of the one attention that `::name` is within.
-
-    `::layers.3` asks for model.layers.3.self_attn where nothing is called so.
-    Raises InputError where there are several such attentions.
-    """
+    """The source with the whole name of the attention that `::name`, as `::layers.3`, is in."""
     names, asked = list(names), source.name
     around = [part for part in attentions(names) if f".{asked}." in f".{part}."] if asked else []
     if len(around) > 1 and asked not in names:
@@ -287,10 +262,8 @@ def _labels(labels: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
     tokens = lists.get("tokens")
     if isinstance(tokens, dict):
         if not tokens or not set(tokens) <= {"queries", "keys"}:
-            raise InputError(
-                f"{origin}, tokens names {listing(map(str, tokens))}",
-                'write {"queries": […], "keys": […]}, or one list for both',
-            )
+            message = f"{origin}, tokens names {listing(map(str, tokens))}"
+            raise InputError(message, 'write {"queries": […], "keys": […]}, or one list for both')
         del lists["tokens"]
         lists |= {f"tokens.{part}": names for part, names in tokens.items()}
 
@@ -321,7 +294,4 @@ def _lacking(origin: str, member: str | None, names: Sequence[str]) -> InputErro
     if names == [""]:
         message = f"{origin} holds one array without a name, not {quote(member)}"
         return InputError(message, "leave out ::name")
-    return InputError(
-        f"{origin} holds no {quote(member)}; it holds {listing(names)}",
-        f"name one: {ask_for(origin, names[0])}",
-    )
+    return lacking(origin, quote(member), names)

@@ -76,10 +76,7 @@ def attentions(names: Iterable[str]) -> list[str]:
 
 
 def several(origin: str, parts: Sequence[str], asked: str = "") -> SeveralError:
-    """The error where a file, or what is asked for of it, holds more attentions than one.
-
-    parts  their names in the file
-    """
+    """The error where a file, or what is asked for of it, holds these attentions, not one."""
     where = f"{origin}, {safe(asked)}," if asked else origin
     what = f"{where} holds {count(len(parts), 'attention')}: {listing(parts)}"
     is_named = origin != LITERAL
@@ -88,6 +85,12 @@ def several(origin: str, parts: Sequence[str], asked: str = "") -> SeveralError:
     error.asked = asked
     error.parts = () if origin in (STANDARD_INPUT, LITERAL) else tuple(parts)
     return error
+
+
+def lacking(origin: str, what: str, names: Sequence[str]) -> InputError:
+    """The error where a file does not hold what is asked for, but these."""
+    message = f"{origin} holds no {what}; it holds {listing(names)}"
+    return InputError(message, f"name one: {ask_for(origin, names[0])}")
 
 
 def ask_for(origin: str, name: str) -> str:
@@ -114,10 +117,8 @@ def decoded(data: bytes, encoding: str, origin: str) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as problem:
-        raise InputError(
-            f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}",
-            "save it as UTF-8",
-        ) from problem
+        what = f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}"
+        raise InputError(what, "save it as UTF-8") from problem
 
 
 @contextmanager

@@ -54,11 +54,7 @@ _REFUSED = {
 
 
 def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
-    """The array of an npy file; or the arrays of an npz, of which those in LABELS are labels.
-
-    Raises InputError where it is damaged, encrypted, holds no array, or unpacks to far more than
-    its size; SizeError where it would not fit into memory.
-    """
+    """The array of an npy file; or the arrays of an npz, of which those in LABELS are labels."""
     origin, source = source.origin, source.in_memory()
     if source.kind == "npy":
         size, path = source.size or 0, source.path
@@ -134,9 +130,6 @@ def _array(
     """The array in an npy file of `size` bytes, mapped where one on disk is more than is allowed.
 
     text  whether it must hold text; None: text or numbers
-
-    Raises InputError where it is damaged or holds neither numbers nor, as asked for, text;
-    SizeError where it is packed and has more numbers than are allowed.
     """
     header = io.BytesIO(file.read(_HEADER_LIMIT))
     file.seek(0)
@@ -164,10 +157,7 @@ def is_too_large(n_bytes: int) -> bool:
 
 
 def _check_header(file: io.BytesIO, size: int, where: str, text: bool | None) -> tuple[int, int]:
-    """How many bytes the entries take, and how many they are.
-
-    Raises InputError where the header is wrong, or of what is refused.
-    """
+    """How many bytes the entries take, and how many they are."""
     try:
         is_first = np.lib.format.read_magic(file) == (1, 0)
         versions = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
@@ -185,10 +175,8 @@ def _check_header(file: io.BytesIO, size: int, where: str, text: bool | None) ->
         raise InputError(f"{where} holds {what}", hint)
     claimed, held = math.prod(shape) * dtype.itemsize, size - file.tell()
     if claimed != held:
-        raise InputError(
-            f"{where} declares shape {shape} of {dtype.name}, {claimed} bytes, but holds {held}",
-            "copy it again whole, or save one array per file",
-        )
+        what = f"{where} declares shape {shape} of {dtype.name}, {claimed} bytes, but holds {held}"
+        raise InputError(what, "copy it again whole, or save one array per file")
     return claimed, math.prod(shape)
 
 

@@ -80,9 +80,6 @@ def to_array(nested: object, where: str) -> Array:
 
     Entries are numbers, "NaN", "Infinity", "-Infinity", or all of them true or false. `where` is
     what messages call the array. Level after level is joined, so depth costs no recursion.
-
-    Raises InputError, with the location, where rows differ in length, a list is empty, or an entry
-    is something else.
     """
     cells: list[Any] = [nested]
     shape: tuple[int, ...] = ()
@@ -116,11 +113,8 @@ def _converted(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
             message = f"{at} is {described(number)}, beyond float64"
             raise InputError(message, "the limit is 1.8e308")
         expected = "true or false as before it" if is_bool else "a number"
-        raise InputError(
-            f"{at} is {described(number)}, expected {expected}",
-            'a number may also be "NaN", "Infinity" or "-Infinity"; '
-            "true and false do not mix with it",
-        )
+        hint = 'a number may also be "NaN", "Infinity" or "-Infinity"; true and false do not mix'
+        raise InputError(f"{at} is {described(number)}, expected {expected}", f"{hint} with it")
     return np.array(numbers, dtype=np.bool_ if is_bool else np.float64).reshape(shape)
 
 
@@ -133,10 +127,8 @@ def _uneven(cells: list[Any], shape: tuple[int, ...], nested: object, where: str
     for flat, cell in enumerate(cells):
         here, there = (_entry(i, shape, depth) for i in (flat, 0))
         if isinstance(cell, list) != isinstance(first, list):
-            return InputError(
-                f"{where}: {here} is {described(cell)}, {there} is {described(first)}",
-                "give every entry the same depth",
-            )
+            message = f"{where}: {here} is {described(cell)}, {there} is {described(first)}"
+            return InputError(message, "give every entry the same depth")
         if isinstance(cell, list) and len(cell) != len(first):
             entries = "1 entry" if len(cell) == 1 else f"{len(cell)} entries"
             message = f"{where}: {here} has {entries}, {there} has {len(first)}"

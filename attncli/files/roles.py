@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from attncli.errors import InputError
-from attncli.files.messages import ask_for, attentions, count, listing, location, several
+from attncli.files.messages import ask_for, attentions, count, lacking, listing, location, several
 
 if TYPE_CHECKING:  # --help reads ROLES, without NumPy
     from attncli.arrays import Array
@@ -19,33 +18,24 @@ Role = str
 class Names(NamedTuple):
     """How an array of one role is recognised and given, and what it may be.
 
-    aliases   its names in files, in lowercase
-    help      of the flag that gives it, --past-k for past_k, and the panel of --help
-    fewest    dimensions it has at least, and at most
     form      what to give, where the dimensions are wrong
-    booleans  whether it may hold true and false
     """
 
-    aliases: tuple[str, ...]
-    help: str
+    aliases: tuple[str, ...]  # its names in files, in lowercase
+    help: str  # of the flag that gives it, --past-k for past_k, and the panel of --help
     panel: str = "Inputs"
-    fewest: int = 2
+    fewest: int = 2  # dimensions it has at least, and at most
     most: int = 4
     form: str = "2-D is (tokens, d), 3-D (heads, tokens, d), 4-D (batch, heads, tokens, d)"
-    booleans: bool = False
+    booleans: bool = False  # whether it may hold true and false
 
 
 _OWN = ("{}", "{}_states", "{}_layer", "{}_tensor")
 _PAST = ("past_{}", "{}_cache", "cache_{}", "cached_{}")
 _Q, _K, _V = ("q", "query", "queries"), ("k", "key", "keys"), ("v", "value", "values")
 _MASKS = "mask attn_mask attention_mask attn_bias attention_bias additive_mask masks"
+_WORDS = ("input", "embedding", "word", "encoding")
 _X = "2-D is (tokens, d), 3-D (batch, tokens, d)"
-
-
-def _both(words: str) -> Iterator[str]:
-    """Each word and its plural."""
-    for word in words.split():
-        yield from (word, f"{word}s")
 
 
 ROLES: dict[Role, Names] = {
@@ -63,7 +53,7 @@ ROLES: dict[Role, Names] = {
         "Values (default: from the file of --q, else V = K).",
     ),
     "x": Names(
-        ("x", "xs", *_both("input embedding word encoding"), "input_embeddings", "inputs_embeds"),
+        ("x", "xs", *_WORDS, *(f"{word}s" for word in _WORDS), "input_embeddings", "inputs_embeds"),
         "Embeddings, (tokens, d) or (batch, tokens, d), from which Q, K and V are computed with "
         "--weights or with weights in the same file.",
         most=3,
@@ -181,12 +171,7 @@ def similar_role(name: str) -> str:
 
 
 def attention_prefix(names: list[str], origin: str, part: str = "") -> str | None:
-    """The dotted prefix of the outermost attention in a trace, by its stage q; "" for the top.
-
-    part  the name of the trace in its file, "" for the whole
-
-    None where no stage is called q. SeveralError where several are equally deep.
-    """
+    """The dotted prefix of the outermost attention of a trace, which its file calls `part`."""
     queries = [name for name in names if name.split(".")[-1] == "q"]
     depth = min((name.count(".") for name in queries), default=0)
     prefixes = [name.removesuffix("q") for name in queries if name.count(".") == depth]
@@ -209,9 +194,6 @@ def pick(loaded: Loaded, role: Role) -> Array | None:
 
     By its name; in a trace, the stage of the outermost attention. An array that `::name` asked for,
     or the only one, is q, and there is no other then. None where there is none, except for q.
-
-    Raises InputError where two arrays could be meant, where there is no q, and where the array
-    has the wrong number of dimensions (2 to 4; a mask 1 to 4), is empty, or holds true/false.
     """
     name = loaded.member if loaded.member in loaded.arrays else name_of(loaded, role)
     if role != "q" and (name is None or name == loaded.member):
@@ -225,8 +207,6 @@ def only(loaded: Loaded, role: Role) -> Array:
     """The array of a source given for one role alone, such as `--k SOURCE`.
 
     The one that `::name` asked for, else the one that the role's name names, else the only one.
-
-    Raises InputError as `pick` does, and where the source holds several of other names.
     """
     name = loaded.member if loaded.member in loaded.arrays else name_of(loaded, role)
     if name is None and len(loaded.arrays) == 1 and not loaded.unread:
@@ -238,10 +218,9 @@ def only(loaded: Loaded, role: Role) -> Array:
         raise InputError(f"{where} is empty: its shape is {array.shape}", "give it numbers")
     if not row.fewest <= array.ndim <= row.most:
         most = f" to {row.most}" if row.most > row.fewest else ""
-        raise InputError(
-            f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}",
-            "write [[1, 2]] for one row" if row.fewest == 2 and array.ndim == 1 else row.form,
-        )
+        what = f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}"
+        is_row = row.fewest == 2 and array.ndim == 1
+        raise InputError(what, "write [[1, 2]] for one row" if is_row else row.form)
     if array.dtype.kind == "b" and not row.booleans:
         raise InputError(f"{where} holds true and false, {role} needs numbers", "write 1 and 0")
     return array
@@ -253,20 +232,15 @@ def outermost(loaded: Loaded) -> str | None:
 
 
 def name_of(loaded: Loaded, role: Role) -> str | None:
-    """The name of the array with this role; in a trace, of the stage of the outermost attention.
-
-    None where there is none; InputError where there are several.
-    """
+    """The name of the array with this role, or of its stage in a trace; None where none has it."""
     if loaded.trace is not None:
         prefix = outermost(loaded)
         name = f"{prefix}{role}"
         return name if prefix is not None and name in loaded.arrays else None
     names = [name for name in loaded.arrays if role_of(name) == role]
     if len(names) > 1:
-        raise InputError(
-            f"{loaded.origin} holds {len(names)} arrays that could be {role}: {listing(names)}",
-            f"say which: {ask_for(loaded.origin, names[0])}",
-        )
+        what = f"{loaded.origin} holds {len(names)} arrays that could be {role}: {listing(names)}"
+        raise InputError(what, f"say which: {ask_for(loaded.origin, names[0])}")
     return names[0] if names else None
 
 
@@ -279,7 +253,4 @@ def _absent(loaded: Loaded, role: Role) -> InputError:
     names = _names(loaded)
     if (parts := attentions(names)) and loaded.member is None:
         return several(loaded.origin, parts)
-    return InputError(
-        f"{loaded.origin} holds no {role}; it holds {listing(names)}",
-        f"name one: {ask_for(loaded.origin, names[0])}",
-    )
+    return lacking(loaded.origin, role, names)

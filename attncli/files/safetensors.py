@@ -37,11 +37,7 @@ _HEADER = 20  # bytes of memory for each byte of the header, parsed twice
 
 
 def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
-    """The tensors of a safetensors file that are wanted, or the one that `::name` asked for.
-
-    Raises InputError where the file is damaged or a tensor that is needed has a type attncli does
-    not read.
-    """
+    """The tensors of a safetensors file that are wanted, or the one that `::name` asked for."""
     source, origin = source.in_memory(), source.origin
     size, n_header = source.size or 0, int.from_bytes(source.head[:8], "little")
     damaged = InputError(f"{origin} is not a valid safetensors file", "copy it again")

@@ -93,26 +93,16 @@ _UNICODE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")
 
 @dataclass
 class Source:
-    """An open file, stream or literal, and what is known about it.
+    """An open file, stream or literal, and what is known about it."""
 
-    origin   what messages call it
-    file     the bytes, from the first one on
-    head     the first bytes
-    ending   of the path or the zip member, lower case with its dot and without .gz, or ""
-    name     what is asked for after `::`, or ""
-    path     of a file on disk that is not packed, or ""
-    size     in bytes, of such a file or of what is in memory; else None: it can be read only once
-    packed   how many bytes it is unpacked from so far, or None
-    """
-
-    origin: str
-    file: Any
-    head: bytes
-    ending: str = ""
-    name: str = ""
-    path: str = ""
-    size: int | None = None
-    packed: Callable[[], int] | None = None
+    origin: str  # what messages call it
+    file: Any  # the bytes, from the first one on
+    head: bytes  # the first bytes
+    ending: str = ""  # of the path or zip member, lower case with its dot, without .gz
+    name: str = ""  # what is asked for after `::`, or ""
+    path: str = ""  # of a file on disk that is not packed, or ""
+    size: int | None = None  # in bytes, on disk or in memory; None: it can be read only once
+    packed: Callable[[], int] | None = None  # how many bytes it is unpacked from so far, or None
 
     def read(self, cost: int = 1) -> bytes:
         """All bytes; SizeError where `cost` times as many are more than is allowed."""
@@ -133,10 +123,7 @@ class Source:
         budget.check_bytes(n_bytes * cost, f"{self.origin} takes at least", hint)
 
     def check_unpacked(self, n_bytes: int, ratio: int = _RATIO, part: int = _ANY_RATIO) -> None:
-        """SizeError where so much text was unpacked from less than its `ratio`-th part.
-
-        Not where it is no more than this part of what is allowed.
-        """
+        """SizeError where text was unpacked from less than its `ratio`-th part, and is large."""
         if self.packed is None:
             return
         most = max(ratio * self.packed(), budget.allowed() // part)
@@ -154,10 +141,7 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """Its format: "gzip", "zip", one that `load` reads, or "" for any other.
-
-        Raises InputError for a format that is recognised but not supported.
-        """
+        """Its format: "gzip", "zip", one that `load` reads, or "" for any other."""
         head, ending = self.head, self.ending
         length = int.from_bytes(head[:8], "little")  # of the header of safetensors, which follows
         is_tensors = head[8:9] == b"{" and length < (1 << 32 if self.size is None else self.size)
@@ -233,9 +217,6 @@ def open_source(text: str, stdin: BinaryIO | None = None, *, absent: str = "") -
     A path that exists is taken whole, even with `::` in it. In a zip, what follows `::` is a
     member, and what follows that a name in the member; a zip that holds npy files is an npz.
     `absent` ends the hint where there is no such file: where one is to be had.
-
-    Raises InputError where there is nothing to read, or a format that is known and not read, and
-    where the system fails while it is read; SizeError where memory does not suffice.
     """
     text = _unquoted(text)
     is_literal = _is_literal(text)
@@ -333,11 +314,7 @@ def _near(path: str) -> str:
 
 
 def _unpacked(source: Source, stack: ExitStack) -> Source:
-    """What a gzipped file or a zip holds, open as long as the stack is.
-
-    Of a zip it is the member that is asked for, or the only one; an npz stays as it is.
-    Raises InputError where it is damaged, holds no such member, or is compressed twice.
-    """
+    """What a gzipped file holds, or the member of a zip that is asked for; an npz as it is."""
     if source.kind == "zip":
         inner = _member(source.in_memory(), stack)
     else:
@@ -379,10 +356,7 @@ def _member(source: Source, stack: ExitStack) -> Source:
 
 
 def open_zip(source: Source, stack: ExitStack) -> ZipFile:
-    """The zip in a source, after its directory was checked.
-
-    Raises InputError where it is damaged, encrypted, or compressed otherwise than with deflate.
-    """
+    """The zip in a source, after its directory was checked."""
     import zipfile
 
     kind = "npz" if source.ending == ".npz" else "zip"

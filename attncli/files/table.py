@@ -61,10 +61,7 @@ class _Row(NamedTuple):
 
 
 def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
-    """The matrix of a table, with its labels.
-
-    Raises InputError, with line and column, where rows differ in length or a cell is not a number.
-    """
+    """The matrix of a table, with its labels."""
     origin, data = source.origin, source.read(TEXT)
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)
     n_cells = _count_cells(data) if len(data) >= LARGE else 0
@@ -113,10 +110,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
 
 
 def _as_header(row: _Row, values: list[Any], start: int, corner: str, origin: str) -> list[str]:
-    """The remark that a first line is taken as a header, where that is not plain from its corner.
-
-    Raises InputError where it holds numbers too: then the text is more likely a misspelt number.
-    """
+    """The remark that a first line is taken as a header, if its corner does not show it."""
     if start and (not corner or _names_stage(corner)):
         return []
     if _any_number(values):
@@ -130,21 +124,17 @@ def _check_rows(rows: list[_Row], grid: list[list[Any]], origin: str) -> None:
     corner, width = rows[0].cells[0].strip(), len(rows[0].cells)
     for row, values in zip(rows[1:], grid[1:], strict=True):
         if _names_stage(corner) and _names_stage(row.cells[0]) and not _any_number(values[1:]):
-            raise InputError(
-                f"{origin} holds several matrices, the second from line {row.line}",
-                "save one alone with --stage and --head, or all of them as npz",
-            )
+            what = f"{origin} holds several matrices, the second from line {row.line}"
+            hint = "save one alone with --stage and --head, or all of them as npz"
+            raise InputError(what, hint)
         if len(values) != width:
             cells = [value for line in grid for value in line]
             if sum(value is not None for value in cells) < len(cells) * _FEW:
                 begin = quote(rows[0].cells[0].strip(), 30)
                 what = f"{origin} is a text, not rows of numbers: it begins {begin}"
                 raise InputError(what, "give a file of numbers: json, npy, npz, csv or tsv")
-            raise InputError(
-                f"{origin}, line {row.line} has {count(len(values), 'cell')}, "
-                f"line {rows[0].line} has {width}",
-                "give every row as many",
-            )
+            what = f"{origin}, line {row.line} has {count(len(values), 'cell')}"
+            raise InputError(f"{what}, line {rows[0].line} has {width}", "give every row as many")
 
 
 def _any_number(values: Iterable[object]) -> bool:
@@ -161,10 +151,7 @@ def _count_cells(data: bytes) -> int:
 
 
 def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> FloatArray | None:
-    """The matrix of a large table of numbers alone, by NumPy's parser; None where it is not plain.
-
-    A header, labels, quotes, comments, ragged rows and numbers beyond float64 are not plain.
-    """
+    """The matrix of a large table of numbers alone, by NumPy; None where it is not plain."""
     if len(data) < LARGE or data[:2] in _MARKS:
         return None
     first = data[:65536].decode("ascii", "replace").partition("\n")[0]
@@ -263,8 +250,6 @@ def _ends_in_number(line: str, delimiter: str) -> bool:
 
 def read_cell(cell: str) -> float | bool | Beyond | None:
     """The number or boolean in a cell; Beyond where float64 cannot hold it; None for text.
-
-    NaN, inf and Infinity are numbers, in any case, and so are fractions and roots.
 
     >>> read_cell(" 1.5 "), read_cell("TRUE"), read_cell("-Infinity"), read_cell("1_0")
     (1.5, True, -inf, None)

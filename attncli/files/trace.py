@@ -46,7 +46,7 @@ from attncli.budget import check_cells
 from attncli.convention import KNOBS, Convention
 from attncli.errors import AttncliError, InputError, StageError
 from attncli.files.load import Labels, Loaded
-from attncli.files.messages import ask_for, listing, quote, safe
+from attncli.files.messages import lacking, listing, quote, safe
 from attncli.files.numbers import MAX_DEPTH, text_to_nan, to_array
 from attncli.files.roles import attention_prefix
 from attncli.files.write import OPTIONAL, VERSION
@@ -212,20 +212,15 @@ def schema() -> dict[str, Any]:
 def trace_from(
     document: dict[str, Any], origin: str, arrays: dict[str, Array] | None = None
 ) -> Trace:
-    """The trace that a document describes; `arrays` are those of an npz, by dotted name.
-
-    Raises InputError, naming `origin` and the step, where something is missing or does not fit.
-    """
+    """The trace that a document describes; `arrays` are those of an npz, by dotted name."""
     if document.get("version") == 1:
         from attncli.files.earlier import with_formulas
 
         document = {**with_formulas(document), "version": VERSION}
     if document.get("version") != VERSION:
-        raise InputError(
-            f"{origin} has version {quote(str(document.get('version')))} of the trace format, "
-            f"this attncli reads version {VERSION}",
-            "save it again with this attncli",
-        )
+        version = quote(str(document.get("version")))
+        what = f"{origin} has version {version} of the trace format, this attncli reads version"
+        raise InputError(f"{what} {VERSION}", "save it again with this attncli")
     check_cells(_STAGE * _count_steps(document), f"{origin} has", unit="cells")
     try:
         trace = Document.model_validate(document, context=arrays).build()
@@ -296,10 +291,7 @@ def loaded_trace(trace: Trace, origin: str, member: str | None) -> Loaded:
         try:
             part = trace.part(member or "")
         except StageError as problem:
-            message = f"{origin} holds no stage or part {quote(member or '')}; "
-            message += f"it holds {listing(stages)}"
-            hint = f"name one: {ask_for(origin, next(iter(stages)))}"
-            raise InputError(message, hint) from problem
+            raise lacking(origin, f"stage or part {quote(member or '')}", [*stages]) from problem
         stages = dict(part.stages())
         with suppress(InputError):  # several attentions: an error where q is asked for, not here
             prefix = attention_prefix(list(stages), origin) or ""

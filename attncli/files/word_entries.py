@@ -48,26 +48,17 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Entry(NamedTuple):
-    """A word and its vector.
+    """A word and its vector."""
 
-    number   of the line, or of the entry of a table, from 1
-    word     its text
-    is_utf8  whether it was written so; else it was read as Latin-1
-    row      [d], or what is wrong with it
-    """
-
-    number: int
-    word: str
-    is_utf8: bool
-    row: FloatArray | str
+    number: int  # of the line, or of the entry of a table, from 1
+    word: str  # its text
+    is_utf8: bool  # whether it was written so; else it was read as Latin-1
+    row: FloatArray | str  # [d], or what is wrong with it
 
 
 @contextmanager
 def open_entries(source: str) -> Iterator[Text | Table]:
-    """The words and vectors of a SOURCE, or of what is written inline, open for reading.
-
-    Raises InputError where it holds no vectors.
-    """
+    """The words and vectors of a SOURCE, or of what is written inline, open for reading."""
     if _INLINE.match(source) and not os.path.exists(source):
         yield Table(_inline(source), LITERAL)
         return
@@ -138,12 +129,9 @@ def _builtin() -> Table:
 
 
 class Table:
-    """Words and vectors that are in memory: from JSON, written inline, or built in.
+    """Words and vectors that are in memory: from JSON, written inline, or built in."""
 
-    whole  how to get the larger file that they are part of, or ""
-    """
-
-    unit, whole = "entry", ""
+    unit, whole = "entry", ""  # whole: how to get the larger file that they are part of
 
     def __init__(self, pairs: Sequence[tuple[str, Any]], origin: str) -> None:
         self.pairs, self.origin, self.warnings = pairs, origin, list[str]()
@@ -208,10 +196,8 @@ class Text:
         counts.pop(0, None)
         if not counts:
             begin = _decoded(first[0][1][:40].rstrip())[0]
-            raise InputError(
-                f"{self.origin} holds no vectors: it begins {quote(begin)}",
-                "a line should be a word and its numbers",
-            )
+            what = f"{self.origin} holds no vectors: it begins {quote(begin)}"
+            raise InputError(what, "a line should be a word and its numbers")
         self.dim = counts.most_common(1)[0][0]
         self.announced, dim = announced or (0, self.dim)
         if dim != self.dim:
@@ -231,10 +217,8 @@ class Text:
             if not line:
                 return
             if len(line) == _LONGEST:
-                raise InputError(
-                    f"{self.origin}: line {number} is longer than 1 MB",
-                    "a line should be a word and its numbers",
-                )
+                what = f"{self.origin}: line {number} is longer than 1 MB"
+                raise InputError(what, "a line should be a word and its numbers")
             n_bytes += len(line)
             if number % _SAMPLE == 0:
                 self.source.check_unpacked(n_bytes, **_PACKED)

@@ -27,24 +27,15 @@ _ALIKE = 0.65  # of difflib's ratio: one letter of three may be wrong (0.667), b
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """The vectors of the words that were found, and close spellings of the others.
+    """The vectors of the words that were found, and close spellings of the others."""
 
-    words     those found, as asked for and in that order
-    matrix    [n, d] float64, write-locked, one row per word found
-    missing   each word that is not there → close spellings that are
-    folded    word asked for → the word found in another case, where the exact one is missing
-    warnings  what was wrong with the source, with line numbers
-    origin    the source, for a message
-    whole     how to get the larger file that the source is part of, or ""
-    """
-
-    words: tuple[str, ...]
-    matrix: FloatArray
-    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    folded: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    origin: str = ""
-    whole: str = ""
+    words: tuple[str, ...]  # those found, as asked for and in that order
+    matrix: FloatArray  # [n, d] float64, write-locked, one row per word found
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # word → close spellings
+    folded: Mapping[str, str] = field(default_factory=dict)  # word → the one in another case
+    warnings: tuple[str, ...] = ()  # what was wrong with the source, with line numbers
+    origin: str = ""  # the source, for a message
+    whole: str = ""  # how to get the larger file that the source is part of, or ""
 
 
 class Neighbours(NamedTuple):
@@ -63,7 +54,6 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
     are offered. Of equal words the first counts. A line asked for with a wrong number of values, or
     one that is not finite, is skipped with a warning; a damaged file is read as far as it is whole.
 
-    Raises InputError for a source without vectors: HTML, a Git LFS pointer, binary, empty, ….
     Source: the format of Pennington et al., "GloVe" (2014); word2vec's text format.
 
     >>> found = read_vectors("king=0.9,0.5,0.1 queen=0.2,0.5,0.1", ["queen", "King", "quene"])
@@ -114,7 +104,6 @@ def nearest(
     Every line is parsed, a few at a time. Words in `exclude` are left out, and so are vectors of
     zeros, which have no direction. Of equal cosines the earlier word comes first.
 
-    Raises InputError as `read_vectors` does, ShapeError where `vector` does not fit.
     Source: the definition a·b = ‖a‖·‖b‖·cos θ.
 
     >>> nearest("king=0.9,0.1 queen=0.1,0.9 up=0,1", [0.0, 2.0], n=2, exclude=["up"]).pairs[0][0]

@@ -167,9 +167,6 @@ def write_atomically(
     A symbolic link is followed, the mode of a file that is replaced is kept, and a device or pipe
     (/dev/null) is written directly. Whatever `write` raises passes through, after the part that
     was written is removed.
-
-    Raises OutputError where a file is there already without `force`, with this hint, and where the
-    system refuses; BrokenPipeError where the reader of a pipe closed it.
     """
     try:
         status = check_target(path, force=force, hint=hint)

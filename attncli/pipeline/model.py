@@ -35,22 +35,14 @@ Keep = Callable[[str], bool]
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Model:
-    """What the vectors go through.
+    """What the vectors go through."""
 
-    block         "attention", "encoder", or "decoder": an encoder and a decoder that reads it
-    weights       by name; an attention without w_q, w_k and w_v takes the vectors themselves
-    architecture  heads, norm, dropout, convention
-    positions     "paper", "article", "none", or a vector for each position, such as learned ones
-    notes         what the reader should know before the first number
-    d_output      of one attention: the gradient of its last stage, for those of all before it
-    """
-
-    block: Literal["attention", "encoder", "decoder"] = "attention"
-    weights: Weights
+    block: Literal["attention", "encoder", "decoder"] = "attention"  # a decoder reads an encoder
+    weights: Weights  # by name; an attention without w_q, w_k and w_v takes the vectors themselves
     architecture: Architecture = field(default_factory=Architecture)
-    positions: PositionKind | Array = "paper"
-    notes: tuple[str, ...] = ()
-    d_output: Gradient | None = None
+    positions: PositionKind | Array = "paper"  # an array: a vector for each, such as learned ones
+    notes: tuple[str, ...] = ()  # what the reader should know before the first number
+    d_output: Gradient | None = None  # of one attention: the gradient of its last stage
 
 
 def explained(
@@ -73,7 +65,6 @@ def explained(
     name which stages of a layer to hold; the others are dropped as soon as no later stage needs
     them.
 
-    Raises ShapeError where weights do not fit, ConventionError where a target is missing.
     Source: "Attention Is All You Need", section 3.
     """
     layers = LayerPlan(model.architecture, model.weights)

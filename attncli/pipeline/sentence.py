@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from attncli import formulas
-from attncli.arrays import Array, BoolArray
+from attncli.arrays import Array, BoolArray, FloatArray
 from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
 from attncli.attention.positions import SUM, Exponent, sinusoidal
+from attncli.attention.weights import named_seed
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.messages import count, listing
 from attncli.trace import Stage
 from attncli.words.tokens import PAD, is_padding
-from attncli.words.vectors import random_vectors
 
 DIM = 8
 """The width of random vectors, unless another is asked for: few enough to read."""
@@ -29,8 +30,6 @@ Unknown = Literal["random", "zero", "error"]
 @dataclass(frozen=True)
 class Sentence:
     """Tokens, some of which may be padding: `<pad>`, `<PADDING>` or `[PAD]`.
-
-    Raises InputError where no token is anything else.
 
     >>> Sentence.padded(("the", "bank"), 3).key_mask()
     array([ True,  True, False])
@@ -67,21 +66,14 @@ class Sentence:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The vectors of all words that are needed.
+    """The vectors of all words that are needed."""
 
-    vectors   word → [dim]
-    note      where they come from
-    remarks   what became of words that the file does not hold as they were asked for
-    warnings  what was wrong with the file
-    matrix    the vectors of one sentence, a row for each token, instead of those of words
-    """
-
-    vectors: Mapping[str, Array]
+    vectors: Mapping[str, Array]  # word → [dim]
     dim: int
-    note: str
-    remarks: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    matrix: Array | None = None
+    note: str  # where they come from
+    remarks: tuple[str, ...] = ()  # what became of words that the file does not hold as asked for
+    warnings: tuple[str, ...] = ()  # what was wrong with the file
+    matrix: Array | None = None  # of one sentence, a row for each token, instead of words
 
     def rows(self, sentence: Sentence) -> Array:
         """The vector of each token [n, dim]; zeros for the padding."""
@@ -93,10 +85,30 @@ class Vocabulary:
         return matrix
 
 
+def random_vectors(words: Iterable[str], dim: int, seed: int = 0) -> dict[str, FloatArray]:
+    """A vector for each word, drawn evenly from [−1, 1): word → [dim].
+
+    NumPy's PCG64 is seeded with BLAKE2b of the seed and the word (NFC, UTF-8), so a word has the
+    same vector in every sentence and on every machine; its first numbers do not depend on `dim`.
+
+    Source: RFC 7693 (BLAKE2), O'Neill (2014) (PCG).
+
+    >>> random_vectors(["bank", "river"], 3)["bank"].round(4).tolist()
+    [-0.2206, -0.8264, -0.5396]
+    """
+    if dim < 1:
+        raise ConventionError(f"dim is {dim}", "use a whole number from 1")
+    if seed < 0:
+        raise ConventionError(f"seed is {seed}", "use a whole number from 0")
+    vectors: dict[str, FloatArray] = {}
+    for word in dict.fromkeys(words):
+        key = named_seed(seed, unicodedata.normalize("NFC", word), n_bytes=16)
+        vectors[word] = 2.0 * np.random.default_rng(key).random(dim) - 1.0
+    return vectors
+
+
 def random_vocabulary(words: Sequence[str], dim: int, seed: int = 0) -> Vocabulary:
     """A random vector for each word, the same in every sentence and on every machine.
-
-    Raises ConventionError for a dim below 1 or a seed below 0.
 
     >>> random_vocabulary(("bank", "bank"), 3).vectors["bank"].shape
     (3,)
@@ -118,9 +130,6 @@ def from_file(
     `unknown` says what a word gets that is not in it: a random vector, drawn from the range that a
     random one has; zeros; or an error. `dim` is the width that is expected.
 
-    Raises InputError for a source that is no vectors, or where it lacks a word and may not;
-    ConventionError where it has another width.
-
     >>> found = from_file("king=0.9,0.5 queen=0.2,0.5", ("king", "quoon"), unknown="zero")
     >>> found.vectors["quoon"].tolist(), found.remarks
     ([0.0, 0.0], ("1 word is not in what you typed: 'quoon' is a vector of zeros",))
@@ -139,10 +148,8 @@ def from_file(
         close = suggestion(read.missing)
         other = f"{close} Else " if close else ""
         download = f", or {read.whole}" if read.whole else ""
-        raise InputError(
-            f"{origin} has no vector for {listing(map(repr, lost), 8)}",
-            f"{other}use --unknown random or zero{download}",
-        )
+        what = f"{origin} has no vector for {listing(map(repr, lost), 8)}"
+        raise InputError(what, f"{other}use --unknown random or zero{download}")
     zeros = dict.fromkeys(lost, np.zeros(width))
     vectors |= random_vectors(lost, width, seed) if unknown == "random" else zeros
     remarks = [_unknown_remark(lost, origin, unknown)] if lost else []
@@ -173,7 +180,6 @@ def entry_stages(
     one is what goes into the block. `mark` follows the letters of the stages: E_t of a target.
     `positions` may be a matrix, such as learned ones: a row for each position, from 0 on.
 
-    Raises ShapeError where such a matrix is narrower or has fewer rows than there are tokens.
     Source: "Attention Is All You Need", sections 3.4 and 3.5.
 
     >>> vocabulary = Vocabulary({"a": np.array([0.5, 0.25])}, 2, "as given")
@@ -206,11 +212,9 @@ def _positions(positions: PositionKind | Array, n: int, dim: int) -> Stage:
     """The first n rows of a table, sinusoidal or given."""
     if not isinstance(positions, str):
         if positions.ndim != 2 or positions.shape[1] != dim or len(positions) < n:
-            raise ShapeError(
-                f"the positions are {shape_text(positions)}, but there are {n} tokens of {dim} "
-                "dimensions",
-                f"give a row for each position: {n} × {dim}, or more rows",
-            )
+            what = f"the positions are {shape_text(positions)}, but there are {n} tokens of {dim}"
+            hint = f"give a row for each position: {n} × {dim}, or more rows"
+            raise ShapeError(f"{what} dimensions", hint)
         labels = {"position": tuple(f"pos {i}" for i in range(n))}
         formula, axes = "PE = a vector for each position, as given", ("position", "dimension")
         return Stage("positions", "PE", formula, positions[:n], axes, labels)

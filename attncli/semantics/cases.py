@@ -16,27 +16,22 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.masks import meaning
 from attncli.convention import Convention
-from attncli.presets import Feature, Preset, kind_of_mask
+from attncli.presets import Feature, MaskKind, Preset, kind_of_mask
 
 REFUSED = "–"
+_SCALES = {"1/sqrt(d_k)": "1/√d_k", "none": "not scaled"}
 _EMPTY = {"zero": "zeros", "nan": "NaN", "uniform": "mean of V", "unmasked": "as if unmasked"}
 
 
 class Call(NamedTuple):
-    """What of a call makes libraries part.
+    """What of a call makes libraries part."""
 
-    shape    of the scores, and the number of key heads
-    widths   d_k and d_v
-    n_past   keys before the first query's own
-    fields   of Convention that the caller has chosen, such as causal
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of the scores, and the number of key heads
     n_kv_heads: int
-    widths: tuple[int, int]
+    widths: tuple[int, int]  # d_k and d_v
     mask: Array | None
-    fields: dict[str, Any]
-    n_past: int = 0
+    fields: dict[str, Any]  # of Convention that the caller has chosen, such as causal
+    n_past: int = 0  # keys before the first query's own
 
     @property
     def sizes(self) -> dict[str, tuple[int, int]]:
@@ -52,14 +47,9 @@ class Call(NamedTuple):
         return bool(self.fields.get("causal"))
 
     @property
-    def is_boolean(self) -> bool:
-        """Whether its mask is of true and false."""
-        return kind_of_mask(self.mask) == "boolean"
-
-    @property
-    def is_number(self) -> bool:
-        """Whether its mask is of numbers."""
-        return kind_of_mask(self.mask) == "number"
+    def kind(self) -> MaskKind | None:
+        """What its mask is made of."""
+        return kind_of_mask(self.mask)
 
     @property
     def is_binary(self) -> bool:
@@ -77,32 +67,18 @@ class Call(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One way in which libraries part.
+    """One way in which libraries part."""
 
-    name     of its column
-    what     the same in words
-    of       the cell of a convention
-    needs    features of a call without which there is no such case
-    arises   whether a call is such a case
-    show     what to give so that a call is one
-    fields   those of Convention that it is about
-    """
-
-    name: str
-    what: str
-    of: Callable[[Convention], str]
-    needs: tuple[Feature, ...]
-    arises: Callable[[Call], bool]
-    show: str
-    fields: tuple[str, ...] = ()
+    name: str  # of its column
+    what: str  # the same in words
+    of: Callable[[Convention], str]  # the cell of a convention
+    needs: tuple[Feature, ...]  # features of a call without which there is no such case
+    arises: Callable[[Call], bool]  # whether a call is such a case
+    show: str  # what to give so that a call is one
+    fields: tuple[str, ...] = ()  # those of Convention that it is about
 
     def cell(self, preset: Preset) -> str:
-        """What the library does in this case; – where it takes no such call.
-
-        >>> from attncli.presets import PRESETS
-        >>> CASES["true"].cell(PRESETS["torch-mha"]), CASES["true"].cell(PRESETS["flash-attn"])
-        ('hides', '–')
-        """
+        """What the library does in this case; – where it takes no such call."""
         if preset.refusal(self.needs) is not None:
             return REFUSED
         return self.of(Convention(**preset.fields))
@@ -130,17 +106,13 @@ def _empty_by_inf(how: Convention) -> str:
     return _EMPTY[how.empty_rule(adds=True)]
 
 
-def _scale(how: Convention) -> str:
-    return {"1/sqrt(d_k)": "1/√d_k", "none": "not scaled"}.get(str(how.scale), str(how.scale))
-
-
 _ROWS = (
     Case(
         "true",
         "what true in a mask does",
         lambda how: {"keep": "may attend", "ignore": "hides", "add": "adds 1"}[how.mask_means],
         ("boolean mask",),
-        lambda call: call.is_boolean,
+        lambda call: call.kind == "boolean",
         "a boolean mask",
         ("mask_means",),
     ),
@@ -149,7 +121,7 @@ _ROWS = (
         "what a mask of the numbers 0 and 1 means",
         lambda how: _numbers(how, "added", "1 may attend", "1 hides"),
         ("number mask",),
-        lambda call: call.is_number and call.is_binary,
+        lambda call: call.kind == "number" and call.is_binary,
         "a mask of the numbers 0 and 1",
         ("mask_numbers",),
     ),
@@ -158,7 +130,7 @@ _ROWS = (
         "what a mask of 0 and −∞ means",
         lambda how: _numbers(how, "added", "inverted", "−∞ hides"),
         ("number mask",),
-        lambda call: call.is_number and not call.is_binary,
+        lambda call: call.kind == "number" and not call.is_binary,
         "a mask of numbers such as 0 and −∞",
         ("mask_numbers",),
     ),
@@ -187,7 +159,7 @@ _ROWS = (
         "what a query gets if a boolean mask hides all its keys",
         _empty,
         ("boolean mask",),
-        lambda call: call.is_boolean and call.has_empty_row,
+        lambda call: call.kind == "boolean" and call.has_empty_row,
         "a boolean mask that hides every key from a query",
         ("empty_rows",),
     ),
@@ -196,7 +168,7 @@ _ROWS = (
         "what a query gets if −∞ in a mask hides all its keys",
         _empty_by_inf,
         ("number mask",),
-        lambda call: call.is_number and call.has_empty_row,
+        lambda call: call.kind == "number" and call.has_empty_row,
         "a mask of numbers that hides every key from a query by −∞",
         ("empty_rows_inf", "empty_rows"),
     ),
@@ -220,7 +192,7 @@ _ROWS = (
     Case(
         "scale",
         "what the scores are multiplied by",
-        _scale,
+        lambda how: _SCALES.get(str(how.scale), str(how.scale)),
         (),
         lambda call: "scale" not in call.fields,
         "a call without --scale",

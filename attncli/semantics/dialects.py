@@ -22,22 +22,18 @@ class Language(NamedTuple):
     {d}, {_d}      a diagonal, "" for the main one; the same after a comma
     {n}, {axis}    a number, an axis
     {m}            `module`
-
-    imports        what stands in the code → the line that imports it
-    tri            [n_q, n_k], true up to the diagonal
-    last           [n_q, 1], true for the last query
     """
 
     module: str
-    imports: Mapping[str, str]
+    imports: Mapping[str, str]  # what stands in the code → the line that imports it
     swap: str = "{x}.swapaxes(1, 2)"
     split: str = "{x}.reshape(*{x}.shape[:2], {n}, -1)"
     merge: str = "{x}.reshape(*{x}.shape[:2], -1)"
     any: str = "{x}.any(-1, keepdims=True)"
     where: str = "{m}.where({c}, {x}, {y})"
-    tri: str = "{m}.tri(n_q, n_k{_d}, dtype=bool)"
+    tri: str = "{m}.tri(n_q, n_k{_d}, dtype=bool)"  # [n_q, n_k], true up to the diagonal
     tril: str = "{m}.tril({x})"
-    last: str = "{m}.arange(n_q)[:, None] == n_q - 1"
+    last: str = "{m}.arange(n_q)[:, None] == n_q - 1"  # [n_q, 1], true for the last query
     mean: str = "{x}.mean({axis}, keepdims=True)"
     repeat: str = "{m}.repeat({x}, {n}, {axis})"
     cast: str = "{x}.astype(q.dtype)"
@@ -45,69 +41,43 @@ class Language(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """How a call takes a mask.
+    """How a call takes a mask."""
 
-    text    the argument; {mask} is the mask [n_q, n_k]
-    before  a statement before the call
-    node    for a call of a node: the inputs that its list of names gets
-    """
-
-    text: str
-    before: str = ""
-    node: str = ""
+    text: str  # the argument; {mask} is the mask [n_q, n_k]
+    before: str = ""  # a statement before the call
+    node: str = ""  # for a call of a node: the inputs that its list of names gets
 
 
 class Target(NamedTuple):
-    """How a library is called on arrays of its own layout.
+    """How a library is called on arrays of its own layout."""
 
-    language     of LANGUAGES
-    call         the call; {more} are its further arguments
-    imports      what stands in the code → the line that imports it, beside the language's
-    boolean      how it takes a boolean mask, None where it does not; its sense is the preset's
-    number       the same for numbers that are added
-    causal       how it is asked for causal, aligned as the preset says
-    scale        the argument of the factor, "" where there is none
-    needs_scale  the factor has no default
-    grouped      the argument for fewer key heads than query heads, where one is needed
-    unmasked     the argument that is needed where there is neither a mask nor causal
-    joins        why a mask and causal are joined into one mask though the preset takes both
-    before       the statement before the call that makes its node
-    first        what the function takes before q, such as a layer, and what that is
-    takes        layout of its arrays here, where it is not that of the preset
-    returns      the same of its output
-    own_call     the call on arrays of the preset's layout, where `takes` is another
-    is_layer     it projects q, k, v and its output by weights of its own
-    instead      the preset for what it cannot do
-    """
-
-    language: str
-    call: str
-    imports: Mapping[str, str] = MappingProxyType({})
-    boolean: Argument | None = None
-    number: Argument | None = None
-    causal: Argument | None = None
-    scale: str = ""
-    needs_scale: bool = False
-    grouped: str = ""
-    unmasked: str = ""
-    joins: str = ""
-    before: str = ""
-    first: tuple[str, str] = ("", "")
-    takes: str = ""
-    returns: str = ""
-    own_call: str = ""
-    is_layer: bool = False
-    instead: str = "torch-sdpa"
+    language: str  # of LANGUAGES
+    call: str  # the call; {more} are its further arguments
+    imports: Mapping[str, str] = MappingProxyType({})  # as, and beside, those of the language
+    boolean: Argument | None = None  # how it takes a boolean mask, in the sense of the preset
+    number: Argument | None = None  # the same for numbers that are added
+    causal: Argument | None = None  # how it is asked for causal, aligned as the preset says
+    scale: str = ""  # the argument of the factor, "" where there is none
+    needs_scale: bool = False  # the factor has no default
+    grouped: str = ""  # the argument for fewer key heads than query heads, where one is needed
+    unmasked: str = ""  # the argument that is needed where there is neither a mask nor causal
+    joins: str = ""  # why a mask and causal are joined into one mask though the preset takes both
+    before: str = ""  # the statement before the call that makes its node
+    first: tuple[str, str] = ("", "")  # what comes before q, such as a layer, and what that is
+    takes: str = ""  # layout of its arrays here, where it is not that of the preset
+    returns: str = ""  # the same of its output
+    own_call: str = ""  # the call on arrays of the preset's layout, where `takes` is another
+    is_layer: bool = False  # it projects q, k, v and its output by weights of its own
+    instead: str = "torch-sdpa"  # the preset for what it cannot do
 
 
 def _target(row: Mapping[str, Any]) -> Target:
     """A row of the table; an argument that is text alone needs no more than this text."""
-    fields = dict(row)
-    for name in ("boolean", "number", "causal"):
-        if name in fields:
-            text = fields[name]
-            fields[name] = Argument(text) if isinstance(text, str) else Argument(**text)
-    return Target(**fields | {"first": tuple(fields.get("first", ("", "")))})
+    fields = dict(row) | {"first": tuple(row.get("first", ("", "")))}
+    for name in {"boolean", "number", "causal"} & row.keys():
+        text = row[name]
+        fields[name] = Argument(text) if isinstance(text, str) else Argument(**text)
+    return Target(**fields)
 
 
 _ROWS = tomllib.loads((files(__package__) / "dialects.toml").read_text("utf-8"))
@@ -125,11 +95,7 @@ FLAT = frozenset({"bsd", "sd"})
 
 
 def moves(layout: str, to: str) -> tuple[str, ...]:
-    """What brings an array from one layout to another: names of idioms, or templates.
-
-    >>> moves("bsd", "bhsd")
-    ('split', 'swap')
-    """
+    """What brings an array to another layout: names of idioms, such as split, or templates."""
     if layout == to:
         return ()
     if (direct := _ROWS["direct"].get(f"{layout} > {to}")) is not None:

@@ -28,33 +28,20 @@ libraries mean differently differs by far more."""
 
 
 class Group(NamedTuple):
-    """Libraries that give the same.
+    """Libraries that give the same."""
 
-    names   of their presets
-    does    case → what they do in it, where this call makes libraries part; only what most do not
-            do, where there is such
-    apart   [query], how far the output is from that of the first group, the largest of all heads;
-            NaN where one of the two is NaN
-    """
-
-    names: tuple[str, ...]
-    does: Mapping[str, str]
-    apart: Array
+    names: tuple[str, ...]  # of their presets
+    does: Mapping[str, str]  # case → what they do in it: what most do not, or else all
+    apart: Array  # [query], from the output of the first group, the most of all heads; NaN by NaN
 
 
 class Outcomes(NamedTuple):
-    """What each library gives for one call.
+    """What each library gives for one call."""
 
-    groups   the largest first
-    refused  preset → the reason why it takes no such call
-    unseen   the cases in which this call cannot make libraries part
-    lengths  number of queries and of keys, those of a past included
-    """
-
-    groups: tuple[Group, ...]
-    refused: Mapping[str, str]
-    unseen: tuple[Case, ...]
-    lengths: tuple[int, int]
+    groups: tuple[Group, ...]  # the largest first
+    refused: Mapping[str, str]  # preset → the reason why it takes no such call
+    unseen: tuple[Case, ...]  # the cases in which this call cannot make libraries part
+    lengths: tuple[int, int]  # number of queries and of keys, those of a past included
 
 
 def outcomes(
@@ -72,13 +59,6 @@ def outcomes(
     mask    as it is given to the library: each reads its numbers, or true and false, in its own way
     fields  of Convention, such as causal=True, that hold for all of them
     more    what else `attend` takes: past_k, past_v, kv_len, sinks, layout
-
-    Raises ShapeError where the arrays do not fit together.
-
-    >>> q, k, v = [[1.0, 0.0]], [[1.0, 1.0], [0.0, 1.0]], [[10.0, 0.0], [0.0, 10.0]]
-    >>> found = outcomes(q, k, v, mask=[[True, False]])
-    >>> [(group.does["true"], len(group.names)) for group in found.groups]
-    [('may attend', 14), ('hides', 2), ('adds 1', 1)]
     """
     restricting = {"mask": mask, **more}
     base = Convention(**{**fields, "mask_numbers": "add"})  # the mask is left as it is
@@ -130,16 +110,15 @@ def _words(presets: Sequence[Preset], call: Call) -> Any:
     """What some of the libraries do, where they differ on this call: but for what most do."""
     cases = [case for case in CASES.values() if case.arises(call)]
     cells = {case: {p.name: case.cell(p) for p in presets} for case in cases}
-    varied = {case: found for case, found in cells.items() if len({*found.values()}) > 1}
-    most = {case: Counter(found.values()).most_common(1)[0][0] for case, found in varied.items()}
+    varied = {case: row for case, row in cells.items() if len({*row.values()}) > 1}
+    most = {case: Counter(row.values()).most_common(1)[0][0] for case, row in varied.items()}
 
     def words(names: Sequence[str]) -> dict[str, str]:
         common = {
-            case: found[names[0]]
-            for case, found in varied.items()
-            if len({found[name] for name in names}) == 1
+            case: row[names[0]]
+            for case, row in varied.items()
+            if row[names[0]] != REFUSED and len({row[name] for name in names}) == 1
         }
-        common = {case: cell for case, cell in common.items() if cell != REFUSED}
         own = {case: cell for case, cell in common.items() if cell != most[case]}
         return {case.name: cell for case, cell in (own or common).items()}
 

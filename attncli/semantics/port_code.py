@@ -40,26 +40,16 @@ _NUMBER_WORDS = {"add": "numbers to add", "truth": "what is not 0 may attend"}
 
 
 class Call(NamedTuple):
-    """What the call that is moved has.
+    """What the call that is moved has."""
 
-    mask     the kind of its mask
-    causal   whether it asks for causal
-    grouped  whether there are fewer key heads than query heads
-    d_v      whether values are of another width than keys
-    """
-
-    mask: MaskKind | None = None
-    causal: bool = False
-    grouped: bool = False
-    d_v: bool = False
+    mask: MaskKind | None = None  # the kind of its mask
+    causal: bool = False  # whether it asks for causal
+    grouped: bool = False  # whether there are fewer key heads than query heads
+    d_v: bool = False  # whether values are of another width than keys
 
     @property
     def words(self) -> str:
-        """What it has, in words.
-
-        >>> Call("boolean", causal=True).words, Call().words
-        ('a boolean mask, and causal', 'a call without a mask')
-        """
+        """What it has, in words."""
         mask = {"boolean": "a boolean mask", "number": "a mask of numbers"}
         parts = [mask[self.mask]] if self.mask else []
         parts += ["causal"] * self.causal + ["fewer key heads"] * self.grouped
@@ -157,8 +147,11 @@ class _Writer:
         self.returns = (own.returns if own else "") or self.layout
         is_both = self.call.mask is not None and self.call.causal
         together = self.how.mask_and_causal if is_both else "both"
-        self.sense = self.sense_of_mask() if together != "causal" else None
         is_number = self.call.mask == "number"
+        self.sense: str | None = self.how.mask_means if self.call.mask else None
+        if is_number:
+            self.sense = "truth" if self.how.mask_numbers == "truth" else "add"
+        self.sense = None if together == "causal" else self.sense
         self.about_causal: About = "mask and causal" if self.sense else "causal"
         self.about_mask: About = "numbers in a mask" if is_number else "boolean mask"
         is_inf = self.sense == "add"
@@ -169,23 +162,15 @@ class _Writer:
         self.rule = empty_rule(self.how, is_added=self.sense == "add")
         is_usual = not self.is_added or self.there.mask_numbers != "truth"
         rule_there = empty_rule(self.there, is_added=self.is_added) if is_usual else "unknown"
-        self.is_filled = self.rule != rule_there and self.may_be_empty()
+        # a row may have no key; true and false that are added hide none
+        is_hiding = self.sense is not None and (self.sense != "add" or is_number)
+        is_late = self.is_causal and self.how.causal_align == "bottom-right"
+        self.is_filled = self.rule != rule_there and (is_hiding or is_late)
         self.is_unmasked = self.is_filled and self.rule == "unmasked"
         self.is_native = self.is_causal and self.takes_causal()
         self.scale = "1.0" if self.how.scale == "none" else ""
 
     # ---- what is known before anything is written
-
-    def sense_of_mask(self) -> str | None:
-        """What the mask means to the source."""
-        if self.call.mask == "number":
-            return "truth" if self.how.mask_numbers == "truth" else "add"
-        return self.how.mask_means if self.call.mask else None
-
-    def may_be_empty(self) -> bool:
-        """Whether a row may have no key; true and false that are added hide none."""
-        is_hiding = self.sense is not None and (self.sense != "add" or self.call.mask == "number")
-        return is_hiding or (self.is_causal and self.how.causal_align == "bottom-right")
 
     def takes_causal(self) -> bool:
         """Whether the target's own causal, beside the mask if there is one, is the source's."""
@@ -196,11 +181,9 @@ class _Writer:
         if self.sense is None:
             return not self.target.refusal(["causal", "causal alone"])
         is_joined = bool(self.row.joins) and self.source is not self.target
-        return (
-            self.there.mask_and_causal == "both"
-            and not is_joined
-            and not self.target.refusal(["mask and causal"])
-        )
+        if is_joined or self.there.mask_and_causal != "both":
+            return False
+        return not self.target.refusal(["mask and causal"])
 
     @property
     def why_no_mask(self) -> str:
@@ -289,8 +272,8 @@ class _Writer:
             self.through(["k", "v"], ["split"], "heads", n="n_kv_heads")
             n = "n_heads // n_kv_heads"
             self.through(["k", "v"], ["repeat", "merge"], "heads", n=n, axis="2")
-            return
-        self.through(["k", "v"], ["repeat"], "heads", **self.shares())
+        else:
+            self.through(["k", "v"], ["repeat"], "heads", **self.shares())
 
     def shares(self) -> dict[str, str]:
         """The axis of the heads, and how many query heads share a key head."""
@@ -321,8 +304,12 @@ class _Writer:
             self.turn("mask != 0", f"{name} reads numbers as true or false")
         elif self.sense == "ignore" and (is_read or there.mask_means != "ignore"):
             self.turn("~mask", f"True in {name} hides a key")
-        elif self.sense == "add" and not self.is_added:
-            self.read_inf()
+        elif self.sense == "add" and not self.is_added:  # −inf is false
+            if self.call.mask == "boolean":
+                raise NoWayError("it adds nothing to the scores")
+            self.turn(f"mask > {_INF}", "for masks of 0 and -inf alone")
+            what = f"{self.target.name} adds no numbers to the scores"
+            self.notes += [f"{what}: the code is for masks of 0 and −inf; use {self.row.instead}"]
         elif self.sense == "add" and self.call.mask == "boolean" and there.mask_means != "add":
             cast = self.say("cast", x="mask")
             self.add(f"mask = {cast}", self.about_mask, f"{name} adds True as 1")
@@ -330,14 +317,6 @@ class _Writer:
     def turn(self, text: str, comment: str) -> None:
         self.add(f"mask = {text}", self.about_mask, comment)
         self.sense = "keep"
-
-    def read_inf(self) -> None:
-        """−inf as false, where the target adds no numbers."""
-        if self.call.mask == "boolean":
-            raise NoWayError("it adds nothing to the scores")
-        self.turn(f"mask > {_INF}", "for masks of 0 and -inf alone")
-        what = f"{self.target.name} adds no numbers to the scores"
-        self.notes.append(f"{what}: the code is for masks of 0 and −inf; use {self.row.instead}")
 
     def causal(self) -> None:
         """Causal as part of the mask, where it is not the target's own."""

@@ -28,38 +28,24 @@ from attncli.semantics.words import sentence_of
 
 
 class Difference(NamedTuple):
-    """One way in which two libraries part.
+    """One way in which two libraries part."""
 
-    about   what they part on
-    source  what the source does, in words
-    target  what the target does
-    write   the lines of code, or the argument of the call, that make up for it
-    why     for which calls `write` is, where it is not part of the code; or why it is ""
-    """
-
-    about: About
-    source: str
-    target: str
-    write: str = ""
-    why: str = ""
+    about: About  # what they part on
+    source: str  # what the source does, in words
+    target: str  # what the target does
+    write: str = ""  # the lines of code, or the argument of the call, that make up for it
+    why: str = ""  # for which calls `write` is, where it is not part of the code; or why it is ""
 
 
 class Recipe(NamedTuple):
-    """What to write in the target to get the numbers of the source.
-
-    source, target  names of presets
-    differences     where the two part
-    code            imports, and a function of the source's arrays; "" where there is no way
-    call            what the code is for
-    notes           what the numbers depend on besides, and what to use where there is no way
-    """
+    """What to write in the target to get the numbers of the source, both names of presets."""
 
     source: str
     target: str
-    differences: tuple[Difference, ...]
-    code: str
-    call: Call
-    notes: tuple[str, ...] = ()
+    differences: tuple[Difference, ...]  # where the two part
+    code: str  # imports, and a function of the source's arrays; "" where there is no way
+    call: Call  # what the code is for
+    notes: tuple[str, ...] = ()  # what the numbers depend on besides; without a way: what to use
 
 
 _PROBES: Mapping[About, tuple[Call, str]] = {
@@ -97,14 +83,6 @@ def recipe(source: str, target: str, call: Call | None = None) -> Recipe:
 
     call  what the code is for; where left out, a boolean mask and causal, or as much of these as
           the source takes and the target has a way for
-
-    Raises ConventionError for a name that no preset has, and for a call that the source refuses.
-
-    >>> found = recipe("torch-mha", "jax", Call("boolean"))
-    >>> found.differences[0].write
-    'mask = ~mask'
-    >>> recipe("jax", "flash-attn", Call("number")).notes[0]
-    'there is no equivalent in flash-attn: it has no mask of queries and keys; use torch-sdpa'
     """
     rows = preset(source), preset(target)
     if call and (why := call.refusal(rows[0])):
@@ -146,16 +124,13 @@ def _notes(source: Preset, target: Preset) -> list[str]:
         if not row.version
     ]
     layers = [row.name in TARGETS and TARGETS[row.name].is_layer for row in (source, target)]
+    projects = "projects q, k, v and its output:"
     if layers == [True, False]:
-        notes.append(
-            f"{source.name} projects q, k, v and its output: q, k and v are taken after that, and "
-            "the output before it"
-        )
+        text = "q, k and v are taken after that, and the output before it"
+        notes.append(f"{source.name} {projects} {text}")
     if layers == [False, True]:
-        notes.append(
-            f"{target.name} projects q, k, v and its output: the numbers are the same where its "
-            "weights are identities"
-        )
+        text = "the numbers are the same where its weights are identities"
+        notes.append(f"{target.name} {projects} {text}")
     return notes
 
 
@@ -175,12 +150,12 @@ def _difference(
     if code and (lines := code.about(about)):
         return Difference(about, ours, theirs, "\n".join(lines))
     try:
-        found = _written(source, target, probe)
+        other = _written(source, target, probe)
     except NoWayError as reason:
         why = f"no equivalent: {reason}; use {_instead(target)}"
         return Difference(about, ours, theirs, "", why)
-    lines = found.about(about)
-    why = "; ".join((when, *found.notes)) if lines else _NOTHING.get(about, "nothing to write")
+    lines = other.about(about)
+    why = "; ".join((when, *other.notes)) if lines else _NOTHING.get(about, "nothing to write")
     return Difference(about, ours, theirs, "\n".join(lines), why)
 
 

@@ -36,13 +36,7 @@ _LETTERS = {"b": "batch", "h": "head", "s": "token", "d": "dimension"}
 
 
 def table(presets: Sequence[Preset] = tuple(PRESETS.values())) -> Trace:
-    """What each library means, case by case.
-
-    Stage "libraries" [library, case] of words.
-
-    >>> table()["libraries"].value[2, :2].tolist()
-    ['hides', 'added']
-    """
+    """What each library means, case by case: stage "libraries" [library, case] of words."""
     cells = [[*_cells(row), row.layout, row.version or "documents"] for row in presets]
     labels = {"library": [row.name for row in presets], "case": [*CASES, "layout", "known from"]}
     notes = (f"{REFUSED} = the library takes no such call; attncli semantics NAME says why",)
@@ -51,20 +45,14 @@ def table(presets: Sequence[Preset] = tuple(PRESETS.values())) -> Trace:
 
 
 def of_one(name: str) -> Trace:
-    """What one library means, beside what most do. ConventionError for an unknown name.
-
-    Stage "library" [case, library] of words.
-
-    >>> of_one("jax")["library"].value[5].tolist()
-    ['mean of V', 'zeros']
-    """
+    """What one library means, beside what most do: stage "library" [case, library] of words."""
     row = preset(name)
     every = zip(*map(_cells, PRESETS.values()), strict=True)
-    most = [Counter(c for c in found if c != REFUSED).most_common(1)[0][0] for found in every]
+    most = [Counter(c for c in cells if c != REFUSED).most_common(1)[0][0] for cells in every]
     cells = [*zip(_cells(row), most, strict=True)]
     labels = {"case": [*CASES], "library": [name, "most"]}
     notes = [row.call, f"run: {row.version}" if row.version else "from its documentation; not run"]
-    notes += [f"its arrays are {row.layout}: {_axes(row.layout)}"]
+    notes += [f"its arrays are {row.layout}: {', '.join(_LETTERS[x] for x in row.layout)}"]
     notes += [f"it refuses {_CALLS[feature]}: {why}" for feature, why in row.refuses.items()]
     notes += [*row.notes, f"sources: {', '.join(row.sources)}"] if row.sources else row.notes
     changes = Convention.of(name).changes()
@@ -75,16 +63,11 @@ def of_one(name: str) -> Trace:
 
 
 def of_two(found: Recipe) -> Trace:
-    """What differs when code moves from one library to another, and what to write there.
-
-    Stages "differences" [case, library] of words, and "code" [line, text].
-    """
+    """What differs between two libraries, [case, library] of words, and the code, [line, text]."""
     source, target = found.source, found.target
-    rows = {
-        case.name: (case.cell(preset(source)), case.cell(preset(target))) for case in CASES.values()
-    }
-    rows["layout"] = preset(source).layout, preset(target).layout
-    differ = {name: cells for name, cells in rows.items() if cells[0] != cells[1]}
+    cells = ([*_cells(row), row.layout] for row in (preset(source), preset(target)))
+    rows = zip([*CASES, "layout"], *cells, strict=True)
+    differ = {name: cells for name, *cells in rows if cells[0] != cells[1]}
     steps = []
     if differ:
         labels = {"case": [*differ], "library": [source, target]}
@@ -98,36 +81,21 @@ def of_two(found: Recipe) -> Trace:
 
 
 def of_input(found: Outcomes, labels: Sequence[str] | None = None) -> Trace:
-    """What each library gives for an input.
-
-    Stages "outcomes" [library, case]: what it does where they differ on the input; and "apart"
-    [library, query]: how far each query's output is from that of the first, NaN where one of the
-    two is NaN.
-    """
+    """What each library does with an input, in words, and how far its output is apart, by query."""
     names = [name for group in found.groups for name in group.names]
     does = [[words_of(group.does)] for group in found.groups for _ in group.names]
     does += [[f"refused: {why}"] for why in found.refused.values()]
     rows = {"library": [*names, *found.refused], "case": ["what it does"]}
     apart = np.array([group.apart for group in found.groups for _ in group.names])
     queries = {"library": tuple(names)} | ({} if labels is None else {"query": tuple(labels)})
-    steps = (
-        _words(OUTCOMES, does, rows),
-        Stage(APART, "", "", apart, ("library", "query"), queries),
-    )
+    stage = Stage(APART, "", "", apart, ("library", "query"), queries)
+    steps = _words(OUTCOMES, does, rows), stage
     return Trace("Where libraries give different results on this input", steps)
 
 
 def words_of(does: Mapping[str, str]) -> str:
-    """What libraries do, in one line.
-
-    >>> words_of({"true": "hides", "no key": "NaN"})
-    'true: hides · no key: NaN'
-    """
+    """What libraries do, in one line: true: hides · no key: NaN."""
     return " · ".join(f"{case}: {cell}" for case, cell in does.items()) or "all the same"
-
-
-def _axes(layout: str) -> str:
-    return ", ".join(_LETTERS[letter] for letter in layout)
 
 
 def _cells(row: Preset) -> list[str]:

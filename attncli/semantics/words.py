@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from attncli.convention import flag_text
@@ -48,8 +48,6 @@ _SENTENCES: Mapping[tuple[str, Any], str] = {
 def sentence_of(name: str, value: Any) -> str:
     """What the value of a field of Convention means.
 
-    >>> sentence_of("mask_means", "ignore")
-    'true in a mask hides a key'
     >>> sentence_of("empty_rows_inf", "nan")
     'a query with nothing to attend to, by −inf in a mask, gets NaN'
     """
@@ -62,17 +60,9 @@ def sentence_of(name: str, value: Any) -> str:
 
 
 def sentences(changes: Mapping[str, Any]) -> list[str]:
-    """What each of these fields means, a sentence each; a mask value and its rule are one.
-
-    >>> sentences({"mask_value": -1e4, "mask_value_rule": "add"})
-    ['masked scores are lowered by 10000, not hidden']
-    """
+    """What each of these fields means, a sentence each; a mask value and its rule are one."""
     if changes.get("mask_value_rule") == "add" and "mask_value" in changes:
         lowered = f"masked scores are lowered by {-changes['mask_value']:g}, not hidden"
-        others = _without(changes, ("mask_value", "mask_value_rule"))
-        return [lowered, *sentences(others)]
+        both = ("mask_value", "mask_value_rule")
+        return [lowered, *sentences({n: x for n, x in changes.items() if n not in both})]
     return [sentence_of(name, value) for name, value in changes.items()]
-
-
-def _without(changes: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: value for name, value in changes.items() if name not in {*names}}

@@ -1,1 +1,1 @@
-"""Words: the tokens of a sentence, random vectors for words, and what vectors have in common."""
+"""Words: the tokens of a sentence, and what vectors have in common."""

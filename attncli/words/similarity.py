@@ -256,10 +256,8 @@ def _vectors(words: Sequence[str], matrix: npt.ArrayLike) -> FloatArray:
     except (RuntimeError, TypeError, ValueError):  # the first is PyTorch's
         raise ShapeError("the vectors are not rows of numbers of one length") from None
     if vectors.ndim != 2 or len(vectors) != len(words):
-        raise ShapeError(
-            f"vectors of shape {vectors.shape} are given for {count(len(words), 'word')}",
-            "give one row per word",
-        )
+        what = f"vectors of shape {vectors.shape} are given for {count(len(words), 'word')}"
+        raise ShapeError(what, "give one row per word")
     for word, row in zip(words, vectors, strict=True):
         if not np.isfinite(row).all():
             raise ShapeError(f"the vector of {word!r} holds numbers that are not finite")

@@ -68,8 +68,6 @@ _HAN_OR_HIRAGANA = re.compile(
 def tokenize(sentence: str, lowercase: bool = False) -> tuple[str, ...]:
     """A sentence as words and punctuation, by the rules at the top of this module.
 
-    Raises InputError where the sentence holds nothing but spaces.
-
     >>> tokenize("She didn't visit the bank, near 3.14 rivers...")
     ('She', "didn't", 'visit', 'the', 'bank', ',', 'near', '3.14', 'rivers', '...')
     >>> tokenize("took<PADDING>")

@@ -20,8 +20,7 @@ from tests import plain
 
 @pytest.mark.parametrize("exponent", ["paper", "article"])
 @pytest.mark.parametrize(
-    ("n", "dim", "more"),
-    [(5, 4, {}), (7, 11, {}), (3, 1, {}), (3, 6, {"base": 50.0, "start": 17})],
+    ("n", "dim", "more"), [(5, 4, {}), (7, 11, {}), (3, 1, {}), (3, 6, {"base": 50.0, "start": 17})]
 )
 def test_every_cell_of_a_sinusoid(n: int, dim: int, more: dict[str, Any], exponent: Any) -> None:
     table = sinusoidal(n, dim, exponent=exponent, **more)["positions"]

@@ -129,20 +129,15 @@ def wrong_documents(found: Mapping[str, Path], folder: Path) -> Iterator[str]:
                 yield f"pdflatex, {name} ({path.name}): {match[0]}"
 
 
-def formulas_of(text: str) -> Iterator[str]:
-    """All that is mathematics in a page."""
-    yield from _DISPLAY.findall(text)
-    yield from _INLINE.findall(_DISPLAY.sub("", text))
-
-
 def main() -> int:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(sys.argv[1] if len(sys.argv) > 1 else made).absolute()
         folder.mkdir(exist_ok=True)
         os.chdir(ROOT)  # where the samples of the calls are
         found = written(folder)
-        texts = (path.read_text(encoding="utf-8") for path in found.values())
-        formulas = sorted({formula for text in texts for formula in formulas_of(text)})
+        texts = [path.read_text(encoding="utf-8") for path in found.values()]
+        inline = {formula for text in texts for formula in _INLINE.findall(_DISPLAY.sub("", text))}
+        formulas = sorted(inline.union(*map(_DISPLAY.findall, texts)))
         said = of_npm(PACKAGES, "katex.mjs", formulas, folder)
         wrong = [*(f"KaTeX: {problem}" for problem in said), *wrong_documents(found, folder)]
     print(*wrong, sep="\n")

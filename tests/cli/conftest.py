@@ -77,8 +77,5 @@ def stages(document: Any) -> dict[str, Any]:
     def number(x: Any) -> Any:
         return [number(y) for y in x] if isinstance(x, list) else float(x)
 
-    return {
-        step["name"]: np.array(number(step["value"]))
-        for step in document["steps"]
-        if "value" in step
-    }
+    steps = (step for step in document["steps"] if "value" in step)
+    return {step["name"]: np.array(number(step["value"])) for step in steps}

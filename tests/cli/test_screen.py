@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 import attncli
-from attncli.cli.ascii import near
 from attncli.cli.commands import COMMANDS
-from attncli.cli.main import LazyGroup
+from attncli.cli.main import LazyGroup, near
 from attncli.views.formats import FORMATS
 
 from .conftest import SAMPLES, Call

@@ -376,8 +376,6 @@ def test_what_changes_something_is_taken(call: Call, monkeypatch: Any, folder: P
 
 FORMS = "table json csv tsv markdown mermaid latex html svg npz"
 WRONG = "--stage nope|--head 9|--rows 90:|--cell q9,k9|--output no/such/f"
-
-
 LINES = """
 compute heads.json|compute three.json --against --causal|posenc --len 5 --dim 3|semantics jax mlx|
 explain 'the bank' --block encoder|similarity a=1,2 b=2,3|diff three.json heads.json

@@ -24,17 +24,15 @@ from tests.conformance.rows import BY_HAND, Row, of_libraries, of_onnx, random_r
 Read = Callable[[Row], dict[str, Any]]
 
 
-def in_tiles(q: Any, k: Any, v: Any, **how: Any) -> attncli.Trace:
-    return attncli.attend_tiles(q, k, v, tiles=max(2, k.shape[-2] // 4), **how)
-
-
 def in_split(q: Any, k: Any, v: Any, **how: Any) -> attncli.Trace:
     n_keys = k.shape[-2] + (how["past_k"].shape[-2] if "past_k" in how else 0)
     return attncli.attend_split(q, k, v, split=[*range(1, n_keys, max(1, n_keys // 3))], **how)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "attend": attncli.attend, "stream": attncli.stream, "tiles": in_tiles, "split": in_split,
+    "attend": attncli.attend, "stream": attncli.stream,
+    "tiles": lambda q, k, v, **x: attncli.attend_tiles(q, k, v, tiles=max(2, k.shape[-2] // 4), **x),
+    "split": in_split,
 }  # fmt: skip
 SHARED = {"softmax_over", "dropout"}
 LACKS = {"stream": {*SHARED, "sinks", "float16", "bfloat16"}, "tiles": SHARED}

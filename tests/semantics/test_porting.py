@@ -97,12 +97,6 @@ def as_default(source: str, name: str) -> bool:
     return is_close(canonical(source, name), canonical("torch-sdpa", name), 1e-9)
 
 
-def is_taken(source: str, given: Call) -> bool:
-    """Whether the source takes the call."""
-    row, is_square = PRESETS[source], given.q.shape[2] == given.k.shape[2]
-    return not kinds_of(given).refusal(row) and (is_square or not row.refusal(["lengths"]))
-
-
 def bare(code: str) -> str:
     """The code without comments and docstring, so that the same code is run once."""
     tree = ast.parse(code)
@@ -114,7 +108,9 @@ def bare(code: str) -> str:
 def failures(source: str, target: str) -> Iterator[str]:
     """Calls whose code gives other numbers than the source."""
     for name, given in CALLS.items():
-        if not is_taken(source, given) or (source, name) in NOT_SAID:
+        row, is_square = PRESETS[source], given.q.shape[2] == given.k.shape[2]
+        is_taken = not kinds_of(given).refusal(row) and (is_square or not row.refusal(["lengths"]))
+        if not is_taken or (source, name) in NOT_SAID:
             continue
         if target in SLOW and name not in ALWAYS and as_default(source, name):
             continue

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli.arrays import Array
 from attncli.compare import Comparison
 from attncli.errors import ConventionError, StageError
 from attncli.trace import Stage, Trace
@@ -151,20 +150,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 CASES = [(kind, form) for kind in KINDS for form in ("table", "markdown", "html", "latex")]
 
 
-def unpacked(page: str) -> tuple[str, Array]:
-    """What is packed in a page of html: texts, and numbers."""
+def opened(page: str) -> str:
+    """A page of html without its style and script, and what is packed in it as text."""
     packed = dict(re.findall(r'<script type="[^"]*" id="(\w+)">([^<]*)', page))
     meta, numbers = (zlib.decompress(b64decode(packed[name])) for name in ("meta", "numbers"))
     planes = np.frombuffer(numbers, np.uint8).reshape(4, -1)
-    return meta.decode(), np.ascontiguousarray(planes.T).view("<f4").ravel().astype(float)
-
-
-def opened(page: str) -> str:
-    """A page of html without its style and script, and what is packed in it as text."""
-    meta, values = unpacked(page)
+    values = np.ascontiguousarray(planes.T).view("<f4").ravel().astype(float)
     finite = " ".join(f"{x:.4f}" for x in np.abs(values[np.isfinite(values)]))
     text = re.sub(r"<(style|script).*?</\1>", "", page, flags=re.DOTALL)
-    return f"{text} {meta} {finite}"
+    return f"{text} {meta.decode()} {finite}"
 
 
 def decimals_of(stage: Stage) -> set[str]:

@@ -16,9 +16,9 @@ from hypothesis.extra.numpy import arrays
 
 from attncli import ConventionError, InputError, ShapeError, similarity
 from attncli.attention.run import run
+from attncli.pipeline.sentence import random_vectors
 from attncli.words.similarity import analogy, analogy_steps, pca, pca_steps, similarity_steps
 from attncli.words.tokens import tokenize
-from attncli.words.vectors import random_vectors
 
 # ---- tokens
 

@@ -17,32 +17,22 @@ FIGURE: Literal["a figure"] = "a figure"
 class Format(NamedTuple):
     """What is known of a form before it is written.
 
-    name      as --format has it, and of its module in this package
-    endings   of the files that hold it
     holds     the page, laid out to be read; the exact numbers; formulas and shapes; a figure
-    binary    it is not text
-    notes     it holds the notes of a trace
-    rounds    its numbers are rounded where --precision says so
     one_stage it holds the output alone, where no stage is named
-    opens     a browser shows it
-    every     it holds every head and layer, of which others show the first
-    shades    it can shade numbers by value
-    needs     a package that writes it, which the extra `figures` installs
-    blanks    numbers may be left out of it: a worksheet
     """
 
-    name: str
-    endings: tuple[str, ...]
+    name: str  # as --format has it, and of its module in this package
+    endings: tuple[str, ...]  # of the files that hold it
     holds: Literal["the page", "the exact numbers", "formulas and shapes", "a figure"] = PAGE
-    binary: bool = False
-    notes: bool = True
-    rounds: bool = False
+    binary: bool = False  # it is not text
+    notes: bool = True  # it holds the notes of a trace
+    rounds: bool = False  # its numbers are rounded where --precision says so
     one_stage: bool = False
-    opens: bool = False
-    every: bool = False
-    shades: bool = True
-    needs: str = ""
-    blanks: bool = False
+    opens: bool = False  # a browser shows it
+    every: bool = False  # it holds every head and layer, of which others show the first
+    shades: bool = True  # it can shade numbers by value
+    needs: str = ""  # a package that writes it, which the extra `figures` installs
+    blanks: bool = False  # numbers may be left out of it: a worksheet
 
 
 _ROWS = (
@@ -57,11 +47,9 @@ _ROWS = (
     Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),
     Format("latex", ("tex",), shades=False, blanks=True),
     Format("svg", ("svg",), FIGURE, notes=False, rounds=True, opens=True),
-    Format(
-        "png", ("png",), FIGURE, binary=True, notes=False, rounds=True, needs="typst", opens=True
-    ),
-    Format(
-        "pdf", ("pdf",), FIGURE, binary=True, notes=False, rounds=True, needs="typst", opens=True
+    *(
+        Format(name, (name,), FIGURE, True, notes=False, rounds=True, opens=True, needs="typst")
+        for name in ("png", "pdf")
     ),
 )
 FORMATS = {form.name: form for form in _ROWS}

@@ -39,23 +39,17 @@ _COLOUR = "#1c528c"  # the blue of the other ramp
 
 
 def arcs(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:
-    """The weights of an attention at several heads or batch entries, on a common scale.
-
-    Raises ConventionError for a stage that holds no weights, and for too many tokens to be read.
-    """
+    """The weights of an attention at several heads or batch entries, on a common scale."""
     first = matrices[0]
     if not kind_of(first.stage.name).masks or not kind_of(first.stage.name).sums:
-        raise ConventionError(
-            f"--arcs draws weights, which {first.name} are not", "leave it out, or --stage weights"
-        )
+        what = f"--arcs draws weights, which {first.name} are not"
+        raise ConventionError(what, "leave it out, or --stage weights")
     if not first.rows or not first.columns:
         return paragraph("nothing to show", f'fill="{QUIET}"')
     n, m = len(first.rows), len(first.columns)
     if max(n, m) > LARGE and not first.options.full:
-        raise ConventionError(
-            f"--arcs draws up to {LARGE} queries and keys, these are {n} × {m}",
-            "choose some with --rows and --cols, or add --full",
-        )
+        what = f"--arcs draws up to {LARGE} queries and keys, these are {n} × {m}"
+        raise ConventionError(what, "choose some with --rows and --cols, or add --full")
     weights = [np.asarray(matrix.values[asked_of(matrix)], dtype=float) for matrix in matrices]
     finite = (one[np.isfinite(one)] for one in weights)
     top = round_top(max(float(one.max(initial=0.0)) for one in finite), FINER)

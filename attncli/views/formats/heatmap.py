@@ -46,25 +46,17 @@ _STOPS = 16  # of its gradient
 
 
 class Panel(NamedTuple):
-    """One matrix of the stage: what is asked for of it.
+    """One matrix of the stage: what is asked for of it."""
 
-    title   which head and batch entry, or ""
-    values  [rows, columns]; hidden: True where a cell is masked; empty: where nothing is written
-    cells   their texts, where the cells may have numbers
-    """
-
-    title: str
-    values: Array
-    hidden: BoolArray
-    empty: BoolArray
-    cells: tuple[tuple[Cell, ...], ...]
+    title: str  # which head and batch entry, or ""
+    values: Array  # [rows, columns]
+    hidden: BoolArray  # True where a cell is masked
+    empty: BoolArray  # True where nothing is written
+    cells: tuple[tuple[Cell, ...], ...]  # their texts, where cells may have numbers
 
 
 def heatmap(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:
-    """The matrices of one stage at several heads or batch entries, on a common scale.
-
-    Raises ConventionError where nothing could be seen: a large matrix without shades.
-    """
+    """The matrices of one stage at several heads or batch entries, on a common scale."""
     first = matrices[0]
     n, m = len(first.rows), len(first.columns)
     if not n or not m:
@@ -78,10 +70,8 @@ def heatmap(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:
     texts = [cell.text.strip() for panel in panels for row in panel.cells for cell in row]
     layout = fitted(Layout(*names_of(first), shading), texts, len(panels))
     if layout is None:
-        raise ConventionError(
-            f"{first.name} without shades shows nothing: {n} × {m} numbers have no room",
-            "choose some with --rows and --cols, or leave out --no-heatmap",
-        )
+        what = f"{first.name} without shades shows nothing: {n} × {m} numbers have no room"
+        raise ConventionError(what, "choose some with --rows and --cols, or leave out --no-heatmap")
     return below([_panels(panels, layout), *_legend(first, panels, layout, is_cut)], GAP)
 
 

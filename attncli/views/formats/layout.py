@@ -21,22 +21,15 @@ _STEEP, _UPRIGHT = -45, -90  # degrees by which labels of narrow columns are tur
 
 
 class Layout(NamedTuple):
-    """What all panels of a stage share.
+    """What all panels of a stage share."""
 
-    rows, columns  their labels
-    shading        None where nothing is shaded
-    width, height  of a cell, in pixels
-    across         panels beside each other
-    has_numbers    whether the cells have theirs
-    """
-
-    rows: list[str]
-    columns: list[str]
-    shading: Shading | None
-    width: float = 0.0
-    height: float = 0.0
-    across: int = 1
-    has_numbers: bool = False
+    rows: list[str]  # labels
+    columns: list[str]  # labels
+    shading: Shading | None  # None where nothing is shaded
+    width: float = 0.0  # of a cell, in pixels
+    height: float = 0.0  # of a cell, in pixels
+    across: int = 1  # panels beside each other
+    has_numbers: bool = False  # whether the cells have theirs
 
     @property
     def gap(self) -> int:
@@ -148,9 +141,7 @@ def row_labels(layout: Layout) -> Labels:
 
 
 def ticks(names: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Where the ticks of many rows or columns are, and their numbers: every 10th, 20th, 50th …
-
-    The numbers are those in the labels where these count on, as pos 0, pos 1 do, else from 1.
+    """Where ticks are, every 10th, 20th, 50th …, and their numbers: those of the labels, or from 1.
 
     >>> list(ticks(["pos 98", "pos 99", "pos 100"])), list(ticks(["the"] * 120))[:2]
     ([(0, '98'), (1, '99'), (2, '100')], [(19, '20'), (39, '40')])

@@ -48,12 +48,9 @@ def escape(text: str) -> str:
     >>> escape('a"] --> b; <i>`x`')
     'a#34;#93; #45;#45;#62; b#59; #60;i#62;#96;x#96;'
     """
+    codes = {x: f"#{ord(x)};" for x in {*clean(text)} - _HARMLESS if not x.isalnum()}
     pieces = _ACTING.split(clean(text))
-    return _APART.join("".join(map(_code, piece)) for piece in pieces)
-
-
-def _code(char: str) -> str:
-    return char if char.isalnum() or char in _HARMLESS else f"#{ord(char)};"
+    return _APART.join("".join(codes.get(char, char) for char in piece) for piece in pieces)
 
 
 class _Chart:
@@ -90,10 +87,7 @@ class _Chart:
                 yield from self.node(name, _words(step), self.sources(name))
 
     def node(self, name: str, words: Sequence[str], sources: Sequence[str]) -> Iterator[str]:
-        """A node of these lines of text, and an arrow from each of its sources within its block.
-
-        Those from outside are left for the innermost block that holds both ends.
-        """
+        """A node of these lines, and arrows from its sources; others wait for the outer block."""
         node = f"n{len(self.boxes) + 1}"
         box = name[: name.rfind(".") + 1]
         self.nodes[name], self.boxes[node] = node, box

@@ -29,10 +29,7 @@ def write(trace: Trace, options: DisplayOptions, file: BinaryIO) -> None:
 
 
 def compiled(trace: Trace, options: DisplayOptions, form: Literal["pdf", "png"]) -> bytes:
-    """The figure as Typst draws it; what is given to it is text, in which nothing is run.
-
-    Raises SizeError for a picture that would not fit into memory, and what `svg.text` raises.
-    """
+    """The figure as Typst draws it; what is given to it is text, in which nothing is run."""
     import typst
 
     drawing, description = svg.figure(trace, options)

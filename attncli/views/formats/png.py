@@ -37,9 +37,7 @@ def write(trace: Trace, options: DisplayOptions, file: BinaryIO) -> None:
 
 
 def picture(values: Array, shading: Shading, hidden: BoolArray | None = None) -> bytes:
-    """The matrix [n, m] as a PNG of m × n pixels; one without any cell is a grey pixel.
-
-    Numbers beyond the shading have the colour of its ends; NaN and what is `hidden` is grey.
+    """The matrix [n, m] as a PNG of m × n pixels; grey is NaN or hidden, or nothing at all.
 
     >>> picture(np.eye(3), Shading("share", 1.0))[1:4]
     b'PNG'
@@ -60,17 +58,14 @@ def picture(values: Array, shading: Shading, hidden: BoolArray | None = None) ->
         b"IDAT": zlib.compress(lines.tobytes(), _LEVEL),
         b"IEND": b"",
     }
-    return _SIGNATURE + b"".join(_chunk(kind, data) for kind, data in chunks.items())
+    named = ((len(data), kind + data) for kind, data in chunks.items())
+    packed = (struct.pack(">I", n) + x + struct.pack(">I", zlib.crc32(x)) for n, x in named)
+    return b"".join((_SIGNATURE, *packed))
 
 
 def data_uri(values: Array, shading: Shading, hidden: BoolArray | None = None) -> str:
     """The same as an address that holds the picture itself, for `href` and `src`."""
     return f"data:image/png;base64,{b64encode(picture(values, shading, hidden)).decode()}"
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    content = kind + data
-    return struct.pack(">I", len(data)) + content + struct.pack(">I", zlib.crc32(content))
 
 
 @lru_cache

@@ -20,10 +20,7 @@ Place = tuple[float, float]
 
 
 def scatter(names: Sequence[str], points: Array, axes: Sequence[str]) -> Drawing:
-    """Points [n, 2], each with its name beside it; one unit is as long across as it is down.
-
-    A point that is not finite is left out. A name that fits nowhere is only shown on pointing.
-    """
+    """The finite points [n, 2] at one scale, each with its name beside it where there is room."""
     shown = np.flatnonzero(np.isfinite(points).all(axis=1)).tolist()
     found = points[shown].astype(float)
     low = found.min(axis=0, initial=0.0)

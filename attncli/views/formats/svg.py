@@ -33,10 +33,7 @@ _DECIMALS = 2  # in the cells, where none are asked for
 
 
 def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
-    """The figure as a document of SVG; every page of a trace gives the same.
-
-    Raises StageError, ShapeError or ConventionError for what is not there or cannot be drawn.
-    """
+    """The figure as a document of SVG; every page of a trace gives the same."""
     yield from document(sentence(trace.title), *figure(trace, options))
 
 

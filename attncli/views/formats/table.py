@@ -43,17 +43,13 @@ Line = list[tuple[str, Style]]
 
 
 class Screen(NamedTuple):
-    """Columns and lines of a terminal, None = unlimited (a pipe), and its colours.
-
-    few     whether it has 16 or 8 of them, so that marks stand beside the shades
-    of_256  whether it has 256
-    """
+    """Columns and lines of a terminal, None = unlimited (a pipe), and its colours."""
 
     width: int | None = None
     height: int | None = None
     colour: bool = False
-    few: bool = False
-    of_256: bool = False
+    few: bool = False  # whether it has 16 or 8 of them, so that marks stand beside the shades
+    of_256: bool = False  # whether it has 256
 
 
 PIPE = Screen()

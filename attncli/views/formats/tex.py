@@ -177,15 +177,11 @@ def _is_word(token: Token) -> bool:
 
 
 class Node(NamedTuple):
-    """A piece of mathematics.
-
-    kind   an operand of a fraction, a sign between operands, or a space
-    inner  what is between its parentheses, where it is nothing else
-    """
+    """A piece of mathematics: an operand of a fraction, a sign between operands, or a space."""
 
     tex: str
     kind: Literal["operand", "sign", "space"]
-    inner: str = ""
+    inner: str = ""  # what is between its parentheses, where it is nothing else
 
 
 def math(text: str, *, display: bool = True) -> str:
