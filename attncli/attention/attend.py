@@ -211,7 +211,7 @@ def with_concat(trace: Trace) -> Trace:
     output = trace["output"]
     if "head" not in output.axes:
         raise ShapeError("there are no heads to put side by side", "split q, k and v first")
-    beside = traced(merged(), Block("", None, output.labels), output)
+    beside = traced(merged(output.value.shape[-3]), Block("", None, output.labels), output)
     at = [stage.name for stage in trace.steps].index(OUTPUT) + 1
     return replace(trace, steps=(*trace.steps[:at], beside["concat"], *trace.steps[at:]))
 

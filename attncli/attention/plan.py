@@ -87,9 +87,9 @@ def spread_plan(how: Convention, sizes: Sizes) -> list[Step]:
     return made.steps + (backward(made.steps) if GIVEN_GRADIENT in sizes.given else [])
 
 
-def merged() -> list[Step]:
+def merged(n_heads: int) -> list[Step]:
     """The heads' outputs side by side, of an output that is there."""
-    made = Plan(Convention(), Sizes((1, 1, 1), 1, 1))
+    made = Plan(Convention(), Sizes((n_heads, 1, 1), n_heads, 1))
     concat(made, "output")
     return made.steps
 

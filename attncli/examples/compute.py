@@ -109,7 +109,7 @@ class Attention(_Attending):
             trace = attend(self.q, self.k, self.v, **how)
         else:
             trace = attend_heads(self.q, self.k, self.v, n_heads=self.n_heads, **how)
-            more = merged()
+            more = merged(self.n_heads)
         q, k, v = (trace[name].value for name in "qkv")
         inputs, sizes = prepared(q, k, v, self.convention, mask=self.mask)
         return Computed(trace, [*plan(self.convention, sizes), *more], inputs)
