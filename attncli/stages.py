@@ -99,9 +99,6 @@ KINDS: dict[str, Kind] = {
     "b_2": Kind("b₂", "d_model", "parameter"),
     "gamma": Kind("γ", "d_model", "parameter"),
     "beta": Kind("β", "d_model", "parameter"),
-    "q_wide": Kind("Q", role="inner"),
-    "k_wide": Kind("K", role="inner"),
-    "v_wide": Kind("V", role="inner"),
     # one number varied: the weights of a query, and what softmax does
     "query_weights": Kind("A", "batch head value key", sums=True, masks=True, shade="share"),
     "spread": Kind("", "value measure"),
@@ -132,7 +129,6 @@ KINDS: dict[str, Kind] = {
     "k_shared": Kind("K", role="inner"),
     "v_shared": Kind("V", role="inner"),
     "mask": Kind("M", _MAP, "input"),
-    "allowed": Kind("", role="aside"),
     "kept": Kind("", _MAP, "aside"),
     "scores": Kind("S", _MAP, note="every query times every key: the larger, the better they fit"),
     "scaled": Kind("Z", _MAP, note="scaled, so that a large d_k does not saturate the softmax"),
@@ -168,7 +164,6 @@ KINDS: dict[str, Kind] = {
         "batch head query d_v",
         note="for each token a mixture of all values, in the proportions of its weights",
     ),
-    "wide_output": Kind("O", role="inner"),
     "concat": Kind("H", _TOKENS, note="the outputs of the heads, side by side"),
     "projected": Kind("Y", _TOKENS, note="the heads mixed, back at the width of the input"),
     # around an attention
@@ -185,7 +180,6 @@ KINDS: dict[str, Kind] = {
         note="each token's numbers brought to mean 0 and deviation 1, "
         "then times γ (gain) plus β (bias)",
     ),
-    "linear": Kind("", role="inner"),
     "hidden": Kind(
         "G",
         "batch query d_ff",
@@ -270,7 +264,10 @@ _GRADIENTS = {  # the stage whose gradient it is: a sentence on it
     **dict.fromkeys(
         ("w_q", "b_q", "w_k", "b_k", "w_v", "b_v", "w_o", "b_o", "x", "x_kv", "x_v"), ""
     ),
-    **dict.fromkeys(("k_shared", "v_shared", "q_wide", "k_wide", "v_wide", "wide_output"), ""),
+    **dict.fromkeys(("k_shared", "v_shared"), ""),
+    **dict.fromkeys(("residual", "mean", "deviation", "norm", "gamma", "beta"), ""),
+    **dict.fromkeys(("hidden", "feed_forward", "w_1", "b_1", "w_2", "b_2", "sublayer_dropped"), ""),
+    "input": "how fast the loss grows with each number that goes in",
 }
 
 

@@ -94,6 +94,21 @@ NORM = (
     "N[b,i,m] = {gamma[m] * }(x[b,i,m] - mean[b,i]) / sqrt(deviation[b,i] ** 2 + epsilon)"
     "{ + beta[m]}"
 )
+D_NORM = {
+    "gamma": (
+        "dγ[m] = sum[b,i](d[b,i,m] * (x[b,i,m] - mean[b,i]) / sqrt(deviation[b,i] ** 2 + epsilon))",
+        "Σ {d} ∘ ({x} − μ) / √(σ² + ε) over the tokens",
+    ),
+    "mean": (
+        "dμ[b,i] = -sum[m](d[b,i,m]{ * gamma[m]}) / sqrt(deviation[b,i] ** 2 + epsilon)",
+        "−Σ {d}{γ} / √(σ² + ε)",
+    ),
+    "deviation": (
+        "dσ[b,i] = -sum[m](d[b,i,m]{ * gamma[m]} * (x[b,i,m] - mean[b,i])) * deviation[b,i]"
+        " / (deviation[b,i] ** 2 + epsilon) ** 1.5",
+        "−Σ {d}{γ} ∘ ({x} − μ) · σ / √(σ² + ε)³",
+    ),
+}
 HIDDEN = "G[b,i,f] = max(0, sum[m](x[b,i,m] * w[m,f]){ + b[f]})"
 FEED_FORWARD = "F[b,i,m] = sum[f](x[b,i,f] * w[f,m]){ + b[m]}"
 

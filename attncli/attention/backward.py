@@ -50,19 +50,23 @@ D, Y = "d", "y"
 """How a gradient reads that of its stage's result, and the result itself."""
 
 
-def backward(steps: Sequence[Step], given: str = GIVEN_GRADIENT, within: str = "") -> list[Step]:
+def backward(
+    steps: Sequence[Step], *, within: str = "", letters: Mapping[str, str] = {}
+) -> list[Step]:
     """The steps of the gradients of everything that a plan was given.
 
-    The first is the gradient of the last stage, which is an input by the name `given`; then each
-    step's own in reverse order, those of rows that several stages are made of at last.
+    The first is the gradient of the last stage, which is an input, GIVEN_GRADIENT; then each step's
+    own in reverse order, those of rows that several stages are made of at last.
 
-    within  what the names of all gradients begin with
+    within   what the names of all gradients begin with
+    letters  symbols of inputs, where they are not those of the registry
     """
     last = steps[-1]
-    reverse = _Backward(within)
-    name = reverse.named(last.name)
-    words = f"{kind_of(name).symbol} given"
-    reverse.steps.append(Step(name, "", {"x": given}, {}, words, last.dtype, function=as_given))
+    own_letters = {step.name: step.symbol for step in steps if step.symbol}
+    reverse = _Backward(within, {**letters, **own_letters})
+    name, symbol = reverse.named(last.name), reverse.symbol(last.name)
+    given = Step(name, "", {"x": GIVEN_GRADIENT}, {}, f"{symbol} given", last.dtype)
+    reverse.steps.append(given._replace(symbol=symbol, function=as_given))
     reverse.gradients[last.name] = name
     order = {step.name: at for at, step in enumerate(steps)}
     reached = {last.name}
@@ -121,6 +125,7 @@ class _Backward:
     """
 
     within: str
+    letters: dict[str, str]
     steps: list[Step] = field(default_factory=list)
     gradients: dict[str, str] = field(default_factory=dict)
     waiting: Counter[str] = field(default_factory=Counter)
@@ -129,6 +134,13 @@ class _Backward:
     def named(self, stage: str) -> str:
         """The name of a stage's gradient."""
         return f"{self.within}{gradient_of(stage)}"
+
+    def symbol(self, stage: str, kind: str = "") -> str:
+        """The letter of the gradient of a stage."""
+        own = self.letters.get(stage)
+        letter = f"d{own}" if own else kind_of(kind or gradient_of(stage)).symbol
+        self.letters[self.named(stage)] = letter
+        return letter
 
     def through(self, step: Step, order: Mapping[str, int]) -> None:
         """Gives all that a step reads its part of the gradient, inputs first."""
@@ -150,7 +162,7 @@ class _Backward:
             reads["delta"] = f"{self.within}{place}delta"
             part = _declared("delta", reads, step)
             is_of_keys = any("j" in axis for axis in part.at)
-            self.append(reads["delta"], [part], part.at, "delta_of_keys" * is_of_keys)
+            self.append(reads["delta"], "δ", part, "delta_of_keys" * is_of_keys)
         for parameter, back in step.back.items():
             if parameter in step.reads and back:
                 yield step.reads[parameter], [_declared(parameter, reads, step)]
@@ -171,48 +183,62 @@ class _Backward:
             case [Part(index, Cell(_, read) as cell, reads)] if read == index:
                 self.gradients[stage] = reads[cell.name]
                 return
-        name = self.named(stage)
+        name, symbol = self.named(stage), self.symbol(stage)
         whole = max((part.at for part in parts), key=lambda index: max(map(len, index), default=0))
-        self.append(name, parts, whole)
+        if len(parts) == 1:
+            self.append(name, symbol, parts[0])
+        else:
+            self.append_sum(name, symbol, parts, whole)
         self.gradients[stage] = name
 
-    def append(
-        self, name: str, parts: Sequence[Part], index: tuple[Any, ...], kind: str = ""
+    def append(self, name: str, symbol: str, part: Part, kind: str = "") -> None:
+        """Adds the step of a gradient that is one part: the sum over the letters not its own."""
+        body = _summed(part.body, part.at)
+        reads = {cell.name: part.reads[cell.name] for cell in all_cells(body)}
+        formula = Formula(symbol, part.at, body, part.remark)
+        text = re.sub(r"^[^[ ]+", symbol, part.text) if part.text else line_of(formula)
+        step = self.made(name, formula, reads, [part])._replace(text=text, kind=kind)
+        if part.formula:
+            words = worded(part.formula, self.symbols(reads), step.params)
+            step = step._replace(formula=f"{symbol} = {words}")
+        self.steps.append(step._replace(through=f"{part.step.name}.{part.of}"))
+
+    def append_sum(
+        self, name: str, symbol: str, parts: Sequence[Part], index: tuple[Any, ...]
     ) -> None:
-        """Adds the step of a gradient: the sum of its parts, each over the letters not its own."""
-        first, reads, terms = parts[0], dict[str, str](), list[Expr]()
+        """Adds the step of a gradient that is a sum of parts, which read stages by their names."""
+        reads, terms = dict[str, str](), list[Expr]()
         for part in parts:
             term = _summed(_relettered(part, index), index)
-            names = {cell.name: part.reads[cell.name] for cell in all_cells(term)}
-            own = names if len(parts) == 1 else _by_stage(names, reads)
-            reads |= {new: names[old] for old, new in own.items()} if len(parts) > 1 else names
-            terms.append(term if len(parts) == 1 else _renamed(term, own))
-        formula = Formula(kind_of(kind or name).symbol, index, added(terms), first.remark)
+            own = {cell.name: part.reads[cell.name] for cell in all_cells(term)}
+            names = _by_stage(own, reads)
+            reads |= {names[old]: stage for old, stage in own.items()}
+            terms.append(_renamed(term, names))
+        total = reduce(lambda a, b: Apply("+", (a, b)), terms)
+        self.steps.append(self.made(name, Formula(symbol, index, total), reads, parts))
+
+    def made(
+        self, name: str, formula: Formula, reads: Mapping[str, str], parts: Sequence[Part]
+    ) -> Step:
+        """The step of a gradient, with the parameters that its formula names."""
         params = {n: x for part in parts for n, x in part.step.params.items()}
         sizes = {n: x for part in parts for n, x in part.step.sizes.items()}
-        symbols = {own: kind_of(read).symbol for own, read in reads.items()}
-        matrices = formula_of(formula, symbols, params)
-        if first.formula and len(parts) == 1:
-            matrices = f"{formula.symbol} = {worded(first.formula, symbols, params)}"
+        matrices = formula_of(formula, self.symbols(reads), params)
         nodes = [*walk(formula.body)]
         shown = {x.name for x in nodes if isinstance(x, Param)} | {*OF_READERS}
         shown |= {x.letter for x in nodes if isinstance(x, Place)}
         params = {n: x for n, x in params.items() if n in shown}
-        through = f"{first.step.name}.{first.of}" if len(parts) == 1 else ""
-        text = line_of(formula)
-        if first.text and len(parts) == 1:
-            text = re.sub(r"^[^[ ]+", formula.symbol, first.text)
-        step = Step(name, text, reads, params, matrices, first.step.dtype, kind)
-        self.steps.append(step._replace(sizes=sizes, through=through))
+        dtype, symbol = parts[0].step.dtype, formula.symbol
+        step = Step(name, line_of(formula), reads, params, matrices, dtype, sizes=sizes)
+        return step if symbol == kind_of(name).symbol else step._replace(symbol=symbol)
+
+    def symbols(self, reads: Mapping[str, str]) -> dict[str, str]:
+        """The letters of what is read."""
+        return {own: self.letters.get(of) or kind_of(of).symbol for own, of in reads.items()}
 
 
 OF_READERS = ("axis", "n_kv_heads", "order")
 """Parameters that a formula does not name: they say of what kind it is."""
-
-
-def added(terms: Sequence[Expr]) -> Expr:
-    """The sum of some expressions."""
-    return reduce(lambda a, b: Apply("+", (a, b)), terms)
 
 
 def product(factors: Sequence[Expr]) -> Expr:

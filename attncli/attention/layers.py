@@ -56,6 +56,9 @@ from attncli.trace import Stage, Trace
 
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
+BACKWARD = "backward"
+"""What the names of all gradients of layers begin with."""
+
 NormPlace = Literal["post", "pre", "none"]
 
 
@@ -237,6 +240,20 @@ class LayerPlan:
         rows.add("feed_forward", page.FEED_FORWARD, "", hidden, reads={"w": "w_2"} | b_2)
         return self._sublayer(name, x, rows.steps, weights["w_2"].shape[1])
 
+    def gradients(self, last: str, d_output: Gradient) -> None:
+        """Those of everything that goes into the stage `last`, as a part of their own: `backward`.
+
+        d_output  the gradient of a loss with respect to that stage
+        """
+        given = given_gradient(d_output, self.like[last].shape, last, self.how.seed)
+        self.inputs[GIVEN_GRADIENT] = entered(given, self.how)
+        self.steps += backward(self.steps, within=f"{BACKWARD}.", letters=self.letters)
+        before = [(name, block) for name, block in self.blocks.items() if name]
+        self.blocks[BACKWARD] = self.blocks[""]._replace(title="Backward pass", notes=())
+        for name, block in before:
+            title = f"{block.title}: gradients"
+            self.blocks[f"{BACKWARD}.{name}"] = block._replace(title=title, notes=())
+
     def trace(
         self, wanted: Collection[str] | None = None, stages: Mapping[str, Stage] = {}
     ) -> Trace:
@@ -332,7 +349,10 @@ def norm_steps(
     words = f"{'γ ' * ('gamma' in gain)}({{x}} − μ) / √(σ² + ε){' + β' * ('beta' in gain)}"
     words += f", ε = {plain(architecture.epsilon)}"
     reads, epsilon = mean | {"deviation": "deviation"} | given, architecture.epsilon
-    rows.add("norm", page.NORM, words, x, reads=reads, symbol=symbol, epsilon=epsilon)
+    gain_words = " ∘ γ" * ("gamma" in gain)
+    ways = {of: (text, way.replace("{γ}", gain_words)) for of, (text, way) in page.D_NORM.items()}
+    own: dict[str, Any] = {"symbol": symbol, "back": ways, "epsilon": epsilon}
+    rows.add("norm", page.NORM, words, x, reads=reads, **own)
     return rows.steps
 
 

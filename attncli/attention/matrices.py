@@ -10,7 +10,7 @@ from attncli.expression import Apply, Cell, Expr, Formula, If, Number, Over, Par
 
 _PARAMS = {"cap": "c", "epsilon": "ε"}
 """Parameters that have a letter, which is explained behind the formula."""
-_SIZES = {"d": "d_k"}
+_SIZES = {"d": "d_k", "m": "d_model"}
 
 
 def plain(x: float) -> str:
@@ -55,13 +55,15 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
                 return _SIZES.get(letter, letter)
             case Over("sum", _, Over("sum") as inner):
                 return f"{text(inner)}, summed over the heads of each key head"
-            case Over("sum", letters, Apply("*", (Cell() as a, Cell() as b))) if a.index != b.index:
-                left = text(a) + "ᵀ" * _is_summed(a, -2, letters)
-                return f"{left} {text(b)}{'ᵀ' * _is_summed(b, -1, letters)}"
-            case Over("sum", _, Cell() as cell):
-                return f"Σ {text(cell)} over the tokens"
+            case Over("sum", letters, Apply("*", (a, b))) if _is_of_matrices(a, b, letters):
+                left = factor(a) + "ᵀ" * _is_summed(a, -2, letters)
+                return f"{left} {factor(b)}{'ᵀ' * _is_summed(b, -1, letters)}"
+            case Over("sum", _, Cell() | If() as terms):
+                return f"Σ {factor(terms)} over the tokens"
             case Over(kind, _, body):
                 return f"Σ {factor(body)}" if kind == "sum" else f"{kind}({text(body)})"
+            case If(Apply(">", (a, low)), b, Number(0.0)):
+                return f"{text(b)} where {text(a)} > {text(low)}"
             case If(_, a, b):
                 return text(b if isinstance(a, Number | Param) else a)
             case Apply("**", (a, Number(2.0))):
@@ -85,7 +87,8 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
         return str(getattr(node, "letter", ""))
 
     def factor(node: Expr) -> str:
-        return f"({text(node)})" if _is(node, "+", "-") else text(node)
+        is_choice = isinstance(node, If) and _is(node.condition, ">")
+        return f"({text(node)})" if is_choice or _is(node, "+", "-") else text(node)
 
     line = f"{formula.symbol} = {text(formula.body)}"
     used = [name for name in _PARAMS if name in params and f"'{name}'" in repr(formula.body)]
@@ -96,7 +99,13 @@ def _is(node: Expr, *functions: str) -> bool:
     return isinstance(node, Apply) and node.function in functions
 
 
-def _is_summed(cell: Cell, axis: int, letters: tuple[str, ...]) -> bool:
-    """Whether an axis of a cell, counted from the last, is one that is summed along."""
-    own = cell.index[axis] if len(cell.index) >= -axis else ()
+def _is_of_matrices(a: Expr, b: Expr, letters: tuple[str, ...]) -> bool:
+    """Whether two factors are matrices that a sum over these letters multiplies."""
+    return all(_is_summed(x, -2, letters) != _is_summed(x, -1, letters) for x in (a, b))
+
+
+def _is_summed(node: Expr, axis: int, letters: tuple[str, ...]) -> bool:
+    """Whether an axis of a matrix, counted from the last, is one that is summed along."""
+    index = max((cell.index for cell in cells(node)), key=len, default=())
+    own = index[axis] if len(index) >= -axis else ()
     return isinstance(own, tuple) and bool({*own} & {*letters})

@@ -99,7 +99,7 @@ class Block:
         excludes="--stage, --head, --rows, --cols, --precision, --work, --cell, --query, "
         "--heatmap, --no-heatmap, --blank, --against",
     )
-    d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE", excludes=_BLOCKS)
+    d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE")
 
     @property
     def kind(self) -> Literal["attention", "encoder", "decoder"]:

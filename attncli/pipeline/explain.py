@@ -74,7 +74,7 @@ def explain(  # noqa: PLR0913
     weights    by name, ours or PyTorch's; None: random ones, drawn with `seed`
     heads …    of the block, which is "attention", "encoder" or "decoder"; d_k None is dim / heads
     pad_to     so many tokens, filled up with masked ones
-    d_output   of block "attention": the gradient of its last stage, an array, "ones" or "random"
+    d_output   the gradient of the last stage of the block, an array, "ones" or "random"
     mask       true may attend, or numbers to add; and the fields of Convention, as `attend` takes
 
     Raises InputError, ShapeError or ConventionError for what does not fit together.
@@ -88,8 +88,6 @@ def explain(  # noqa: PLR0913
     seed = how.seed
     if block not in get_args(Block):
         raise ConventionError(f"block is {block!r}", f"use {', '.join(get_args(Block))}")
-    if d_output is not None and block != "attention":
-        raise ConventionError(f"d_output has no effect on block {block!r}", "leave one of them out")
     asked = Sentence.padded(_tokens(sentence), pad_to)
     other = None if target is None else Sentence(_tokens(target))
     words = [*asked.words, *(other.words if other else ())]

@@ -19,7 +19,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.attend import Block
-from attncli.attention.layers import Architecture, LayerPlan
+from attncli.attention.layers import BACKWARD, Architecture, LayerPlan
 from attncli.attention.matrices import plain
 from attncli.attention.shapes import Gradient, check_mask
 from attncli.attention.weights import Weights
@@ -42,7 +42,7 @@ class Model:
     architecture: Architecture = field(default_factory=Architecture)
     positions: PositionKind | Array = "paper"  # an array: a vector for each, such as learned ones
     notes: tuple[str, ...] = ()  # what the reader should know before the first number
-    d_output: Gradient | None = None  # of one attention: the gradient of its last stage
+    d_output: Gradient | None = None  # the gradient of the last stage of the block
 
 
 def explained(
@@ -79,6 +79,8 @@ def explained(
             ends.append(layers.rows(prefix + end.name, end.value, asked.tokens, end.symbol))
     padding = sentence.key_mask(), None if target is None else target.key_mask()
     last = _add_blocks(layers, model, ends, padding, mask)
+    if model.d_output is not None and model.block != "attention":
+        layers.gradients(last, model.d_output)
     convention, notes = model.architecture.convention, (*model.notes, *vocabulary.remarks)
     layers.blocks[""] = Block("From words to contextual vectors", convention, notes=notes)
     layers.blocks["target"] = Block("Target")
@@ -133,8 +135,10 @@ def _add_blocks(
 def _kept(layers: LayerPlan, last: str, keep: Keep) -> set[str]:
     """The stages to hold: those that `keep` wants, the last of each layer, and all of no layer."""
     names = [step.name for step in layers.steps]
-    ends = {".".join(name.split(".")[:2]): name for name in names if _is_of_layer(name)}
-    wanted = {name for name in (*layers.inputs, *names) if not _is_of_layer(name) or keep(name)}
+    forward = [name for name in names if not name.startswith(f"{BACKWARD}.")]
+    ends = {".".join(name.split(".")[:2]): name for name in forward if _is_of_layer(name)}
+    own = {name: name.removeprefix(f"{BACKWARD}.") for name in (*layers.inputs, *names)}
+    wanted = {name for name, of in own.items() if not _is_of_layer(of) or keep(of)}
     kinds = {name: kind_of(name) for name in wanted}
     hidden = {name for name, kind in kinds.items() if kind.role in HIDDEN or kind.asked}
     return (wanted - hidden) | {*ends.values(), last}
