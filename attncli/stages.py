@@ -174,6 +174,7 @@ KINDS: dict[str, Kind] = {
     "residual": Kind("R", _TOKENS, note="the input is added, so that the word itself is not lost"),
     "mean": Kind("μ", "batch query", note="the mean of each token's numbers", beside="x"),
     "deviation": Kind("σ", "batch query", note="their standard deviation"),
+    "rms": Kind("ρ", "batch query", note="the root mean square of each token's numbers"),
     "norm": Kind(
         "N",
         _TOKENS,
@@ -265,7 +266,7 @@ _GRADIENTS = {  # the stage whose gradient it is: a sentence on it
         ("w_q", "b_q", "w_k", "b_k", "w_v", "b_v", "w_o", "b_o", "x", "x_kv", "x_v"), ""
     ),
     **dict.fromkeys(("k_shared", "v_shared"), ""),
-    **dict.fromkeys(("residual", "mean", "deviation", "norm", "gamma", "beta"), ""),
+    **dict.fromkeys(("residual", "mean", "deviation", "rms", "norm", "gamma", "beta"), ""),
     **dict.fromkeys(("hidden", "feed_forward", "w_1", "b_1", "w_2", "b_2", "sublayer_dropped"), ""),
     "input": "how fast the loss grows with each number that goes in",
 }

@@ -109,6 +109,20 @@ D_NORM = {
         "−Σ {d}{γ} ∘ ({x} − μ) · σ / √(σ² + ε)³",
     ),
 }
+RMS = "ρ[b,i] = sqrt(sum[m](x[b,i,m] ** 2) / size[m])"  # Zhang & Sennrich (2019), equation 4
+D_RMS = "dX[b,i,m] = d[b,i] * x[b,i,m] / (size[m] * y[b,i]) if y[b,i] != 0 else 0"
+RMS_NORM = "N[b,i,m] = {gamma[m] * }x[b,i,m] / sqrt(rms[b,i] ** 2 + epsilon){ + beta[m]}"
+D_RMS_NORM = {
+    "gamma": (
+        "dγ[m] = sum[b,i](d[b,i,m] * x[b,i,m] / sqrt(rms[b,i] ** 2 + epsilon))",
+        "Σ {d} ∘ {x} / √(ρ² + ε) over the tokens",
+    ),
+    "rms": (
+        "dρ[b,i] = -sum[m](d[b,i,m]{ * gamma[m]} * x[b,i,m]) * rms[b,i]"
+        " / (rms[b,i] ** 2 + epsilon) ** 1.5",
+        "−Σ {d}{γ} ∘ {x} · ρ / √(ρ² + ε)³",
+    ),
+}
 HIDDEN = "G[b,i,f] = max(0, sum[m](x[b,i,m] * w[m,f]){ + b[f]})"
 FEED_FORWARD = "F[b,i,m] = sum[f](x[b,i,f] * w[f,m]){ + b[m]}"
 

@@ -8,6 +8,7 @@
                     └───────────────────────────┘
     norm="pre"   x ─┬─ mean, deviation, norm ── sub-layer ── [dropout] ── residual   Xiong (2020)
                     └─────────────────────────────────────────────────────┘
+    norm="rms"   the same with N = γ X / √(ρ² + ε), without a mean         Zhang & Sennrich (2019)
     norm="none"  x + sub-layer(x)
 
 A layer is a block of its sub-layers, `attention`, `cross_attention` (decoder) and `feed_forward`;
@@ -59,7 +60,7 @@ _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 BACKWARD = "backward"
 """What the names of all gradients of layers begin with."""
 
-NormPlace = Literal["post", "pre", "none"]
+NormPlace = Literal["post", "pre", "rms", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,8 @@ class Architecture:
     | field | meaning |
     |---|---|
     | n_heads, n_kv_heads | query heads, and key heads they share (None: as many) |
-    | norm | "post": after the residual; "pre": before the sub-layer; "none" |
+    | norm | "post": after the residual; "pre": before the sub-layer; "rms": before it, an RMS \
+norm; "none" |
     | epsilon | ε of the layer norms |
     | dropout | share of each sub-layer's output that is set to 0; the share of the attention \
 weights is the convention's |
@@ -80,7 +82,7 @@ weights is the convention's |
     >>> Architecture(norm="before")
     Traceback (most recent call last):
         ...
-    attncli.errors.ConventionError: norm is 'before'; use post, pre or none
+    attncli.errors.ConventionError: norm is 'before'; use post, pre, rms or none
     """
 
     n_heads: int = 1
@@ -92,10 +94,15 @@ weights is the convention's |
 
     def __post_init__(self) -> None:
         if self.norm not in get_args(NormPlace):
-            raise ConventionError(f"norm is {self.norm!r}", "use post, pre or none")
+            raise ConventionError(f"norm is {self.norm!r}", "use post, pre, rms or none")
         Convention(dropout=self.dropout)  # refuses a share that is none
         if not 0 <= self.epsilon < np.inf:
             raise ConventionError(f"epsilon is {self.epsilon!r}", "use a finite number from 0")
+
+    @property
+    def is_pre_norm(self) -> bool:
+        """Whether a norm comes before its sub-layer, and so once more after the last layer."""
+        return self.norm in ("pre", "rms")
 
 
 class LayerPlan:
@@ -281,8 +288,8 @@ class LayerPlan:
 
     def _source(self, x: str) -> tuple[str, str]:
         """What the first step of a sub-layer reads, and its letter: x, or first the norm of x."""
-        pre = self.architecture.norm == "pre"
-        return ("norm", f"N{self._number}") if pre else ("x", self.letters[x])
+        is_first = self.architecture.is_pre_norm
+        return ("norm", f"N{self._number}") if is_first else ("x", self.letters[x])
 
     def _weights(self, block: str, leaves: Collection[str]) -> dict[str, Array]:
         """The weights of a block that there are, by their own names, as inputs."""
@@ -298,7 +305,7 @@ class LayerPlan:
         check_gain(gain, shape)
         letter, normed, added = self.letters[x], f"N{self._number}", f"R{self._number}"
         self.n_sublayers += 1
-        if architecture.norm == "pre":
+        if architecture.is_pre_norm:
             steps = norm_steps("x", gain, architecture, of=letter, symbol=normed) + steps
         last = steps[-1].name
         symbol = kind_of(last).symbol
@@ -337,22 +344,32 @@ def of_rows(how: Convention, letters: Mapping[str, str]) -> Plan:
 def norm_steps(
     x: str, gain: Weights, architecture: Architecture, *, of: str = "", symbol: str = "N"
 ) -> list[Step]:
-    """Layer norm of the stage x: N = γ (X − μ) / √(σ² + ε) + β, as mean, deviation and norm.
+    """The norm of the stage x: N = γ (X − μ) / √(σ² + ε) + β, as mean, deviation and norm.
 
-    `of` is the letter of x, where it is not that of the registry, `symbol` that of the norm.
+    An RMS norm is N = γ X / √(ρ² + ε), as rms and norm. `of` is the letter of x, where it is not
+    that of the registry, `symbol` that of the norm.
     """
     rows = of_rows(architecture.convention, {x: of} if of else {})
-    mean = {"mean": rows.add("mean", page.MEAN, "mean of each row of {x}", x)}
-    back = {"mean": None, "x": (page.D_DEVIATION, "")}
-    rows.add("deviation", page.DEVIATION, "√(mean of ({x} − μ)²)", x, reads=mean, back=back)
     given = {name: name for name in NORM if name in gain}
-    words = f"{'γ ' * ('gamma' in gain)}({{x}} − μ) / √(σ² + ε){' + β' * ('beta' in gain)}"
+    if architecture.norm == "rms":
+        back: dict[str, Any] = {"x": (page.D_RMS, "")}
+        reads = {"rms": rows.add("rms", page.RMS, "√(mean of {x}²)", x, back=back)}
+        text, ways, words = page.RMS_NORM, page.D_RMS_NORM, "{x} / √(ρ² + ε)"
+        note = "each token's numbers over their root mean square, then times γ (gain)"
+    else:
+        note = ""
+        mean = {"mean": rows.add("mean", page.MEAN, "mean of each row of {x}", x)}
+        back = {"mean": None, "x": (page.D_DEVIATION, "")}
+        rows.add("deviation", page.DEVIATION, "√(mean of ({x} − μ)²)", x, reads=mean, back=back)
+        reads = mean | {"deviation": "deviation"}
+        text, ways, words = page.NORM, page.D_NORM, "({x} − μ) / √(σ² + ε)"
+    words = f"{'γ ' * ('gamma' in gain)}{words}{' + β' * ('beta' in gain)}"
     words += f", ε = {plain(architecture.epsilon)}"
-    reads, epsilon = mean | {"deviation": "deviation"} | given, architecture.epsilon
-    gain_words = " ∘ γ" * ("gamma" in gain)
-    ways = {of: (text, way.replace("{γ}", gain_words)) for of, (text, way) in page.D_NORM.items()}
-    own: dict[str, Any] = {"symbol": symbol, "back": ways, "epsilon": epsilon}
-    rows.add("norm", page.NORM, words, x, reads=reads, **own)
+    of_gain = " ∘ γ" * ("gamma" in gain)
+    back = {name: (line, way.replace("{γ}", of_gain)) for name, (line, way) in ways.items()}
+    own: dict[str, Any] = {"symbol": symbol, "note": note, "back": back}
+    own["epsilon"] = architecture.epsilon
+    rows.add("norm", text, words, x, reads=reads | given, **own)
     return rows.steps
 
 

@@ -133,6 +133,7 @@ class Plan:
         sizes: Mapping[str, int] = {},
         back: Mapping[str, tuple[str, str] | None] = {},
         symbol: str = "",
+        note: str = "",
         **params: Any,
     ) -> str:
         """Adds a step, and gives its name.
@@ -142,6 +143,7 @@ class Plan:
         x        the stage that the formula calls x
         reads    the others
         letters  other letters for some of the formula
+        note     a sentence for the reader, where it is not that of the registry
         """
         reads = {"x": x, **reads} if x else reads
         backs = {of: way and (self.bound(way[0], letters), way[1]) for of, way in back.items()}
@@ -154,10 +156,8 @@ class Plan:
             formula = formula_of(replace(parse(line), symbol=own), symbols, params)
         if "·" in line and self.is_shared:
             sizes = {"g": self.sizes.n_kv_heads, **sizes}
-        dtype = self.how.dtype
-        step = Step(
-            name, text, reads, params, formula, dtype, symbol=symbol, sizes=sizes, back=backs
-        )
+        step = Step(name, text, reads, params, formula, self.how.dtype)
+        step = step._replace(symbol=symbol, note=note, sizes=sizes, back=backs)
         self.steps.append(step)
         return name
 

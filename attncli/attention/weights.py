@@ -153,11 +153,12 @@ def random_weights(
     seed: int = 0,
     n_layers: int = 1,
     last_norm: bool = False,
+    gain_alone: bool = False,
 ) -> dict[str, Array]:
     """Glorot-uniform weights for a block; biases are 0, and attention has none; γ = 1, β = 0.
 
     "attention" has the projections of encoder layer 1. `last_norm` puts a norm after the last layer
-    of each stack, which pre-norm stacks need.
+    of each stack, which pre-norm stacks need. `gain_alone`: norms have no β, as RMS norms.
     Source: "Attention Is All You Need", section 3.
     """
     widths, weights = dimensions.widths(), {}
@@ -170,6 +171,6 @@ def random_weights(
             whole = f"encoder.1.{name}" if block == "attention" else name
             drawn_as = whole.replace(".attention.", ".").replace(".feed_forward.", ".")
             weights[name] = glorot_uniform((shape[0], shape[1]), seed, drawn_as)
-        elif leaf in ("b_1", "b_2", *NORM):
+        elif leaf in ("b_1", "b_2", *NORM[: 1 if gain_alone else 2]):
             weights[name] = np.ones(shape) if leaf == "gamma" else np.zeros(shape)
     return weights

@@ -78,11 +78,13 @@ class Block:
     d_ff: int | None = flag(
         "Width of the feed-forward (default: 4 · dim); 0 = none.", min=0, needs=_BLOCKS
     )
-    norm: Literal["pre", "post", "none"] | None = flag(
-        "Layer norm before each sub-layer, after it (post, the default), or none.", needs=_BLOCKS
+    norm: Literal["pre", "post", "rms", "none"] | None = flag(
+        "Layer norm before each sub-layer, after it (post, the default), an RMS norm before it "
+        "(rms), or none.",
+        needs=_BLOCKS,
     )
     eps: float | None = flag(
-        "ε of the layer norms (default: 1e-5).", needs=_BLOCKS, excludes="--norm none"
+        "ε of the norms (default: 1e-5).", needs=_BLOCKS, excludes="--norm none"
     )
     weights: str | None = flag(
         "A file of w_q, w_k, w_v, w_o and so on, under any names they are published with.",

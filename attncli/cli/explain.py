@@ -317,7 +317,8 @@ def _random_weights(
         dimensions,
         seed=seed,
         n_layers=block.layers or 1,
-        last_norm=block.norm == "pre",
+        last_norm=block.norm in ("pre", "rms"),
+        gain_alone=block.norm == "rms",
     )
     for array in weights.values():
         array.setflags(write=False)  # so they are not copied

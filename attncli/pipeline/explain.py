@@ -100,7 +100,8 @@ def explain(  # noqa: PLR0913
     notes: tuple[str, ...] = ()
     arrays: Weights
     if weights is None:
-        arrays = random_weights(kind, sizes, seed=seed, n_layers=layers, last_norm=norm == "pre")
+        norms = {"last_norm": norm in ("pre", "rms"), "gain_alone": norm == "rms"}
+        arrays = random_weights(kind, sizes, seed=seed, n_layers=layers, **norms)
         notes = (f"The weights are random (Glorot-uniform, seed {seed}).",)
     else:
         arrays = weights_from_arrays(weights, kind, sizes)

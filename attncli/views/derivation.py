@@ -109,8 +109,9 @@ def _chain(entry: Entry) -> tuple[str, Steps]:
         title = f"How {row} gets its dimension {own}"
         angle = entry.of("angles")._replace(column=entry.column // 2)
         before = [angle.of("w"), angle]
-    elif "mean" in target.reads and "deviation" in target.reads:
-        before = [entry.of_row("mean"), entry.of_row("deviation")]
+    elif target.name == "norm":
+        of_rows = [x for x in ("mean", "deviation", "rms") if x in target.reads]
+        before = [entry.of_row(x) for x in of_rows]
     elif "mean" in target.reads and target.name == "deviation":
         before = [entry.of("mean")]
     return title, [(step, [equation(step)]) for step in (*before, entry)]

@@ -278,7 +278,7 @@ class Work(NamedTuple):
             case Cell() | Over():
                 return self.entry.write(self.number(node))
             case Apply("neg", (x,)):
-                return f"-{self.operand(x, '*')}"
+                return f"-{after_sign(self.operand(x, '*'))}"
             case Apply("+" | "-" | "/" | "*" as sign, (a, b)):
                 right = after_sign(self.operand(b, sign, right=True))
                 return f"{self.operand(a, sign)}{_SIGNS.get(sign, dot)}{right}"
