@@ -194,6 +194,14 @@ class Convention:
             "not scaled" if value == "none" else f"scaled by {write(value)}"
         ),
     )
+    qk_norm: bool = knob(
+        False,
+        "Scores",
+        "Divide each query and each key by its root mean square before the scores (ε 1e-6).",
+        valid=lambda value: isinstance(value, bool),
+        use="True or False",
+        words=lambda *_: "queries and keys normalised",
+    )
     softcap: float | None = knob(
         None,
         "Scores",
@@ -444,6 +452,7 @@ class Fields(TypedDict, total=False):
     window: tuple[int, int] | None
     window_counts: WindowCounts
     scale: float | ScaleRule
+    qk_norm: bool
     softcap: float | None
     softcap_place: SoftcapPlace
     softmax_over: SoftmaxOver

@@ -126,6 +126,8 @@ KINDS: dict[str, Kind] = {
     "sinks": Kind(
         "s", "head", "parameter", note="a learned score per head that takes weight and has no value"
     ),
+    "q_norm": Kind("Q'", "batch head query d_k", note="each query over its root mean square"),
+    "k_norm": Kind("K'", "batch kv_head key d_k", note="each key over its root mean square"),
     "k_shared": Kind("K", role="inner"),
     "v_shared": Kind("V", role="inner"),
     "mask": Kind("M", _MAP, "input"),
@@ -260,6 +262,7 @@ _GRADIENTS = {  # the stage whose gradient it is: a sentence on it
     "scores": "how fast the loss grows with each score: more weight lowers it for keys with "
     "negative numbers",
     "sinks": "",
+    **dict.fromkeys(("q_norm", "k_norm"), ""),
     "q": "the keys, each times the gradient of its score",
     "k": "the queries, each times the gradient of their scores",
     **dict.fromkeys(

@@ -37,6 +37,19 @@ SPLIT_ROWS = {  # of vectors that are queries, keys or values themselves
     "v": "V[b,g,j,e] = x[b,j,g·e]",
 }
 
+# ---- queries and keys over their root mean square (QK-norm: Dehghani et al., 2023, section 3)
+
+_RMS = "sqrt(sum[c](x[b,{0},c] ** 2) / size[d] + epsilon)"
+QK_NORM = {
+    "q": f"Q'[b,h,i,d] = x[b,h,i,d] / {_RMS.format('h,i')}",
+    "k": f"K'[b,g,j,d] = x[b,g,j,d] / {_RMS.format('g,j')}",
+}
+D_QK_NORM = {
+    name: f"dX[b,{own},d] = (d[b,{own},d] - y[b,{own},d] * sum[c](d[b,{own},c] * y[b,{own},c])"
+    f" / size[d]) / {_RMS.format(own)}"
+    for name, own in (("q", "h,i"), ("k", "g,j"))
+}
+
 # ---- scores: every query by every key, scaled, bounded, restricted
 
 SCORES = "S[b,h,i,j] = sum[d](q[b,h,i,d] * k[b,g,j,d])"
@@ -141,10 +154,12 @@ def attention(plan: Plan, x: str = "x", *, show_concat: bool = True) -> None:
     how, sizes = plan.how, plan.sizes
     if "x" in sizes.given:
         operands(plan, x)
-    k, v = (plan.shared(name) for name in "kv")
+    q, k, v = "q", plan.shared("k"), plan.shared("v")
+    if how.qk_norm:
+        q, k = (qk_norm(plan, name, x) for name, x in (("q", q), ("k", k)))
     is_masked, guard = mask(plan)
     back: Mapping[str, Any] = {"q": (D_QUERIES, "{d} {k}")} if guard else {}
-    x = plan.add("scores", SCORES, reads={"q": "q", "k": k}, back=back)
+    x = plan.add("scores", SCORES, reads={"q": q, "k": k}, back=back)
     if how.scale == "1/sqrt(d_k)":
         words = f"{{x}} / √d_k = {{x}} / {math.sqrt(sizes.d_k):.5g}"
         own: Any = {"sizes": {"d": sizes.d_k}, "factor": how.scale_factor(sizes.d_k)}
@@ -184,6 +199,13 @@ def operands(plan: Plan, source: str) -> None:
         if name != "q" and plan.is_shared:
             heads = {"g": plan.sizes.n_kv_heads}
         plan.add(name, text, "", x, reads=of | bias, sizes=heads if plan.has_heads else {})
+
+
+def qk_norm(plan: Plan, name: str, x: str) -> str:
+    """Queries or keys over their root mean square."""
+    words = "{x} / √(mean({x}²) + ε), ε = 1e-6"
+    back = {"x": (D_QK_NORM[name], "({d} − {y} · mean({d} ∘ {y})) / √(mean({x}²) + ε)")}
+    return plan.add(f"{name}_norm", QK_NORM[name], words, x, back=back, epsilon=1e-6)
 
 
 def mask(plan: Plan) -> tuple[bool, dict[str, str]]:

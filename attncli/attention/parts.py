@@ -108,8 +108,10 @@ class Parts(NamedTuple):
         """Keys, values and mask of a part, as steps without a prefix that read the whole ones."""
         at = {"start": bounds[number - 1], "stop": bounds[number]}
         sub = subscript(number)
+        k = next(step.reads["k"] for step in self.own if "k" in step.reads)
         cut = [
-            Step(n, "", {"x": n}, at, symbol=f"{n.upper()}{sub}", function=keys_of) for n in "kv"
+            Step(n, "", {"x": x}, at, symbol=f"{kind_of(x).symbol}{sub}", function=keys_of)
+            for n, x in (("k", k), ("v", "v"))
         ]
         if any(step.name == "mask" for step in self.shared):
             cut.append(Step("mask", "", {"x": "mask"}, at, function=columns_of))

@@ -23,6 +23,7 @@ from attncli.attention.kernels import widen
 from attncli.attention.shapes import Gradient, given_gradient
 from attncli.attention.streaming import CELLS, LOG2_E, Given, Job, Rows, in_threads, largest_norm
 from attncli.convention import Convention, Fields, convention_of
+from attncli.errors import ConventionError
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, gradient_of
 
 ROWS, KEYS = 256, 2048
@@ -60,6 +61,9 @@ def stream_gradients(  # noqa: PLR0913 - those of `attend`, and how it runs
     """
     how = convention_of(convention, fields)
     arrays = (q, k, v, past_k, past_v)
+    if how.qk_norm:
+        what = "the gradients of normalised queries and keys are not streamed"
+        raise ConventionError(what, "use attend")
     given = Given.of(how, *arrays, mask=mask, means=fields.get("mask_means"), kv_len=kv_len)
     job = _Job(given, given_gradient(d_output, given.shape, OUTPUT, how.seed))
     with in_threads(n_threads, job) as each:

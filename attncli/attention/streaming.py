@@ -135,6 +135,13 @@ class Given(NamedTuple):
         check_streams(how)
         meant = None if mask is None else meant_mask(as_numbers(mask, "the mask"), means, how)
         whole, n_past = with_past(q, k, v, past_k, past_v)
+        if how.qk_norm:
+            floats = {name: widen(x, how.dtype) for name, x in whole.items()}
+            (q, k, _), names = floats.values(), ["q_norm", "k_norm"]
+            n_kv_heads = k.shape[-3] if k.ndim > 2 else 1
+            sizes = Sizes((*q.shape[:-1], k.shape[-2]), n_kv_heads, q.shape[-1])
+            values = run(plan(how, sizes), floats, names)
+            whole |= {"q": values["q_norm"], "k": values["k_norm"]}
         return cls(whole, how, meant, kv_len, n_past)
 
     @property

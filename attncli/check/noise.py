@@ -164,7 +164,8 @@ class _Head:
         setup: Setup,
         arithmetic: Arithmetic,
     ) -> None:
-        self.q, self.k, self.v = (_of_head(values[name], at) for name in "qkv")
+        names = [f"{name}_norm" if f"{name}_norm" in values else name for name in "qkv"]
+        self.q, self.k, self.v = (_of_head(values[name], at) for name in names)
         self.scores, self.logits = values[SCORES][at], values[logits][at]
         self.weights = np.nan_to_num(values[WEIGHTS][at])  # over queries some of a row may be NaN
         self.lowered: Array | None = None

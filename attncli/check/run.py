@@ -204,7 +204,8 @@ def _stages(
 def _for_noise(setup: Setup, logits: str) -> set[str]:
     """The stages that the noise of rows follows from; softmax reads `logits`."""
     is_lowered = lowers(setup.how) and setup.may_mask()
-    return {SCORES, logits, WEIGHTS, *(["mask"] if is_lowered else [])}
+    norms = ["q_norm", "k_norm"] * setup.how.qk_norm
+    return {SCORES, logits, WEIGHTS, *(["mask"] if is_lowered else []), *norms}
 
 
 def _other_span(

@@ -219,7 +219,7 @@ class Work(NamedTuple):
                 return forms, " + ".join(one.part(letters, body) for one in each)
             case Apply("/", (_, divisor)) if _has(Over, divisor):
                 forms.append((self.say(node),))
-        return forms, ""
+        return [*dict.fromkeys(forms)], ""
 
     def case(self, node: If) -> Expr:
         """The case that it is; where the trace does not hold what decides, by the number itself."""
@@ -330,6 +330,8 @@ class Work(NamedTuple):
                 return (*self.words(a), f"+ {after_sign(first)}", *more)
             case Over("sum") | Apply("+"):
                 return self.entry.sum(*self.terms(node))
+            case Apply("/", (a, b)) if not _has(Over, a):
+                return between(f"{self.operand(a, '/')} / ", self.words(b), "")
             case Apply("/", (a, b)):
                 divisor = after_sign(self.operand(b, "/", right=True))
                 return (*between("(", self.words(a), ")"), f"/ {divisor}")

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli import AttncliError, Projections, attend, multi_head_attention
+from attncli import Projections, attend, multi_head_attention
 from attncli.arrays import Array
+from attncli.stages import gradient_of, kind_of
 from tests import plain
 from tests.conformance.rows import random_row
 
@@ -152,8 +153,62 @@ def test_a_sentence_has_gradients_down_to_its_vectors() -> None:
 
     gradient, draw = trace["attention.d_x"].value, np.random.default_rng(0)
     assert_slope(loss, trace["positions"].value, gradient, draw)
-    with pytest.raises(AttncliError, match="no effect on block 'encoder'"):
-        attncli.explain("the bank", block="encoder", d_output="ones")
+
+
+@pytest.mark.parametrize("norm", ["post", "pre", "rms", "none"])
+@pytest.mark.parametrize("block", ["encoder", "decoder"])
+def test_layers_have_gradients_down_to_their_vectors_and_weights(block: str, norm: str) -> None:
+    how: dict[str, Any] = {
+        "dim": 6,
+        "heads": 2,
+        "kv_heads": 1,
+        "d_ff": 5,
+        "layers": 2,
+        "norm": norm,
+    }
+    how |= {"block": block, "dropout": 0.2, "target": "la rive du" if block == "decoder" else None}
+    trace = attncli.explain("the river bank", **how, d_output="random")
+    name, d = next((n, x.value) for n, x in trace.stages() if n.startswith("backward."))
+    last = name.removeprefix("backward.").replace(".d_", ".")
+
+    def loss(positions: Array, **weights: Array) -> float:
+        moved = attncli.explain(
+            "the river bank", **how, positions=positions, weights=weights or None
+        )
+        return float((moved[last].value * d).sum())
+
+    ends = [f"backward.{end}d_input" for end in ("", "target.") if f"{end}input" in trace]
+    gradient = np.sum([trace[end].value for end in ends], axis=0)
+    draw = np.random.default_rng(0)
+    positions = trace["positions"].value
+    assert_slope(loss, positions, gradient, draw)
+    weights = {n: x.value for n, x in trace.stages() if kind_of(n).role == "parameter"}
+    for one in (
+        f"{block}.1.attention.w_k",
+        "encoder.2.feed_forward.w_1",
+        f"{block}.1.attention.gamma",
+    ):
+        if one in weights:
+            own = trace[f"backward.{gradient_of(one)}"].value
+            moved = lambda x, one=one: loss(positions, **{**weights, one: x})  # noqa: E731
+            assert_slope(moved, weights[one], own, draw)
+
+
+def test_normalised_queries_and_keys() -> None:
+    q, k = (x / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + 1e-6) for x in (Q, K))
+    np.testing.assert_allclose(
+        attend(Q, K, V, qk_norm=True)["output"].value, attend(q, k, V)["output"].value
+    )
+    np.testing.assert_allclose(
+        attncli.stream(Q, K, V, qk_norm=True), attend(q, k, V)["output"].value
+    )
+    trace, draw = attend(Q, K, V, qk_norm=True, d_output="random"), np.random.default_rng(0)
+    d = trace["d_output"].value
+    for name, x in (("q", Q), ("k", K)):
+        moved = lambda z, name=name: (  # noqa: E731
+            attend(**{"q": Q, "k": K, "v": V, name: z}, qk_norm=True)["output"].value * d
+        ).sum()
+        assert_slope(moved, np.asarray(x, float), trace[f"d_{name}"].value, draw)
 
 
 def test_ones_random_and_a_layout() -> None:

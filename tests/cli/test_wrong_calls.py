@@ -222,7 +222,7 @@ APART = {  # the first two exclude each other
     "explain 'a b'": "--outline --blank|--outline --work|--outline --head 1|--outline --precision 2|"
                      "--projection identity --weights w.npz|--projection identity --d-k 2|"
                      "--norm none --eps 1 --block encoder|--block encoder --target b|"
-                     "--block encoder --d-output ones|--causal --block decoder --target b",
+                     "--causal --block decoder --target b",
     "explain": "--embeddings EYE --glove a=1|--embeddings EYE --target b",
     "posenc": "--apply [[1,2]] --len 3 --kind rope|--add [[1,2]] --dots",
     "similarity a=1,2 b=2,1 c=1,1": "--pca --nearest 2|--pca --analogy a b c",
