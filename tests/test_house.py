@@ -19,7 +19,8 @@ presets expression
 formulas evaluate
 budget convention stages
 trace
-attention files
+attention
+files
 words semantics
 examples check pipeline
 testing pytest_plugin compare models
