@@ -193,7 +193,7 @@ def _tree(text: str) -> ast.expr:
     return ast.parse(plain.strip(), mode="eval").body
 
 
-def _parsed(node: ast.expr) -> Expr:
+def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of node
     match node:
         case ast.Constant(int() | float() as value) if not isinstance(value, bool):
             return Number(float(value))

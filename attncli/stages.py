@@ -2,7 +2,7 @@
 
     KINDS["weights"] = Kind("A", "batch head query key", sums=True, masks=True, shade="share", …)
 
-To add a stage: a row here, a function in attention/functional.py, a step in attention/plan.py.
+To add a stage: a row here, its formula in attention/attention.py, a line where it belongs.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError, nearest
-from attncli.stages import KINDS, QKV, kind_of
+from attncli.stages import KINDS, QKV, Kind, kind_of
 
 INPUTS = (*QKV, *(name for name, kind in KINDS.items() if kind.role == "input"))
 """Names of the stages that went into an attention; the others came out of it."""
@@ -83,6 +83,11 @@ class Stage:
             size, n = self.value.shape[self.axes.index(axis)], len(names)
             if n != size:
                 raise ShapeError(f"{stage} has {size} entries along {axis} but {n} labels")
+
+    @cached_property
+    def kind(self) -> Kind:
+        """Its row of the registry: what all stages of its name have in common."""
+        return kind_of(self.name)
 
     def __repr__(self) -> str:
         sizes = zip(self.value.shape, self.axes, strict=True)

@@ -76,7 +76,7 @@ def gradients() -> Iterator[Trace]:
 
 
 def projections() -> Iterator[Trace]:
-    """x and the weights, and the way back: heads that share, cross-attention, a batch."""
+    """x and the weights, and the backward pass: heads that share, cross-attention, a batch."""
     for heads, shared, context in ((1, 1, 0), (4, 2, 0), (2, 1, 3)):
         batch = (2,) if heads < 4 else ()
         wide = {"q": heads * 2, "k": shared * 2, "v": shared}

@@ -65,14 +65,14 @@ def backward(
     own_letters = {step.name: step.symbol for step in steps if step.symbol}
     reverse = _Backward(within, {**letters, **own_letters})
     name, symbol = reverse.named(last.name), reverse.symbol(last.name)
-    given = Step(name, "", {"x": GIVEN_GRADIENT}, {}, f"{symbol} given", last.dtype)
-    reverse.steps.append(given._replace(symbol=symbol, function=as_given))
+    first = Step(name, "", {"x": GIVEN_GRADIENT}, {}, f"{symbol} given", last.dtype)
+    reverse.steps.append(first._replace(symbol=symbol, function=as_given))
     reverse.gradients[last.name] = name
     order = {step.name: at for at, step in enumerate(steps)}
-    reached = {last.name}
+    relevant = {last.name}
     for step in reversed(steps):
-        goals = [*_goals(step)] if step.name in reached else []
-        reached.update(goals)
+        goals = _goals(step) if step.name in relevant else []
+        relevant.update(goals)
         reverse.waiting.update(goals)
     for step in reversed(steps):
         if step.name in reverse.gradients and step.expression:
@@ -86,15 +86,18 @@ def as_given(x: Array) -> Array:
     return x
 
 
-def _goals(step: Step) -> Iterator[str]:
-    """What a step reads that has a gradient: all but what its formula only decides by."""
+def _goals(step: Step) -> list[str]:
+    """The stages that a step reads and that have a gradient of it; those it declares come first.
+
+    What its formula only decides by has none.
+    """
     if not step.expression:
-        return
+        return []
     body = parse(step.expression).body
-    chained = [cell.name for cell, _ in _chained(body, ZERO, ZERO, step.params)]
-    for name in dict.fromkeys([*step.back, *step.reads]):
-        if name in step.reads and step.back.get(name, name in chained or None) is not None:
-            yield step.reads[name]
+    names = {cell.name for cell, _ in _chained(body, ZERO, ZERO, step.params)} - {*step.back}
+    names |= {name for name, back in step.back.items() if back is not None}
+    order = dict.fromkeys([*step.back, *step.reads])
+    return [*dict.fromkeys(step.reads[x] for x in order if x in names & step.reads.keys())]
 
 
 class Part(NamedTuple):
@@ -135,17 +138,16 @@ class _Backward:
         """The name of a stage's gradient."""
         return f"{self.within}{gradient_of(stage)}"
 
-    def symbol(self, stage: str, kind: str = "") -> str:
+    def symbol(self, stage: str) -> str:
         """The letter of the gradient of a stage."""
         own = self.letters.get(stage)
-        letter = f"d{own}" if own else kind_of(kind or gradient_of(stage)).symbol
+        letter = f"d{own}" if own else kind_of(gradient_of(stage)).symbol
         self.letters[self.named(stage)] = letter
         return letter
 
     def through(self, step: Step, order: Mapping[str, int]) -> None:
         """Gives all that a step reads its part of the gradient, inputs first."""
-        own = dict(self.of(step))
-        goals = [*_goals(step)]
+        own, goals = self.of(step), _goals(step)
         if not {*step.reads} <= {*step.back, "mask"}:  # else as they are declared
             goals.sort(key=lambda name: order.get(name, -1))
         for name in goals:
@@ -154,7 +156,7 @@ class _Backward:
             if not self.waiting[name] and self.parts[name]:
                 self.add(name)
 
-    def of(self, step: Step) -> Iterator[tuple[str, list[Part]]]:
+    def of(self, step: Step) -> dict[str, list[Part]]:
         """What everything gets that a step reads: as it is declared, else by the chain rule."""
         formula, place = parse(step.expression), step.name[: step.name.rfind(".") + 1]
         reads = {D: self.gradients[step.name], Y: step.name, "mask": f"{place}mask", **step.reads}
@@ -163,18 +165,19 @@ class _Backward:
             part = _declared("delta", reads, step)
             is_of_keys = any("j" in axis for axis in part.at)
             self.append(reads["delta"], "δ", part, "delta_of_keys" * is_of_keys)
-        for parameter, back in step.back.items():
-            if parameter in step.reads and back:
-                yield step.reads[parameter], [_declared(parameter, reads, step)]
+        parts: dict[str, list[Part]] = {name: [] for name in step.reads}
+        for name in step.reads.keys() & step.back.keys():
+            parts[name] += [_declared(name, reads, step)] if step.back[name] else []
         d = Cell(D, formula.index)
         y = None if Y in step.reads else Cell(Y, formula.index)
-        chained: dict[str, list[Part]] = {}
         for cell, body in _chained(formula.body, d, y, step.params):
-            if cell.name in step.reads and cell.name not in step.back:
+            if cell.name in step.reads.keys() - step.back.keys():
                 part = Part(cell.index, body, reads, step, cell.name, formula.remark)
-                chained.setdefault(step.reads[cell.name], []).append(part)
-        for name, parts in chained.items():
-            yield name, [*_united(parts)]
+                parts[cell.name].append(part)
+        stages: dict[str, list[Part]] = {}
+        for name, own in parts.items():
+            stages.setdefault(step.reads[name], []).extend(_united(own))
+        return stages
 
     def add(self, stage: str) -> None:
         """The gradient of a stage of all its parts; one that is another unchanged has no step."""
@@ -197,7 +200,7 @@ class _Backward:
         reads = {cell.name: part.reads[cell.name] for cell in all_cells(body)}
         formula = Formula(symbol, part.at, body, part.remark)
         text = re.sub(r"^[^[ ]+", symbol, part.text) if part.text else line_of(formula)
-        step = self.made(name, formula, reads, [part])._replace(text=text, kind=kind)
+        step = self.step_of(name, formula, reads, [part])._replace(text=text, kind=kind)
         if part.formula:
             words = worded(part.formula, self.symbols(reads), step.params)
             step = step._replace(formula=f"{symbol} = {words}")
@@ -215,9 +218,9 @@ class _Backward:
             reads |= {names[old]: stage for old, stage in own.items()}
             terms.append(_renamed(term, names))
         total = reduce(lambda a, b: Apply("+", (a, b)), terms)
-        self.steps.append(self.made(name, Formula(symbol, index, total), reads, parts))
+        self.steps.append(self.step_of(name, Formula(symbol, index, total), reads, parts))
 
-    def made(
+    def step_of(
         self, name: str, formula: Formula, reads: Mapping[str, str], parts: Sequence[Part]
     ) -> Step:
         """The step of a gradient, with the parameters that its formula names."""
@@ -239,11 +242,6 @@ class _Backward:
 
 OF_READERS = ("axis", "n_kv_heads", "order")
 """Parameters that a formula does not name: they say of what kind it is."""
-
-
-def product(factors: Sequence[Expr]) -> Expr:
-    """The product of some expressions."""
-    return reduce(times, factors)
 
 
 def times(a: Expr, b: Expr) -> Expr:
@@ -311,7 +309,8 @@ def _relettered(part: Part, index: tuple[Any, ...]) -> Expr:
 
     def changed(x: Expr) -> Expr:
         if isinstance(x, Size) and len(change.get(x.letter, ())) > 1:
-            return product([Size(str(letter)) for letter in change[x.letter]])
+            sizes: list[Expr] = [Size(str(letter)) for letter in change[x.letter]]
+            return reduce(times, sizes)
         if not isinstance(x, Cell):
             return x
         axes = (
@@ -354,7 +353,7 @@ def _in_order(body: Expr, index: tuple[Any, ...]) -> Expr:
 # ---- the chain rule
 
 
-def _chained(
+def _chained(  # noqa: PLR0912 - a rule for each kind of node
     node: Expr, d: Expr, y: Expr | None, params: Mapping[str, Any]
 ) -> Iterator[tuple[Cell, Expr]]:
     """The gradient of each cell in an expression: d times its derivative.

@@ -43,7 +43,7 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
     'S = Q Kᵀ'
     """
 
-    def text(node: Expr) -> str:
+    def text(node: Expr) -> str:  # noqa: PLR0912 - a rule for each kind of node
         match node:
             case Cell(name):
                 return symbols.get(name, name)

@@ -3,7 +3,7 @@
     plan ──> steps ── within ──> steps ── run(inputs) ──> values
 
 A step names what it reads, and the rest follows from that: only what is wanted is computed, a stage
-that is given is not, a flowchart has its arrows, and gradients go the same way back.
+that is given is not, a flowchart has its arrows, and gradients follow them in reverse.
 """
 
 from __future__ import annotations

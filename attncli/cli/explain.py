@@ -297,6 +297,8 @@ def _check_room(
     of_stages += memory.of_explanation(
         how, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
     )
+    if block.d_output is not None:  # each stage and each weight has a gradient
+        of_weights, of_stages = 2 * of_weights, 2 * of_stages
     what, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
     if of_weights <= of_stages or weights is not None:
         what, hint = f"stages of {' × '.join(map(str, shape))} scores", "use fewer tokens or heads"

@@ -47,7 +47,7 @@ FEW_DECIMALS = 5
 
 def is_given(a: Stage, b: Stage) -> bool:
     """Whether a stage went into the computation, in both."""
-    role = kind_of(a.name).role
+    role = a.kind.role
     return role in ("input", "parameter") or (role == "operand" and not (a.formula and b.formula))
 
 

@@ -163,7 +163,7 @@ def _annotated(trace: Trace, n_heads: int) -> Trace:
         special[PROJECTED] = "back at the width of the input"
 
     def annotated(stage: Stage) -> Stage:
-        note = special.get(stage.name) or kind_of(stage.name).note
+        note = special.get(stage.name) or stage.kind.note
         if stage.name == MASKED and how.mask_value == -math.inf and np.isfinite(stage.value).all():
             note = "the mask's numbers are added to the scores"
         if stage.note:

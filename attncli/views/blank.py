@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.stages import MASKED, kind_of
+from attncli.stages import MASKED
 from attncli.trace import Stage, Trace
 from attncli.views.select import BlankStage, is_computed, named_stages
 
@@ -30,7 +30,7 @@ def without_numbers(trace: Trace, wanted: Sequence[str]) -> Trace:
     names = {name for each in wanted for name in named_stages(trace, each)}
     if not wanted:
         stages = (stage for _, stage in trace.stages() if is_computed(stage))
-        tasks = {id(s) for s in stages if s.expression or s.reads or not kind_of(s.name).heading}
+        tasks = {id(s) for s in stages if s.expression or s.reads or not s.kind.heading}
         names = {name for name, stage in trace.stages() if id(stage) in tasks}
         names = {name for name in names if name.rpartition(".")[2] not in LOOKED_UP}
     return _without(trace, names, "")

@@ -74,7 +74,7 @@ def _derived(block: Block, target: Stage, index: Index, options: DisplayOptions)
     for step, _ in steps:
         if is_softmax(step.stage):
             yield from softmax_table(step, options)
-    if target is block.weights and (stages := _stages(_way_back(entry))):
+    if target is block.weights and (stages := _stages(_backward_pass(entry))):
         yield Derivation(kind_of(stages[0].name).heading, stages)
 
 
@@ -99,8 +99,8 @@ def _chain(entry: Entry) -> tuple[str, Steps]:
         earlier = [name for name in entry.block.numbers if name in MAPS]
         steps = [stages[name] for name in earlier[: earlier.index(target.name) + 1]]
         return title, [(e, [equation(e)]) for e in (entry._replace(stage=s) for s in steps)]
-    kind = kind_of(target.name)
-    if kind.heading and not kind.vector and (way := _cells_back(entry)):
+    kind = target.kind
+    if kind.heading and not kind.vector and (way := _cells_backward(entry)):
         return title, [(step, [equation(step)]) for step in way]
     before = []
     if target.name == "positions" and "angles" in target.reads:
@@ -132,9 +132,9 @@ def _of_weight(entry: Entry) -> Iterator[tuple[Entry, list[Equation | None]]]:
             return
 
 
-def _way_back(entry: Entry) -> Steps:
+def _backward_pass(entry: Entry) -> Steps:
     """The gradients of the same cell, and what they add to those of the query, key and value."""
-    cells = {step.stage.name: step for step in _cells_back(entry)}
+    cells = {step.stage.name: step for step in _cells_backward(entry)}
     found: Steps = []
     for name in entry.block.numbers:
         step = entry._replace(stage=entry.block.stages[name])
@@ -146,7 +146,7 @@ def _way_back(entry: Entry) -> Steps:
     return found
 
 
-def _cells_back(entry: Entry) -> list[Entry]:
+def _cells_backward(entry: Entry) -> list[Entry]:
     """The entry in every gradient of a map, and in the vectors beside them, up to its own stage."""
     block, found = entry.block, list[Entry]()
     shape = next((s.value.shape for name, s in block.stages.items() if name in MAPS), ())
@@ -160,7 +160,7 @@ def _cells_back(entry: Entry) -> list[Entry]:
             found.append(entry._replace(stage=stage))
         if found and stage is entry.stage:
             return found if found[-1].stage is stage else []
-    return [] if kind_of(entry.stage.name).heading else found
+    return [] if entry.stage.kind.heading else found
 
 
 def _share(step: Entry) -> Iterator[Equation]:
@@ -174,7 +174,7 @@ def _share(step: Entry) -> Iterator[Equation]:
     product = (f"{step.write(weight)} · {numbers[0]}", *numbers[1:])
     left = f"{clean(step.stage.symbol)}[{step.label(step.stage.axes[-2], own)}]"
     what, whole = "the output", "the output, of all keys together"
-    if kind_of(step.stage.name).heading:
+    if step.stage.kind.heading:
         what, whole = plain(left), f"of all {'queries' if by_column else 'keys'} together"
         sizes = step.block.sizes
         is_shared = KEY_HEADS in step.stage.axes and sizes[KEY_HEADS] != sizes[HEADS]

@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.stages import kind_of
 from attncli.trace import Stage, Trace
 from attncli.views import closing, numbers
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index
@@ -108,7 +107,7 @@ class Matrix:
         about: tuple[str, ...] = (),
     ) -> None:
         self.block, self.stage, self.where, self.options = block, stage, where, options
-        kind, how = kind_of(stage.name), block.convention
+        kind, how = stage.kind, block.convention
         self.number, self.widest = block.numbers.get(stage.name), math.inf
         self.name = shorten(stage.name, NAME_CELLS) if stage.name else ""
         letter = stage.symbol if self.number is None else ""
@@ -235,7 +234,7 @@ class Matrix:
 
     def _beside(self) -> float:
         """The largest number next to which one of this matrix that rounds to 0 is 0."""
-        beside = kind_of(self.stage.name).beside
+        beside = self.stage.kind.beside
         read = self.block.read(self.stage, beside) if beside else None
         finite = read.value[np.isfinite(read.value)] if read else np.zeros(0)
         return float(np.abs(finite).max(initial=0.0))

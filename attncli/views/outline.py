@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncli.stages import PARTS, kind_of
+from attncli.stages import PARTS
 from attncli.trace import Stage, Trace
 from attncli.views.page import headline
 from attncli.views.parts import Branch, Part, Tree
@@ -90,4 +90,4 @@ def _branches(trace: Trace, lead: str) -> Iterator[Branch]:
 
 def is_weight(stage: Stage) -> bool:
     """Whether a stage is one of the weights of a block."""
-    return kind_of(stage.name).role == "parameter"
+    return stage.kind.role == "parameter"

@@ -204,7 +204,7 @@ def headline(block: Block, options: DisplayOptions) -> Headline:
     )
     title, name = sentence(block.trace.title), sentence(block.prefix.removesuffix("."))
     notes = [sentence(note) for note in block.trace.notes]
-    weights = [s for s in block.stages.values() if kind_of(s.name).role == "parameter"]
+    weights = [s for s in block.stages.values() if s.kind.role == "parameter"]
     if weights and not options.given:
         given = (f"{clean(s.symbol)} {' × '.join(map(str, s.value.shape))}" for s in weights)
         notes.append(f"parameters: {' · '.join(given)}")
@@ -246,7 +246,7 @@ def _matrices(
                 cell = (matrix.rows[0], at) if over_queries else (at, matrix.columns[0])
                 entry = Entry(block, place.stage, place.where, *cell, options.precision, 1)
                 yield from softmax_table(entry, options)
-        if kind_of(place.stage.name).plotted and not matrix.is_blank:
+        if place.stage.kind.plotted and not matrix.is_blank:
             rows = slice(matrix.rows.start, matrix.rows.stop)
             points = matrix.values[rows, :2].astype(np.float64)
             yield Plot(place.stage.names(axes[0])[rows], points)

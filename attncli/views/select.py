@@ -169,7 +169,7 @@ def as_matrix(stage: Stage) -> Stage:
 
     The axis that is added has no name, and its one entry is called by the stage's symbol.
     """
-    if not kind_of(stage.name).vector or not stage.value.ndim or "" in stage.axes:
+    if not stage.kind.vector or not stage.value.ndim or "" in stage.axes:
         return stage
     *before, last = stage.axes
     at = -1 if last == "query" else -2
@@ -180,7 +180,7 @@ def as_matrix(stage: Stage) -> Stage:
 
 def is_computed(stage: Stage) -> bool:
     """Whether a stage is a step; a q, k, v or x is one where it says how it was computed."""
-    role = kind_of(stage.name).role
+    role = stage.kind.role
     return role == "step" or (role == "operand" and bool(stage.formula))
 
 
@@ -200,7 +200,7 @@ def names_of_page(trace: Trace, options: DisplayOptions) -> list[str]:
         name
         for name, stage in trace.stages()
         if is_computed(stage)
-        or ((options.given or name in sources) and kind_of(stage.name).role not in HIDDEN)
+        or ((options.given or name in sources) and stage.kind.role not in HIDDEN)
     ]
 
 

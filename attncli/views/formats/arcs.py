@@ -12,7 +12,6 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.errors import ConventionError
-from attncli.stages import kind_of
 from attncli.views.formats.drawing import (
     QUIET,
     SIZE,
@@ -41,7 +40,7 @@ _COLOUR = "#1c528c"  # the blue of the other ramp
 def arcs(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:
     """The weights of an attention at several heads or batch entries, on a common scale."""
     first = matrices[0]
-    if not kind_of(first.stage.name).masks or not kind_of(first.stage.name).sums:
+    if not first.stage.kind.masks or not first.stage.kind.sums:
         what = f"--arcs draws weights, which {first.name} are not"
         raise ConventionError(what, "leave it out, or --stage weights")
     if not first.rows or not first.columns:

@@ -14,7 +14,6 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.errors import ConventionError
-from attncli.stages import kind_of
 from attncli.views.formats.colours import colour, css
 from attncli.views.formats.drawing import (
     QUIET,
@@ -66,7 +65,7 @@ def heatmap(matrices: Sequence[Matrix], titles: Sequence[str]) -> Drawing:
     panels = [_panel(*one, has_texts) for one in zip(matrices, titles, strict=True)]
     shading, is_cut = None, False
     if is_numeric and first.options.heatmap is not False:
-        shading, is_cut = _shading(panels, kind_of(first.stage.name).shade or "signed")
+        shading, is_cut = _shading(panels, first.stage.kind.shade or "signed")
     texts = [cell.text.strip() for panel in panels for row in panel.cells for cell in row]
     layout = fitted(Layout(*names_of(first), shading), texts, len(panels))
     if layout is None:

@@ -1,6 +1,6 @@
 """Attention and its gradients as a kernel computes them, in plain NumPy, without attncli.
 
-The forward pass saves O and lse, the log Σ exp of each row. The way back computes the weights
+The forward pass saves O and lse, the log Σ exp of each row. The backward pass computes the weights
 again:
 
     P = exp(X − lse)    δ = rowsum(O ∘ dO)    dX = P ∘ (dP − δ)    dS = dX · scale
@@ -166,7 +166,7 @@ class Kernel:
         self.lse = np.where(self.is_empty, np.inf, lse)  # exp(x − ∞) = 0, as FlashAttention has it
         self.a = np.exp(x - self.lse)
 
-    # ---- the way back
+    # ---- the backward pass
 
     def read(self) -> None:
         """What the way back reads, where it is not what the forward pass had."""
