@@ -139,6 +139,9 @@ class Values(NamedTuple):
     def over(self, node: Over, places: Places) -> Any:
         """A sum, a largest number, a softmax or the log of a sum of powers."""
         inner = {name: np.asarray(x)[..., None] for name, x in places.items()}
+        outer = prod(np.broadcast_shapes(*(np.shape(x) for x in places.values())))
+        if outer * self.size(node.letters) > MOST_TERMS:  # a file may hold any formula
+            raise AbsentError(node.letters)
         inner |= self.grid(node.letters)
         terms = np.asarray(self.number(node.body, inner))
         terms = np.broadcast_to(terms, (*terms.shape[:-1], self.size(node.letters)))

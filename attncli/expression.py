@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -144,7 +145,7 @@ def parse(text: str) -> Formula:
     left, equals, right = line.partition(" = ")
     symbol, bracket, axes = left.strip().rpartition("[")
     try:
-        if len(text) > MOST_CHARACTERS or not equals:
+        if len(text) > MOST_CHARACTERS or not equals or not left.strip():
             raise SyntaxError
         if bracket:
             own = _index(_tree(f"x[{axes}"))
@@ -154,8 +155,15 @@ def parse(text: str) -> Formula:
         if len(index) < len(own) or _depth(body) > MOST_DEPTH:
             raise SyntaxError
         return Formula(symbol, index, body, remark.strip(), in_words=not bracket)
-    except (SyntaxError, ValueError, KeyError, RecursionError, MemoryError) as problem:
-        raise InputError(f"{text[:60]!r} is not a formula that attncli reads") from problem
+    except (
+        SyntaxError,
+        ArithmeticError,
+        ValueError,
+        LookupError,
+        RecursionError,
+        MemoryError,
+    ) as e:
+        raise InputError(f"{text[:60]!r} is not a formula that attncli reads") from e
 
 
 @lru_cache(1024)
@@ -190,7 +198,9 @@ def letters_of(text: str) -> set[str]:
 def _tree(text: str) -> ast.expr:
     """Python's own tree: `g·r` is a product of matrices to it, and `where` a keyword."""
     plain = text.replace("·", "@").replace(" where ", ", where=")
-    return ast.parse(plain.strip(), mode="eval").body
+    with warnings.catch_warnings():  # such as of 1or 2
+        warnings.simplefilter("error", SyntaxWarning)
+        return ast.parse(plain.strip(), mode="eval").body
 
 
 def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of node
@@ -222,7 +232,8 @@ def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of 
             options: dict[str, Any] = {str(x.arg): _parsed(x.value) for x in more}
             if isinstance(empty := options.get("empty"), Param) and empty.name in EMPTY:
                 options["empty"] = empty.name
-            if len(names) == len(each) and options.keys() <= {"where", "sink", "empty"}:
+            is_known = options.keys() <= {"where", "sink", "empty"} and len(options) == len(more)
+            if len(names) == len(each) and all(len(x) == 1 for x in names) and is_known:
                 return Over(kind, names, _parsed(body), **options)
         case ast.Call(ast.Name(function), args, []) if len(args) == FUNCTIONS.get(function):
             return Apply(function, tuple(map(_parsed, args)))
@@ -240,13 +251,13 @@ def _axis(node: ast.expr) -> Index | Expr:
     match node:
         case ast.BinOp(left, ast.MatMult(), right):
             both = _axis(left), _axis(right)
-            if isinstance(both[0], tuple) and isinstance(both[1], tuple):
-                return both[0] + both[1]
+            if all(isinstance(x, tuple) and all(isinstance(a, str) for a in x) for x in both):
+                return (*both[0], *both[1])  # type: ignore[misc]
         case ast.Name("_"):
             return ()
         case ast.Name(letter) if len(letter) == 1:
             return (letter,)
-        case ast.Constant(int(at)):
+        case ast.Constant(int(at)) if not isinstance(at, bool):
             return (at,)
         case _:
             return _parsed(node)
@@ -393,8 +404,8 @@ def text_of(node: Expr, outer: int = 0) -> str:
             own = _BINDS[sign]
             text = f"{'-' if sign == 'neg' else 'not '}{text_of(x, own)}"
         case Apply(sign, (a, b)) if sign in _BINDS:
-            own = _BINDS[sign]
-            text = f"{text_of(a, own + (sign == '**'))} {sign} {text_of(b, own + 1)}"
+            own = _BINDS[sign]  # a chain of comparisons, or of powers, would be read otherwise
+            text = f"{text_of(a, own + (own in (4, 8)))} {sign} {text_of(b, own + 1)}"
         case Apply(function, args):
             text = f"{function}({', '.join(map(text_of, args))})"
     return f"({text})" if own < outer else text

@@ -271,7 +271,9 @@ _GRADIENTS = {  # the stage whose gradient it is: a sentence on it
     **dict.fromkeys(("k_shared", "v_shared"), ""),
     **dict.fromkeys(("residual", "mean", "deviation", "rms", "norm", "gamma", "beta"), ""),
     **dict.fromkeys(("hidden", "feed_forward", "w_1", "b_1", "w_2", "b_2", "sublayer_dropped"), ""),
-    "input": "how fast the loss grows with each number that goes in",
+    **dict.fromkeys(
+        ("input", "embeddings"), "how fast the loss grows with each number that goes in"
+    ),
 }
 
 

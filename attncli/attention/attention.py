@@ -177,13 +177,13 @@ def attention(plan: Plan, x: str = "x", *, show_concat: bool = True) -> None:
     x = plan.add("output", OUTPUT, reads={"a": a, "v": v} | guard)
     if "x" not in sizes.given:
         return
-    of = plan.given(w="w_o")
+    of = plan.inputs(w="w_o")
     is_merged = plan.has_heads and (show_concat or not of)
     x = concat(plan, x) if is_merged else x
     if of:
         by_heads = plan.has_heads and not is_merged
         text, heads = (PROJECTED_HEADS, {"h": sizes.n_heads}) if by_heads else (PROJECTED, {})
-        plan.add("projected", text, "", x, reads=of | plan.given(b="b_o"), sizes=heads)
+        plan.add("projected", text, "", x, reads=of | plan.inputs(b="b_o"), sizes=heads)
 
 
 def operands(plan: Plan, source: str) -> None:
@@ -192,9 +192,9 @@ def operands(plan: Plan, source: str) -> None:
     sources = {"q": source, "k": "x_kv" if "x_kv" in given else source}
     sources["v"] = "x_v" if "x_v" in given else sources["k"]
     for name, x in sources.items():
-        of = plan.given(w=f"w_{name}")
+        of = plan.inputs(w=f"w_{name}")
         text = PROJECTED_ROWS[name] if of else SPLIT_ROWS[name]
-        bias = plan.given(b=f"b_{name}") if of else {}
+        bias = plan.inputs(b=f"b_{name}") if of else {}
         heads = {"h": plan.sizes.n_heads}
         if name != "q" and plan.is_shared:
             heads = {"g": plan.sizes.n_kv_heads}
@@ -214,9 +214,9 @@ def mask(plan: Plan) -> tuple[bool, dict[str, str]]:
     A masked score is −inf when softmax reads it, unless it is capped after the mask.
     """
     how, sizes = plan.how, plan.sizes
-    of = plan.given(given_mask="given_mask", kv_len="kv_len")
-    causal, is_given = how.restricting("given_mask" in of)
-    if not is_given:
+    of = plan.inputs(given_mask="given_mask", kv_len="kv_len")
+    causal, has_mask = how.restricting("given_mask" in of)
+    if not has_mask:
         of.pop("given_mask", None)
         plan.sizes = sizes = sizes._replace(adds=False)
     if not of and not causal and how.window is None:
@@ -227,7 +227,7 @@ def mask(plan: Plan) -> tuple[bool, dict[str, str]]:
     params |= {"window_size": how.reach, "means": how.mask_means, "numbers": how.mask_numbers}
     params["unmasks"] = how.empty_rule(sizes.adds) == "unmasked"
     words = "0 = may attend, −inf = may not, other numbers are added"
-    plan.draw("mask", total_mask, words, reads=of | plan.given(rows="rows"), **params)
+    plan.draw("mask", total_mask, words, reads=of | plan.inputs(rows="rows"), **params)
     capped_after = how.softcap is not None and how.softcap_place == "after-mask"
     hides = how.hidden_value(sizes.adds) == -math.inf and not capped_after
     return True, {"mask": "mask"} if hides else {}
@@ -247,15 +247,15 @@ def restricted(plan: Plan, x: str) -> str:
     place = how.softcap_place if how.softcap is not None else "before-mask"
     value, is_added = how.hidden_value(adds), how.mask_value_rule == "add"
     is_biased = adds and place == "after-bias"
-    given, of_mask = {"mask": "mask"}, dict[str, Any]()
+    reads, gradients = {"mask": "mask"}, dict[str, Any]()
     if adds:
-        given |= {"given": "given_mask"}
+        reads |= {"given": "given_mask"}
         words = "{d}, summed over what {mask} was broadcast over, 0 where it is −inf"
-        of_mask["given"] = d_of_mask(plan.sizes.scores, plan.sizes.mask), words
+        gradients["given"] = d_of_mask(plan.sizes.scores, plan.sizes.mask), words
     if is_biased:
         words = "{x} + M, M the numbers of the mask"
-        x = plan.add("biased", BIASED, words, x, reads=given, back=of_mask | {"mask": None})
-        given, of_mask = {"mask": "mask"}, {}
+        x = plan.add("biased", BIASED, words, x, reads=reads, back=gradients | {"mask": None})
+        reads, gradients = {"mask": "mask"}, {}
     x = x if place == "after-mask" else capped(plan, x)
     params: dict[str, Any] = {"value": value}
     words = "{x}" if is_biased else "{x} + M, M the mask"
@@ -263,12 +263,13 @@ def restricted(plan: Plan, x: str) -> str:
         sum_ = f"{{x}} + ({plain(value)}), without M,"
         words += f", but {sum_ if is_added else plain(value)} where masked"
         params |= {"rule": "add"} if is_added else {}
-        of_mask = ({} if is_added else {"x": (D_MASKED, "{d}, but 0 where masked")}) | of_mask
+        of_scores = {"x": (D_MASKED, "{d}, but 0 where masked")}
+        gradients = ({} if is_added else of_scores) | gradients
     elif is_biased:
         words += ", but −inf where masked"
     text = masked(is_biased=is_biased, is_sum="rule" in params)
-    back = of_mask | {"mask": None}
-    x = plan.add("masked", text, words, x, reads=given, back=back, **params)
+    back = gradients | {"mask": None}
+    x = plan.add("masked", text, words, x, reads=reads, back=back, **params)
     return capped(plan, x) if place == "after-mask" else x
 
 
@@ -278,7 +279,7 @@ def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
     over_keys = how.softmax_over == "keys"
     axis, each = (-1, "row") if over_keys else (-2, "column")
     letters = {"s": "i", "t": "j"} if over_keys else {"s": "j", "t": "i"}
-    of, empty = dict(guard) | plan.given(sinks="sinks"), how.empty_rule(plan.sizes.adds)
+    of, empty = dict(guard) | plan.inputs(sinks="sinks"), how.empty_rule(plan.sizes.adds)
     sums = f"each {each} sums to 0"
     words = f"softmax({{x}}) over {how.softmax_over}: each {each} sums to 1"
     back: dict[str, tuple[str, str] | None] = {
@@ -297,7 +298,7 @@ def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
     a = plan.add("weights", text, words, x, reads=of, letters=letters, back=back, **params)
     if over_keys:
         lse = lse_words("{x}", how.lse_base, "{sinks}" if "sinks" in of else "")
-        sinks = plan.given(sinks="sinks")
+        sinks = plan.inputs(sinks="sinks")
         plan.add("lse", LSE[how.lse_base], lse, x, reads=sinks, base=how.lse_base)
     return a
 

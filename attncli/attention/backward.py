@@ -40,6 +40,7 @@ from attncli.expression import (
     line_of,
     parse,
     rebuilt,
+    text_of,
     walk,
     written,
 )
@@ -172,6 +173,8 @@ class _Backward:
         y = None if Y in step.reads else Cell(Y, formula.index)
         for cell, body in _chained(formula.body, d, y, step.params):
             if cell.name in step.reads.keys() - step.back.keys():
+                if not _is_of_letters(cell):
+                    raise TypeError(f"{text_of(cell)} has no gradient: its index is not of letters")
                 part = Part(cell.index, body, reads, step, cell.name, formula.remark)
                 parts[cell.name].append(part)
         stages: dict[str, list[Part]] = {}
@@ -200,11 +203,9 @@ class _Backward:
         reads = {cell.name: part.reads[cell.name] for cell in all_cells(body)}
         formula = Formula(symbol, part.at, body, part.remark)
         text = re.sub(r"^[^[ ]+", symbol, part.text) if part.text else line_of(formula)
-        step = self.step_of(name, formula, reads, [part])._replace(text=text, kind=kind)
-        if part.formula:
-            words = worded(part.formula, self.symbols(reads), step.params)
-            step = step._replace(formula=f"{symbol} = {words}")
-        self.steps.append(step._replace(through=f"{part.step.name}.{part.of}"))
+        step = self.step_of(name, formula, reads, [part], part.formula)
+        through = f"{part.step.name}.{part.of}"
+        self.steps.append(step._replace(text=text, kind=kind, through=through))
 
     def append_sum(
         self, name: str, symbol: str, parts: Sequence[Part], index: tuple[Any, ...]
@@ -221,18 +222,26 @@ class _Backward:
         self.steps.append(self.step_of(name, Formula(symbol, index, total), reads, parts))
 
     def step_of(
-        self, name: str, formula: Formula, reads: Mapping[str, str], parts: Sequence[Part]
+        self,
+        name: str,
+        formula: Formula,
+        reads: Mapping[str, str],
+        parts: Sequence[Part],
+        words: str = "",
     ) -> Step:
         """The step of a gradient, with the parameters that its formula names."""
         params = {n: x for part in parts for n, x in part.step.params.items()}
         sizes = {n: x for part in parts for n, x in part.step.sizes.items()}
-        matrices = formula_of(formula, self.symbols(reads), params)
         nodes = [*walk(formula.body)]
         shown = {x.name for x in nodes if isinstance(x, Param)} | {*OF_READERS}
         shown |= {x.letter for x in nodes if isinstance(x, Place)}
         params = {n: x for n, x in params.items() if n in shown}
         dtype, symbol = parts[0].step.dtype, formula.symbol
-        step = Step(name, line_of(formula), reads, params, matrices, dtype, sizes=sizes)
+        symbols = self.symbols(reads)
+        in_matrices = f"{symbol} = {worded(words, symbols, params)}"
+        if not words:
+            in_matrices = formula_of(formula, symbols, params)
+        step = Step(name, line_of(formula), reads, params, in_matrices, dtype, sizes=sizes)
         return step if symbol == kind_of(name).symbol else step._replace(symbol=symbol)
 
     def symbols(self, reads: Mapping[str, str]) -> dict[str, str]:
@@ -266,6 +275,13 @@ def _united(parts: list[Part]) -> Iterator[Part]:
 
 
 # ---- names and letters
+
+
+def _is_of_letters(cell: Cell) -> bool:
+    """Whether an index names letters alone, each once: what is elsewhere is not summed."""
+    axes = [axis for axis in cell.index if isinstance(axis, tuple)]
+    letters = [x for axis in axes for x in axis if isinstance(x, str)]
+    return len(axes) == len(cell.index) and len({*letters}) == sum(map(len, axes))
 
 
 def _by_stage(names: Mapping[str, str], taken: Mapping[str, str]) -> dict[str, str]:
@@ -306,6 +322,10 @@ def _relettered(part: Part, index: tuple[Any, ...]) -> Expr:
             new = next(x for x in "nfcopqstuvwxyz" if x not in used)
             used.add(new)
             change[letter] = (new,)
+
+    bound = {x for over in walk(part.body) if isinstance(over, Over) for x in over.letters}
+    if bound & {*change, *(x for axis in index for x in axis)}:
+        raise TypeError(f"{text_of(part.body)} sums over a letter that its gradient has")
 
     def changed(x: Expr) -> Expr:
         if isinstance(x, Size) and len(change.get(x.letter, ())) > 1:
@@ -360,7 +380,8 @@ def _chained(  # noqa: PLR0912 - a rule for each kind of node
 
     y  what the expression gives, where a stage holds that
 
-    What only decides a case has no gradient. Raises TypeError for what has none by this rule.
+    What only decides a case has no gradient. A softmax, or the log of a sum, has one only as a
+    whole formula that declares it. Raises TypeError for what has none by this rule.
     """
 
     def inner(x: Expr, back: Expr) -> Iterator[tuple[Cell, Expr]]:
@@ -393,10 +414,14 @@ def _chained(  # noqa: PLR0912 - a rule for each kind of node
         case If(condition, a, b):
             yield from ((cell, If(condition, back, ZERO)) for cell, back in inner(a, d))
             yield from ((cell, If(condition, ZERO, back)) for cell, back in inner(b, d))
-        case Over("sum", _, body):
+        case Over("sum", _, body, None | Apply("or")):  # 0 · NaN is none, be it counted or not
             yield from inner(body, d)
-        case Over(_, _, body):
-            yield from ((cell, d) for cell in cells(body))  # what has a gradient of its own form
+        case Over("sum", _, body, Apply() as where):
+            yield from inner(body, If(where, d, ZERO))
+        case Over(_, _, body) if y is not None:
+            yield from ((cell, d) for cell in cells(body))  # what declares its gradient
+        case _ if cells(node):
+            raise TypeError(f"{text_of(node)} has no gradient by the chain rule")
 
 
 _SLOPES: Mapping[str, Callable[[Expr, Expr], Expr]] = {

@@ -17,6 +17,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention import kernels
+from attncli.errors import InputError
 from attncli.evaluate import FUNCTIONS as OF_NUMBERS
 from attncli.expression import (
     Apply,
@@ -61,18 +62,20 @@ def compute(
            [5.]])
     """
     shapes = tuple([(name, x.shape) for name, x in values.items() if isinstance(x, np.ndarray)])
-    return np.asarray(compiled(text, shapes, tuple(sizes.items()), product)(values))
+    function = compiled(text, shapes, tuple(sizes.items()))
+    return np.asarray(function(values if product is np.matmul else {**values, PRODUCT: product}))
+
+
+PRODUCT = "@"
+"""How a function finds another product of matrices than NumPy's."""
 
 
 @lru_cache(4096)
 def compiled(
-    text: str,
-    shapes: tuple[tuple[str, Shape], ...],
-    sizes: tuple[tuple[str, int], ...],
-    product: Product,
+    text: str, shapes: tuple[tuple[str, Shape], ...], sizes: tuple[tuple[str, int], ...]
 ) -> Function:
     """The function of a formula for arrays of these shapes."""
-    return _Compiler(parse(text), dict(shapes), dict(sizes), product).whole()
+    return _Compiler(parse(text), dict(shapes), dict(sizes)).whole()
 
 
 class _Compiler:
@@ -83,9 +86,8 @@ class _Compiler:
         formula: Formula,
         shapes: Mapping[str, Shape],
         sizes: Mapping[str, int],
-        product: Product,
     ) -> None:
-        self.formula, self.shapes, self.multiply = formula, shapes, product
+        self.formula, self.shapes = formula, shapes
         self.sizes = sizes_of(formula, (), shapes, sizes)
 
     def whole(self) -> Function:
@@ -96,6 +98,8 @@ class _Compiler:
         index, first = self.formula.index, 0
         while first < len(index) and not {*index[first]} <= self.sizes.keys():
             first += 1
+        if unknown := {x for axis in index[first:] for x in axis} - self.sizes.keys():
+            raise InputError(f"nothing says how long {min(map(str, unknown))} is")
         order = [str(letter) for axis in index[first:] for letter in axis]
         value, full = self.of(self.formula.body, order), self.shape(order)
         shape = tuple(prod(self.shape(axis)) for axis in index[first:])
@@ -117,8 +121,10 @@ class _Compiler:
         match node:
             case Number(value):
                 return lambda _: value
-            case Size(letter):
+            case Size(letter) if letter in self.sizes:
                 return lambda _, n=float(self.sizes[letter]): n  # type: ignore[misc]
+            case Size(letter):
+                raise InputError(f"nothing says how long {letter} is")
             case Place(letter) if letter in self.sizes:
                 places = np.arange(float(self.sizes[letter]))
                 return aligned(lambda _: places, [letter], order)
@@ -204,7 +210,7 @@ class _Compiler:
             return None
         left, right = node.body.args
         guard = () if node.where is None else self.letters(node.where)
-        (of_a, a_letters), (of_b, b_letters) = self.factor(left, node), self.factor(right, node)
+        (of_a, a_letters), (of_b, b_letters) = self.factor(left), self.factor(right)
         inner = [x for x in node.letters if x in a_letters and x in b_letters]
         both = [x for x in a_letters if x in b_letters and x not in inner]
         rows, columns = (
@@ -223,10 +229,9 @@ class _Compiler:
             full: Function = lambda values: np.broadcast_to(where(values), ends)  # noqa: E731
             counts = self.matrix(full, a_letters, both, rows, inner)
         is_of_nonzero = node.where is not None and _is_of_nonzero(node.where, left)
-        multiply = self.multiply
 
         def run(values: Mapping[str, Any]) -> Array:
-            x, y = matrix_a(values), matrix_b(values)
+            x, y, multiply = matrix_a(values), matrix_b(values), values.get(PRODUCT, np.matmul)
             if counts is None or (is_of_nonzero and np.isfinite(y).all()):
                 return np.reshape(multiply(x, y), shape)
             counted = counts(values)
@@ -235,7 +240,7 @@ class _Compiler:
 
         return aligned(run, letters, order)
 
-    def factor(self, node: Expr, over: Over) -> tuple[Function, list[str]]:
+    def factor(self, node: Expr) -> tuple[Function, list[str]]:
         """A factor of a product, and its letters: an array, or an expression of some."""
         if isinstance(node, Cell):
             return self.cell(node)
@@ -294,9 +299,9 @@ class _Compiler:
         def run(values: Mapping[str, Any]) -> Array:
             x = values[name]
             sizes = zip(places, x.shape, strict=True)
-            at = [np.clip(place(values), 0, size - 1) for place, size in sizes]
-            picked: Array = x[tuple(np.asarray(each, np.intp) for each in at)]
-            return picked
+            at = [np.clip(np.nan_to_num(place(values)), 0, size - 1) for place, size in sizes]
+            cells: Array = x[tuple(np.asarray(each, np.intp) for each in at)]
+            return cells
 
         return run, order
 
@@ -320,14 +325,18 @@ def chosen(node: If, condition: Function, then: Function, otherwise: Function) -
         case If(_, Number() | Param(), Apply()):
             return lambda values: _put(otherwise(values), then(values), condition(values))
         case If(_, Apply(), Number() | Param()):
-            return lambda values: _put(then(values), otherwise(values), ~condition(values))
+            return lambda values: _put(
+                then(values), otherwise(values), np.logical_not(condition(values))
+            )
     return lambda values: np.where(condition(values), then(values), otherwise(values))
 
 
 def _put(x: Any, number: float, where: Any) -> Any:
-    if np.broadcast_shapes(np.shape(x), np.shape(where)) != np.shape(x) or np.ndim(x) == 0:
+    """The numbers of x, which nothing else holds, but a number where a condition is true."""
+    is_whole = np.broadcast_shapes(np.shape(x), np.shape(where)) == np.shape(x) != ()
+    if not is_whole or x.dtype.kind != "f":
         return np.where(where, number, x)
-    np.copyto(x, number, where=where)
+    np.copyto(x, number, where=np.asarray(where, dtype=bool))
     return x
 
 

@@ -75,23 +75,23 @@ def plan(
 def _plan(
     how: Convention, sizes: Sizes, source: str, letter: str, show_concat: bool
 ) -> tuple[Step, ...]:
-    made = Plan(how, sizes, {source: letter} if letter else {})
-    attention(made, source, show_concat=show_concat)
-    return tuple(made.steps + (backward(made.steps) if GIVEN_GRADIENT in sizes.given else []))
+    new = Plan(how, sizes, {source: letter} if letter else {})
+    attention(new, source, show_concat=show_concat)
+    return tuple(new.steps + (backward(new.steps) if GIVEN_GRADIENT in sizes.given else []))
 
 
 def spread_plan(how: Convention, sizes: Sizes) -> list[Step]:
     """The plan in which the key head of each query head is a step of its own: `k_shared`."""
-    made = Plan(how, sizes, spreads=True)
-    attention(made)
-    return made.steps + (backward(made.steps) if GIVEN_GRADIENT in sizes.given else [])
+    new = Plan(how, sizes, spreads=True)
+    attention(new)
+    return new.steps + (backward(new.steps) if GIVEN_GRADIENT in sizes.given else [])
 
 
 def merged(n_heads: int) -> list[Step]:
     """The heads' outputs side by side, of an output that is there."""
-    made = Plan(Convention(), Sizes((n_heads, 1, 1), n_heads, 1))
-    concat(made, "output")
-    return made.steps
+    new = Plan(Convention(), Sizes((n_heads, 1, 1), n_heads, 1))
+    concat(new, "output")
+    return new.steps
 
 
 class Plan:
@@ -117,7 +117,7 @@ class Plan:
         """Whether q, k and v have an axis of heads, if only of one."""
         return len(self.sizes.scores) > 2
 
-    def given(self, **reads: str) -> dict[str, str]:
+    def inputs(self, **reads: str) -> dict[str, str]:
         """Those of these reads that are among the inputs."""
         return {parameter: name for parameter, name in reads.items() if name in self.sizes.given}
 

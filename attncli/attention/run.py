@@ -69,8 +69,11 @@ class Step(NamedTuple):
         """The stage, of what it reads and its parameters, by name; None: there is no such thing."""
         if self.function is not None:
             return self.function(**values)
-        there = {name: x for name, x in values.items() if x is not None}
-        return compute(written(self.text, frozenset(there)), there, self.sizes, self.product)
+        text = self.text
+        if "{" in text:
+            values = {name: x for name, x in values.items() if x is not None}
+            text = written(text, frozenset(values))
+        return compute(text, values, self.sizes, self.product)
 
 
 def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from attncli.check.noise import MOST_LEVEL, SMALL, Arithmetic
 from attncli.check.run import Subset, stages
 from attncli.check.setup import Setup
 from attncli.check.tolerance import FIRST, fitting_type, row_rms
-from attncli.expression import Apply, Cell, Over, parse, sizes_of, walk
+from attncli.expression import Apply, Cell, Over, Shape, parse, sizes_of, walk
 from attncli.stages import CAPPED, DELTA, DROPPED, LSE, OUTPUT, WEIGHTS
 
 DRAWS = 8
@@ -70,13 +71,16 @@ def perturbed_noise(
     return {name: x / math.sqrt(n_draws) for name, x in sums.items()}
 
 
-def sums_of(step: Step, read: Mapping[str, Any]) -> tuple[int, bool]:
-    """How many terms the sums of a step have, and whether it is a product of two matrices.
+@lru_cache(4096)
+def sums_of(
+    text: str, shapes: tuple[tuple[str, Shape], ...], known: tuple[tuple[str, int], ...]
+) -> tuple[int, bool]:
+    """How many terms the sums of a formula have, and whether it is a product of two matrices.
 
     A log-sum-exp has one: its sum is in what `_of_sums` puts in.
     """
-    formula = parse(step.expression)
-    sizes = sizes_of(formula, (), {name: x.shape for name, x in read.items()}, step.sizes)
+    formula = parse(text)
+    sizes = sizes_of(formula, (), dict(shapes), dict(known))
     overs = [x for x in walk(formula.body) if isinstance(x, Over) and x.kind in ("sum", "softmax")]
     letters = dict.fromkeys(letter for over in overs for letter in over.letters)
     match overs[-1:]:
@@ -116,9 +120,13 @@ class _Errors:
         return compute
 
     def _off(self, step: Step) -> Step:
+        text = step.expression
+
         def compute(**given: Any) -> Array:
             read = {x: y for x, y in given.items() if x in step.reads and _is_floats(y)}
-            terms, is_product = (1, False) if step.function else sums_of(step, read)
+            shapes = tuple((name, x.shape) for name, x in read.items())
+            known = tuple(step.sizes.items())
+            terms, is_product = (1, False) if step.function else sums_of(text, shapes, known)
             factor = self.unit.factors if is_product else self.unit.stages  # TF32 rounds factors
             size = math.hypot(factor, self.unit.sums * math.sqrt(terms / 3))
             off = {name: self._with_errors(x, size) for name, x in read.items()}

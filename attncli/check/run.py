@@ -344,7 +344,7 @@ def steps_of(
     return setup.plans[key]
 
 
-@lru_cache(256)
+@lru_cache(1024)
 def _plain_steps(how: Convention, sizes: Sizes, tiles: int) -> tuple[Step, ...]:
     """The plan that bugs change, or that of a walk through tiles: most bugs start from one."""
     if not tiles:

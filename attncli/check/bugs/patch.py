@@ -163,10 +163,10 @@ def put(function: Function, place: str, plan: Plan, inputs: Collection[str] = ()
 
 
 def steps_at(place: str, plan: Plan) -> list[Step]:
-    """The steps at a place: d_k for d_k_shared where no heads share a key; scores of every tile."""
+    """The steps at a place: scores of every tile."""
     if through := [step for step in plan if step.through == place]:
         return through
-    if one := named(plan, place) or named(plan, place.removesuffix("_shared")):
+    if one := named(plan, place):
         return [one]
     of_tile = re.compile(rf"{TILE}\.\d+\.{place}")
     is_of_tiles = place in (*MAPS, *OF_TILES)

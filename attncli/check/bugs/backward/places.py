@@ -19,6 +19,7 @@ from attncli.check.bugs.backward.shared import (
     HEAD,
     KEY,
     OF_K,
+    OF_Q,
     OF_V,
     ROW,
     either_delta,
@@ -104,7 +105,7 @@ def _lost(axis: int, cuts: Function, setup: Setup, _: Evidence, *, to_end: bool)
     for start, words in cuts(setup.shape[axis]):
         some = slice(start, None) if to_end else slice(start)
         sums = lambda right, d, some=some: right(d=part_of(d, some, -2 if axis == ROW else -1))  # noqa: E731
-        for patch in in_either(OF_K, OF_V, sums) if axis == ROW else [Patch({D_Q: sums})]:
+        for patch in in_either(OF_K, OF_V, sums) if axis == ROW else [Patch({OF_Q: sums})]:
             yield replace(patch, detail=f"{WHAT[axis]} {words} {patch.detail}".rstrip())
 
 
@@ -205,7 +206,7 @@ def _other_keys(setup: Setup, _: Evidence) -> Iterator[Variants]:
         read = lambda x, first=first: x[..., first, :]  # noqa: E731
         reads[f"the first of {parts} chunks for all"] = read, ()
     for words, (read, whole) in reads.items():
-        saved = {D_Q: lambda right, k, read=read: right(k=read(k))}
+        saved = {OF_Q: lambda right, k, read=read: right(k=read(k))}
         k, v = {"k": read}, {"v": read}
         for what, steps, again in (
             ("K and V", {}, k | v),
@@ -224,7 +225,7 @@ LAYOUTS: dict[str, Variants] = {
     "A instead of Aᵀ in dV": only_if(_is_square, {OF_V: lambda a, d: a @ d}),
     "dS instead of dSᵀ in dK": only_if(_is_square, {OF_K: lambda d, q: d @ q}),
     "dSᵀ instead of dS in dQ": only_if(
-        _is_square, Patch({D_Q: lambda d, k: np.swapaxes(d, -1, -2) @ k}, whole=(ROW,))
+        _is_square, Patch({OF_Q: lambda d, k: np.swapaxes(d, -1, -2) @ k}, whole=(ROW,))
     ),
     "gradients in another layout": _written_otherwise,
     "dO of another place, or in another layout": _other_output,

@@ -19,8 +19,9 @@ BATCH, HEAD, ROW, KEY = range(4)
 
 D_Q, D_K, D_V = ALL = tuple(map(gradient_of, QKV))
 D_OUTPUT, D_SINKS, D_BIAS = map(gradient_of, (OUTPUT, "sinks", "given_mask"))
-D_SCORES, OF_K, OF_V = "d_scores", f"{D_K}_shared", f"{D_V}_shared"
-"""OF_K and OF_V are the products Aᵀ B of every query head, before those of a group are summed."""
+D_SCORES, OF_Q, OF_K, OF_V = "d_scores", "scores.q", "scores.k", "output.v"
+"""OF_Q, OF_K and OF_V are the products dS K, dSᵀ Q and Aᵀ dO of every query head, before those of a
+group are summed."""
 
 
 def of_output(output: Array, d_output: Array) -> Array:
