@@ -260,6 +260,11 @@ class LayerPlan:
         for name, block in before:
             title = f"{block.title}: gradients"
             self.blocks[f"{BACKWARD}.{name}"] = block._replace(title=title, notes=())
+        for name in self.letters.keys() & self.inputs.keys():  # of the rows that go in
+            place = f"{BACKWARD}.{name}".rpartition(".")[0]
+            block = self.blocks.get(place, Block("Gradients of what goes in"))
+            labels = {**block.labels, "token": self.labels[name], "query": self.labels[name]}
+            self.blocks[place] = block._replace(labels=labels)
 
     def trace(
         self, wanted: Collection[str] | None = None, stages: Mapping[str, Stage] = {}

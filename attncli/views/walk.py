@@ -148,7 +148,8 @@ def _columns(
         raise StageError("the values that the weights are of are not in the trace")
     for name in (name for name in block.numbers if name in BEFORE_SOFTMAX):
         numbers = block.matrix(block.stages[name], where)[row]
-        yield Column("q·k" if name == SCORES else name, numbers)
+        is_product = name == SCORES and block.stages[name].reads.get("q", "q") == "q"
+        yield Column("q·k" if is_product else name, numbers)
     logits = block.read(weights, "x")
     if logits is None or weights.params.get("axis") == -2:  # of a column, whose sum is no row's
         yield Column("share", shares, float(shares.sum()))

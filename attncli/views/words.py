@@ -330,6 +330,8 @@ class Work(NamedTuple):
                 return (*self.words(a), f"+ {after_sign(first)}", *more)
             case Over("sum") | Apply("+"):
                 return self.entry.sum(*self.terms(node))
+            case Apply("*", (Apply("neg") as a, b)) if _has(Over, a) and not _has(Over, b):
+                return (*self.words(a), f"· {after_sign(self.operand(b, '*'))}")
             case Apply("/", (a, b)) if not _has(Over, a):
                 return between(f"{self.operand(a, '/')} / ", self.words(b), "")
             case Apply("/", (a, b)):

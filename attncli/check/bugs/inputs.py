@@ -223,7 +223,6 @@ def layer_norm(x: Array, epsilon: float) -> Array:
 _NORMS: Mapping[str, Callable[[Array], Array]] = {
     "L2 norm": to_length_1,
     "RMS norm": partial(root_mean_square, epsilon=1e-300),
-    "RMS norm with ε 1e-6": partial(root_mean_square, epsilon=1e-6),
     "RMS norm with ε 1e-5": partial(root_mean_square, epsilon=1e-5),
     "layer norm with ε 1e-6": partial(layer_norm, epsilon=1e-6),
     "layer norm with ε 1e-5": partial(layer_norm, epsilon=1e-5),
@@ -348,9 +347,16 @@ INPUT_BUGS: dict[str, Variants] = {
         _remade, lambda w: w.T if w.shape == w.T.shape else None, ("w_q", "w_k", "w_v")
     ),
     "bias of a projection left out": partial(_remade, np.zeros_like, ("b_q", "b_k", "b_v")),
-    "queries and keys normalised": [
-        Patch({SCORES: lambda right, q, k, norm=norm: right(q=norm(q), k=norm(k))}, words)
-        for words, norm in _NORMS.items()
-    ],
+    "queries and keys normalised": only_if(
+        lambda setup: not setup.how.qk_norm,
+        Patch(how={"qk_norm": True}, detail="RMS norm with ε 1e-6"),
+        *(
+            Patch({SCORES: lambda right, q, k, norm=norm: right(q=norm(q), k=norm(k))}, words)
+            for words, norm in _NORMS.items()
+        ),
+    ),
+    "queries and keys not normalised": only_if(
+        lambda setup: setup.how.qk_norm, Patch(how={"qk_norm": False})
+    ),
     "residual already in the output": _residual,
 }

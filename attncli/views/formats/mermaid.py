@@ -101,7 +101,7 @@ class _Chart:
             else:
                 self.later.setdefault(outer, []).append(arrow)
 
-    def sources(self, name: str) -> list[str]:
+    def sources(self, name: str, around: tuple[str, ...] = ()) -> list[str]:
         """The nodes of what a stage was computed from, or of what that was computed from."""
         found: list[str] = []
         prefix = name[: name.rfind(".") + 1]
@@ -110,8 +110,8 @@ class _Chart:
             source = prefix + read if is_own else read
             if source in self.nodes:
                 found.append(self.nodes[source])
-            elif source in self.stages:
-                found += self.sources(source)
+            elif source in self.stages and source not in (*around, name):
+                found += self.sources(source, (*around, name))
         return found
 
     def of_layers(self, prefix: str) -> list[str]:

@@ -194,6 +194,12 @@ def softmax(s: Array, sinks: Array | None = None, axis: int = -1) -> Array:
         return np.asarray(np.where(np.isneginf(top), 0, e / total))
 
 
+def normed(x: Inputs, name: str) -> Array:
+    """Queries or keys with their positions, over their root mean square where that is asked for."""
+    y = placed(x, name)
+    return y / np.sqrt(np.mean(y * y, axis=-1, keepdims=True) + 1e-6) if x.how.get("qk_norm") else y
+
+
 def attend(  # noqa: PLR0913
     x: Inputs,
     *,
@@ -215,8 +221,8 @@ def attend(  # noqa: PLR0913
     sinks  of each head (an empty array = none)
     weigh  from masked scores to weights
     """
-    q = placed(x, "q") if q is None else q
-    k = head_of(x, placed(x, "k") if k is None else k)
+    q, k = (normed(x, name) if y is None else y for name, y in (("q", q), ("k", k)))
+    k = head_of(x, k)
     v = head_of(x, placed(x, "v") if v is None else v)
     s = scores(q, k) * np.asarray(x.scale if scale is None else scale, x.wide)
     cap = x.how.get("softcap") if cap is None else cap

@@ -412,6 +412,7 @@ INPUTS = (
     Row("no bias on the values", ("bias of the values missing",), lambda x: attend(x, v=x.v - vector(x, "v")), (w.V_BIAS,)),
     Row("no bias on the queries", ("bias of the queries missing",), lambda x: attend(x, q=x.q - vector(x, "q")), (w.Q_BIAS,)),
     Row("RMS norm of q and k", ("queries and keys normalised",), lambda x: attend(x, q=rms(x.q), k=rms(x.k)), (w.THREE, w.KERNEL, w.LARGE)),
+    Row("QK-norm left out", ("queries and keys not normalised",), lambda x: attend(x, q=x.q, k=x.k), (w.NORMED,)),
     Row("norm of q and k missing", ("queries and keys times factors",), lambda x: unnormalised(x, True), (w.THREE, w.KERNEL, w.CAUSAL_KERNEL), but=(("causal kernel float64", "no match"), ("causal kernel float32", "no match"))),
     Row("scale of each key forgotten", ("queries and keys times factors",), lambda x: unnormalised(x, False), (w.THREE, w.KERNEL)),
     Row("q added", ("residual already in the output",), lambda x: attend(x) + x.q, (w.EVEN, w.CAUSAL_KERNEL, w.LARGE_KERNEL)),
