@@ -333,8 +333,9 @@ def chosen(node: If, condition: Function, then: Function, otherwise: Function) -
 
 def _put(x: Any, number: float, where: Any) -> Any:
     """The numbers of x, which nothing else holds, but a number where a condition is true."""
-    is_whole = np.broadcast_shapes(np.shape(x), np.shape(where)) == np.shape(x) != ()
-    if not is_whole or x.dtype.kind != "f":
+    shape, other = np.shape(x), np.shape(where)
+    is_whole = shape == other or np.broadcast_shapes(shape, other) == shape
+    if not (is_whole and shape) or x.dtype.kind != "f":
         return np.where(where, number, x)
     np.copyto(x, number, where=np.asarray(where, dtype=bool))
     return x

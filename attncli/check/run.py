@@ -269,14 +269,21 @@ def _blocks_of_keys(setup: Setup, subset: Subset, keys: Indices) -> Iterator[Blo
         for start in range(0, n_keys, at_once):
             items = np.arange(subset.sizes[0])[first:][:n_items]
             some = np.arange(n_keys)[start:][:at_once]
-            heads = np.flatnonzero(np.isin(setup.key_heads, keys[some]))
-            shown = np.flatnonzero(np.isin(subset.head, heads))
+            heads = _among(setup.key_heads, keys[some])
+            shown = _among(subset.head, heads)
             batch = every.batch if 0 in whole else subset.batch[items]
             head, own = (every.head, all_keys) if 1 in whole else (heads, keys[some])
             taken = subset.batch[items], subset.head[shown], subset.row, keys[some]
             at = items, shown, np.arange(subset.sizes[2]), some
             named = (dict(zip((*ROWS, "kv_head"), x, strict=True)) for x in (taken, at))
             yield Block(Subset(batch, head, every.row), own, *named)
+
+
+def _among(indices: Indices, some: Indices) -> Indices:
+    """Where indices are among some."""
+    is_one = np.zeros(1 + max(indices.max(), some.max(initial=0)), dtype=np.bool_)
+    is_one[some] = True
+    return np.flatnonzero(is_one[indices])
 
 
 def _inputs_of(setup: Setup, block: Block, steps: Sequence[Step], dtype: DType) -> dict[str, Array]:
@@ -372,6 +379,7 @@ def inputs_over(
     key_heads = setup.key_heads[subset.head] if keys is None else keys
     picked = dict(zip((*ROWS, "kv_head"), (*subset, key_heads), strict=True))
     by_row = {x for step in steps if "rows" in step.reads.values() for x in step.reads.values()}
+    first = {kind for kind, at in picked.items() if np.array_equal(at, np.arange(len(at)))}
     inputs: dict[str, Array] = {"rows": subset.row}
     for name in setup.inputs if wanted is None else wanted & setup.inputs.keys():
         x = setup.inputs[name]
@@ -380,7 +388,7 @@ def inputs_over(
             by_itself = kind == "query" and name in by_row and kind_of(name).role == "aside"
             if at is None or size == 1 or by_itself:
                 continue
-            if not np.array_equal(at, np.arange(size)):
+            if kind not in first or len(at) != size:
                 x = np.take(x, at, axis=axis)
         inputs[name] = x
     return inputs
