@@ -6,8 +6,9 @@
 A formula says how each cell of a stage is computed (the language is that of expression.py); from it
 follow NumPy, its gradient, the arithmetic of a cell, the cells that it reads and the formula in
 matrices. Letters: b batch, h head, g key head, i query, j key, d width of a key, e of a value, m of
-the model, f of the feed-forward. A part in braces is left out where nothing is read by its name; x
-is the stage before. In a gradient, d is that of the stage's result and y the result itself.
+the model, n of the result, f of the feed-forward. A part in braces is left out where nothing has
+its names; x is the stage that the formula is applied to. D_… is a gradient that is not written as
+the chain rule gives it: in it y is the stage, d the gradient of y.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ LSE = {
     "e": "lse[b,h,i] = lse[j](x[b,h,i,j]{, sink=sinks[h]})",
     "2": "lse[b,h,i] = lse[j](x[b,h,i,j]{, sink=sinks[h]}) / ln(2)",
 }
-DELTA = "δ[b,h,s] = sum[t](y[b,h,i,j] * d[b,h,i,j]{ where mask[b,h,i,j] != -inf})"  # t: along it
+# t is the letter along which the weights sum to 1, j or i, and s the other one
+DELTA = "δ[b,h,s] = sum[t](y[b,h,i,j] * d[b,h,i,j]{ where mask[b,h,i,j] != -inf})"
 D_WEIGHTS = (  # Dao et al. (2022), appendix B.4
     "dZ[b,h,i,j] = y[b,h,i,j] * (d[b,h,i,j] - delta[b,h,s]){ if mask[b,h,i,j] != -inf else 0}"
     "  # masked: its weight does not depend on its score"
@@ -171,7 +173,7 @@ def attention(plan: Plan, x: str = "x", *, show_concat: bool = True) -> None:
     x = restricted(plan, x) if is_masked else capped(plan, x)
     a = weights(plan, x, guard)
     if p := how.dropout:
-        plan.draw("kept", draw_kept, shape=sizes.scores, p=p, seed=how.seed)
+        plan.add_function("kept", draw_kept, shape=sizes.scores, p=p, seed=how.seed)
         words, back = dropout(DROPPED, p)
         a = plan.add("dropped", DROPPED, words, a, reads={"kept": "kept"}, back=back, p=p)
     x = plan.add("output", OUTPUT, reads={"a": a, "v": v} | guard)
@@ -187,7 +189,7 @@ def attention(plan: Plan, x: str = "x", *, show_concat: bool = True) -> None:
 
 
 def operands(plan: Plan, source: str) -> None:
-    """q, k and v of x, or keys and values of a context."""
+    """Adds q, k and v of x; keys and values of a context, where there is one."""
     given = plan.sizes.given
     sources = {"q": source, "k": "x_kv" if "x_kv" in given else source}
     sources["v"] = "x_v" if "x_v" in given else sources["k"]
@@ -202,16 +204,17 @@ def operands(plan: Plan, source: str) -> None:
 
 
 def qk_norm(plan: Plan, name: str, x: str) -> str:
-    """Queries or keys over their root mean square."""
+    """Adds queries or keys over their root mean square, and gives the stage's name."""
     words = "{x} / √(mean({x}²) + ε), ε = 1e-6"
     back = {"x": (D_QK_NORM[name], "({d} − {y} · mean({d} ∘ {y})) / √(mean({x}²) + ε)")}
     return plan.add(f"{name}_norm", QK_NORM[name], words, x, back=back, epsilon=1e-6)
 
 
 def mask(plan: Plan) -> tuple[bool, dict[str, str]]:
-    """Whether anything is masked, and the mask by which softmax knows it.
+    """Adds the mask of everything that restricts, where there is anything.
 
-    A masked score is −inf when softmax reads it, unless it is capped after the mask.
+    -> whether there is, and {"mask": "mask"} where a masked score is −inf when softmax reads it, so
+    that its key has no weight: it is not where scores are capped after the mask.
     """
     how, sizes = plan.how, plan.sizes
     of = plan.inputs(given_mask="given_mask", kv_len="kv_len")
@@ -227,14 +230,14 @@ def mask(plan: Plan) -> tuple[bool, dict[str, str]]:
     params |= {"window_size": how.reach, "means": how.mask_means, "numbers": how.mask_numbers}
     params["unmasks"] = how.empty_rule(sizes.adds) == "unmasked"
     words = "0 = may attend, −inf = may not, other numbers are added"
-    plan.draw("mask", total_mask, words, reads=of | plan.inputs(rows="rows"), **params)
+    plan.add_function("mask", total_mask, words, reads=of | plan.inputs(rows="rows"), **params)
     capped_after = how.softcap is not None and how.softcap_place == "after-mask"
     hides = how.hidden_value(sizes.adds) == -math.inf and not capped_after
     return True, {"mask": "mask"} if hides else {}
 
 
 def capped(plan: Plan, x: str) -> str:
-    """The scores bounded, where there is a cap."""
+    """Adds the scores x bounded, where there is a cap, and gives the last stage's name."""
     if (cap := plan.how.softcap) is None:
         return x
     words = f"{{d}} ∘ (1 − ({{y}} / c)²), c = {plain(cap)}"
@@ -242,7 +245,7 @@ def capped(plan: Plan, x: str) -> str:
 
 
 def restricted(plan: Plan, x: str) -> str:
-    """The scores with a mask and a cap, in the order of the convention."""
+    """Adds the scores x with mask and cap, in the convention's order; gives the last one's name."""
     how, adds = plan.how, plan.sizes.adds
     place = how.softcap_place if how.softcap is not None else "before-mask"
     value, is_added = how.hidden_value(adds), how.mask_value_rule == "add"
@@ -274,7 +277,7 @@ def restricted(plan: Plan, x: str) -> str:
 
 
 def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
-    """The softmax of the stage x, and the log of the sum that it divides by."""
+    """Adds the softmax of the stage x, whose name it gives, and the log of what it divides by."""
     how = plan.how
     over_keys = how.softmax_over == "keys"
     axis, each = (-1, "row") if over_keys else (-2, "column")
@@ -304,7 +307,7 @@ def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
 
 
 def concat(plan: Plan, x: str) -> str:
-    """The outputs of the heads, side by side."""
+    """Adds the outputs of the heads, side by side, and gives the stage's name."""
     words = "[O₁ … O_h], the heads side by side"
     back = {"x": ("dO[b,h,i,e] = d[b,i,h·e]", "the part of {d} that each head gave")}
     return plan.add("concat", CONCAT, words, x, sizes={"h": plan.sizes.n_heads}, back=back)

@@ -56,8 +56,9 @@ def backward(
 ) -> list[Step]:
     """The steps of the gradients of everything that a plan was given.
 
-    The first is the gradient of the last stage, which is an input, GIVEN_GRADIENT; then each step's
-    own in reverse order, those of rows that several stages are made of at last.
+    The first is the gradient of the last stage, which is an input, GIVEN_GRADIENT; then those of
+    what each step reads, in reverse order. Those of x, x_kv and x_v come last. Raises TypeError
+    where a formula has no gradient by the chain rule and declares none.
 
     within   what the names of all gradients begin with
     letters  symbols of inputs, where they are not those of the registry
@@ -102,11 +103,13 @@ def _goals(step: Step) -> list[str]:
 
 
 class Part(NamedTuple):
-    """What a stage gets of the gradient of a step that reads it: at this index, this expression.
+    """What a stage gets of the gradient of a step that reads it.
 
-    reads    what its names are
-    step     whose gradient it is a part of, and `of`: of what that reads
-    formula  in words, and text: by cells, where it is declared
+    at       the index at which the step reads it
+    body     the gradient of that cell, before it is summed over other letters
+    reads    name in the body → stage
+    step     the step, and of: the name by which it reads the stage
+    remark   as in a formula; formula, text: in words and by cells, where the step declares them
     """
 
     at: tuple[Any, ...]
@@ -250,7 +253,7 @@ class _Backward:
 
 
 OF_READERS = ("axis", "n_kv_heads", "order")
-"""Parameters that a formula does not name: they say of what kind it is."""
+"""Parameters that no formula names, but those who read a plan: the axis of a softmax, say."""
 
 
 def times(a: Expr, b: Expr) -> Expr:

@@ -52,10 +52,15 @@ def compute(
     sizes: Mapping[str, int] = {},
     product: Product = np.matmul,
 ) -> Array:
-    """The array that a formula says, of the arrays and numbers that it names.
+    """The array of a formula: [the letters of its left side], in the type of what it reads.
 
+    values   arrays and numbers by the names that the formula has for them
     sizes    of letters that no array has alone
     product  how matrices are multiplied
+
+    First axes that no array has are left out. A formula that only picks cells may give a view of
+    what it reads. There is no limit on memory: formulas of files are for `evaluate` alone.
+    Raises InputError for a text that is no formula, and for a letter whose length nothing says.
 
     >>> compute("O[i,e] = sum[j](a[i,j] * v[j,e])", {"a": np.eye(2), "v": np.array([[3.0], [5.0]])})
     array([[3.],

@@ -323,7 +323,7 @@ class LayerPlan:
         after = of_rows(how, {"x": letter, last: symbol, "sublayer_dropped": f"{symbol}'"})
         if p := architecture.dropout:
             seed, kept = named_seed(how.seed, f"{name}.sublayer_dropped"), "sublayer_kept"
-            after.draw(kept, draw_kept, shape=shape, p=p, seed=seed)
+            after.add_function(kept, draw_kept, shape=shape, p=p, seed=seed)
             words, back = page.dropout(page.DROPPED_ROWS, p)
             own: dict[str, Any] = {"reads": {"kept": kept}, "back": back, "symbol": f"{symbol}'"}
             last = after.add("sublayer_dropped", page.DROPPED_ROWS, words, last, **own, p=p)

@@ -88,7 +88,7 @@ def spread_plan(how: Convention, sizes: Sizes) -> list[Step]:
 
 
 def merged(n_heads: int) -> list[Step]:
-    """The heads' outputs side by side, of an output that is there."""
+    """The step that puts the outputs of heads side by side, for a trace that has an output."""
     new = Plan(Convention(), Sizes((n_heads, 1, 1), n_heads, 1))
     concat(new, "output")
     return new.steps
@@ -118,7 +118,7 @@ class Plan:
         return len(self.sizes.scores) > 2
 
     def inputs(self, **reads: str) -> dict[str, str]:
-        """Those of these reads that are among the inputs."""
+        """Those of these reads, name in a formula → stage, whose stage is an input."""
         return {parameter: name for parameter, name in reads.items() if name in self.sizes.given}
 
     def add(
@@ -141,9 +141,12 @@ class Plan:
         text     its formula by cells, of which a part in braces is kept where all of it is read
         words    its formula in words, in which {names} are symbols; "": that in matrices
         x        the stage that the formula calls x
-        reads    the others
+        reads    the others: name in the formula → stage
         letters  other letters for some of the formula
+        sizes    of letters that no array has alone
+        back     as in Step; symbol: its letter, where it is not that of the registry
         note     a sentence for the reader, where it is not that of the registry
+        params   the formula's numbers
         """
         reads = {"x": x, **reads} if x else reads
         backs = {of: way and (self.bound(way[0], letters), way[1]) for of, way in back.items()}
@@ -161,7 +164,7 @@ class Plan:
         self.steps.append(step)
         return name
 
-    def draw(
+    def add_function(
         self,
         name: str,
         function: Callable[..., Array],
@@ -170,7 +173,7 @@ class Plan:
         reads: Mapping[str, str] = {},
         **params: Any,
     ) -> str:
-        """Adds a step that no formula says, in no number type, and gives its name."""
+        """Adds a step that a function computes, not a formula, and gives its name."""
         self.steps.append(Step(name, "", reads, params, words, function=function))
         return name
 

@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
     @property
     def expression(self) -> str:
-        """Its formula by cells."""
+        """Its formula by cells, with those optional parts of which all is read."""
         return written(self.text, frozenset(self.reads))
 
     def compute(self, **values: Any) -> Array:
