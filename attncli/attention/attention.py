@@ -278,30 +278,27 @@ def restricted(plan: Plan, x: str) -> str:
 
 def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
     """Adds the softmax of the stage x, whose name it gives, and the log of what it divides by."""
-    how = plan.how
-    over_keys = how.softmax_over == "keys"
-    axis, each = (-1, "row") if over_keys else (-2, "column")
-    letters = {"s": "i", "t": "j"} if over_keys else {"s": "j", "t": "i"}
-    of, empty = dict(guard) | plan.inputs(sinks="sinks"), how.empty_rule(plan.sizes.adds)
-    sums = f"each {each} sums to 0"
-    words = f"softmax({{x}}) over {how.softmax_over}: each {each} sums to 1"
-    back: dict[str, tuple[str, str] | None] = {
+    how, sinks = plan.how, plan.inputs(sinks="sinks")
+    over_keys, empty = how.softmax_over == "keys", how.empty_rule(plan.sizes.adds)
+    axis, each, letters = -1, "row", {"s": "i", "t": "j"}
+    if not over_keys:
+        axis, each, letters = -2, "column", {"s": "j", "t": "i"}
+    sums = f"each {each} sums to {'δ times what the sink takes' if sinks else '0'}"
+    back = {
         "delta": (DELTA, f"Σ {{y}} ∘ {{d}} over each {each}"),
         "x": (D_WEIGHTS, f"{{y}} ∘ ({{d}} − δ): {sums}"),
     }
-    if "sinks" in of:
+    words = f"softmax({{x}}) over {how.softmax_over}: each {each} sums to 1"
+    if sinks:
         words = "exp({x}) / (Σ exp({x}) + exp({sinks})): a row sums to less than 1"
-        sums = f"each {each} sums to δ times what the sink takes"
-        back["x"] = D_WEIGHTS, f"{{y}} ∘ ({{d}} − δ): {sums}"
         back["sinks"] = D_SINKS, "−Σ δ exp({sinks}) / (Σ exp({x}) + exp({sinks}))"
     text = WEIGHTS if over_keys else WEIGHTS.replace("softmax[j]", "softmax[i]")
     if empty in ("nan", "uniform"):
         text = f"{text[:-1]}, empty={empty})"
-    params: dict[str, Any] = {"axis": axis, "empty": empty}
-    a = plan.add("weights", text, words, x, reads=of, letters=letters, back=back, **params)
+    own: dict[str, Any] = {"letters": letters, "back": back, "axis": axis, "empty": empty}
+    a = plan.add("weights", text, words, x, reads={**guard, **sinks}, **own)
     if over_keys:
-        lse = lse_words("{x}", how.lse_base, "{sinks}" if "sinks" in of else "")
-        sinks = plan.inputs(sinks="sinks")
+        lse = lse_words("{x}", how.lse_base, "{sinks}" if sinks else "")
         plan.add("lse", LSE[how.lse_base], lse, x, reads=sinks, base=how.lse_base)
     return a
 
