@@ -160,7 +160,14 @@ class Values(NamedTuple):
         top = terms.max(axis=-1)
         top = np.where(np.isneginf(top), 0, top)  # −∞ − −∞ would be NaN
         whole = top + np.log(np.exp(terms - top[..., None]).sum(axis=-1))
-        return whole if node.kind == "lse" else np.exp(self.number(node.body, places) - whole)
+        if node.kind == "lse":
+            return whole
+        share = np.exp(self.number(node.body, places) - whole)
+        if node.where is None:
+            return share
+        share = np.where(self.number(node.where, places), share, 0)
+        filler = {"nan": np.nan, "uniform": 1 / self.size(node.letters)}.get(node.empty, 0)
+        return np.where(np.isneginf(whole), filler, share)
 
     def at(self, cell: Cell, places: Places) -> tuple[Any, ...]:
         """Where a cell is in its array."""

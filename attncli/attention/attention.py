@@ -295,8 +295,9 @@ def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
     text = WEIGHTS if over_keys else WEIGHTS.replace("softmax[j]", "softmax[i]")
     if empty in ("nan", "uniform"):
         text = f"{text[:-1]}, empty={empty})"
-    own: dict[str, Any] = {"letters": letters, "back": back, "axis": axis, "empty": empty}
-    a = plan.add("weights", text, words, x, reads={**guard, **sinks}, **own)
+    more: dict[str, Any] = {"letters": letters, "back": back, "axis": axis, "empty": empty}
+    more["own"] = {"hides": bool(guard)}
+    a = plan.add("weights", text, words, x, reads={**guard, **sinks}, **more)
     if over_keys:
         lse = lse_words("{x}", how.lse_base, "{sinks}" if sinks else "")
         plan.add("lse", LSE[how.lse_base], lse, x, reads=sinks, base=how.lse_base)

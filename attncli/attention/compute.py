@@ -51,12 +51,15 @@ def compute(
     values: Mapping[str, Any],
     sizes: Mapping[str, int] = {},
     product: Product = np.matmul,
+    *,
+    hides: bool = False,
 ) -> Array:
     """The array of a formula: [the letters of its left side], in the type of what it reads.
 
     values   arrays and numbers by the names that the formula has for them
     sizes    of letters that no array has alone
     product  how matrices are multiplied
+    hides    whether what the `where` of a softmax leaves out is −∞ already
 
     First axes that no array has are left out. A formula that only picks cells may give a view of
     what it reads. There is no limit on memory: formulas of files are for `evaluate` alone.
@@ -68,11 +71,13 @@ def compute(
     """
     shapes = tuple([(name, x.shape) for name, x in values.items() if isinstance(x, np.ndarray)])
     function = compiled(text, shapes, tuple(sizes.items()))
-    return np.asarray(function(values if product is np.matmul else {**values, PRODUCT: product}))
+    more: dict[str, Any] = {PRODUCT: product} if product is not np.matmul else {}
+    more |= {HIDES: True} if hides else {}
+    return np.asarray(function({**values, **more} if more else values))
 
 
-PRODUCT = "@"
-"""How a function finds another product of matrices than NumPy's."""
+PRODUCT, HIDES = "@", "-"
+"""How a function finds another product of matrices than NumPy's, and whether nothing is to hide."""
 
 
 @lru_cache(4096)
@@ -202,6 +207,8 @@ class _Compiler:
         def run(values: Mapping[str, Any]) -> Array:
             x = _full(terms(values), ends, len(ends))
             guard, more = _optional(values, allowed, sink)
+            if guard is not None and HIDES not in values:
+                x = np.where(guard, x, -np.inf)
             return kernels.softmax(x, axis, guard, more, empty)
 
         return run

@@ -25,9 +25,9 @@ def softmax(
     """exp(X) / (Σ exp(X) + exp(s)) along an axis; a sink s joins the sum and has no weight.
 
     The largest score is subtracted first, which changes nothing but keeps exp finite. What is not
-    `allowed` gets no weight; where nothing is allowed, and there is no sink, `empty` says what the
-    weights are: "zero", "nan" or "uniform" (1/n each); "unmasked" is the mask's work, here as
-    "zero". `allowed` and the sink broadcast to x.
+    `allowed` is −∞ in x, and gets no weight; where nothing is allowed, and there is no sink,
+    `empty` says what the weights are: "zero", "nan" or "uniform" (1/n each); "unmasked" is the
+    mask's work, here as "zero". `allowed` and the sink broadcast to x.
 
     Source of the sinks: gpt-oss model card (OpenAI, 2025), section 2.2.
 

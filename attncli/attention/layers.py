@@ -325,9 +325,10 @@ class LayerPlan:
             seed, kept = named_seed(how.seed, f"{name}.sublayer_dropped"), "sublayer_kept"
             after.add_function(kept, draw_kept, shape=shape, p=p, seed=seed)
             words, back = page.dropout(page.DROPPED_ROWS, p)
-            own: dict[str, Any] = {"reads": {"kept": kept}, "back": back, "symbol": f"{symbol}'"}
-            last = after.add("sublayer_dropped", page.DROPPED_ROWS, words, last, **own, p=p)
-        after.add("residual", page.RESIDUAL, "", "x", reads={"y": last}, symbol=added)
+            more: dict[str, Any] = {"reads": {"kept": kept}, "back": back, "p": p}
+            more["own"] = {"symbol": f"{symbol}'"}
+            last = after.add("sublayer_dropped", page.DROPPED_ROWS, words, last, **more)
+        after.add("residual", page.RESIDUAL, "", "x", reads={"y": last}, own={"symbol": added})
         steps = [*steps, *after.steps]
         if architecture.norm == "post":
             steps += norm_steps("residual", gain, architecture, of=added, symbol=normed)
@@ -372,9 +373,9 @@ def norm_steps(
     words += f", ε = {plain(architecture.epsilon)}"
     of_gain = " ∘ γ" * ("gamma" in gain)
     back = {name: (line, way.replace("{γ}", of_gain)) for name, (line, way) in ways.items()}
-    own: dict[str, Any] = {"symbol": symbol, "note": note, "back": back}
-    own["epsilon"] = architecture.epsilon
-    rows.add("norm", text, words, x, reads=reads | given, **own)
+    more: dict[str, Any] = {"own": {"symbol": symbol, "note": note}, "back": back}
+    more["epsilon"] = architecture.epsilon
+    rows.add("norm", text, words, x, reads=reads | given, **more)
     return rows.steps
 
 

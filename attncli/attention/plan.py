@@ -132,8 +132,7 @@ class Plan:
         letters: Mapping[str, str] = {},
         sizes: Mapping[str, int] = {},
         back: Mapping[str, tuple[str, str] | None] = {},
-        symbol: str = "",
-        note: str = "",
+        own: Mapping[str, Any] = {},
         **params: Any,
     ) -> str:
         """Adds a step, and gives its name.
@@ -144,23 +143,23 @@ class Plan:
         reads    the others: name in the formula → stage
         letters  other letters for some of the formula
         sizes    of letters that no array has alone
-        back     as in Step; symbol: its letter, where it is not that of the registry
-        note     a sentence for the reader, where it is not that of the registry
+        back     as in Step
+        own      other fields of the step, such as its symbol
         params   the formula's numbers
         """
         reads = {"x": x, **reads} if x else reads
         backs = {of: way and (self.bound(way[0], letters), way[1]) for of, way in back.items()}
         text = self.bound(text, letters)
         line = written(text, frozenset(reads))
-        symbols = {own: self.letters.get(of) or kind_of(of).symbol for own, of in reads.items()}
-        own = symbol or kind_of(name).symbol
-        formula = f"{own} = {worded(words, symbols, params)}"
+        symbols = {x: self.letters.get(of) or kind_of(of).symbol for x, of in reads.items()}
+        symbol = own.get("symbol") or kind_of(name).symbol
+        formula = f"{symbol} = {worded(words, symbols, params)}"
         if not words:
-            formula = formula_of(replace(parse(line), symbol=own), symbols, params)
+            formula = formula_of(replace(parse(line), symbol=symbol), symbols, params)
         if "·" in line and self.is_shared:
             sizes = {"g": self.sizes.n_kv_heads, **sizes}
         step = Step(name, text, reads, params, formula, self.how.dtype)
-        step = step._replace(symbol=symbol, note=note, sizes=sizes, back=backs)
+        step = step._replace(sizes=sizes, back=backs, **own)
         self.steps.append(step)
         return name
 

@@ -43,6 +43,7 @@ class Step(NamedTuple):
              rule is not how it is written; None: it has none
     through  of a gradient: the stage whose formula it goes back through, and what that reads
     product  how matrices are multiplied
+    hides    whether what its softmax leaves out is −∞ already
     """
 
     name: str
@@ -59,6 +60,7 @@ class Step(NamedTuple):
     back: Mapping[str, tuple[str, str] | None] = {}
     through: str = ""
     product: Callable[[Array, Array], Array] = np.matmul
+    hides: bool = False
 
     @property
     def expression(self) -> str:
@@ -73,7 +75,7 @@ class Step(NamedTuple):
         if "{" in text:
             values = {name: x for name, x in values.items() if x is not None}
             text = written(text, frozenset(values))
-        return compute(text, values, self.sizes, self.product)
+        return compute(text, values, self.sizes, self.product, hides=self.hides)
 
 
 def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:

@@ -1,0 +1,44 @@
+"""A formula computed at once with NumPy, beside its value in every cell; and written, read back."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncli.attention.compute import compute
+from attncli.evaluate import Values
+from attncli.expression import line_of, parse
+
+LEAVES = ("x[i,j]", "y[j,k]", "z[k]", "x[i,k % 3]", "p", "2", "-0.5", "size[k]", "k")
+INNER = st.recursive(
+    st.sampled_from(LEAVES),
+    lambda x: st.one_of(
+        st.builds("({} {} {})".format, x, st.sampled_from(["+", "-", "*"]), x),
+        st.builds("{} / (1 + abs({}))".format, x, x),
+        st.builds("tanh({})".format, x),
+        st.builds("({0} if {1} > {2} and not k == 1 else {2})".format, x, x, x),
+    ),
+    max_leaves=5,
+)
+OUTER = st.one_of(
+    st.builds("sum[k]({} * {})".format, INNER, INNER),
+    st.builds("sum[k]({} where z[k] > 0 or k < {})".format, INNER, st.integers(0, 5)),
+    st.builds("{}[k]({})".format, st.sampled_from(["sum", "max", "lse"]), INNER),
+    st.builds("softmax[j](sum[k]({}), sink=x[i,0])".format, INNER),
+    st.builds("softmax[j](max[k]({}) where x[i,j] > 0, empty=uniform)".format, INNER),
+)
+
+
+@given(OUTER, OUTER)
+def test_a_formula_means_the_same_at_once_and_cell_by_cell(one: str, other: str) -> None:
+    formula, rng = parse(f"Z[i,j] = {one} - {other}"), np.random.default_rng(0)
+    assert parse(line_of(formula)) == formula
+    sizes = {"i": 2, "j": 3, "k": 5}
+    arrays = {"x": rng.normal(size=(2, 3)), "y": rng.normal(size=(3, 5)), "z": rng.normal(size=5)}
+    with np.errstate(all="ignore"):
+        whole = compute(line_of(formula), {**arrays, "p": 0.7}, sizes)
+        values = Values.of(formula, (2, 3), arrays, {"p": 0.7}, sizes)
+        grid = dict(zip("ij", np.indices((2, 3)).reshape(2, -1), strict=True))
+        cells = np.broadcast_to(values.number(formula.body, grid), 6)
+    np.testing.assert_allclose(whole, cells.reshape(2, 3), rtol=1e-9, atol=1e-9)
