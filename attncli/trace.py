@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.convention import Convention
@@ -113,6 +114,8 @@ class Trace:
     A step is a Stage or another Trace; a stage is found by its dotted name.
 
     later  further stages by name, each computed when it is asked for: they take time, and few ask
+    compute  what computes the trace of other numbers for some stages, as `again` has it; None of a
+           trace that was read from a file
 
     >>> scores = Stage("scores", "S", "S = Q Kᵀ", np.eye(2), ("query", "key"))
     >>> block = Trace("Block", (Trace("Attention", (scores,), name="attention"),))
@@ -128,6 +131,7 @@ class Trace:
     name: str = ""
     notes: tuple[str, ...] = ()
     later: Mapping[str, Callable[[], Stage]] = field(default_factory=dict)
+    compute: Callable[[Mapping[str, Array]], Trace] | None = None
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self.stages())
@@ -193,6 +197,29 @@ class Trace:
         backward = (at for at, step in enumerate(steps) if kind_of(step.name).heading)
         at = next(backward, len(steps))
         return replace(self, steps=(*steps[:at], *computed, *steps[at:]), later=rest)
+
+    def again(self, stages: Mapping[str, npt.ArrayLike] = {}, **more: npt.ArrayLike) -> Trace:
+        """The same trace with other numbers for some stages, and what follows from them.
+
+        stages, more  by dotted name, or as keywords: an input, or any stage on the way
+
+        Raises StageError for a stage that is not in the trace, and for a trace of a file;
+        ShapeError where the numbers have not the shape of the stage.
+
+        >>> import attncli
+        >>> trace = attncli.attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
+        >>> trace.again(weights=[[1, 0]])["output"].value
+        array([[10.,  0.]])
+        """
+        if self.compute is None:
+            raise StageError(
+                "a trace of a file is not computed again", "compute it from its inputs"
+            )
+        arrays = {name: np.asarray(x, float) for name, x in {**stages, **more}.items()}
+        for name, x in arrays.items():
+            if x.shape != (shape := self[name].value.shape):
+                raise ShapeError(f"{name} has the shape {x.shape}, the stage {shape}")
+        return self.compute(arrays)
 
     def part(self, name: str) -> Trace:
         """The trace of this dotted name within this one; "" is this one itself.

@@ -29,7 +29,7 @@ from attncli.attention.shapes import (
     with_past,
 )
 from attncli.convention import Convention, Fields, Layout, MaskMeans, convention_of
-from attncli.errors import ConventionError, ShapeError
+from attncli.errors import ConventionError, ShapeError, StageError
 from attncli.expression import only_guards, parse
 from attncli.stages import GIVEN_GRADIENT, HIDDEN, MAPS, OUTPUT, gradient_of, kind_of
 from attncli.trace import Stage, Trace
@@ -104,7 +104,7 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
             )
         query_labels = [query_labels[row] if query_labels else f"q{row + 1}" for row in rows]
     block = Block(title_of(sizes, how), how, {"query": query_labels, "key": key_labels})
-    return trace_of(steps, run(steps, inputs), {"": block})
+    return trace_of(steps, run(steps, inputs), {"": block}, inputs=inputs)
 
 
 def prepared(  # noqa: PLR0913 - those of `attend`
@@ -233,11 +233,13 @@ def trace_of(
     values: Values,
     blocks: Mapping[str, Block],
     stages: Mapping[str, Stage] = {},
+    inputs: Values | None = None,
 ) -> Trace:
     """The stages of these values, without the inner ones, nested by the dots in their names.
 
     blocks  by dotted name, "" for the whole; one that is not named is as the one around it
     stages  some that exist already, by dotted name; they come first
+    inputs  those of the steps, where the trace can be computed `again`
     """
     computed = {step.name: step for step in steps}
     kinds = {name: (computed[name].kind or name) if name in computed else name for name in values}
@@ -268,14 +270,32 @@ def trace_of(
         """A stage that is computed only when it is asked for."""
         return _stage(name, computed, run(steps, values, [name]), block)
 
-    return nested("", dict.fromkeys([*stages, *shown]), blocks[""])
+    def again(arrays: Values) -> Trace:
+        """The trace of other numbers for some of its stages."""
+        new = with_stages(steps, inputs or {}, arrays)
+        first = {name: replace(x, value=new.get(name, x.value)) for name, x in stages.items()}
+        results = run(steps, new)
+        return trace_of(steps, {name: results[name] for name in values}, blocks, first, new)
+
+    trace = nested("", dict.fromkeys([*stages, *shown]), blocks[""])
+    return trace if inputs is None else replace(trace, compute=again)
+
+
+def with_stages(steps: Sequence[Step], inputs: Values, arrays: Values) -> dict[str, Array]:
+    """The inputs of a plan with other arrays for some, or for some steps.
+
+    Raises StageError for an array that is neither.
+    """
+    for name in arrays.keys() - inputs.keys() - {step.name for step in steps}:
+        raise StageError(f"nothing is computed from {name}", f"the inputs are {', '.join(inputs)}")
+    return {**inputs, **arrays}
 
 
 def traced(steps: Sequence[Step], block: Block, *given: Stage) -> Trace:
     """The trace of a plan computed from these stages, which come first."""
     stages = {stage.name: stage for stage in given}
-    values = run(steps, {name: stage.value for name, stage in stages.items()})
-    return trace_of(steps, values, {"": block}, stages)
+    inputs = {name: stage.value for name, stage in stages.items()}
+    return trace_of(steps, run(steps, inputs), {"": block}, stages, inputs)
 
 
 def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block) -> Stage:

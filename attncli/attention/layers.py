@@ -26,14 +26,14 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention import attention as page
-from attncli.attention.attend import Block, Labels, entered, trace_of
+from attncli.attention.attend import Block, Labels, entered, trace_of, with_stages
 from attncli.attention.backward import backward
 from attncli.attention.heads import shape_text
 from attncli.attention.kernels import draw_kept
 from attncli.attention.matrices import plain
 from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Plan, Sizes, plan
-from attncli.attention.run import Step, run, within
+from attncli.attention.run import Step, Values, run, within
 from attncli.attention.shapes import (
     Gradient,
     check_projection,
@@ -273,11 +273,24 @@ class LayerPlan:
 
         stages  those that exist already, by dotted name; they come first
         """
-        values = run(self.steps, self.inputs, wanted)
         hidden = self.like.keys() & self.inputs.keys() - stages.keys()
-        shown = {*(values if wanted is None else wanted)} - hidden
-        values = {name: x for name, x in values.items() if name in shown}
-        return trace_of(self.steps, values, self.blocks, stages)
+
+        names = [*self.inputs, *(step.name for step in self.steps)]
+
+        def computed(inputs: Values) -> Trace:
+            results = run(self.steps, inputs, wanted)
+            values = {name: results[name] for name in names if name in results}
+            shown = {*(values if wanted is None else wanted)} - hidden
+            first = {
+                name: replace(x, value=inputs.get(name, x.value)) for name, x in stages.items()
+            }
+            values = {name: x for name, x in values.items() if name in shown}
+            trace = trace_of(self.steps, values, self.blocks, first)
+            return replace(
+                trace, compute=lambda arrays: computed(with_stages(self.steps, inputs, arrays))
+            )
+
+        return computed(self.inputs)
 
     def _block(self, name: str, title: str, how: Convention, x: str, context: str = "") -> None:
         labels = {"query": self.labels[x], "key": self.labels[context or x]}

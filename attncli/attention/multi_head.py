@@ -113,7 +113,7 @@ def multi_head_attention(  # noqa: PLR0913 - what goes in, and how
     steps = plan(how, sizes)
     title = f"Multi-head {'cross' if context is not None else 'self'}-attention"
     block = Block(title, how, {"query": query_labels, "key": key_labels})
-    return trace_of(steps, run(steps, inputs), {"": block})
+    return trace_of(steps, run(steps, inputs), {"": block}, inputs=inputs)
 
 
 class Projected(NamedTuple):

@@ -85,21 +85,28 @@ def explained(
     layers.blocks[""] = Block("From words to contextual vectors", convention, notes=notes)
     layers.blocks["target"] = Block("Target")
     kept = None if keep is None else _kept(layers, last, keep)
-    trace = _annotated(layers.trace(kept, stages), model.architecture.n_heads)
     asked, prefix = (sentence, "") if target is None else (target, "target.")
     restricting = mask is not None or convention.window is not None
     is_start = bool(asked.is_word[: len(asked.words)].all())  # else rows are not those of stages
-    block = meaning(
-        asked.words,
-        stages[f"{prefix}embeddings"].value[asked.is_word],
-        trace[last].value[asked.is_word],
-        placed=isinstance(model.positions, np.ndarray) or model.positions != "none",
-        masked=restricting or convention.causal or model.block == "decoder",
-        reads=(f"{prefix}embeddings", last) if is_start else ("", ""),
-        letters=(trace[f"{prefix}embeddings"].symbol, trace[last].symbol),
-        adds_input=model.block == "attention",
-    )
-    return trace if block is None else replace(trace, steps=(*trace.steps, block))
+
+    def finished(plain: Trace) -> Trace:
+        """The trace with notes, and with what it means."""
+        trace, again = _annotated(plain, model.architecture.n_heads), plain.compute
+        block = meaning(
+            asked.words,
+            stages[f"{prefix}embeddings"].value[asked.is_word],
+            trace[last].value[asked.is_word],
+            placed=isinstance(model.positions, np.ndarray) or model.positions != "none",
+            masked=restricting or convention.causal or model.block == "decoder",
+            reads=(f"{prefix}embeddings", last) if is_start else ("", ""),
+            letters=(trace[f"{prefix}embeddings"].symbol, trace[last].symbol),
+            adds_input=model.block == "attention",
+        )
+        steps = trace.steps if block is None else (*trace.steps, block)
+        compute = None if again is None else lambda arrays: finished(again(arrays))
+        return replace(trace, steps=steps, compute=compute)
+
+    return finished(layers.trace(kept, stages))
 
 
 def _add_blocks(

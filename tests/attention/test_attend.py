@@ -339,3 +339,21 @@ def test_bfloat16_is_rounded_as_ml_dtypes_rounds_it(x: float) -> None:
     wide = np.array([[x]], dtype=np.float32)
     ours = attend(wide, [[0.0]], [[1.0]], dtype="bfloat16")["q"].value
     np.testing.assert_array_equal(ours, wide.astype(ml_dtypes.bfloat16).astype(np.float32))
+
+
+def test_a_trace_is_computed_again_from_any_stage() -> None:
+    trace = attncli.explain("the bank", dim=4, heads=2, block="encoder", d_output="random")
+    even = np.full((2, 2, 2), 0.5)
+    again = trace.again({"encoder.1.attention.weights": even})
+    v = trace["encoder.1.attention.v"].value
+    np.testing.assert_allclose(again["encoder.1.attention.output"].value, even @ v)
+    assert [*again] == [*trace]
+    back = again.again({"encoder.1.attention.weights": trace["encoder.1.attention.weights"].value})
+    for name, stage in trace.stages():
+        np.testing.assert_array_equal(back[name].value, stage.value, err_msg=name)
+    doubled = attend([[1.0]], [[2.0]], [[3.0]]).again(v=[[6.0]])
+    assert doubled["output"].value.tolist() == [[6.0]]
+    for names, message in (({"tokens": trace["tokens"].value}, "nothing is computed from tokens"),
+                           ({"nope": [1]}, "no stage 'nope'"), ({"input": [1]}, "has the shape")):  # fmt: skip
+        with pytest.raises(AttncliError, match=message):
+            trace.again(names)
