@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
-from attncli.attention.layers import Architecture
+from attncli.attention.layers import BACKWARD, Architecture
 from attncli.attention.weights import (
     Dimensions,
     Weights,
@@ -123,6 +123,8 @@ def _kept(show: DisplayFlags) -> Keep | None:
         return is_first_layer
     blocks = [stage.rpartition(".")[0] for stage in show.stage]
     if not all(blocks):  # a stage of every layer
+        return None
+    if any(block.startswith(BACKWARD) for block in blocks):  # its arithmetic reads all layers
         return None
     asked = (*show.stage, *blocks)
     return lambda name: any(f".{own}." in f".{name}." for own in asked)

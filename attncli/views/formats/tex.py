@@ -38,7 +38,7 @@ _SYMBOLS = {
     **{"·": r"\cdot ", "×": r"\times ", "−": "-", "∞": r"\infty ", "→": r"\to ", "√": r"\surd "},
     "∘": r"\circ ",
     **{"…": r"\dots ", "⋮": r"\vdots ", "⋱": r"\ddots ", "‖": r"\|", "°": r"{}^{\circ}"},
-    **{"²": "{}^{2}", "ᵀ": r"{}^{\mathsf T}", "'": "{}'", "␣": r"{\sqcup}", "`": r"\grave{\ }"},
+    **{"²": "{}^{2}", "³": "{}^{3}", "ᵀ": r"{}^{\mathsf T}", "'": "{}'", "␣": r"{\sqcup}", "`": r"\grave{\ }"},
     **{"\\": r"\backslash ", "^": r"{\wedge}", "~": r"{\sim}", '"': r"\text{''}"},
 }
 # In a label < and > are no relations, and ' is no prime; in OT1 they and | are other characters.
@@ -63,7 +63,7 @@ _TOKEN = re.compile(
 )
 _GRADIENT = re.compile("d[A-Zbs]")  # the letter of a stage, with a d before it
 _NUMBER = re.compile(r"(\(?-?[\d.]+)(?:e(-?\d+))?(\)?)")
-_RAISED = "²ᵀ°'"
+_RAISED = "²³ᵀ°'"
 _SIGNS = "=+-−·×∘/,:;<>|()[]{}"  # a parenthesis among them has no other one
 
 Token = re.Match[str]
