@@ -31,6 +31,9 @@ SAID = {  # a call: what it says, and after "!" what it does not
     """explain 'the dog, the cat' --query '","'""": ['O[","]'],
     "explain 'the bank the bank' --query 'bank(3)'": ["the (1), bank (2), the (3), bank (4)"],
     "explain 'a b' --block encoder --layers 2 --query a": ["shown: layer 1 of 2"],
+    "explain 'a b' --block encoder --d-output ones --stage backward.encoder.1.feed_forward.d_w_1 --work":
+        ["dW₁ = N₁ᵀ (dG where G > 0)", "dW₁[1,1] ="],
+    "compute --q '[[3, 4]]' --qk-norm --work": ["Q'[q1,1] = 3 / √((3² + 4²) / 2 + 1e-6) = 3 / 3.5355 = 0.8485"],
     "explain 'the bank' --glove builtin": ["left out: 84 columns", "!share·V5"],
     "explain 'the bank' --glove builtin --query bank": ["share·V4", "!share·V5", "4 of the 100 columns"],
     "explain 'I love AI' --against-order 'AI love I' --positions none": ["attention ignores the order"],

@@ -38,7 +38,8 @@ _SYMBOLS = {
     **{"·": r"\cdot ", "×": r"\times ", "−": "-", "∞": r"\infty ", "→": r"\to ", "√": r"\surd "},
     "∘": r"\circ ",
     **{"…": r"\dots ", "⋮": r"\vdots ", "⋱": r"\ddots ", "‖": r"\|", "°": r"{}^{\circ}"},
-    **{"²": "{}^{2}", "³": "{}^{3}", "ᵀ": r"{}^{\mathsf T}", "'": "{}'", "␣": r"{\sqcup}", "`": r"\grave{\ }"},
+    **{"²": "{}^{2}", "³": "{}^{3}", "ᵀ": r"{}^{\mathsf T}", "'": "{}'"},
+    **{"␣": r"{\sqcup}", "`": r"\grave{\ }"},
     **{"\\": r"\backslash ", "^": r"{\wedge}", "~": r"{\sim}", '"': r"\text{''}"},
 }
 # In a label < and > are no relations, and ' is no prime; in OT1 they and | are other characters.
