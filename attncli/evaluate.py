@@ -30,7 +30,7 @@ from attncli.expression import (
     Place,
     Shape,
     Size,
-    all_cells,
+    cells,
     place_of,
     sizes_of,
 )
@@ -84,7 +84,7 @@ class Values(NamedTuple):
         """Whether every cell that is named is one of its array; a file may hold any formula."""
         return all(
             self.arrays[cell.name].dtype.kind in "biuf" and self._is_inside(cell)
-            for cell in all_cells(self.formula.body)
+            for cell in cells(self.formula.body, guards=True)
             if cell.name in self.arrays
         )
 

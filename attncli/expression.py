@@ -280,40 +280,28 @@ def _depth(node: Expr) -> int:
     return 1 + max(map(_depth, (*children(node), *_beside(node))), default=0)
 
 
-def walk(node: Expr) -> Iterator[Expr]:
-    """A node and all that it is made of."""
+def walk(node: Expr, *, guards: bool = False) -> Iterator[Expr]:
+    """A node and all that it is made of; guards: with what says which terms count or where."""
     yield node
-    for child in children(node):
-        yield from walk(child)
+    for child in (*children(node), *(_beside(node) if guards else ())):
+        yield from walk(child, guards=guards)
 
 
-def cells(node: Expr) -> list[Cell]:
+def cells(node: Expr, *, guards: bool = False) -> list[Cell]:
     """Every cell that an expression is made of, in order."""
-    return [x for x in walk(node) if isinstance(x, Cell)]
-
-
-def all_cells(node: Expr) -> list[Cell]:
-    """The same, with those that say which terms count or where a cell is."""
-    return [x for x in walk_all(node) if isinstance(x, Cell)]
+    return [x for x in walk(node, guards=guards) if isinstance(x, Cell)]
 
 
 @lru_cache(1024)
 def only_guards(node: Expr) -> frozenset[str]:
     """The arrays that only say where there is something: of which every cell is `… != -inf`."""
-    guards = [x for x in walk_all(node) if isinstance(x, Apply) and x.function == "!="]
+    guards = [x for x in walk(node, guards=True) if isinstance(x, Apply) and x.function == "!="]
     named = [x.args[0].name for x in guards if isinstance(x.args[0], Cell) and x.args[1] == ABSENT]
-    every = [cell.name for cell in all_cells(node)]
+    every = [cell.name for cell in cells(node, guards=True)]
     return frozenset(name for name in named if named.count(name) == every.count(name))
 
 
 ABSENT = Number(-inf)
-
-
-def walk_all(node: Expr) -> Iterator[Expr]:
-    """A node and all that it is made of, with what says which terms count or where a cell is."""
-    yield node
-    for child in (*children(node), *_beside(node)):
-        yield from walk_all(child)
 
 
 def _beside(node: Expr) -> tuple[Expr, ...]:
@@ -437,7 +425,7 @@ def sizes_of(
     the others.
     """
     pairs = [*_axes(formula.index, shape)]
-    for cell in all_cells(formula.body):
+    for cell in cells(formula.body, guards=True):
         pairs += _axes(cell.index, shapes[cell.name]) if cell.name in shapes else ()
     sizes: dict[str, int] = {**known}
     for axis, size in pairs:

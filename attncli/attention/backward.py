@@ -35,7 +35,6 @@ from attncli.expression import (
     Param,
     Place,
     Size,
-    all_cells,
     cells,
     line_of,
     parse,
@@ -203,7 +202,7 @@ class _Backward:
     def append(self, name: str, symbol: str, part: Part, kind: str = "") -> None:
         """Adds the step of a gradient that is one part: the sum over the letters not its own."""
         body = _summed(part.body, part.at)
-        reads = {cell.name: part.reads[cell.name] for cell in all_cells(body)}
+        reads = {cell.name: part.reads[cell.name] for cell in cells(body, guards=True)}
         formula = Formula(symbol, part.at, body, part.remark)
         text = re.sub(r"^[^[ ]+", symbol, part.text) if part.text else line_of(formula)
         step = self.step_of(name, formula, reads, [part], part.formula)
@@ -217,7 +216,7 @@ class _Backward:
         reads, terms = dict[str, str](), list[Expr]()
         for part in parts:
             term = _summed(_relettered(part, index), index)
-            own = {cell.name: part.reads[cell.name] for cell in all_cells(term)}
+            own = {cell.name: part.reads[cell.name] for cell in cells(term, guards=True)}
             names = _by_stage(own, reads)
             reads |= {names[old]: stage for old, stage in own.items()}
             terms.append(_renamed(term, names))
@@ -307,7 +306,9 @@ def _renamed(node: Expr, names: Mapping[str, str]) -> Expr:
 
 def _letters(node: Expr) -> dict[str, None]:
     """The letters of all axes in an expression, in order."""
-    axes = [axis for cell in all_cells(node) for axis in cell.index if isinstance(axis, tuple)]
+    axes = [
+        axis for cell in cells(node, guards=True) for axis in cell.index if isinstance(axis, tuple)
+    ]
     return dict.fromkeys(x for axis in axes for x in axis if isinstance(x, str))
 
 

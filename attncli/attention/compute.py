@@ -32,7 +32,7 @@ from attncli.expression import (
     Place,
     Shape,
     Size,
-    all_cells,
+    cells,
     parse,
     primed,
     sizes_of,
@@ -263,7 +263,7 @@ class _Compiler:
     def letters(self, node: Expr) -> list[str]:
         """The letters of all arrays and places in an expression."""
         own = [x.letter for x in walk(node) if isinstance(x, Place) and x.letter in self.sizes]
-        return own + [x for cell in all_cells(node) for x in self.cell(cell)[1]]
+        return own + [x for cell in cells(node, guards=True) for x in self.cell(cell)[1]]
 
     def matrix(
         self, value: Function, letters: Letters, both: Letters, rows: Letters, columns: Letters

@@ -29,7 +29,6 @@ from attncli.expression import (
     Place,
     Shape,
     Size,
-    all_cells,
     cells,
     parse,
     places_at,
@@ -82,7 +81,7 @@ def _bound(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stage]] | N
     sources = {name: block.read(stage, name) for name in stage.reads}
     if formula is None or None in sources.values():
         return None
-    for cell in all_cells(formula.body):
+    for cell in cells(formula.body, guards=True):
         if cell.name not in sources:  # what only says which terms count, such as the mask
             sources[cell.name] = block.stages.get(cell.name)
     stages = {name: source for name, source in sources.items() if source is not None}
