@@ -1,7 +1,5 @@
 """Right attentions that look different, and those with less precision inside than their numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

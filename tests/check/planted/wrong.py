@@ -1,8 +1,6 @@
 """Wrong attentions: of scores, weights and masks; of layouts and kernels; of inputs and positions;
 two bugs at once; and what no bug of the catalogue is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
