@@ -1,7 +1,5 @@
 """For every test: one thread of BLAS, two profiles of hypothesis, and `--exhaustive`."""
 
-from __future__ import annotations
-
 import os
 
 # Its threads wait by spinning, on cores that the workers share.

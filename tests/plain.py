@@ -1,7 +1,5 @@
 """Attention as a few lines of NumPy: what an accepted input must give."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Convention: every value outside its range is refused by name; flags, keywords, plain numbers."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The pytest plugin: the report of a check that fails is in pytest's output, whole."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

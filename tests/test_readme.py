@@ -1,7 +1,5 @@
 """The README and the manual: their commands run, their pictures are real, every option is there."""
 
-from __future__ import annotations
-
 import io
 import re
 import shlex

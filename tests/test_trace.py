@@ -1,7 +1,5 @@
 """A trace in Python and in a notebook: its stages, printed, as a page, in every other form."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A case in one set-up, in turn; its other set-ups are left to `pytest --exhaustive`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any

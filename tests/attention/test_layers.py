@@ -3,8 +3,6 @@
 PyTorch's numbers are stored: tests/fixtures/make_torch_fixtures.py made them and can again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Positions: sinusoids and ALiBi cell by cell, rotary pairs as complex numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 A block has 256 queries and 512 keys, of gradients 2048. Every knob is in tests/conformance, too.
 """
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 That any cut gives what one piece gives is in tests/conformance.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

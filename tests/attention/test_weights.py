@@ -1,7 +1,5 @@
 """Weights: drawn, read from arrays by the names they are published under, and what does not fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -11,8 +11,6 @@ Needs npm, and LibreOffice (which root gets from Debian); exit code 1 where a la
 or where one of the two cannot be had.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -7,8 +7,6 @@ as by default, up to five failures. It ends with 1 where no test fails, or where
 fault changes is no longer there once: then the fault has to follow the code.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

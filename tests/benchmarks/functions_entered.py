@@ -6,8 +6,6 @@ Counted with sys.setprofile: named functions of the package, each once, imports 
 lambdas, comprehensions, class bodies and module bodies.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

@@ -10,8 +10,6 @@ Needs npm, and pdflatex (which root gets from Debian); exit code 1 where a docum
 wrong, or where one of the two cannot be had. The PDFs stay in FOLDER.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

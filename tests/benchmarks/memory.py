@@ -6,8 +6,6 @@ For each command six calls. What is said is in the refusal under a --max-size of
 measured the peak of the call itself. Ends with 1 where one is off by more than 25 %. Linux only.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

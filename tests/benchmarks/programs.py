@@ -1,7 +1,5 @@
 """Other programs that read what attncli writes, as consumers.py and latex.py call them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -14,8 +14,6 @@ capture   the forward pass of 6 layers of BERT's width with and without `attncli
 Medians; in each round every contender runs once. The first round warms up and is not counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource

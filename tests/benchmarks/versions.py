@@ -13,8 +13,6 @@ in a temporary folder. Prints a table; the exit code is 1 where a run fails. `lo
 .ci/run.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

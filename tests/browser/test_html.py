@@ -1,7 +1,5 @@
 """The page of --format html as people use it: pointing, choosing, stepping, copying, printing."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """check: tolerances, partial observations, ambiguity, shapes, what it refuses, the report."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What check and assert_attention are given: layouts, keywords, tensors, other observed inputs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

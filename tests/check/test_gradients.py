@@ -1,7 +1,5 @@
 """check of gradients: what one of them tells, in which call; of x and of the projections."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

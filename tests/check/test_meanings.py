@@ -1,7 +1,5 @@
 """What libraries mean: their own outputs are named by check, and match by their conventions."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Whatever attncli computes and writes matches itself under the same flags."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

@@ -1,7 +1,5 @@
 """Where numbers differ is described; and where nothing explains them, no bug is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

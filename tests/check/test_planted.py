@@ -3,8 +3,6 @@
 By default each name of the catalogue is judged once, in one world and one number type in turn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 Bugs of positions, alone and in pairs, are rows of the planted set.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

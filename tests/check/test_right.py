@@ -3,8 +3,6 @@
 Right attentions of every kind are rows of the planted set.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

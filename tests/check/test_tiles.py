@@ -1,7 +1,5 @@
 """check of the log-sum-exp, of tiles and of parts: right ones, other units, each bug, by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calling the command line in-process, the way a shell would."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

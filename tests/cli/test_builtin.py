@@ -1,7 +1,5 @@
 """`builtin`: the GloVe vectors that come with attncli."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """attncli check: the verdict and its exit code, of printed numbers, of one file, of gradients."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

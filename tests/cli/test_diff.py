@@ -1,7 +1,5 @@
 """attncli diff and --against: what is compared, and the exit codes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A row is a form: x @ W, or x @ W.T where PyTorch's Linear is meant.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

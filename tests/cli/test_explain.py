@@ -1,7 +1,5 @@
 """explain and posenc: every flag does what it says, and the same mathematics written out in NumPy."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

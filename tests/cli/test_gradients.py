@@ -1,7 +1,5 @@
 """--d-output: gradients on the command line, whole, and of x and weights."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -3,8 +3,6 @@
 Flags of the convention are in the table of tests/conformance.
 """
 
-from __future__ import annotations
-
 import json
 from math import log
 from pathlib import Path

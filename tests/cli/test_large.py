@@ -3,8 +3,6 @@
 Most are of 2 heads × 1500 × 1500 scores, of which --max-size 100MB allows some rows.
 """
 
-from __future__ import annotations
-
 import re
 import tracemalloc
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a first hour asks for: one query's walk, exercises, sweeps, another order, two sizes of help."""
 
-from __future__ import annotations
-
 import re
 from importlib.resources import files
 from math import exp, sqrt

@@ -1,7 +1,5 @@
 """attncli model: what it shows of a checkpoint, in every form, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

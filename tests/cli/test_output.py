@@ -1,8 +1,6 @@
 """Where the result goes: formats, files, pipes, a disk that is full, an output that is the input,
 figures and flowcharts."""
 
-from __future__ import annotations
-
 import html
 import io
 import json

@@ -1,7 +1,5 @@
 """compute --tiles and --split: numbers, the stages shown, every format."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

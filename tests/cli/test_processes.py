@@ -3,8 +3,6 @@
 A process costs a second, so that there is one for each behaviour.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

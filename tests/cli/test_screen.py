@@ -1,7 +1,5 @@
 """The screen: colours, encodings, text that a terminal must not obey, help, and --blank."""
 
-from __future__ import annotations
-
 import ast
 import codecs
 import json

@@ -1,7 +1,5 @@
 """attncli posenc, similarity, examples and semantics: what they show, their data and their notes."""
 
-from __future__ import annotations
-
 import json
 from math import cos, sin
 from pathlib import Path

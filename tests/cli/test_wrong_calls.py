@@ -1,7 +1,5 @@
 """Every wrong call is refused in one line that helps: exit code 2, nothing printed or written."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Two traces compared: what differs first, where, by how much, and what rounding explains."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -6,8 +6,6 @@ random_row(n)      the n-th of any number of random calls with every knob, by te
 of_onnx()     the Attention cases of the ONNX standard
 """
 
-from __future__ import annotations
-
 import json
 import math
 import warnings

@@ -4,8 +4,6 @@ rows ──┬── attend, stream, tiles, split      the functions
        └── compute                           the command line: files in, JSON out
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

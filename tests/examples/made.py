@@ -1,7 +1,5 @@
 """Examples made for the tests, from Python instead of a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

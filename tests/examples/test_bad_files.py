@@ -1,7 +1,5 @@
 """Invalid files of examples: each is refused in one line, and never with another exception."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

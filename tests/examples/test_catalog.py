@@ -1,7 +1,5 @@
 """The catalogue against the list of what the documents print, typed here by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 With q = (1, 0), k = (1, 0), (0, 1) and d_k = 2 the weights are 0.669762 and 0.330238.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The folder into which the tests write, files as bytes, and what reads them, `load`."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

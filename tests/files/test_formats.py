@@ -1,7 +1,5 @@
 """One table per format: a text or bytes, and its arrays or a key word of the refusal."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

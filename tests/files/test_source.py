@@ -1,7 +1,5 @@
 """SOURCE: paths, standard input, pipes, literals; packed files; how much is read and allowed."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

@@ -1,7 +1,5 @@
 """Word vectors: what is read of a file, the warnings, files as they are downloaded, the nearest."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

@@ -1,7 +1,5 @@
 """What is written: whole files or none; a trace, its schema, and reading it back bit for bit."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Valid files of every form with the small attentions that they hold, and damage to them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

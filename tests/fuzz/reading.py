@@ -1,7 +1,5 @@
 """A second reading of JSON and npy, by json and NumPy alone, and what its attention must give."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

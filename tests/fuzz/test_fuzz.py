@@ -1,7 +1,5 @@
 """Damaged inputs: each is refused in one line, or used as a second reading says."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -3,8 +3,6 @@
 torch and transformers are imported by the functions, so that this module can be read without them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

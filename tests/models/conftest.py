@@ -1,7 +1,5 @@
 """torch and transformers for the modules that need them, imported when their tests run."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -4,8 +4,6 @@ Sizes are distinct primes where the architecture allows: 97 words, 11 tokens in 
 decoder, 3 heads of 13 (14 where they are rotated in halves), 6 heads for 3 key heads, 2 layers.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Gradients against PyTorch's autograd, in float64: each feature, all together, and down to x."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models that are captured: each family's attention, how it may run, and that nothing is changed."""
 
-from __future__ import annotations
-
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor

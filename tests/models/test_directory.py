@@ -1,7 +1,5 @@
 """A checkpoint's directory: what is read of it, and what is refused before torch is imported."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

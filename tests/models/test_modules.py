@@ -1,7 +1,5 @@
 """Attention in modules of one's own, PyTorch's layers, and what the backward pass gives of it."""
 
-from __future__ import annotations
-
 import warnings
 import weakref
 from contextlib import nullcontext

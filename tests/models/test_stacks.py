@@ -1,7 +1,5 @@
 """Calls of a model as numbers and as stacks, what each head does, what tokens are called; no torch."""
 
-from __future__ import annotations
-
 import json
 import math
 import zipfile

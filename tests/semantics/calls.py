@@ -4,8 +4,6 @@ Sizes are distinct primes where the call allows it: 2 batch items, 13 heads, 3 q
 d 7, d_v 11. The numbers are multiples of 1/16, which every number type keeps, and float32.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Each preset against its library, where that is installed: the table of what they mean is true."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

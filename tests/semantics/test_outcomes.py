@@ -1,7 +1,5 @@
 """Where an input makes the libraries part: groups, the queries that part them, what is not shown."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

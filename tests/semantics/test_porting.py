@@ -1,7 +1,5 @@
 """Moving code between libraries: the code is run, and gives the numbers of the source."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The table: each cell as it was found when the libraries were run, and each is one of few words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 Those that are not plainly visible come first, then those of Markdown, LaTeX, Mermaid, spreadsheets.
 """
 
-from __future__ import annotations
-
 LABELS = {
     "colour": "\x1b[31mred\x1b[0m", "title": "\x1b]0;title\x07",
     "hyperlink": "\x1b]8;;http://x.y\x1b\\link\x1b]8;;\x1b\\", "clear": "\x1b[2J\x1b[H",

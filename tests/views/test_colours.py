@@ -1,7 +1,5 @@
 """Shades that can be read and distinguished, in every ramp and on every terminal."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Figures: well-formed SVG in the colours of the scale, and its PNG and PDF by Typst."""
 
-from __future__ import annotations
-
 import io
 import re
 import struct

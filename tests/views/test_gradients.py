@@ -4,8 +4,6 @@ The example: dA[q1] = 10, 0, 5 with the weights 0.4011, 0.4011, 0.1978, so δ = 
 dZ[q1,k1] = 0.4011 · (10 − 5) = 2.0056.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,8 +4,6 @@ Spreadsheets and mermaid itself are asked in tests/benchmarks/consumers.py, LaTe
 and what the script of a page does in tests/browser.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import unicodedata

@@ -3,8 +3,6 @@ r"""LaTeX: what stands in it, and that nothing of a label, a formula or a title 
 That it compiles, and that KaTeX renders it, is seen by benchmarks/latex.py.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages of another kind: outlines, flowcharts, comparisons, worksheets; what a cell reads; letters."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from base64 import b64decode

@@ -1,7 +1,5 @@
 """Tables: numbers as text, what is shown and left out, and that every line fits."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

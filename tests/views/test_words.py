@@ -1,7 +1,5 @@
 """The words around the matrices: closing sentences, headline, legends, arithmetic, derivations."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Traces to show: the three-token example, matrices, one of every kind; and their pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

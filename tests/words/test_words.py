@@ -1,7 +1,5 @@
 """Tokens, random vectors, and similarity by hand; numbers of documents are in tests/examples."""
 
-from __future__ import annotations
-
 import math
 import time
 import unicodedata

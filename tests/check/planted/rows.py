@@ -1,7 +1,5 @@
 """A row of the planted set, where it runs, and what a verdict on it counts as."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 Sizes are distinct primes, so that an exchanged axis cannot pass, or those of real kernels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

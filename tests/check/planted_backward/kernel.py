@@ -11,8 +11,6 @@ products, and results are rounded at the end.
 Source: Dao, "FlashAttention-2" (2023), algorithm 2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ They are taken from the threads named beside them, and written without attncli. 
 `check` calls it; none where its catalogue does not know it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
