@@ -333,20 +333,31 @@ def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return change(node)
 
 
+def summed_letters(node: Expr) -> set[str]:
+    """The letters of the sums, largest numbers and softmaxes in an expression."""
+    return {x for over in walk(node) if isinstance(over, Over) for x in over.letters}
+
+
+def with_letters(cell: Cell, letters: Mapping[str, Index]) -> Cell:
+    """The cell with other letters; one may become several that are side by side."""
+    index = (
+        tuple(b for a in axis for b in letters.get(str(a), (a,)))
+        if isinstance(axis, tuple)
+        else axis
+        for axis in cell.index
+    )
+    return Cell(cell.name, tuple(index))
+
+
 def primed(node: Over) -> Over:
     """The same with other letters than those around it: each has a prime."""
+    primes: dict[str, Index] = {letter: (f"{letter}′",) for letter in node.letters}
 
     def change(x: Expr) -> Expr:
         match x:
-            case Cell(name, index):
-                own = (
-                    tuple(f"{a}′" if a in node.letters else a for a in axis)
-                    if isinstance(axis, tuple)
-                    else axis
-                    for axis in index
-                )
-                return Cell(name, tuple(own))
-            case Place(letter) if letter in node.letters:
+            case Cell():
+                return with_letters(x, primes)
+            case Place(letter) if letter in primes:
                 return Place(f"{letter}′")
         return x
 

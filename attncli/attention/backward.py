@@ -39,8 +39,10 @@ from attncli.expression import (
     line_of,
     parse,
     rebuilt,
+    summed_letters,
     text_of,
     walk,
+    with_letters,
     written,
 )
 from attncli.stages import GIVEN_GRADIENT, gradient_of, kind_of
@@ -70,14 +72,15 @@ def backward(
     reverse.steps.append(first._replace(symbol=symbol, function=as_given))
     reverse.gradients[last.name] = name
     order = {step.name: at for at, step in enumerate(steps)}
-    relevant = {last.name}
+    relevant, goals = {last.name}, dict[str, list[str]]()
     for step in reversed(steps):
-        goals = _goals(step) if step.name in relevant else []
-        relevant.update(goals)
-        reverse.waiting.update(goals)
+        if step.name in relevant:
+            goals[step.name] = _goals(step)
+            relevant.update(goals[step.name])
+            reverse.waiting.update(goals[step.name])
     for step in reversed(steps):
         if step.name in reverse.gradients and step.expression:
-            reverse.through(step, order)
+            reverse.through(step, goals[step.name], order)
     rows = {reverse.named(x) for x in ("x", "x_kv", "x_v")}
     return sorted(reverse.steps, key=lambda step: step.name in rows)
 
@@ -148,9 +151,9 @@ class _Backward:
         self.letters[self.named(stage)] = letter
         return letter
 
-    def through(self, step: Step, order: Mapping[str, int]) -> None:
-        """Gives all that a step reads its part of the gradient, inputs first."""
-        own, goals = self.of(step), _goals(step)
+    def through(self, step: Step, goals: list[str], order: Mapping[str, int]) -> None:
+        """Gives the goals of a step, of all that it reads, their part of the gradient."""
+        own = self.of(step)
         if not {*step.reads} <= {*step.back, "mask"}:  # else as they are declared
             goals.sort(key=lambda name: order.get(name, -1))
         for name in goals:
@@ -326,24 +329,14 @@ def _relettered(part: Part, index: tuple[Any, ...]) -> Expr:
             new = next(x for x in "nfcopqstuvwxyz" if x not in used)
             used.add(new)
             change[letter] = (new,)
-
-    bound = {x for over in walk(part.body) if isinstance(over, Over) for x in over.letters}
-    if bound & {*change, *(x for axis in index for x in axis)}:
+    if summed_letters(part.body) & {*change, *(x for axis in index for x in axis)}:
         raise TypeError(f"{text_of(part.body)} sums over a letter that its gradient has")
 
     def changed(x: Expr) -> Expr:
         if isinstance(x, Size) and len(change.get(x.letter, ())) > 1:
             sizes: list[Expr] = [Size(str(letter)) for letter in change[x.letter]]
             return reduce(times, sizes)
-        if not isinstance(x, Cell):
-            return x
-        axes = (
-            tuple(b for a in axis for b in change.get(str(a), (a,)))
-            if isinstance(axis, tuple)
-            else axis
-            for axis in x.index
-        )
-        return Cell(x.name, tuple(axes))
+        return with_letters(x, change) if isinstance(x, Cell) else x
 
     return rebuilt(part.body, changed) if any((a,) != b for a, b in change.items()) else part.body
 
@@ -355,8 +348,7 @@ def _summed(body: Expr, index: tuple[Any, ...]) -> Expr:
     over it is outside: each head has its part.
     """
     own = {x for axis in index for x in axis}
-    bound = {x for over in walk(body) if isinstance(over, Over) for x in over.letters}
-    rest = [x for x in _letters(body) if x not in own | bound]
+    rest = [x for x in _letters(body) if x not in own | summed_letters(body)]
     axes = [axis for cell in cells(body) for axis in cell.index if isinstance(axis, tuple)]
     outer = tuple(x for x in rest if any(x in axis and {*axis} & own for axis in axes))
     inner = tuple(x for x in rest if x not in outer)

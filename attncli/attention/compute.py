@@ -36,6 +36,7 @@ from attncli.expression import (
     parse,
     primed,
     sizes_of,
+    summed_letters,
     walk,
 )
 
@@ -70,22 +71,23 @@ def compute(
            [5.]])
     """
     shapes = tuple([(name, x.shape) for name, x in values.items() if isinstance(x, np.ndarray)])
-    function = compiled(text, shapes, tuple(sizes.items()))
-    more: dict[str, Any] = {PRODUCT: product} if product is not np.matmul else {}
-    more |= {HIDES: True} if hides else {}
-    return np.asarray(function({**values, **more} if more else values))
+    function = compiled(text, shapes, tuple(sizes.items()), hides)
+    return np.asarray(function(values if product is np.matmul else {**values, PRODUCT: product}))
 
 
-PRODUCT, HIDES = "@", "-"
-"""How a function finds another product of matrices than NumPy's, and whether nothing is to hide."""
+PRODUCT = "@"
+"""How a function finds another product of matrices than NumPy's."""
 
 
 @lru_cache(4096)
 def compiled(
-    text: str, shapes: tuple[tuple[str, Shape], ...], sizes: tuple[tuple[str, int], ...]
+    text: str,
+    shapes: tuple[tuple[str, Shape], ...],
+    sizes: tuple[tuple[str, int], ...],
+    hides: bool,
 ) -> Function:
     """The function of a formula for arrays of these shapes."""
-    return _Compiler(parse(text), dict(shapes), dict(sizes)).whole()
+    return _Compiler(parse(text), dict(shapes), dict(sizes), hides=hides).whole()
 
 
 class _Compiler:
@@ -96,8 +98,10 @@ class _Compiler:
         formula: Formula,
         shapes: Mapping[str, Shape],
         sizes: Mapping[str, int],
+        *,
+        hides: bool,
     ) -> None:
-        self.formula, self.shapes = formula, shapes
+        self.formula, self.shapes, self.hides = formula, shapes, hides
         self.sizes = sizes_of(formula, (), shapes, sizes)
 
     def whole(self) -> Function:
@@ -203,11 +207,12 @@ class _Compiler:
         terms = self.of(node.body, order)
         allowed, sink = (None if x is None else self.of(x, order) for x in (node.where, node.sink))
         empty: Any = node.empty or "zero"
+        hides = self.hides
 
         def run(values: Mapping[str, Any]) -> Array:
             x = _full(terms(values), ends, len(ends))
             guard, more = _optional(values, allowed, sink)
-            if guard is not None and HIDES not in values:
+            if guard is not None and not hides:
                 x = np.where(guard, x, -np.inf)
             return kernels.softmax(x, axis, guard, more, empty)
 
@@ -256,7 +261,7 @@ class _Compiler:
         """A factor of a product, and its letters: an array, or an expression of some."""
         if isinstance(node, Cell):
             return self.cell(node)
-        letters = [x for x in dict.fromkeys(self.letters(node)) if x not in _bound(node)]
+        letters = [x for x in dict.fromkeys(self.letters(node)) if x not in summed_letters(node)]
         value, full = self.of(node, letters), self.shape(letters)
         return lambda values: np.broadcast_to(value(values), full), letters
 
@@ -367,11 +372,6 @@ def _counted(x: Array, where: Function | None, values: Mapping[str, Any], filler
 
 def _optional(values: Mapping[str, Any], *functions: Function | None) -> list[Any]:
     return [None if function is None else function(values) for function in functions]
-
-
-def _bound(node: Expr) -> set[str]:
-    """The letters of the sums in an expression."""
-    return {x for over in walk(node) if isinstance(over, Over) for x in over.letters}
 
 
 def _place(axis: Index | Expr, sizes: Mapping[str, int]) -> Expr:

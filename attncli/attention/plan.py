@@ -53,7 +53,13 @@ class Sizes(NamedTuple):
 
 
 def plan(
-    how: Convention, sizes: Sizes, *, source: str = "x", letter: str = "", show_concat: bool = True
+    how: Convention,
+    sizes: Sizes,
+    *,
+    source: str = "x",
+    letter: str = "",
+    show_concat: bool = True,
+    spreads: bool = False,
 ) -> list[Step]:
     """The steps from what is given to the output, in the order of the computation.
 
@@ -63,28 +69,22 @@ def plan(
     source       the stage that is projected where x is given, such as its norm
     letter       its symbol, where it is not that of the registry
     show_concat  False: the heads' outputs, put side by side, are no stage of their own
+    spreads      whether the key head of each query head is a step of its own: `k_shared`
 
     >>> [step.name for step in plan(Convention(softcap=2.0), Sizes((3, 5), 1, 7))]
     ['scores', 'scaled', 'capped', 'weights', 'lse', 'output']
     """
     sizes = sizes._replace(given=frozenset(sizes.given))
-    return [*_plan(how, sizes, source, letter, show_concat)]
+    return [*_plan(how, sizes, source, letter, show_concat, spreads)]
 
 
 @lru_cache(1024)
 def _plan(
-    how: Convention, sizes: Sizes, source: str, letter: str, show_concat: bool
+    how: Convention, sizes: Sizes, source: str, letter: str, show_concat: bool, spreads: bool
 ) -> tuple[Step, ...]:
-    new = Plan(how, sizes, {source: letter} if letter else {})
+    new = Plan(how, sizes, {source: letter} if letter else {}, spreads=spreads)
     attention(new, source, show_concat=show_concat)
     return tuple(new.steps + (backward(new.steps) if GIVEN_GRADIENT in sizes.given else []))
-
-
-def spread_plan(how: Convention, sizes: Sizes) -> list[Step]:
-    """The plan in which the key head of each query head is a step of its own: `k_shared`."""
-    new = Plan(how, sizes, spreads=True)
-    attention(new)
-    return new.steps + (backward(new.steps) if GIVEN_GRADIENT in sizes.given else [])
 
 
 def merged(n_heads: int) -> list[Step]:

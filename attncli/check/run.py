@@ -21,7 +21,7 @@ import numpy.typing as npt
 from attncli import budget
 from attncli.arrays import Array
 from attncli.attention.kernels import round_to, widen
-from attncli.attention.plan import Sizes, spread_plan
+from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step, run
 from attncli.attention.split import split_steps
 from attncli.attention.tiles import LSE_OF_PARTS, tile_bounds, tile_steps
@@ -355,7 +355,7 @@ def steps_of(
 def _plain_steps(how: Convention, sizes: Sizes, tiles: int) -> tuple[Step, ...]:
     """The plan that bugs change, or that of a walk through tiles: most bugs start from one."""
     if not tiles:
-        return tuple(spread_plan(how, sizes))
+        return tuple(plan(how, sizes, spreads=True))
     steps = tile_steps(how, sizes, tile_bounds(sizes.scores[-1], tiles))
     accs = [step for step in steps if step.name.endswith(".acc")]
     for tile, step in ((step.name.removesuffix("acc"), step) for step in accs):
