@@ -15,7 +15,7 @@ from attncli.attention.plan import Sizes
 from attncli.attention.run import Values
 from attncli.convention import Convention, Layout
 from attncli.errors import ConventionError, ShapeError
-from attncli.stages import gradient_of
+from attncli.stages import OUTPUT, gradient_of
 
 AXES = ("batch", "head", "query", "key")
 
@@ -137,17 +137,18 @@ Gradient = npt.ArrayLike | Literal["ones", "random"]
 def given_gradient(d: Gradient, shape: tuple[int, ...], of: str, seed: int) -> Array:
     """The gradient of a stage of this shape; random ones are drawn with the seed, by PCG64.
 
-    Raises ShapeError where it has another shape.
+    Raises ShapeError where it has another shape. It is called d_output, whichever stage it is of.
     """
+    name = gradient_of(OUTPUT)
     if isinstance(d, str):
         if d not in ("ones", "random"):
-            raise ConventionError(f"{gradient_of(of)} is {d!r}", "use an array, ones or random")
+            raise ConventionError(f"{name} is {d!r}", "use an array, ones or random")
         draw = np.random.default_rng(seed)
         return np.ones(shape) if d == "ones" else draw.standard_normal(shape)
-    gradient = as_numbers(d, gradient_of(of))
+    gradient = as_numbers(d, name)
     if gradient.shape != shape:
         given, needed = shape_text(gradient) or "one number", " × ".join(map(str, shape))
-        raise ShapeError(f"{gradient_of(of)} is {given}, {of} is {needed}", "they have one shape")
+        raise ShapeError(f"{name} is {given}, {of} is {needed}", "they have one shape")
     return gradient
 
 

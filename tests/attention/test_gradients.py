@@ -12,6 +12,7 @@ import pytest
 import attncli
 from attncli import Projections, attend, multi_head_attention
 from attncli.arrays import Array
+from attncli.errors import ShapeError
 from attncli.stages import gradient_of, kind_of
 from tests import plain
 from tests.conformance.rows import random_row
@@ -192,6 +193,15 @@ def test_layers_have_gradients_down_to_their_vectors_and_weights(block: str, nor
             own = trace[f"backward.{gradient_of(one)}"].value
             moved = lambda x, one=one: loss(positions, **{**weights, one: x})  # noqa: E731
             assert_slope(moved, weights[one], own, draw)
+
+
+def test_a_gradient_of_another_shape_is_called_as_it_was_given() -> None:
+    x, wide = np.ones((3, 5)), np.ones((5, 7))
+    how: dict[str, Any] = {"w_q": wide, "w_k": wide, "w_v": wide, "w_o": wide.T}
+    with pytest.raises(ShapeError, match=r"^d_output is 2 × 5, projected is 3 × 5"):
+        multi_head_attention(x, how, d_output=x[:2])
+    with pytest.raises(ShapeError, match=r"^d_output is 2 × 5, encoder\.1\.feed_forward\.norm is"):
+        attncli.explain("the river bank", dim=8, block="encoder", d_output=x[:2])
 
 
 def test_normalised_queries_and_keys() -> None:
