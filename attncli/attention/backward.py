@@ -180,7 +180,7 @@ class _Backward:
             if cell.name in step.reads.keys() - step.back.keys():
                 if not _is_of_letters(cell):
                     raise TypeError(f"{text_of(cell)} has no gradient: its index is not of letters")
-                part = Part(cell.index, body, reads, step, cell.name, formula.remark)
+                part = Part(cell.index, body, reads, step, cell.name)
                 parts[cell.name].append(part)
         stages: dict[str, list[Part]] = {}
         for name, own in parts.items():
@@ -237,7 +237,7 @@ class _Backward:
         """The step of a gradient, with the parameters that its formula names."""
         params = {n: x for part in parts for n, x in part.step.params.items()}
         sizes = {n: x for part in parts for n, x in part.step.sizes.items()}
-        nodes = [*walk(formula.body)]
+        nodes = [*walk(formula.body, guards=True)]
         shown = {x.name for x in nodes if isinstance(x, Param)} | {*OF_READERS}
         shown |= {x.letter for x in nodes if isinstance(x, Place)}
         params = {n: x for n, x in params.items() if n in shown}
@@ -309,10 +309,12 @@ def _renamed(node: Expr, names: Mapping[str, str]) -> Expr:
 
 def _letters(node: Expr) -> dict[str, None]:
     """The letters of all axes in an expression, in order."""
-    axes = [
-        axis for cell in cells(node, guards=True) for axis in cell.index if isinstance(axis, tuple)
+    axes = [axis for cell in cells(node, guards=True) for axis in cell.index]
+    letters = [
+        axis if isinstance(axis, tuple) else [x.letter for x in walk(axis) if isinstance(x, Place)]
+        for axis in axes
     ]
-    return dict.fromkeys(x for axis in axes for x in axis if isinstance(x, str))
+    return dict.fromkeys(x for axis in letters for x in axis if isinstance(x, str))
 
 
 def _relettered(part: Part, index: tuple[Any, ...]) -> Expr:
@@ -405,6 +407,10 @@ def _chained(  # noqa: PLR0912 - a rule for each kind of node
             yield from inner(a, If(Apply(">", (y or a, low)), d, ZERO))
         case Apply(function, (a,)) if function in _SLOPES:
             yield from inner(a, times(d, _SLOPES[function](a, y or node)))
+        case If(Apply("<", (Place(j), Param() as n)), Cell(), b):  # rows after those of a cache
+            later = Apply("+", (Place("i"), n))
+            rows = _moved(b, Apply("-", (Place(j), n)), ("i",))
+            yield from inner(rows, _moved(d, (j,), later))
         case If(_, Param(value), b) if params.get(value) == -float("inf"):
             yield from inner(b, d)  # no power of −∞: its gradient is 0 already
         case If(condition, a, b):
@@ -418,6 +424,17 @@ def _chained(  # noqa: PLR0912 - a rule for each kind of node
             yield from ((cell, d) for cell in cells(body))  # what declares its gradient
         case _ if cells(node):
             raise TypeError(f"{text_of(node)} has no gradient by the chain rule")
+
+
+def _moved(node: Expr, axis: Index | Expr, new: Index | Expr) -> Expr:
+    """The expression with another axis in place of one, wherever a cell has it."""
+
+    def moved(x: Expr) -> Expr:
+        if not isinstance(x, Cell):
+            return x
+        return Cell(x.name, tuple(new if own == axis else own for own in x.index))
+
+    return rebuilt(node, moved)
 
 
 _SLOPES: Mapping[str, Callable[[Expr, Expr], Expr]] = {

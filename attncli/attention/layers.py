@@ -26,22 +26,24 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention import attention as page
-from attncli.attention.attend import Block, Labels, entered, trace_of, with_stages
 from attncli.attention.backward import backward
 from attncli.attention.heads import shape_text
+from attncli.attention.inputs import entered
 from attncli.attention.kernels import draw_kept
 from attncli.attention.matrices import plain
 from attncli.attention.numbers import as_numbers
-from attncli.attention.plan import Plan, Sizes, plan
+from attncli.attention.plan import Merge, Plan, Sizes, plan
 from attncli.attention.run import Step, Values, run, within
 from attncli.attention.shapes import (
     Gradient,
     check_projection,
     given_gradient,
     projected,
+    restrictions,
     result_shape,
     token_rows,
 )
+from attncli.attention.traces import Block, Labels, trace_of, with_stages
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,
@@ -209,14 +211,17 @@ class LayerPlan:
         weights, outer = self._weights(name, ATTENTION), {"x_kv": context} if context else {}
         rows = {"x": self.like[x]} | {own: self.like[read] for own, read in outer.items()}
         n_heads, n_kv_heads = architecture.n_heads, architecture.n_kv_heads
-        restricting, sizes = projected(rows | weights, n_heads, n_kv_heads, mask)
+        sizes = projected(rows | weights, n_heads, n_kv_heads)
+        restricting = restrictions(sizes, mask, None)
         sizes = sizes.with_mask(restricting.get("given_mask"), how)
+        sizes = sizes._replace(given={*sizes.given, *restricting})
         self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
         words = ["masked"] * how.causal + ["multi-head"] * (n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
         self._block(name, title.capitalize(), how, x, context)
         source, letter = ("x", self.letters[x]) if alone else self._source(x)
-        steps = plan(how, sizes, source=source, letter=letter, show_concat=n_heads > 1)
+        merge: Merge = "shown" if n_heads > 1 else "needed"
+        steps = plan(how, sizes, source=source, letter=letter, merge=merge)
         shape = result_shape(rows | weights, n_heads, sizes.n_kv_heads)
         if not alone:
             return self._sublayer(name, x, steps, shape[-1], **outer)

@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from attncli import formulas
 from attncli.arrays import Array, FloatArray
-from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
 from attncli.attention.matrices import plain
 from attncli.attention.numbers import as_numbers
 from attncli.attention.run import Step, run
+from attncli.attention.traces import Block, traced
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Stage, Trace
 

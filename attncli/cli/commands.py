@@ -8,7 +8,7 @@ from typing import Literal
 import typer
 
 from attncli.cli.groups import Command, flag, group
-from attncli.cli.options import MASK, MAX_SIZE, PAGES, Choices, DisplayFlags, Inputs
+from attncli.cli.options import MASK, MAX_SIZE, PAGES, Choices, DisplayFlags, InputFlags
 from attncli.convention import flag_of
 from attncli.files.roles import D_OUTPUT, ROLES, gradient_named
 from attncli.stages import CONCAT, GRADIENTS, LSE, MAPS, OUTPUT
@@ -335,7 +335,7 @@ _STAGE = "Only this stage (repeatable), such as {}."
 
 COMMANDS = {
     "compute": Command(
-        (Inputs, Choices, Drawn, DisplayFlags, Against),
+        (InputFlags, Choices, Drawn, DisplayFlags, Against),
         "Q, K, V → every stage of attention, with every number.",
         without=("against_order",),
         other_help={"dropout": _DROPOUT, "precision": _PRECISION.format(4)},
@@ -383,7 +383,7 @@ COMMANDS = {
         other_help={"precision": _PRECISION.format(4)},
     ),
     "check": Command(
-        (Inputs, Choices, Observed),
+        (InputFlags, Choices, Observed),
         "Does my attention match, and if not, which bug is it?",
         other_help={
             "split": "The keys were split after the A-th, the B-th, …, and the parts merged by "
@@ -396,7 +396,7 @@ COMMANDS = {
         },
     ),
     "semantics": Command(
-        (Libraries, Inputs, Choices, DisplayFlags),
+        (Libraries, InputFlags, Choices, DisplayFlags),
         "How libraries differ in what they compute: masks, causality, empty rows, heads, scale.",
         without=(*_OF_ONE_CALL.split(),),
         other_help={
@@ -406,7 +406,7 @@ COMMANDS = {
         },
         needs={
             own.name: _OF_AN_INPUT
-            for own in (*fields(Inputs), *fields(Choices))
+            for own in (*fields(InputFlags), *fields(Choices))
             if flag_of(own.name) not in (*_OF_AN_INPUT.split(" or "), "--mask", "--causal")
         }
         | {"precision": _OF_AN_INPUT},

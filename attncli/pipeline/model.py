@@ -18,10 +18,10 @@ from typing import Literal
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.attend import Block
 from attncli.attention.layers import BACKWARD, Architecture, LayerPlan
 from attncli.attention.matrices import plain
 from attncli.attention.shapes import Gradient, check_mask
+from attncli.attention.traces import Block
 from attncli.attention.weights import Weights
 from attncli.convention import Convention
 from attncli.errors import ConventionError

@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from attncli import formulas
 from attncli.arrays import FloatArray
-from attncli.attention.attend import Block, traced
 from attncli.attention.axes import joined
 from attncli.attention.numbers import on_host
 from attncli.attention.run import Step
+from attncli.attention.traces import Block, traced
 from attncli.errors import ShapeError
 from attncli.files.messages import count
 from attncli.trace import Stage, Trace
