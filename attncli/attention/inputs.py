@@ -37,7 +37,7 @@ from attncli.attention.shapes import (
     result_shape,
     token_rows,
 )
-from attncli.attention.traces import Block, Labels, title_of, trace_of
+from attncli.attention.traces import Heading, Labels, title_of, trace_of
 from attncli.convention import Convention, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import CONCAT, GIVEN_GRADIENT, OUTPUT, PROJECTED, QKV, gradient_of
@@ -166,7 +166,7 @@ class Inputs:
         return replace(self, given=given, sizes=_naming(self.sizes, given))
 
     @property
-    def block(self) -> Block:
+    def heading(self) -> Heading:
         """Title and labels of what is computed."""
         queries, keys = (self.labels.get(axis) for axis in ("query", "key"))
         n_q, title = self.sizes.scores[-2], self.title or title_of(self.sizes, self.how)
@@ -177,16 +177,16 @@ class Inputs:
                     "give one for each query, not for the rows alone",
                 )
             queries = [queries[row] if queries else f"q{row + 1}" for row in rows]
-        return Block(title, self.how, {"query": queries, "key": keys})
+        return Heading(title, self.how, {"query": queries, "key": keys})
 
     def trace(self) -> Trace:
         """Every stage."""
         values = self.in_order(run(self.steps, self.arrays))
         stages = {}
         if "rows" in self.given and "x" in self.given:  # of which all tokens are shown
-            own = {"": Block("", self.how, self.labels)}
+            own = {"": Heading("", self.how, self.labels)}
             stages = {"x": trace_of([], {"x": self.arrays["x"]}, own)["x"]}
-        return trace_of(self.steps, values, {"": self.block}, stages, self.arrays)
+        return trace_of(self.steps, values, {"": self.heading}, stages, self.arrays)
 
     def trace_of(self, known: Values) -> Trace:
         """What is known already, computed in another way, and what follows the output of it."""
@@ -196,7 +196,7 @@ class Inputs:
         steps = [step for step in self.steps if step.name in {*known, *last}]
         steps = [s._replace(reads={}, text="") if s.name in known else s for s in steps]
         values = {step.name: after[step.name] for step in steps}
-        return trace_of(steps, values, {"": self.block})
+        return trace_of(steps, values, {"": self.heading})
 
     def in_order(self, values: Values) -> dict[str, Array]:
         """The values in the order in which they are read: x and weights, q, k, v, then others."""

@@ -18,7 +18,7 @@ from attncli.attention.heads import key_head_of
 from attncli.attention.inputs import Inputs
 from attncli.attention.plan import Sizes, plan, without_heads
 from attncli.attention.run import Step, Values, run, within
-from attncli.attention.traces import Block, trace_of
+from attncli.attention.traces import Heading, trace_of
 from attncli.convention import Convention, EmptyRows, HeadOrder
 from attncli.errors import ConventionError
 from attncli.stages import (
@@ -183,17 +183,17 @@ def trace_in_parts(
     values = inputs.in_order(run(steps, inputs.arrays, shown))
     if "mask" in values:  # as `attend` shows it, of every head, query and key
         values["mask"] = np.broadcast_to(values["mask"], (*values["q"].shape[:-1], n_k))
-    block = inputs.block
-    note, title = _beside_whole(inputs, values), f"{block.title}, {where}"
-    keys = [*(block.labels["key"] or (f"k{at + 1}" for at in range(n_k)))]
-    labels = {**block.labels, "key": keys}
-    blocks = {"": Block(title, how, labels, (note,)), kind: Block(title, how, labels)}
+    heading = inputs.heading
+    note, title = _beside_whole(inputs, values), f"{heading.title}, {where}"
+    keys = [*(heading.labels["key"] or (f"k{at + 1}" for at in range(n_k)))]
+    labels = {**heading.labels, "key": keys}
+    headings = {"": Heading(title, how, labels, (note,)), kind: Heading(title, how, labels)}
     for number, (start, stop) in enumerate(pairwise(bounds), 1):
         names = keys[start:stop]
         span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         title = f"{kind.capitalize()} {number}: {span}"
-        blocks[f"{kind}.{number}"] = Block(title, how, {**labels, "key": names})
-    return trace_of(steps, values, blocks)
+        headings[f"{kind}.{number}"] = Heading(title, how, {**labels, "key": names})
+    return trace_of(steps, values, headings)
 
 
 def _beside_whole(inputs: Inputs, values: Values) -> str:

@@ -19,7 +19,7 @@ from attncli.attention.heads import shape_text
 from attncli.attention.matrices import plain
 from attncli.attention.numbers import as_numbers
 from attncli.attention.run import Step
-from attncli.attention.traces import Block, traced
+from attncli.attention.traces import Heading, traced
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Trace
 
@@ -61,7 +61,7 @@ def rotary_table(n_positions: int, dim: int, *, base: float = 10000.0, start: in
         raise ConventionError(f"dim is {dim}", "rotary positions turn pairs: use an even number")
     ids = np.arange(start, start + n_positions)
     labels = [f"pos {at}" for at in ids.tolist()]
-    return traced(_tables(ids, dim, base), Block("Rotary positions", None, {"position": labels}))
+    return traced(_tables(ids, dim, base), Heading("Rotary positions", None, {"position": labels}))
 
 
 def rotary(
@@ -125,7 +125,7 @@ def rotary(
     text = formulas.TURNED[layout]
     steps.append(Step("rotated", text, reads, pairing, formula, note=note, function=_turned))
     labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
-    return traced(steps, Block("Rotary positions", None, {"position": labels}))
+    return traced(steps, Heading("Rotary positions", None, {"position": labels}))
 
 
 def _tables(ids: npt.ArrayLike, r: int, base: float) -> list[Step]:

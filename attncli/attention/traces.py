@@ -21,7 +21,7 @@ from attncli.trace import Stage, Trace
 Labels = Sequence[str] | None
 
 
-class Block(NamedTuple):
+class Heading(NamedTuple):
     """Title, convention, token names and notes of a block of stages."""
 
     title: str
@@ -33,13 +33,13 @@ class Block(NamedTuple):
 def trace_of(
     steps: Sequence[Step],
     values: Values,
-    blocks: Mapping[str, Block],
+    headings: Mapping[str, Heading],
     stages: Mapping[str, Stage] = {},
     inputs: Values | None = None,
 ) -> Trace:
     """The stages of these values, without the inner ones, nested by the dots in their names.
 
-    blocks  by dotted name, "" for the whole; one that is not named is as the one around it
+    headings  by dotted name, "" for the whole; one that is not named is as the one around it
     stages  some that exist already, by dotted name; they come first
     inputs  those of the steps, where the trace can be computed `again`
     """
@@ -48,7 +48,7 @@ def trace_of(
     shown = [name for name, kind in kinds.items() if kind_of(kind).role not in HIDDEN]
     asked = [name for name in computed if kind_of(name).asked and name not in values]
 
-    def nested(prefix: str, names: Collection[str], block: Block) -> Trace:
+    def nested(prefix: str, names: Collection[str], heading: Heading) -> Trace:
         """The trace of the stages of these names, which all begin with the prefix."""
         inside: dict[str, list[str]] = {}
         for name in names:
@@ -59,27 +59,27 @@ def trace_of(
             if name in stages:
                 parts.append(stages[name])
             elif members == [name]:
-                parts.append(_stage(name, computed, values, block))
+                parts.append(_stage(name, computed, values, heading))
             else:
-                parts.append(nested(f"{name}.", members, blocks.get(name, block)))
+                parts.append(nested(f"{name}.", members, headings.get(name, heading)))
         whole = prefix.removesuffix(".")
         names = [name for name in asked if name.rpartition(".")[0] == whole]
-        later = {name.removeprefix(prefix): partial(make, name, block) for name in names}
+        later = {name.removeprefix(prefix): partial(make, name, heading) for name in names}
         last = whole.rpartition(".")[2]
-        return Trace(block.title, tuple(parts), block.how, last, block.notes, later)
+        return Trace(heading.title, tuple(parts), heading.how, last, heading.notes, later)
 
-    def make(name: str, block: Block) -> Stage:
+    def make(name: str, heading: Heading) -> Stage:
         """A stage that is computed only when it is asked for."""
-        return _stage(name, computed, run(steps, values, [name]), block)
+        return _stage(name, computed, run(steps, values, [name]), heading)
 
     def again(arrays: Values) -> Trace:
         """The trace of other numbers for some of its stages."""
         new = with_stages(steps, inputs or {}, arrays)
         first = {name: replace(x, value=new.get(name, x.value)) for name, x in stages.items()}
         results = run(steps, new)
-        return trace_of(steps, {name: results[name] for name in values}, blocks, first, new)
+        return trace_of(steps, {name: results[name] for name in values}, headings, first, new)
 
-    trace = nested("", dict.fromkeys([*stages, *shown]), blocks[""])
+    trace = nested("", dict.fromkeys([*stages, *shown]), headings[""])
     return trace if inputs is None else replace(trace, compute=again)
 
 
@@ -93,14 +93,14 @@ def with_stages(steps: Sequence[Step], inputs: Values, arrays: Values) -> dict[s
     return {**inputs, **arrays}
 
 
-def traced(steps: Sequence[Step], block: Block, *given: Stage) -> Trace:
+def traced(steps: Sequence[Step], heading: Heading, *given: Stage) -> Trace:
     """The trace of a plan computed from these stages, which come first."""
     stages = {stage.name: stage for stage in given}
     inputs = {name: stage.value for name, stage in stages.items()}
-    return trace_of(steps, run(steps, inputs), {"": block}, stages, inputs)
+    return trace_of(steps, run(steps, inputs), {"": heading}, stages, inputs)
 
 
-def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block) -> Stage:
+def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Heading) -> Stage:
     step, value = computed.get(name), values[name]
     kind = kind_of((step and step.kind) or name)
     own = name.rpartition(".")[2]
@@ -112,7 +112,7 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, block: Block
     axes = kind.axes_of(value.ndim)
     n_of = dict(zip(axes, value.shape, strict=True))  # keys of a cache have no rows of x
     labels = {
-        axis: tuple(names)[-n_of.get(axis, 0) :] for axis, names in block.labels.items() if names
+        axis: tuple(names)[-n_of.get(axis, 0) :] for axis, names in heading.labels.items() if names
     }
     if kind.axes == kind_of(MAPS[0]).axes:  # the gradient of what was broadcast
         sizes = zip(axes, value.shape, whole[-len(axes) :], strict=False)

@@ -62,7 +62,7 @@ _BLOCKS, _IDENTITY = "--block encoder|decoder", "--projection identity"
 
 
 @group("Block")
-class Block:
+class BlockFlags:
     """What the vectors go through, and with which weights."""
 
     block: Literal["attention", "encoder", "decoder"] | None = flag(
@@ -104,14 +104,9 @@ class Block:
     d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE")
 
     @property
-    def kind(self) -> Literal["attention", "encoder", "decoder"]:
-        """What is computed."""
-        return self.block or "attention"
-
-    @property
-    def weights_kind(self) -> Literal["attention", "encoder", "encoder-decoder"]:
-        """What its weights are those of."""
-        return "encoder-decoder" if self.kind == "decoder" else self.kind
+    def kind(self) -> Literal["attention", "encoder", "encoder-decoder"]:
+        """What is computed: a decoder reads an encoder."""
+        return "encoder-decoder" if self.block == "decoder" else self.block or "attention"
 
 
 @group("Model")
@@ -341,7 +336,7 @@ COMMANDS = {
         other_help={"dropout": _DROPOUT, "precision": _PRECISION.format(4)},
     ),
     "explain": Command(
-        (Text, Vectors, Block, Choices, DisplayFlags, Against),
+        (Text, Vectors, BlockFlags, Choices, DisplayFlags, Against),
         "A sentence → tokens → vectors → Q, K, V → every stage → what it means.",
         without=("batch",),
         other_help={"precision": _PRECISION.format(3)},

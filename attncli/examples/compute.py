@@ -16,12 +16,13 @@ from attncli.arrays import Array
 from attncli.attention.attend import in_heads
 from attncli.attention.attention import RESIDUAL as SUM
 from attncli.attention.inputs import entered, inputs_of
-from attncli.attention.layers import Architecture, layer_norm, norm_steps
+from attncli.attention.layers import layer_norm, norm_steps
 from attncli.attention.plan import Merge, plan
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
 from attncli.attention.run import Step, Values, run
 from attncli.attention.sweep import N_KEYS, sweep_widths
-from attncli.attention.traces import Block, trace_of
+from attncli.attention.traces import Heading, trace_of
+from attncli.attention.weights import Block
 from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.examples.inputs import (
@@ -149,8 +150,8 @@ class SelfAttention(_Attending):
             steps.append(Step(RESIDUAL, SUM, reads, formula=formula, dtype=how.dtype))
             values = run(steps, values)
         tokens = self.x.words
-        block = Block("Self-attention", how, {"query": tokens, "key": tokens})
-        return Computed(trace_of(steps, values, {"": block}, stages), steps, inputs)
+        heading = Heading("Self-attention", how, {"query": tokens, "key": tokens})
+        return Computed(trace_of(steps, values, {"": heading}, stages), steps, inputs)
 
     def _before(self) -> tuple[dict[str, Stage], list[Step], dict[str, Array]]:
         """What comes before the attention: its stages, their steps and inputs."""
@@ -305,7 +306,7 @@ class LayerNorm(Computation):
         trace = layer_norm(self.x, self.gamma, self.beta, epsilon=self.epsilon)
         given = {"gamma": self.gamma, "beta": self.beta}
         gain = {name: w for name, w in given.items() if w is not None}
-        steps = norm_steps("x", gain, Architecture(epsilon=self.epsilon))
+        steps = norm_steps("x", gain, Block(epsilon=self.epsilon))
         return Computed(trace, steps, {"x": self.x, **gain})
 
 
