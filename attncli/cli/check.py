@@ -45,6 +45,7 @@ from attncli.files.write import check_target, write_atomically
 from attncli.presets import PRESETS
 from attncli.stages import (
     CONCAT,
+    GIVEN_GRADIENT,
     GRADIENTS,
     LSE,
     MAPS,
@@ -243,7 +244,9 @@ def _that_follow(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The stages that follow from what is given, and a note on those that do not: gradients need
     that of the output, those of weights also x. Where no other is there, all: an error follows."""
-    lacking = {name for name in named if name in GRADIENTS and D_OUTPUT not in given.roles}
+    lacking = {
+        name for name in named if name in GRADIENTS and GIVEN_GRADIENT not in given.made.given
+    }
     if not given.is_of_x:
         lacking |= {name for name in named if name in OF_X}
     if not lacking or lacking == named.keys():

@@ -65,7 +65,6 @@ class AttentionInputs(NamedTuple):
     """Everything that one attention is computed from, and the notes on where it came from."""
 
     made: Inputs
-    roles: dict[str, Any]  # the arrays as they were read, by role
     in_heads: bool  # the last axis was split into heads
     stdin_used: bool
     notes: list[str]
@@ -95,20 +94,20 @@ class AttentionInputs(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What `attend`, `stream` and `check` all take, by name."""
-        arrays = {name: x for name, x in self.roles.items() if name not in (*EMBEDDINGS, *OF_X)}
+        """The arrays of q, k and v, and what else `attend` and `check` take, by name."""
+        made, own = self.made, {"given_mask": "mask", GIVEN_GRADIENT: D_OUTPUT}
+        arrays = {own.get(name, name): x for name, x in made.given.items()}
         if self.is_of_x:
-            arrays = {**self.made.qkv, **arrays}
+            arrays |= made.qkv
             for name in ("k", "v"):  # without the cache, which is an argument of its own
-                arrays[name] = arrays[name][..., self.made.sizes.n_past :, :]
-            if D_OUTPUT in arrays:
-                arrays[D_OUTPUT] = self.made.d_output
-        return {**arrays, "convention": self.how}
+                arrays[name] = arrays[name][..., made.sizes.n_past :, :]
+            arrays |= {D_OUTPUT: made.d_output} if D_OUTPUT in arrays else {}
+            arrays = {name: x for name, x in arrays.items() if name not in (*EMBEDDINGS, *OF_X)}
+        return {**arrays, "convention": made.how}
 
     def without_gradient(self) -> AttentionInputs:
         """The same without the gradient of the output."""
-        roles = {name: x for name, x in self.roles.items() if name != D_OUTPUT}
-        return self._replace(made=self.made.without(GIVEN_GRADIENT), roles=roles)
+        return self._replace(made=self.made.without(GIVEN_GRADIENT))
 
 
 def read_inputs(
@@ -161,20 +160,17 @@ def read_inputs(
     convention = _check_mask(arrays, files, choices, fields, convention)
     if "mask" in arrays and arrays["mask"].dtype == np.bool_ and convention.mask_means == "add":
         notes.append("true and false in the mask are added as 1 and 0: no key is hidden")
-    roles: dict[str, Any] = {**arrays, "kv_len": kv_len}
-    roles |= {} if drawn is None else {D_OUTPUT: drawn}
+    given: dict[str, Any] = {**arrays, "kv_len": kv_len}
+    given |= {} if drawn is None else {D_OUTPUT: drawn}
     is_split = inputs.heads is not None or inputs.layout == "bsd"
     merge: Merge | None = None if is_x else "shown" if is_split else "never"
-    made = inputs_of(roles, convention, **heads._asdict(), merge=merge)
+    made = inputs_of(given, convention, **heads._asdict(), merge=merge)
     _check_call(made, choices, arrays.get("mask"))
     notes += _on_ones(made) if drawn == ONES else []
     n_past, (*_, n_q, n_k) = made.sizes.n_past, made.sizes.scores
     made = replace(made, labels=_labels(n_q, n_k - n_past, n_past, _named(files, inputs)))
-    if drawn is not None:
-        roles[D_OUTPUT] = made.given[GIVEN_GRADIENT]
     return AttentionInputs(
         made,
-        {name: x for name, x in roles.items() if x is not None},
         in_heads=len(made.sizes.scores) > 2 if is_x else is_split,
         stdin_used=any(source.split("::")[0] == "-" for source in sources.values()),
         notes=notes,
