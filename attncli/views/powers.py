@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.views.cell import Entry, Forms, Words, between, bracketed
+from attncli.views.cell import Entry, Forms, fraction
+from attncli.views.text import BREAK
 
 LARGE = 20  # a score beyond it is shown as it is computed: with the maximum subtracted
 
@@ -18,7 +19,7 @@ class _Powers(NamedTuple):
     exps: Array
     shift: float
     minus: str
-    words: Words
+    words: str
 
 
 def _powers(entry: Entry, scores: Array) -> _Powers:
@@ -45,11 +46,11 @@ def softmax(entry: Entry, score: float, scores: Array, n: int, other: str) -> Fo
         return [], "masked: exp(-inf) = 0"
     exps, shift, minus, words = _powers(entry, scores)
     power = entry.write(np.exp(score - shift))
-    forms = [(f"exp({entry.write(score)}{minus}) /", *bracketed(words))]
+    forms = [fraction(f"exp({entry.write(score)}{minus})", _bracketed(words), after=BREAK)]
     if entry.at_length:
-        forms.append((f"{power} /", *bracketed(entry.numbers(exps))))
+        forms.append(fraction(power, _bracketed(entry.numbers(exps)), after=BREAK))
     remark = f"and exp(-inf) = 0 for {n_masked} masked" if n_masked else ""
-    return [*forms, (f"{power} / {entry.write(exps.sum())}",)], remark
+    return [*forms, fraction(power, entry.write(exps.sum()))], remark
 
 
 def log_sum(entry: Entry, scores: Array, unit: str = "") -> Forms:
@@ -57,8 +58,14 @@ def log_sum(entry: Entry, scores: Array, unit: str = "") -> Forms:
     exps, shift, minus, words = _powers(entry, scores)
     if not len(exps):
         return [], "every key is masked: ln 0"
-    before, after = f"{entry.write(shift)} + " if minus else "", unit
-    if minus and unit:
-        before, after = f"({before}", f"){unit}"
-    whole = f"{before}ln {entry.write(exps.sum())}{after}"
-    return [between(f"{before}ln (", words, f"){after}"), (whole,)], ""
+    forms = [f"ln ({words})", f"ln {entry.write(exps.sum())}"]
+    if minus:
+        forms = [f"{entry.write(shift)} + {form}" for form in forms]
+    if unit:
+        forms = [fraction(f"({form})" if minus else form, unit) for form in forms]
+    return forms, ""
+
+
+def _bracketed(words: str) -> str:
+    """A sum in parentheses, a single term as it is."""
+    return f"({words})" if BREAK in words else words

@@ -35,15 +35,15 @@ from attncli.expression import (
     walk,
 )
 from attncli.trace import Stage
-from attncli.views.cell import Entry, Forms, Words, after_sign, between
+from attncli.views.cell import Entry, Forms, after_sign, fraction
 from attncli.views.parts import Equation
 from attncli.views.powers import log_sum, softmax
 from attncli.views.select import Block
-from attncli.views.text import shorten
+from attncli.views.text import BREAK, OVER, shorten
 
 FEW = 2  # addends up to which a sum is written with the names of its cells too
 
-_SIGNS = {"+": " + ", "-": " - ", "/": " / "}
+_SIGNS = {"+": " + ", "-": " - "}
 _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}  # what binds closer; all else 3
 _NAMES = {
     **{"ln": "ln({})", "log2": "log₂ ({})", "exp2": "2^({})"},
@@ -166,8 +166,8 @@ class Work(NamedTuple):
         except AbsentError:
             return None
         unit = "°" * (isinstance(body, Apply) and body.function == "degrees")
-        value = self.entry.write(self.entry.value) + unit
-        return Equation(self.name(self.entry), (*forms, (value,)), remark)
+        forms = [*dict.fromkeys(forms), self.entry.write(self.entry.value) + unit]
+        return Equation(self.name(self.entry), tuple(tuple(x.split(BREAK)) for x in forms), remark)
 
     def forms(self, node: Expr) -> Forms:
         """What is written between the name of a cell and its number."""
@@ -180,14 +180,14 @@ class Work(NamedTuple):
             case Cell(name) if name not in self.stages and remark:
                 return [], remark
             case Cell():
-                return [(self.named.say(node),)], self.side(node)
+                return [self.named.say(node)], self.side(node)
             case Over("softmax", letters, body):
                 scores, score = self.scores(node), float(self.number(body))
                 return softmax(self.entry, score, scores, self.values.size(letters), _other(node))
             case Over("lse"):
                 return log_sum(self.entry, self.scores(node))
-            case Apply("/", (Over("lse") as over, unit)):
-                return log_sum(self.entry, self.scores(over), f" / {self.named.say(unit)}")
+            case Apply("/", (Over("lse") as lse, unit)):
+                return log_sum(self.entry, self.scores(lse), self.named.say(unit))
             case Over("sum", letters, body, None) if self.values.size(letters) == 1:
                 return self.along(letters)[0].forms(body)
             case Over("sum", letters, _, where) if where is not None:
@@ -198,17 +198,17 @@ class Work(NamedTuple):
                 return [self.entry.sum(*terms)], f"without {n_masked} masked" if n_masked else ""
         return self.of_sums(node) if _has(Over, node) else (self.of_cells(node), "")
 
-    def of_cells(self, node: Expr) -> list[Words]:
+    def of_cells(self, node: Expr) -> list[str]:
         """An expression without a sum: with the names of its cells, and with their numbers."""
         is_log = isinstance(node, Apply) and node.function in ("ln", "log2")
         if is_log or len([*_addends(node)]) > FEW:
-            return [self.words(node)]
+            return [self.say(node, is_long=True)]
         both = [self.named, self] if cells(node) else [self]
-        return [*dict.fromkeys((one.say(node, " · "),) for one in both)]
+        return [one.say(node, " · ") for one in both]
 
     def of_sums(self, node: Expr) -> Forms:
         """An expression with sums: term by term, and of several sums with a number for each."""
-        forms, addends = [self.words(node)], [*_addends(node)]
+        forms, addends = [self.say(node, is_long=True)], [*_addends(node)]
         if len(addends) > 1 and _is_sum(node):
             return [*forms, self.entry.numbers([self.number(addend) for addend in addends])], ""
         match node:
@@ -217,8 +217,8 @@ class Work(NamedTuple):
                 forms.append(self.entry.numbers([one.number(body) for one in each]))
                 return forms, " + ".join(one.part(letters, body) for one in each)
             case Apply("/", (_, divisor)) if _has(Over, divisor):
-                forms.append((self.say(node),))
-        return [*dict.fromkeys(forms)], ""
+                forms.append(self.say(node))
+        return forms, ""
 
     def case(self, node: If) -> Expr:
         """The case that it is; where the trace does not hold what decides, by the number itself."""
@@ -234,7 +234,11 @@ class Work(NamedTuple):
 
     def along(self, letters: tuple[str, ...]) -> list[Work]:
         """The same at every place of some letters."""
-        return [self._replace(places=each) for each in self.values.along(letters, self.places)]
+        places = zip(*(grid.tolist() for grid in self.values.grid(letters).values()), strict=True)
+        return [
+            self._replace(places={**self.places, **dict(zip(letters, at, strict=True))})
+            for at in places
+        ]
 
     def place(self, cell: Cell, places: Places) -> list[Any]:
         """Where a cell is in its stage, which has one axis more where a vector is beside a map."""
@@ -265,36 +269,56 @@ class Work(NamedTuple):
         """The same, its cells by name."""
         return self._replace(is_named=True)
 
-    def say(self, node: Expr, dot: str = "·") -> str:
-        """An expression without a sum; of a product `dot` is between the factors."""
+    def say(  # noqa: PLR0912 - a rule for each kind of node
+        self, node: Expr, dot: str = "·", *, is_long: bool = False
+    ) -> str:
+        """An expression: of a product `dot` is between the factors, of a long sum every term."""
         match node:
             case If():
-                return self.say(self.case(node), dot)
+                return self.say(self.case(node), dot, is_long=is_long)
             case Cell(name) if self.is_named and name in self.stages:
                 return self.name(self.cell(node))
             case _ if _is_constant(node):
                 return self.constant(node)
+            case Over("max") if is_long:
+                return self.largest(node)
+            case Apply("max", (low, Over("max") as over)) if is_long:
+                return self.largest(over, self.number(low))
+            case Over("sum") | Apply("+") if is_long and (_is_sum(node) or not _has(Over, node)):
+                return self.entry.sum(*self.terms(node))
             case Cell() | Over():
                 return self.entry.write(self.number(node))
-            case Apply("neg", (x,)):
+            case Apply("+", (a, b)) if is_long:
+                right = after_sign(self.say(b, is_long=True))
+                return f"{self.say(a, is_long=True)}{BREAK}+ {right}"
+            case Apply("*", (Apply("neg") as a, b)) if is_long and _has(Over, a):
+                return f"{self.say(a, is_long=True)}{BREAK}· {after_sign(self.operand(b, '*'))}"
+            case Apply("/", (a, b)) if is_long and _has(Over, a):
+                divisor = after_sign(self.operand(b, "/", right=True))
+                return fraction(f"({self.say(a, is_long=True)})", divisor, BREAK)
+            case Apply("/", (a, b)) if is_long and _has(Over, b):
+                return fraction(self.operand(a, "/"), self.say(b, is_long=True))
+            case Apply("neg", (x,)) if not (is_long and _has(Over, x)):
                 return f"-{after_sign(self.operand(x, '*'))}"
             case Apply("+" | "-" | "/" | "*" as sign, (a, b)):
-                right = after_sign(self.operand(b, sign, right=True))
-                return f"{self.operand(a, sign)}{_SIGNS.get(sign, dot)}{right}"
+                left, right = self.operand(a, sign), after_sign(self.operand(b, sign, right=True))
+                return (
+                    fraction(left, right) if sign == "/" else left + _SIGNS.get(sign, dot) + right
+                )
             case Apply("**", (Apply() as x, Number(2.0))):
                 return f"({self.say(x)})²"
             case Apply("**", (x, Number(2.0))):
                 return f"{after_sign(self.say(x))}²"
             case Apply("**", (x, power)):
-                exponent = self.say(power).replace(" / ", "/")
+                exponent = self.say(power).replace(f" {OVER}/ ", "/")
                 exponent = f"({exponent})" if isinstance(power, Apply) else exponent
                 return f"{self.operand(x, '*')}^{exponent}"
-            case Apply("sqrt", (x,)) if _has(Over, x):
+            case Apply("sqrt", (x,)) if _has(Over, x) and not is_long:
                 return self.entry.write(self.number(node))
             case Apply("arccos", (x,)) if not self.is_named and self.entry.value in (0, 180):
                 return f"arccos({round(self.number(x))})"  # but for rounding
             case Apply(function, args):
-                inner = ", ".join(map(self.say, args))
+                inner = ", ".join(self.say(x, is_long=is_long) for x in args)
                 return _NAMES.get(function, f"{function}({{}})").format(inner)
         raise TypeError(node)
 
@@ -312,34 +336,6 @@ class Work(NamedTuple):
         function = node.function if isinstance(node, Apply) and not _is_constant(node) else ""
         is_loose = _RANK.get(function, 3) < _RANK[sign] + (right and sign in "-/")
         return f"({self.say(node)})" if is_loose else self.say(node)
-
-    def words(self, node: Expr) -> Words:
-        """An expression with a sum, a word for each place where a line may end."""
-        match node:
-            case If():
-                return self.words(self.case(node))
-            case Over("max"):
-                return self.largest(node)
-            case Apply("max", (low, Over("max") as over)):
-                return self.largest(over, self.number(low))
-            case Apply("max", (low, x)):
-                return between(f"max({self.say(low)}, ", self.words(x), ")")
-            case Apply("+", (a, b)) if _has(Over, node) and not _is_sum(node):
-                first, *more = self.words(b)
-                return (*self.words(a), f"+ {after_sign(first)}", *more)
-            case Over("sum") | Apply("+"):
-                return self.entry.sum(*self.terms(node))
-            case Apply("*", (Apply("neg") as a, b)) if _has(Over, a) and not _has(Over, b):
-                return (*self.words(a), f"· {after_sign(self.operand(b, '*'))}")
-            case Apply("/", (a, b)) if not _has(Over, a):
-                return between(f"{self.operand(a, '/')} / ", self.words(b), "")
-            case Apply("/", (a, b)):
-                divisor = after_sign(self.operand(b, "/", right=True))
-                return (*between("(", self.words(a), ")"), f"/ {divisor}")
-            case Apply("ln" | "log2" | "sqrt" | "neg" as function, (x,)):
-                before, after = _NAMES[function].split("{}")
-                return between(before, self.words(x), after)
-        return (self.say(node),)
 
     def terms(self, node: Expr) -> Terms:
         """Every term of sums that are added: its number, and how it is written."""
@@ -372,13 +368,13 @@ class Work(NamedTuple):
         value = np.array([float(self.number(node))])
         return Terms(value, lambda _: self.say(node))
 
-    def largest(self, node: Over, *before: float) -> Words:
+    def largest(self, node: Over, *before: float) -> str:
         """The largest of some numbers, of many the first and the last."""
         texts = [self.entry.write(x) for x in (*before, *self.scores(node))]
         half = self.entry.terms // 2
         if len(texts) > self.entry.terms:
             texts = [*texts[:half], "…", *texts[-half:]]
-        return (f"max({', '.join(texts)})",)
+        return f"max({', '.join(texts)})"
 
     def scores(self, node: Over) -> Array:
         """The numbers along the letters of a softmax or a largest number, and that of a sink."""
@@ -386,13 +382,17 @@ class Work(NamedTuple):
         scores = np.broadcast_to(numbers, self.values.size(node.letters))
         return scores if node.sink is None else np.append(scores, self.number(node.sink))
 
+    def holding(self, letters: tuple[str, ...], node: Expr) -> Iterator[tuple[Cell, Stage, int]]:
+        """The cells that have some of these letters, their stages, and on which axis."""
+        for cell in (cell for cell in cells(node) if cell.name in self.stages):
+            for at, axis in enumerate(cell.index, -len(cell.index)):
+                if isinstance(axis, tuple) and {*letters} & {*axis}:
+                    yield cell, self.stages[cell.name], at
+
     def axis(self, letter: str) -> str:
         """What an axis is called, such as d_k."""
-        for name, source in self.stages.items():
-            for cell in cells(self.values.formula.body):
-                if cell.name == name and (letter,) in cell.index:
-                    return source.axes[cell.index.index((letter,)) - len(cell.index)]
-        return _WIDTHS.get(letter, letter)
+        axes = (x.axes[at] for _, x, at in self.holding((letter,), self.values.formula.body))
+        return next(axes, _WIDTHS.get(letter, letter))
 
     def side(self, node: Cell) -> str:
         """Which of those that are side by side along an axis of the stage a cell is of: head 2."""
@@ -402,11 +402,8 @@ class Work(NamedTuple):
 
     def part(self, letters: tuple[str, ...], node: Expr) -> str:
         """What a part of a sum along letters is called, such as a head that shares a key head."""
-        for cell in cells(node):
-            for back, axis in enumerate(reversed(cell.index), 1):
-                if isinstance(axis, tuple) and {*letters} & {*axis}:
-                    stage, at = self.stages[cell.name], self.values.at(cell, self.places)[-back]
-                    return shorten(stage.label(stage.axes[-back], at))
+        for cell, stage, at in self.holding(letters, node):
+            return shorten(stage.label(stage.axes[at], self.values.at(cell, self.places)[at]))
         return ""
 
 
