@@ -10,8 +10,7 @@ of IEEE 754: who calls keeps NumPy quiet.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from itertools import product
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from attncli.expression import (
     Expr,
     Formula,
     If,
+    Index,
     Number,
     Over,
     Param,
@@ -82,27 +82,22 @@ class Values(NamedTuple):
     @property
     def fits(self) -> bool:
         """Whether every cell that is named is one of its array; a file may hold any formula."""
-        return all(
-            self.arrays[cell.name].dtype.kind in "biuf" and self._is_inside(cell)
-            for cell in cells(self.formula.body, guards=True)
-            if cell.name in self.arrays
-        )
 
-    def _is_inside(self, cell: Cell) -> bool:
-        shape = self.arrays[cell.name].shape
-        if len(cell.index) < len(shape):
-            return False
-        for axis, size in zip(cell.index[len(cell.index) - len(shape) :], shape, strict=True):
+        def is_inside(axis: Index | Expr, size: int) -> bool:
             match axis:
                 case (int(at),):
-                    is_inside = 0 <= at < size
+                    return at < size
                 case tuple():
-                    is_inside = size in (1, self.size(tuple(map(str, axis))))
-                case _:
-                    is_inside = True  # what is computed is kept inside
-            if not is_inside:
-                return False
-        return True
+                    return size in (1, self.size(tuple(map(str, axis))))
+            return True  # what is computed is kept inside
+
+        named = [cell for cell in cells(self.formula.body, guards=True) if cell.name in self.arrays]
+        return all(
+            array.dtype.kind in "biuf"
+            and len(cell.index) >= array.ndim
+            and all(map(is_inside, cell.index[len(cell.index) - array.ndim :], array.shape))
+            for cell, array in ((cell, self.arrays[cell.name]) for cell in named)
+        )
 
     def number(self, node: Expr, places: Places) -> Any:
         """What an expression is. Raises AbsentError where something that it names is not there.
@@ -148,19 +143,14 @@ class Values(NamedTuple):
         if node.where is not None:
             filler = 0 if node.kind == "sum" else -np.inf
             terms = np.where(self.number(node.where, inner), terms, filler)
-        if node.kind == "sum":
-            return terms.sum(axis=-1)
-        if node.kind == "max":
-            return terms.max(axis=-1)
-        if node.sink is not None:
-            sink = np.asarray(self.number(node.sink, places))[..., None]
-            shape = np.broadcast_shapes(terms.shape[:-1], sink.shape[:-1])
-            both = [np.broadcast_to(x, (*shape, x.shape[-1])) for x in (terms, sink)]
-            terms = np.concatenate(both, axis=-1)
-        top = terms.max(axis=-1)
+        if node.kind in ("sum", "max"):
+            return terms.sum(axis=-1) if node.kind == "sum" else terms.max(axis=-1)
+        sink = -np.inf if node.sink is None else self.number(node.sink, places)
+        top = np.maximum(terms.max(axis=-1), sink)
         top = np.where(np.isneginf(top), 0, top)  # −∞ − −∞ would be NaN
-        whole = top + np.log(np.exp(terms - top[..., None]).sum(axis=-1))
-        if node.kind == "lse":
+        powers = np.exp(terms - top[..., None]).sum(axis=-1) + np.exp(sink - top)
+        whole = top + np.log(powers)
+        if node.kind != "softmax":
             return whole
         share = np.exp(self.number(node.body, places) - whole)
         if node.where is None:
@@ -185,11 +175,6 @@ class Values(NamedTuple):
         sizes = [self.sizes.get(letter, 1) for letter in letters]
         indices = np.indices(sizes).reshape(len(letters), self.size(letters))
         return dict(zip(letters, indices, strict=True))
-
-    def along(self, letters: tuple[str, ...], places: Places) -> Iterator[dict[str, Any]]:
-        """The same one by one, the other letters where they are."""
-        for each in product(*(range(self.sizes.get(letter, 1)) for letter in letters)):
-            yield {**places, **dict(zip(letters, each, strict=True))}
 
     def size(self, letters: tuple[str, ...]) -> int:
         """How many places some letters have together."""

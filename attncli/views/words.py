@@ -234,11 +234,10 @@ class Work(NamedTuple):
 
     def along(self, letters: tuple[str, ...]) -> list[Work]:
         """The same at every place of some letters."""
-        places = zip(*(grid.tolist() for grid in self.values.grid(letters).values()), strict=True)
-        return [
-            self._replace(places={**self.places, **dict(zip(letters, at, strict=True))})
-            for at in places
-        ]
+        grid = self.values.grid(letters).items()
+        every = range(self.values.size(letters))
+        places = [{letter: int(each[at]) for letter, each in grid} for at in every]
+        return [self._replace(places={**self.places, **x}) for x in places]
 
     def place(self, cell: Cell, places: Places) -> list[Any]:
         """Where a cell is in its stage, which has one axis more where a vector is beside a map."""
