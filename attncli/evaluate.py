@@ -23,7 +23,6 @@ from attncli.expression import (
     Expr,
     Formula,
     If,
-    Index,
     Number,
     Over,
     Param,
@@ -82,22 +81,14 @@ class Values(NamedTuple):
     @property
     def fits(self) -> bool:
         """Whether every cell that is named is one of its array; a file may hold any formula."""
-
-        def is_inside(axis: Index | Expr, size: int) -> bool:
-            match axis:
-                case (int(at),):
-                    return at < size
-                case tuple():
-                    return size in (1, self.size(tuple(map(str, axis))))
-            return True  # what is computed is kept inside
-
+        last = {letter: size - 1 for letter, size in self.sizes.items()}
         named = [cell for cell in cells(self.formula.body, guards=True) if cell.name in self.arrays]
-        return all(
-            array.dtype.kind in "biuf"
-            and len(cell.index) >= array.ndim
-            and all(map(is_inside, cell.index[len(cell.index) - array.ndim :], array.shape))
-            for cell, array in ((cell, self.arrays[cell.name]) for cell in named)
-        )
+        for cell, array in ((cell, self.arrays[cell.name]) for cell in named):
+            at = place_of(cell, last, self.sizes, array.shape, lambda *_: 0)
+            is_whole = len(cell.index) >= array.ndim and array.dtype.kind in "biuf"
+            if not is_whole or not np.all(np.less(at, array.shape)):
+                return False
+        return True
 
     def number(self, node: Expr, places: Places) -> Any:
         """What an expression is. Raises AbsentError where something that it names is not there.

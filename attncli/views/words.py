@@ -43,11 +43,10 @@ from attncli.views.text import BREAK, OVER, shorten
 
 FEW = 2  # addends up to which a sum is written with the names of its cells too
 
-_SIGNS = {"+": " + ", "-": " - "}
 _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}  # what binds closer; all else 3
 _NAMES = {
     **{"ln": "ln({})", "log2": "log₂ ({})", "exp2": "2^({})"},
-    **{"sqrt": "√({})", "abs": "|{}|", "neg": "-({})", "degrees": "{}"},
+    **{"sqrt": "√({})", "abs": "|{}|", "degrees": "{}"},
 }
 _CALLED: dict[Expr, str]  # where the cells are named too
 _CALLED = {Param("cap"): "c", Param("epsilon"): "ε", Apply("ln", (Number(2.0),)): "ln 2"}
@@ -149,6 +148,7 @@ class Work(NamedTuple):
     stages    the same as stages
     places    where each letter is
     is_named  whether cells are written by name, not by number
+    is_long   whether of a sum every term is written, not its number
     """
 
     entry: Entry
@@ -156,6 +156,7 @@ class Work(NamedTuple):
     stages: Mapping[str, Stage]
     places: Places
     is_named: bool = False
+    is_long: bool = False
 
     def equation(self) -> Equation | None:
         """The cell's name, how its number came about, and the number."""
@@ -191,31 +192,27 @@ class Work(NamedTuple):
             case Over("sum", letters, body, None) if self.values.size(letters) == 1:
                 return self.along(letters)[0].forms(body)
             case Over("sum", letters, _, where) if where is not None:
-                terms, size = self.terms(node), self.values.size(letters)
+                terms = self.terms(node)
+                n_masked = self.values.size(letters) - len(terms.values)
                 if not len(terms.values):
                     return [], remark or f"every {_other(node)} is masked"
-                n_masked = size - len(terms.values)
                 return [self.entry.sum(*terms)], f"without {n_masked} masked" if n_masked else ""
-        return self.of_sums(node) if _has(Over, node) else (self.of_cells(node), "")
-
-    def of_cells(self, node: Expr) -> list[str]:
-        """An expression without a sum: with the names of its cells, and with their numbers."""
         is_log = isinstance(node, Apply) and node.function in ("ln", "log2")
-        if is_log or len([*_addends(node)]) > FEW:
-            return [self.say(node, is_long=True)]
-        both = [self.named, self] if cells(node) else [self]
-        return [one.say(node, " · ") for one in both]
+        if not (_has(Over, node) or is_log or len([*_addends(node)]) > FEW):
+            both = [self.named, self] if cells(node) else [self]
+            return [one.say(node, " · ") for one in both], ""
+        return self.of_sums(node)
 
     def of_sums(self, node: Expr) -> Forms:
         """An expression with sums: term by term, and of several sums with a number for each."""
-        forms, addends = [self.say(node, is_long=True)], [*_addends(node)]
-        if len(addends) > 1 and _is_sum(node):
-            return [*forms, self.entry.numbers([self.number(addend) for addend in addends])], ""
+        forms = [self._replace(is_long=True).say(node)]
         match node:
             case Over("sum", letters, Over() as body):
                 each = self.along(letters)
                 forms.append(self.entry.numbers([one.number(body) for one in each]))
                 return forms, " + ".join(one.part(letters, body) for one in each)
+            case Apply("+") if _is_sum(node):
+                forms.append(self.entry.numbers([self.number(x) for x in _addends(node)]))
             case Apply("/", (_, divisor)) if _has(Over, divisor):
                 forms.append(self.say(node))
         return forms, ""
@@ -268,42 +265,42 @@ class Work(NamedTuple):
         """The same, its cells by name."""
         return self._replace(is_named=True)
 
-    def say(  # noqa: PLR0912 - a rule for each kind of node
-        self, node: Expr, dot: str = "·", *, is_long: bool = False
-    ) -> str:
-        """An expression: of a product `dot` is between the factors, of a long sum every term."""
+    @property
+    def short(self) -> Work:
+        """The same, a number for each sum."""
+        return self._replace(is_long=False)
+
+    def say(self, node: Expr, dot: str = "·") -> str:  # noqa: PLR0912 - a rule for each kind of node
+        """An expression; `dot` is between the factors of a product."""
         match node:
             case If():
-                return self.say(self.case(node), dot, is_long=is_long)
+                return self.say(self.case(node), dot)
             case Cell(name) if self.is_named and name in self.stages:
                 return self.name(self.cell(node))
             case _ if _is_constant(node):
                 return self.constant(node)
-            case Over("max") if is_long:
+            case Over("max") if self.is_long:
                 return self.largest(node)
-            case Apply("max", (low, Over("max") as over)) if is_long:
+            case Apply("max", (low, Over("max") as over)) if self.is_long:
                 return self.largest(over, self.number(low))
-            case Over("sum") | Apply("+") if is_long and (_is_sum(node) or not _has(Over, node)):
+            case Over("sum") | Apply("+") if self.is_long and (
+                _is_sum(node) or not _has(Over, node)
+            ):
                 return self.entry.sum(*self.terms(node))
             case Cell() | Over():
                 return self.entry.write(self.number(node))
-            case Apply("+", (a, b)) if is_long:
-                right = after_sign(self.say(b, is_long=True))
-                return f"{self.say(a, is_long=True)}{BREAK}+ {right}"
-            case Apply("*", (Apply("neg") as a, b)) if is_long and _has(Over, a):
-                return f"{self.say(a, is_long=True)}{BREAK}· {after_sign(self.operand(b, '*'))}"
-            case Apply("/", (a, b)) if is_long and _has(Over, a):
-                divisor = after_sign(self.operand(b, "/", right=True))
-                return fraction(f"({self.say(a, is_long=True)})", divisor, BREAK)
-            case Apply("/", (a, b)) if is_long and _has(Over, b):
-                return fraction(self.operand(a, "/"), self.say(b, is_long=True))
-            case Apply("neg", (x,)) if not (is_long and _has(Over, x)):
+            case Apply("neg", (x,)):
                 return f"-{after_sign(self.operand(x, '*'))}"
             case Apply("+" | "-" | "/" | "*" as sign, (a, b)):
-                left, right = self.operand(a, sign), after_sign(self.operand(b, sign, right=True))
-                return (
-                    fraction(left, right) if sign == "/" else left + _SIGNS.get(sign, dot) + right
-                )
+                left = self.operand(a, sign)
+                is_broken = self.is_long and _has(Over, node if sign == "+" else a)
+                beside = self.short if is_broken and sign == "/" else self
+                right = after_sign(beside.operand(b, sign, right=True))
+                gap = BREAK if is_broken else " "
+                if sign == "/":
+                    return fraction(left, right, gap)
+                dot = f"{BREAK}· " if is_broken else dot
+                return f"{left}{dot if sign == '*' else f'{gap}{sign} '}{right}"
             case Apply("**", (Apply() as x, Number(2.0))):
                 return f"({self.say(x)})²"
             case Apply("**", (x, Number(2.0))):
@@ -312,12 +309,12 @@ class Work(NamedTuple):
                 exponent = self.say(power).replace(f" {OVER}/ ", "/")
                 exponent = f"({exponent})" if isinstance(power, Apply) else exponent
                 return f"{self.operand(x, '*')}^{exponent}"
-            case Apply("sqrt", (x,)) if _has(Over, x) and not is_long:
+            case Apply("sqrt", (x,)) if _has(Over, x) and not self.is_long:
                 return self.entry.write(self.number(node))
             case Apply("arccos", (x,)) if not self.is_named and self.entry.value in (0, 180):
                 return f"arccos({round(self.number(x))})"  # but for rounding
             case Apply(function, args):
-                inner = ", ".join(self.say(x, is_long=is_long) for x in args)
+                inner = ", ".join(map(self.say, args))
                 return _NAMES.get(function, f"{function}({{}})").format(inner)
         raise TypeError(node)
 
@@ -333,8 +330,11 @@ class Work(NamedTuple):
     def operand(self, node: Expr, sign: str, *, right: bool = False) -> str:
         """One side of an operator, in parentheses where it would be read otherwise."""
         function = node.function if isinstance(node, Apply) and not _is_constant(node) else ""
+        if self.is_long and isinstance(node, Over) and node.kind == "sum":
+            function = "+"
         is_loose = _RANK.get(function, 3) < _RANK[sign] + (right and sign in "-/")
-        return f"({self.say(node)})" if is_loose else self.say(node)
+        text = self.say(node)
+        return f"({text})" if is_loose else text
 
     def terms(self, node: Expr) -> Terms:
         """Every term of sums that are added: its number, and how it is written."""
@@ -361,11 +361,11 @@ class Work(NamedTuple):
 
                 def text(at: int) -> str:
                     places = {letter: int(places[at]) for letter, places in grid.items()}
-                    return self._replace(places={**self.places, **places}).say(body)
+                    return self.short._replace(places={**self.places, **places}).say(body)
 
                 return Terms(values, text)
         value = np.array([float(self.number(node))])
-        return Terms(value, lambda _: self.say(node))
+        return Terms(value, lambda _: self.short.say(node))
 
     def largest(self, node: Over, *before: float) -> str:
         """The largest of some numbers, of many the first and the last."""
