@@ -23,10 +23,12 @@ def softmax(entry: Entry, score: float, scores: Array, n: int, other: str) -> Fo
     if np.isneginf(score):
         return [], "masked: exp(-inf) = 0"
     exps, shift, minus, terms = _powers(entry, scores)
-    power, numbers = entry.write(np.exp(score - shift)), entry.numbers(exps)
-    parts = [(f"exp({entry.write(score)}{minus})", terms), (power, numbers)]
-    parts = [(above, f"({sum_})" if BREAK in sum_ else sum_) for above, sum_ in parts]
-    forms = [fraction(*part, after=BREAK) for part in parts[: 1 + entry.at_length]]
+    parts = [(f"exp({entry.write(score)}{minus})", terms)]
+    power = entry.write(np.exp(score - shift))
+    if entry.at_length:
+        parts.append((power, entry.numbers(exps)))
+    parts = [(above, f"({terms})" if BREAK in terms else terms) for above, terms in parts]
+    forms = [fraction(above, below, after=BREAK) for above, below in parts]
     remark = f"and exp(-inf) = 0 for {n_masked} masked" if n_masked else ""
     return [*forms, fraction(power, entry.write(exps.sum()))], remark
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.attention.matrices import PARAMS, SIZES
 from attncli.errors import InputError
 from attncli.evaluate import AbsentError, Places, Values
 from attncli.expression import (
@@ -48,9 +49,6 @@ _NAMES = {
     **{"ln": "ln({})", "log2": "log₂ ({})", "exp2": "2^({})"},
     **{"sqrt": "√({})", "abs": "|{}|", "degrees": "{}"},
 }
-_CALLED: dict[Expr, str]  # where the cells are named too
-_CALLED = {Param("cap"): "c", Param("epsilon"): "ε", Apply("ln", (Number(2.0),)): "ln 2"}
-_WIDTHS = {"d": "d_k", "e": "d_v", "m": "d_model"}
 
 
 def equation(entry: Entry) -> Equation | None:
@@ -176,12 +174,10 @@ class Work(NamedTuple):
         match node:
             case If():
                 return self.forms(self.case(node))
-            case Number() | Param() if remark:
-                return [], remark
-            case Cell(name) if name not in self.stages and remark:
-                return [], remark
-            case Cell():
+            case Cell(name) if name in self.stages:
                 return [self.named.say(node)], self.side(node)
+            case Number() | Param() | Cell() if remark:
+                return [], remark
             case Over("softmax", letters, body):
                 scores, score = self.scores(node), float(self.number(body))
                 return softmax(self.entry, score, scores, self.values.size(letters), _other(node))
@@ -320,10 +316,12 @@ class Work(NamedTuple):
 
     def constant(self, node: Expr) -> str:
         """A number that is no cell: by its name, such as √d_k, where the cells are named too."""
-        if self.is_named and node in _CALLED:
-            return _CALLED[node]
-        match node:
-            case Size(letter) | Apply("sqrt", (Size(letter),)) if self.is_named:
+        match node if self.is_named else None:
+            case Param(name) if name in PARAMS:
+                return PARAMS[name]
+            case Apply("ln", (Number(2.0),)):
+                return "ln 2"
+            case Size(letter) | Apply("sqrt", (Size(letter),)):
                 return f"{'√' * isinstance(node, Apply)}{self.axis(letter)}"
         return self.entry.constant(self.number(node))
 
@@ -391,7 +389,7 @@ class Work(NamedTuple):
     def axis(self, letter: str) -> str:
         """What an axis is called, such as d_k."""
         axes = (x.axes[at] for _, x, at in self.holding((letter,), self.values.formula.body))
-        return next(axes, _WIDTHS.get(letter, letter))
+        return next(axes, SIZES.get(letter, letter))
 
     def side(self, node: Cell) -> str:
         """Which of those that are side by side along an axis of the stage a cell is of: head 2."""
