@@ -297,14 +297,11 @@ class Work(NamedTuple):
                     return fraction(left, right, gap)
                 dot = f"{BREAK}· " if is_broken else dot
                 return f"{left}{dot if sign == '*' else f'{gap}{sign} '}{right}"
-            case Apply("**", (Apply() as x, Number(2.0))):
-                return f"({self.say(x)})²"
-            case Apply("**", (x, Number(2.0))):
-                return f"{after_sign(self.say(x))}²"
             case Apply("**", (x, power)):
+                base = f"({self.say(x)})" if isinstance(x, Apply) else after_sign(self.say(x))
                 exponent = self.say(power).replace(f" {OVER}/ ", "/")
                 exponent = f"({exponent})" if isinstance(power, Apply) else exponent
-                return f"{self.operand(x, '*')}^{exponent}"
+                return f"{base}²" if power == Number(2.0) else f"{base}^{exponent}"
             case Apply("sqrt", (x,)) if _has(Over, x) and not self.is_long:
                 return self.entry.write(self.number(node))
             case Apply("arccos", (x,)) if not self.is_named and self.entry.value in (0, 180):

@@ -28,6 +28,13 @@ _GREEK = {
     )
     for char, name in zip(chars, names.split(), strict=True)
 }
+_ACCENTS = {chr(0x301): r"\acute", chr(0x308): r"\ddot"}
+_GREEK |= {
+    char: f"{_ACCENTS[accents[0]]}{{{_GREEK[letter].strip()}}}"
+    for char in map(chr, range(0x386, 0x3CF))
+    for letter, *accents in [[*unicodedata.normalize("NFD", char)]]
+    if accents and letter in _GREEK
+}
 # In mathematics: what stands for a character that is no letter, digit or plain sign there.
 _SYMBOLS = {
     **_GREEK,
@@ -42,7 +49,7 @@ _SYMBOLS = {
 }
 # In a label < and > are no relations, and ' is no prime; in OT1 they and | are other characters.
 _IN_LABEL = {**_SYMBOLS, "<": "{<}", ">": "{>}", "|": "{|}", "'": r"\text{'}", "-": r"\text{-}"}
-_ACCENTS = {chr(0x301): r"\acute", chr(0x308): r"\ddot"}
+_SPECIAL = re.compile(f"([{re.escape(''.join(_IN_LABEL))}])")
 # In text: characters that mean something to LaTeX; the symbols stand between $ and $ there.
 _ESCAPES = {
     **{char: f"${tex.strip()}$" for char, tex in _SYMBOLS.items() if not char.isascii()},
@@ -51,7 +58,7 @@ _ESCAPES = {
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}"},
     "…": r"\dots{}",
 }
-_LIGATURES = {"--", "''", ",,", "<<", ">>"}  # pairs that LaTeX would make one character
+_LIGATURE = re.compile("-(?=-)|'(?=')|,(?=,)")  # what LaTeX would make one character with the next
 
 _WORD = rf"(?!(?:{'|'.join(FUNCTIONS)}|inf|d[bs])\b)[A-Za-z][a-z]+(?![\w([])"  # of a language
 _TOKEN = re.compile(
@@ -72,28 +79,14 @@ def escape(text: str) -> str:
     >>> escape("50 % of $x_1$ -- λ")
     '50 \\% of \\$x\\_1\\$ -{}- $\\lambda$'
     """
-    found, before = "", " "
-    for char in unicodedata.normalize("NFC", text):
-        if char == '"':
-            found += "``" if before in " (" else "''"
-        else:
-            found += "{}" * (before + char in _LIGATURES)
-            found += f"${greek}$" if (greek := _accented(char)) else _ESCAPES.get(char, char)
-        before = char
-    return found
+    chars = unicodedata.normalize("NFC", text)
+    text = _LIGATURE.sub(r"\g<0>{}", "".join(_ESCAPES.get(char, char) for char in chars))
+    return re.sub(r'(?<![^ (])"', "``", text).replace('"', "''")
 
 
 def is_other(char: str) -> bool:
     """Whether pdflatex may have no letter for a character: it is neither Latin nor one of ours."""
-    return char > "\u02af" and char not in _ESCAPES and not _accented(char)
-
-
-def _accented(char: str) -> str:
-    """A Greek letter with an accent, as mathematics; "" for anything else."""
-    parts = unicodedata.normalize("NFD", char)
-    if len(parts) == 1 or parts[0] not in _GREEK:
-        return ""
-    return f"{_ACCENTS.get(parts[1], '')}{{{_GREEK[parts[0]].strip()}}}"
+    return char > "\u02af" and char not in _ESCAPES
 
 
 def label(text: str) -> str:
@@ -102,14 +95,8 @@ def label(text: str) -> str:
     >>> label("the"), label("x_1"), label("")
     ('\\text{the}', '\\text{x}\\_\\text{1}', '')
     """
-    found = []
-    chars = unicodedata.normalize("NFC", text)
-    for is_plain, run in groupby(chars, lambda char: not (char in _IN_LABEL or _accented(char))):
-        if is_plain:
-            found.append(f"\\text{{{''.join(run)}}}")
-        else:
-            found += [_accented(char) or _IN_LABEL[char] for char in run]
-    return "".join(found)
+    parts = _SPECIAL.split(unicodedata.normalize("NFC", text))
+    return "".join(_IN_LABEL.get(part) or f"\\text{{{part}}}" for part in parts if part)
 
 
 def number(text: str) -> str:
