@@ -116,9 +116,11 @@ class Factors(NamedTuple):
 
 def factors(stage: Stage) -> Factors | None:
     """The factors of a stage that is a product of two matrices; None of another one."""
-    node, letters, formula = None, set[str](), formula_of(stage)
-    while isinstance(node := formula.body if formula and node is None else node, Over):
-        letters, node = letters | {*node.letters}, node.body
+    formula, letters = formula_of(stage), set[str]()
+    node = formula and formula.body
+    while isinstance(node, Over):
+        letters |= {*node.letters}
+        node = node.body
     match node:
         case Apply("*", (Cell(a, index), Cell(b))) if letters:
             rows = index[-2] if len(index) > 1 else ()
