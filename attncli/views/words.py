@@ -57,7 +57,17 @@ def equation(entry: Entry) -> Equation | None:
     None where the stage does not say, or where what it was computed from is not in the trace.
     """
     work = work_of(entry)
-    return None if work is None else work.equation()
+    if work is None:
+        return None
+    body = work.values.formula.body
+    try:
+        with np.errstate(all="ignore"):
+            forms, remark = work.forms(body)
+    except AbsentError:
+        return None
+    unit = "°" * (isinstance(body, Apply) and body.function == "degrees")
+    forms = [*dict.fromkeys(forms), entry.write(entry.value) + unit]
+    return Equation(work.name(entry), tuple(tuple(form.split(BREAK)) for form in forms), remark)
 
 
 def work_of(entry: Entry) -> Work | None:
@@ -134,11 +144,8 @@ def is_pair(stage: Stage) -> bool:
     return formula is not None and formula.in_words and len(formula.index) > 1
 
 
-class Terms(NamedTuple):
-    """The terms of a sum: their numbers, and how each is written."""
-
-    values: Array
-    text: Callable[[int], str]
+Terms = tuple[Array, Callable[[int], str]]
+"""The terms of a sum: their numbers, and how each is written."""
 
 
 class Work(NamedTuple):
@@ -158,18 +165,6 @@ class Work(NamedTuple):
     is_named: bool = False
     is_long: bool = False
 
-    def equation(self) -> Equation | None:
-        """The cell's name, how its number came about, and the number."""
-        body = self.values.formula.body
-        try:
-            with np.errstate(all="ignore"):
-                forms, remark = self.forms(body)
-        except AbsentError:
-            return None
-        unit = "°" * (isinstance(body, Apply) and body.function == "degrees")
-        forms = [*dict.fromkeys(forms), self.entry.write(self.entry.value) + unit]
-        return Equation(self.name(self.entry), tuple(tuple(x.split(BREAK)) for x in forms), remark)
-
     def forms(self, node: Expr) -> Forms:
         """What is written between the name of a cell and its number."""
         remark = self.values.formula.remark
@@ -177,7 +172,10 @@ class Work(NamedTuple):
             case If():
                 return self.forms(self.case(node))
             case Cell(name) if name in self.stages:
-                return [self.named.say(node)], self.side(node)
+                letters = [(str(x),) for axis in self.values.formula.index for x in axis[:-1]]
+                beside = [x for x in letters if x in node.index and self.values.size(x) > 1]
+                side = " ".join(self.part(x, node) for x in beside)  # such as head 2
+                return [self._replace(is_named=True).say(node)], side
             case Number() | Param() | Cell() if remark:
                 return [], remark
             case Over("softmax", letters, body):
@@ -186,18 +184,20 @@ class Work(NamedTuple):
             case Over("lse"):
                 return log_sum(self.entry, self.scores(node))
             case Apply("/", (Over("lse") as lse, unit)):
-                return log_sum(self.entry, self.scores(lse), self.named.say(unit))
+                return log_sum(self.entry, self.scores(lse), self._replace(is_named=True).say(unit))
             case Over("sum", letters, body, None) if self.values.size(letters) == 1:
                 return self.along(letters)[0].forms(body)
             case Over("sum", letters, _, where) if where is not None:
-                terms = self.terms(node)
-                n_masked = self.values.size(letters) - len(terms.values)
-                if not len(terms.values):
+                values, text = self.terms(node)
+                n_masked = self.values.size(letters) - len(values)
+                if not len(values):
                     return [], remark or f"every {_other(node)} is masked"
-                return [self.entry.sum(*terms)], f"without {n_masked} masked" if n_masked else ""
+                return [
+                    self.entry.sum(values, text)
+                ], f"without {n_masked} masked" if n_masked else ""
         is_log = isinstance(node, Apply) and node.function in ("ln", "log2")
         if not (_has(Over, node) or is_log or len([*_addends(node)]) > FEW):
-            both = [self.named, self] if cells(node) else [self]
+            both = [self._replace(is_named=True), self] if cells(node) else [self]
             return [one.say(node, " · ") for one in both], ""
         return self.of_sums(node)
 
@@ -258,16 +258,6 @@ class Work(NamedTuple):
         row, column = ([0, 0, *where])[-2:]
         return self.entry._replace(stage=source, where=outer, row=row, column=column)
 
-    @property
-    def named(self) -> Work:
-        """The same, its cells by name."""
-        return self._replace(is_named=True)
-
-    @property
-    def short(self) -> Work:
-        """The same, a number for each sum."""
-        return self._replace(is_long=False)
-
     def say(self, node: Expr, dot: str = "·") -> str:  # noqa: PLR0912 - a rule for each kind of node
         """An expression; `dot` is between the factors of a product."""
         match node:
@@ -292,7 +282,7 @@ class Work(NamedTuple):
             case Apply("+" | "-" | "/" | "*" as sign, (a, b)):
                 left = self.operand(a, sign)
                 is_broken = self.is_long and _has(Over, node if sign == "+" else a)
-                beside = self.short if is_broken and sign == "/" else self
+                beside = self._replace(is_long=False) if is_broken and sign == "/" else self
                 right = after_sign(beside.operand(b, sign, right=True))
                 gap = BREAK if is_broken else " "
                 if sign == "/":
@@ -321,7 +311,9 @@ class Work(NamedTuple):
             case Apply("ln", (Number(2.0),)):
                 return "ln 2"
             case Size(letter) | Apply("sqrt", (Size(letter),)):
-                return f"{'√' * isinstance(node, Apply)}{self.axis(letter)}"
+                held = self.holding((letter,), self.values.formula.body)
+                axes = [stage.axes[at] for _, stage, at in held]
+                return f"{'√' * isinstance(node, Apply)}{[*axes, SIZES.get(letter, letter)][0]}"
         return self.entry.constant(self.number(node))
 
     def operand(self, node: Expr, sign: str, *, right: bool = False) -> str:
@@ -335,11 +327,12 @@ class Work(NamedTuple):
 
     def terms(self, node: Expr) -> Terms:
         """Every term of sums that are added: its number, and how it is written."""
+        short = self._replace(is_long=False)
         match node:
             case Apply("+", (a, b)):
-                first, second = self.terms(a), self.terms(b)
-                n, values = len(first.values), np.append(first.values, second.values)
-                return Terms(values, lambda at: first.text(at) if at < n else second.text(at - n))
+                (first, one), (second, other) = self.terms(a), self.terms(b)
+                n = len(first)
+                return np.append(first, second), lambda at: one(at) if at < n else other(at - n)
             case Over("sum", letters, Over("sum", more, body, None), None):
                 return self.terms(Over("sum", letters + more, body))
             case Over("sum", letters, body, where):
@@ -353,16 +346,16 @@ class Work(NamedTuple):
                     case Apply("*", (Cell() as a, Cell() as b)):  # most sums: at once
                         x, y = (np.broadcast_to(self.number(row, grid), size) for row in (a, b))
                         write, factor = self.entry.write, self.entry.factor
-                        return Terms(x * y, lambda at: f"{write(x[at])}·{factor(y[at])}")
+                        return x * y, lambda at: f"{write(x[at])}·{factor(y[at])}"
                 values = np.broadcast_to(np.asarray(self.number(body, grid), float), size)
 
                 def text(at: int) -> str:
                     places = {letter: int(places[at]) for letter, places in grid.items()}
-                    return self.short._replace(places={**self.places, **places}).say(body)
+                    return short._replace(places={**self.places, **places}).say(body)
 
-                return Terms(values, text)
+                return values, text
         value = np.array([float(self.number(node))])
-        return Terms(value, lambda _: self.short.say(node))
+        return value, lambda _: short.say(node)
 
     def largest(self, node: Over, *before: float) -> str:
         """The largest of some numbers, of many the first and the last."""
@@ -384,17 +377,6 @@ class Work(NamedTuple):
             for at, axis in enumerate(cell.index, -len(cell.index)):
                 if isinstance(axis, tuple) and {*letters} & {*axis}:
                     yield cell, self.stages[cell.name], at
-
-    def axis(self, letter: str) -> str:
-        """What an axis is called, such as d_k."""
-        axes = (x.axes[at] for _, x, at in self.holding((letter,), self.values.formula.body))
-        return next(axes, SIZES.get(letter, letter))
-
-    def side(self, node: Cell) -> str:
-        """Which of those that are side by side along an axis of the stage a cell is of: head 2."""
-        packed = [(str(x),) for axis in self.values.formula.index for x in axis[:-1]]
-        several = [x for x in packed if x in node.index and self.values.size(x) > 1]
-        return " ".join(self.part(letters, node) for letters in several)
 
     def part(self, letters: tuple[str, ...], node: Expr) -> str:
         """What a part of a sum along letters is called, such as a head that shares a key head."""
