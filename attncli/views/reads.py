@@ -24,6 +24,8 @@ from attncli.views.words import Work, index_of, work_of
 Lit = str | int | tuple[str, tuple[int, ...]]
 """Rows or columns that are read: "all"; one of them; "i" or "j", that of the cell's own row or
 column; or one for each row or column shown, −1 where none is."""
+Letters = tuple[str, ...]
+Lines = tuple[Sequence[int], Sequence[int]]
 
 
 class Read(NamedTuple):
@@ -64,12 +66,12 @@ def reads_of(entry: Entry, rows: Sequence[int], columns: Sequence[int]) -> list[
 
 
 def _cells(
-    node: Expr, work: Work, shown: BoolArray, summed: tuple[str, ...] = ()
-) -> Iterator[tuple[Cell, tuple[str, ...], BoolArray]]:
+    node: Expr, work: Work, shown: BoolArray, summed: Letters = ()
+) -> Iterator[tuple[Cell, Letters, BoolArray]]:
     """Every cell of an expression, the letters summed over it, and the entries that read it."""
     match node:
         case Cell():
-            yield node, tuple(x for x in summed if work.values.sizes.get(x, 1) > 1), shown
+            yield node, summed, shown
         case If(condition, then, otherwise) if not cells(condition):
             is_first = np.asarray(work.number(condition), bool)
             yield from _cells(then, work, shown & is_first, summed)
@@ -83,43 +85,36 @@ def _cells(
 
 
 def _of_cell(
-    work: Work,
-    cell: Cell,
-    summed: tuple[str, ...],
-    shown: BoolArray,
-    lines: tuple[Sequence[int], Sequence[int]],
+    work: Work, cell: Cell, summed: Letters, shown: BoolArray, lines: Lines
 ) -> Iterator[Read]:
     """What is read as one cell of the formula: matrices along outer axes, and lines of each."""
-    source = work.stages[cell.name]
+    source, sizes = work.stages[cell.name], work.values.sizes
     n_outer = max(0, len(source.axes) - 2)
-    index = [*cell.index[len(cell.index) - work.values.arrays[cell.name].ndim :]]
-    if "" in source.axes:
-        index.insert(source.axes.index(""), ())
-    letters = [[str(x) for x in axis] if isinstance(axis, tuple) else [] for axis in index]
-    inner = [tuple(x for x in axis if x in summed) for axis in letters]
-    sizes = work.values.sizes
-    if any(
-        0 < len(x) < sum(sizes.get(y, 1) > 1 for y in axis)
-        for x, axis in zip(inner[n_outer:], letters[n_outer:], strict=True)
-    ):
-        raise _UnevenError
-    work = work._replace(places={**work.places, **dict.fromkeys(summed, 0)})
-    for one in work.along(sum(inner[:n_outer], ())):
-        at = [np.broadcast_to(x, shown.shape) for x in one.place(cell, one.places)]
-        outer = np.array([x[shown] for x in at[:n_outer]], int).T
-        for chosen in np.unique(outer, axis=0).tolist() if n_outer else [()] * bool(shown.any()):
-            is_there = np.all([x == n for x, n in zip(at, chosen, strict=False)], axis=0) & shown
-            lit: list[Lit] = [0, 0]
-            for x, whole in zip(at[n_outer:], inner[n_outer:], strict=True):
-                lit.append("all" if whole else _line(x, is_there, lines))
-            yield Read(source, dict(zip(source.axes, chosen, strict=False)), *lit[-2:])
+    index = cell.index[len(cell.index) - work.values.arrays[cell.name].ndim :]
+    axes = (axis for axis in index[:n_outer] if isinstance(axis, tuple))
+    outer = tuple(str(x) for axis in axes for x in axis if x in summed)
+    inner = [x for x in summed if x not in outer]
+    for one in work.along(outer):
+        ends = (dict.fromkeys(inner, 0), {x: sizes.get(x, 1) - 1 for x in inner})
+        places = (one.place(cell, {**one.places, **end}) for end in ends)
+        first, last = ([np.broadcast_to(x, shown.shape) for x in place] for place in places)
+        heads = np.array([x[shown] for x in first[:n_outer]], int).T
+        for chosen in np.unique(heads, axis=0).tolist() if n_outer else [()] * bool(shown.any()):
+            is_there = np.all([x == n for x, n in zip(first, chosen, strict=False)], axis=0) & shown
+            axis_ends = zip(first, last, source.value.shape, strict=True)
+            lit: list[Lit] = [_lit(*x, is_there, lines) for x in [*axis_ends][n_outer:]]
+            yield Read(source, dict(zip(source.axes, chosen, strict=False)), *[0, 0, *lit][-2:])
 
 
-def _line(at: Array, is_there: BoolArray, lines: tuple[Sequence[int], Sequence[int]]) -> Lit:
-    """The rows or columns that are read, by the row or by the column of the cell."""
-    each = [np.where(is_there, at, -1).max(axis=axis) for axis in (1, 0)]
-    spread = [np.where(is_there, at, x) == x for x in (each[0][:, None], each[1])]
-    fits = [bool(x.all()) for x in spread]
+def _lit(first: Array, last: Array, size: int, is_there: BoolArray, lines: Lines) -> Lit:
+    """The rows or columns that are read: all, or by the row or the column of the cell."""
+    if (first < last)[is_there].any():
+        if first[is_there].any() or (last[is_there] < size - 1).any():
+            raise _UnevenError
+        return "all"
+    at = np.where(is_there, first, -1)
+    each = at.max(axis=1), at.max(axis=0)
+    fits = [bool((at == x)[is_there].all()) for x in (each[0][:, None], each[1])]
     if not any(fits):
         raise _UnevenError
     line = int(fits[1] and (not fits[0] or -1 in each[1]))
