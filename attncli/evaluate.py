@@ -1,7 +1,7 @@
 """The numbers of a formula: of one cell, or of many at once.
 
-    values = Values.of(parse("Z[i,j] = x[i,j] * factor"), (3, 5), {"x": x}, {"factor": 0.5})
-    values.number(values.formula.body, {"i": 2, "j": 0})
+    values = Values(parse("Z[i] = x[i] * factor"), {"x": x}, {"factor": 0.5}, {"i": 3})
+    values.number(values.formula.body, {"i": 2})
 
 The places of letters are numbers, or arrays of them that broadcast. Overflow and 0 · NaN are those
 of IEEE 754: who calls keeps NumPy quiet.
@@ -27,11 +27,9 @@ from attncli.expression import (
     Over,
     Param,
     Place,
-    Shape,
     Size,
     cells,
     place_of,
-    sizes_of,
 )
 
 Places = Mapping[str, Any]
@@ -65,19 +63,6 @@ class Values(NamedTuple):
     params: Mapping[str, Any]
     sizes: Mapping[str, int]
 
-    @classmethod
-    def of(
-        cls,
-        formula: Formula,
-        shape: Shape,
-        arrays: Mapping[str, Array],
-        params: Mapping[str, Any],
-        sizes: Mapping[str, int] = {},
-    ) -> Values:
-        """The formula of a stage of this shape; sizes are those of letters that no array has."""
-        shapes = {name: x.shape for name, x in arrays.items()}
-        return cls(formula, arrays, params, {**sizes_of(formula, shape, shapes), **sizes})
-
     @property
     def fits(self) -> bool:
         """Whether every cell that is named is one of its array; a file may hold any formula."""
@@ -94,8 +79,8 @@ class Values(NamedTuple):
         """What an expression is. Raises AbsentError where something that it names is not there.
 
         >>> from attncli.expression import parse
-        >>> values = Values.of(parse("m[i] = max[j](x[i,j])"), (1,), {"x": np.eye(1, 3)}, {})
-        >>> int(values.number(values.formula.body, {"i": 0}))
+        >>> values = Values(parse("m = max[j](x[j])"), {"x": np.eye(3)[0]}, {}, {"j": 3})
+        >>> int(values.number(values.formula.body, {}))
         1
         """
         match node:

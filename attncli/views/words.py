@@ -33,6 +33,7 @@ from attncli.expression import (
     cells,
     parse,
     places_at,
+    sizes_of,
     walk,
 )
 from attncli.trace import Stage
@@ -88,16 +89,17 @@ def _bound(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stage]] | N
     sources = {name: block.read(stage, name) for name in stage.reads}
     if formula is None or None in sources.values():
         return None
-    for cell in cells(formula.body, guards=True):
-        if cell.name not in sources:  # what only says which terms count, such as the mask
-            sources[cell.name] = block.stages.get(cell.name)
-    stages = {name: source for name, source in sources.items() if source is not None}
+    names = [cell.name for cell in cells(formula.body, guards=True)]
+    others = {name: block.stages.get(name) for name in names}
+    stages = {name: x for name, x in {**others, **sources}.items() if x is not None}
     arrays = {name: _plain(source) for name, source in stages.items()}
     if rows := stage.labels.get("position"):  # which position a row is of
         numbers = [label.rpartition(" ")[2] for label in rows]
         known = [float(x) if x.lstrip("-").isdecimal() else math.nan for x in numbers]
         arrays["pos"] = np.array(known)
-    values = Values.of(formula, _plain(stage).shape, arrays, stage.params, stage.sizes)
+    shapes = {name: x.shape for name, x in arrays.items()}
+    sizes = sizes_of(formula, _plain(stage).shape, shapes) | {**stage.sizes}
+    values = Values(formula, arrays, stage.params, sizes)
     return (values, stages) if values.fits else None
 
 
