@@ -26,7 +26,7 @@ NAME_CELLS = 24
 
 MARKS_IN_A_ROW = 4  # combining marks on one character; a language needs three
 
-NUMBER, LABEL, END, FRACTION, OVER, BREAK = MARKS = "\ue000\ue001\ue002\ue003\ue004\ue005"
+NUMBER, LABEL, END, FRACTION, OVER, BREAK = MARKS = [chr(0xE000 + n) for n in range(6)]
 """Marks within an equation, so that each format can write it its own way: around numbers, labels
 and fractions, before the slash of a fraction, and a space where a line may end. Nothing else has
 them: `clean` writes characters for private use as escapes."""
