@@ -40,7 +40,7 @@ _SYMBOLS = {
     **_GREEK,
     **{char: f"\\{char}" for char in "{}$&#%_"},
     **{char: f"{{}}_{{{digit}}}" for digit, char in enumerate("₀₁₂₃₄₅₆₇₈₉")},
-    **{"·": r"\cdot ", "×": r"\times ", "−": "-", "∞": r"\infty ", "→": r"\to ", "√": r"\surd "},
+    **{"·": r" \cdot ", "×": r"\times ", "−": "-", "∞": r"\infty ", "→": r"\to ", "√": r"\surd "},
     "∘": r"\circ ",
     **{"…": r"\dots ", "⋮": r"\vdots ", "⋱": r"\ddots ", "‖": r"\|", "°": r"{}^{\circ}"},
     **{"²": "{}^{2}", "³": "{}^{3}", "ᵀ": r"{}^{\mathsf T}", "'": "{}'"},
