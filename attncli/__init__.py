@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from attncli.models.capture import capture
     from attncli.pipeline.explain import explain, posenc
     from attncli.trace import Stage, Trace
-    from attncli.views.render import render
+    from attncli.views.render import plot, render
     from attncli.words.similarity import similarity
 
 __all__ = [
@@ -70,6 +70,7 @@ __all__ = [
     "heads_first",
     "merge_heads",
     "multi_head_attention",
+    "plot",
     "posenc",
     "render",
     "similarity",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError, nearest
 from attncli.stages import KINDS, QKV, Kind, kind_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 INPUTS = (*QKV, *(name for name, kind in KINDS.items() if kind.role == "input"))
 """Names of the stages that went into an attention; the others came out of it."""
@@ -147,6 +150,12 @@ class Trace:
         import attncli
 
         return attncli.render(self, "notebook")
+
+    def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
+        """Draws it by Matplotlib; the options are those of `attncli.plot`."""
+        import attncli
+
+        return attncli.plot(self, ax, **options)
 
     def __repr__(self) -> str:
         return f"<Trace {self.title!r}: {' '.join(step.name for step in self.steps)}>"

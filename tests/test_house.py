@@ -29,7 +29,7 @@ cli
 __init__ __main__
 """
 ONLY_IN = {"rich": {"views", "cli"}, "typer": {"cli"}, "pydantic": {"examples", "files"},
-           "torch": {"models"}, "transformers": {"models"}}  # fmt: skip
+           "matplotlib": {"views", "trace"}, "torch": {"models"}, "transformers": {"models"}}  # fmt: skip
 LEVEL = {part: n for n, line in enumerate(LEVELS.split("\n")) for part in line.split()}
 
 
@@ -61,8 +61,8 @@ def test_imports_run_one_way_and_libraries_have_their_place() -> None:
 PUBLIC = """
 AttncliError Convention ConventionError InputError MissingExtraError OutputError Projections
 ShapeError SizeError Stage StageError Trace __version__ attend attend_heads attend_split
-attend_tiles capture diff explain heads_first merge_heads multi_head_attention posenc render
-similarity split_heads stream stream_gradients
+attend_tiles capture diff explain heads_first merge_heads multi_head_attention plot posenc
+render similarity split_heads stream stream_gradients
 """
 
 

@@ -91,7 +91,10 @@ def test_every_example_runs_and_gives_what_is_shown(
     if output:
         assert [row.rstrip() for row in printed.rstrip("\n").split("\n")] == output.split("\n")
     for path, drawing in FIGURE:  # of which one is the README's own
-        assert line != drawing or Path("attention.svg").read_bytes() == (ROOT / path).read_bytes()
+        if line == drawing:  # places depend on Matplotlib's version, texts and colours do not
+            files = (Path("attention.svg"), ROOT / path)
+            one, other = (re.findall(r"<text[^>]*>([^<]*)<|fill: (#\w+)", x.read_text("utf-8")) for x in files)  # fmt: skip
+            assert one == other
 
 
 def cells_of(line: str) -> list[str]:

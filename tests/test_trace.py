@@ -61,7 +61,7 @@ def test_options_are_those_of_the_flags() -> None:
         ("table", {"stages": ["weights"], "precision": 2}, "0.67  0.33"),
         ("table", {"stages": "weights", "work": True}, "A[q1,k1] = "),
         ("table", {"cell": (2, 1)}, "A[q2,k1] = "),
-        ("svg", {}, ">0.67<"), ("svg", {"precision": 3}, ">0.670<"), ("svg", {"arcs": True}, ">queries<"),
+        ("svg", {}, ">0.67<"), ("svg", {"precision": 3}, ">0.670<"), ("svg", {"arcs": True}, "the widest line is 1;"),
         ("csv", {"precision": 3}, "0.670,0.330"),
     ]  # fmt: skip
     for form, options, part in cases:

@@ -28,7 +28,7 @@ from attncli.convention import Convention
 from attncli.files.roles import D_OUTPUT
 from attncli.stages import DROPPED, GIVEN_GRADIENT, MAPS, gradient_of
 from attncli.views.formats import FIGURE, PAGE
-from attncli.views.matrix import LARGE, OVERVIEW, PIXELS
+from attncli.views.matrix import LARGE, OVERVIEW
 from attncli.views.page import MOST
 
 FLOAT = 8  # bytes of a float64
@@ -287,9 +287,9 @@ _MARKS = 4
 """Bytes of a number of a table with masked cells: which are, in the matrix and in sentences."""
 _SHADE = 18
 """Bytes of a number of a figure while its shade is found."""
-_PIXEL = 6  # bytes of one, packed and as text, with what is marked
-_SHARP = 50  # and while it is drawn for a PNG
-_DRAWN = 30 * 10**6  # bytes of what draws PNG and PDF, with its fonts
+_PIXEL = 65  # bytes of one of a picture of many numbers
+_SIDE = 1500  # pixels of the side of a picture; several share it
+_DRAWN = 55 * 10**6  # bytes of Matplotlib and its fonts
 _PAGE = 12 * 10**6  # bytes of a page of HTML: its tables and their arithmetic
 _MAPPED = 36  # bytes of a weight of its overview, while it is packed
 _BUFFER = 1 << 24  # bytes of the pieces in which NumPy writes an array into an archive
@@ -311,10 +311,12 @@ def of_output(
         start, stop, _ = slice(*(slice_of(text, "") if text else (None,))).indices(size)
         asked.append(max(stop - start, 0))
     if form.holds == FIGURE:
+        from attncli.views.panels import ACROSS, MANY
+
         n_panels = math.prod(shape[:-2]) if show.full else min(math.prod(shape[:-2]), MOST)
-        pixels = n_panels * min(math.prod(asked), PIXELS**2)
-        drawn = _DRAWN * form.binary + pixels * (_PIXEL + _SHARP * (form.name == "png"))
-        return math.prod(asked) * _SHADE + drawn
+        one = (_SIDE // min(max(n_panels, 1), ACROSS)) ** 2
+        pixels = (n_panels + 1) * one if math.prod(asked) * n_panels > MANY else 0
+        return math.prod(asked) * _SHADE + _DRAWN + pixels * _PIXEL
     n_rows, n_cols = asked if show.full else (min(asked[0], LARGE), min(asked[1], show.width or 0))
     summed = min(asked[0], LARGE) * shape[-1] * FLOAT  # a copy of the rows shown, for their sums
     return n_rows * n_cols * _TEXT + summed + math.prod(shape[-2:]) * _MARKS * masked

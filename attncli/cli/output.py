@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from attncli.cli.commands import Observed
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of, unclear
-from attncli.errors import ConventionError, MissingExtraError, OutputError
+from attncli.errors import ConventionError, OutputError
 from attncli.files.messages import printable
 from attncli.trace import Trace
-from attncli.views.formats import ENDINGS, EXACT, FORMATS, Format
+from attncli.views.formats import ENDINGS, EXACT, FIGURE, FORMATS, Format
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 from attncli.views.text import fold
@@ -54,9 +54,12 @@ def present(
         from attncli.views.blank import without_numbers
 
         trace = without_numbers(trace, () if "" in show.blank else show.blank)
-    module: Any = import_module(f"attncli.views.formats.{form.name}")
+    if form.holds == FIGURE:  # what Matplotlib has to say of its fonts and its cache is no error
+        logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
+    module = form.module()
     if form.binary:
-        _write(lambda file: module.write(trace, options, file), show)
+        names = (form.name,) if form.holds == FIGURE else ()
+        _write(lambda file: module.write(trace, options, file, *names), show)
     elif form is not FORMATS["table"]:
         text = getattr(module, "standalone", module.text) if show.output else module.text
         write_text(text(trace, options, page), show)
@@ -120,12 +123,7 @@ def check_flags(show: DisplayFlags) -> None:
         raise ConventionError(what, "use --format table, or leave it out")
     if form.binary and not (show.output or show.open) and sys.stdout.isatty():
         raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
-    if form.needs:
-        from importlib.util import find_spec
-
-        if find_spec(form.needs) is None:
-            what = f"{form.name} needs the package {form.needs}"
-            raise MissingExtraError(what, "pip install 'attncli[figures]', or use --format svg")
+    form.check_installed()
 
 
 def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOptions:

@@ -263,7 +263,13 @@ def _same_as(block: Block, stage: Stage, stages: Sequence[Stage]) -> Stage | Non
 
 
 def about(stage: Stage, block: Block | None = None) -> tuple[str, ...]:
-    """What the rows and columns of a stage are; those of x, and rows that ask nothing, are tokens.
+    """What the rows and columns of a stage are, in words."""
+    what = entries_of(stage, block)
+    return ("rows are {}, columns are {}".format(*what),) if len(what) == 2 else ()
+
+
+def entries_of(stage: Stage, block: Block | None = None) -> list[str]:
+    """What the entries of its last axes are; those of x, and rows that ask nothing, are tokens.
 
     block  of which it is; None: an attention of several heads
     """
@@ -276,7 +282,7 @@ def about(stage: Stage, block: Block | None = None) -> tuple[str, ...]:
         what[0] = _ENTRIES["token"]
     if block is not None and block.n_heads <= 1:
         what = [words.removesuffix(" of all heads") for words in what]
-    return ("rows are {}, columns are {}".format(*what),) if len(what) == 2 else ()
+    return what
 
 
 # ---- heads and batch entries

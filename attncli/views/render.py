@@ -1,17 +1,20 @@
-"""A trace as text, for Python and notebooks: what --format and the display flags are for commands.
+"""A trace as text or as a figure, for Python and notebooks: as --format and the display flags.
 
-trace ── render ──> table, markdown, html, latex, mermaid, svg, csv, tsv or json
+trace ──┬── render ──> table, markdown, html, latex, mermaid, svg, csv, tsv or json
+        └── plot ────> the Axes of a figure by Matplotlib
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from attncli.errors import ConventionError
 from attncli.trace import Trace
 from attncli.views.formats import FORMATS, PAGE
-from attncli.views.select import DisplayOptions
+from attncli.views.select import Bounds, DisplayOptions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Form = Literal[
     "table", "markdown", "html", "notebook", "latex", "mermaid", "svg", "csv", "tsv", "json"
@@ -58,13 +61,11 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
         raise ConventionError(f"form is {form!r}", f"use {', '.join(get_args(Form))}")
     if cell is not None and not (isinstance(cell, tuple | list) and len(cell) == 2):
         raise ConventionError(f"cell is {cell!r}", "give a query and a key: (2, 1)")
-    if precision is not None and precision < 0:
-        raise ConventionError(f"precision is {precision}", "use a whole number from 0")
     options = DisplayOptions(
         stages=(stages,) if isinstance(stages, str) else tuple(stages),
         head=head,
         batch=batch,
-        precision=4 if precision is None else precision,
+        precision=_decimals(precision),
         rounded=precision is not None,
         work=work,
         cell=None if cell is None else (str(cell[0]), str(cell[1])),
@@ -80,11 +81,67 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
         if form != "notebook" and not FORMATS[form].blanks:
             raise ConventionError(f"no numbers can be left out of {form}", "leave blank out")
         trace = without_numbers(trace, names)
-    module, write = (form, "text") if form != "notebook" else ("html", "fragment")
-    written = getattr(import_module(f"attncli.views.formats.{module}"), write)
+    row = FORMATS["html" if form == "notebook" else form]
+    written = getattr(row.module(), "fragment" if form == "notebook" else "text")
     is_of_sentence = any(name.endswith("tokens") for name in trace)
-    if FORMATS[module].holds == PAGE and is_of_sentence:
+    if row.holds == PAGE and is_of_sentence:
         from attncli.views.explain import explain_page
 
         return "".join(written(trace, options, explain_page))
     return "".join(written(trace, options))
+
+
+def plot(  # noqa: PLR0913 - a parameter for each display flag
+    trace: Trace,
+    ax: Axes | None = None,
+    *,
+    stages: tuple[str, ...] | list[str] | str = (),
+    head: int | None = None,
+    batch: int | None = None,
+    rows: Bounds = (None, None),
+    cols: Bounds = (None, None),
+    precision: int | None = None,
+    heatmap: bool | None = None,
+    full: bool = False,
+    arcs: bool = False,
+) -> Axes:
+    """Draws a trace by Matplotlib, in the style that is set there; needs the extra `figures`.
+
+    ax          the Axes to draw one matrix into; None draws every head into a figure of its own
+    rows, cols  of each matrix, counted from 0: (start, stop)
+    precision   decimals in the cells; None is 2
+
+    The others are those of `render`. Returns the Axes, without `ax` the first of the figure, which
+    is its `figure`. The colours of cells are those of its `collections[0]`, of more than 2500 of
+    its `images[0]`.
+
+    Raises ConventionError where one Axes would have to hold several matrices, and as `render` does;
+    MissingExtraError without Matplotlib.
+
+    >>> import attncli
+    >>> trace = attncli.attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
+    >>> axes = trace.plot(stages="weights")
+    >>> axes.get_xlabel(), [label.get_text() for label in axes.get_xticklabels()]
+    ('keys', ['k1', 'k2'])
+    """
+    options = DisplayOptions(
+        stages=(stages,) if isinstance(stages, str) else tuple(stages),
+        head=head,
+        batch=batch,
+        rows=rows,
+        cols=cols,
+        precision=_decimals(precision),
+        rounded=precision is not None,
+        heatmap=heatmap,
+        full=full,
+        arcs=arcs,
+    )
+    axes: Axes = FORMATS["svg"].module().plot(trace.computing(options.stages), options, ax)
+    return axes
+
+
+def _decimals(precision: int | None) -> int:
+    """How many are shown: ConventionError for fewer than none."""
+    if precision is not None and precision < 0:
+        raise ConventionError(f"precision is {precision}", "use a whole number from 0")
+    return 4 if precision is None else precision

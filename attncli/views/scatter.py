@@ -7,6 +7,7 @@ compared by eye. A name that fits nowhere is a number at its point and a line be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 import numpy as np
 from rich.cells import cell_len
@@ -16,6 +17,8 @@ from attncli.views.text import distinct, shorten
 
 POINT = "●"
 NAME_CELLS = 16
+_DOT = 4.0  # half the side of a point of a figure, in points as a measure of length
+_RINGS = 50  # around a point, in which a name is looked for a place within the plot
 _FEWEST = 24  # columns below which a plot says nothing
 
 _ZERO = {(True, True): "┼", (True, False): "─", (False, True): "│", (False, False): " "}
@@ -64,6 +67,36 @@ def scatter(
     named = zip(places, shown.tolist(), strict=True)
     below = [_name(canvas, row, column, labels[at], at) for (row, column), at in named]
     return [*("".join(row).rstrip() for row in canvas.cells), *filter(None, below)]
+
+
+def beside(
+    points: FloatArray, sizes: FloatArray, room: tuple[float, float]
+) -> list[tuple[float, float, bool]]:
+    """Where the names of points stand in a figure, and which are far off; none meets another.
+
+    points, sizes  [n, 2]: of the points, and of the names around their middles
+    room           the width and height of the plot, which names leave only where it is full
+
+    Gives the way from each point to the middle of its name.
+    """
+    angles = np.arange(16) * np.pi / 8
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    taken = np.hstack([points - _DOT, points + _DOT])
+    places = []
+    for point, half in zip(points, sizes / 2, strict=True):
+        for ring in count():
+            ways = directions * (half + _DOT + 1 + 6 * ring)
+            boxes = np.hstack([point + ways - half, point + ways + half])
+            meets = (boxes[:, None, :2] < taken[:, 2:]) & (taken[:, :2] < boxes[:, None, 2:])
+            is_free = ~np.any(np.all(meets, axis=2), axis=1)
+            if ring < _RINGS:
+                is_free &= ((boxes >= 0) & (boxes <= (*room, *room))).all(axis=1)
+            if is_free.any():
+                break
+        best = int(is_free.argmax())
+        taken = np.vstack([taken, boxes[best]])
+        places.append((*ways[best].tolist(), ring > 0))
+    return places
 
 
 def _places(points: FloatArray, width: int, height: int) -> list[list[int]]:

@@ -47,7 +47,7 @@ def lowest() -> str:
     """The versions that pyproject.toml names as the lowest, as constraints of pip."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    declared = [*project["dependencies"], *extras["safetensors"], *extras["test"]]
+    declared = project["dependencies"] + extras["safetensors"] + extras["figures"] + extras["test"]
     floors = (FLOOR.match(one) for one in declared)
     return "".join(f"{floor[1]}=={floor[2]}\n" for floor in floors if floor)
 

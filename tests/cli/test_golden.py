@@ -1,4 +1,4 @@
-"""Twelve screens as people see them, whole. No other test asserts a whole sentence.
+"""Eleven screens as people see them, whole. No other test asserts a whole sentence.
 
 ATTNCLI_UPDATE_GOLDEN=1 writes the files anew; look at them before you keep them.
 """
@@ -31,7 +31,6 @@ SCREENS: dict[str, tuple[int, list[str]]] = {  # the exit code, and the call
     "diff.txt": (1, ["diff", THREE, "dump.json"]),
     "semantics.txt": (0, ["semantics", "torch-mha", "torch-sdpa"]),
     "dropout.tex": (0, ["compute", THREE, "--dropout", "0.5", "--seed", "1", "--window", "0,1", "--work", "--format", "latex"]),
-    "causal.svg": (0, ["compute", THREE, "--causal", "--format", "svg"]),
 }  # fmt: skip
 
 

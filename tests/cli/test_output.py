@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import attncli
 from attncli.cli import main
 from attncli.files.load import load
 from attncli.stages import kind_of
@@ -195,9 +196,9 @@ FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
 
 DRAWN = {  # a call: what its figure has
     "explain a --target c --block decoder --heads 2": ">head 2<",
-    "posenc --len 3 --dim 4 --dots": ">dots<", "similarity a=1,2 b=2,1 c=1,1 --pca": ">PC 1<",
-    "examples 004-first-example --stage weights": ">weights<",
-    f"compute {THREE} --stage scores --stage output": ">output<",
+    "posenc --len 3 --dim 4 --dots": ">dots: ", "similarity a=1,2 b=2,1 c=1,1 --pca": ">PC 1<",
+    "examples 004-first-example --stage weights": ">weights: ",
+    f"compute {THREE} --stage scores --stage output": ">output: ",
     f"compute {THREE}": ">0.40<",  # two decimals, unless others are asked for
     f"compute {THREE} --precision 4": ">0.4011<",
 }  # fmt: skip
@@ -214,10 +215,12 @@ def test_each_command_draws(call: Call, tmp_path: Path) -> None:
 
 def test_a_missing_package_is_named_first(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for ending in ("png", "pdf"):
+    for ending in ("svg", "png", "pdf"):
         result = call("compute", "--q", "missing.json", "--output", f"a.{ending}")
         assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
-        assert f"{ending} needs the package typst; pip install 'attncli[figures]'" in result.err
+        assert f"{ending} needs the package matplotlib; pip install 'attncli[figures]'" in result.err  # fmt: skip
+    with pytest.raises(attncli.MissingExtraError, match="needs the package matplotlib"):
+        attncli.posenc(2, 2).plot()
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals")

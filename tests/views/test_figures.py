@@ -1,253 +1,324 @@
-"""Figures: well-formed SVG in the colours of the scale, and its PNG and PDF by Typst."""
+"""Figures: the artists in their Axes, and well-formed files, in the style that is set."""
 
 import io
-import re
-import struct
-import zlib
-from base64 import b64decode
-from importlib import import_module
+import subprocess
+import sys
+from itertools import combinations
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.collections import LineCollection, PathCollection, QuadMesh
+from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
 
 import attncli
-from attncli.budget import limited
-from attncli.errors import ConventionError, SizeError
+from attncli.errors import ConventionError
 from attncli.trace import Stage, Trace
+from attncli.views.formats import figure, letters
+from attncli.views.formats.colours import page_colours
+from attncli.views.scatter import beside
 from attncli.views.select import DisplayOptions
 from attncli.words.similarity import pca
 
 from .hostile import LABELS
-from .traces import CAUSAL, NEVER, attention, matrix, numbers, shown
+from .traces import CAUSAL, NEVER, attention, matrix, numbers
 
-SVG = "{http://www.w3.org/2000/svg}"
-LINK = "{http://www.w3.org/1999/xlink}href"
-ELEMENTS = "svg title desc g rect path text tspan circle image defs linearGradient stop".split()  # fmt: skip  # noqa: SIM905
-WHITE, BLUE, GREY = (0xFF,) * 3, (0x08, 0x30, 0x6B), (0xD9,) * 3  # of paper; the last of Blues
-BELOW, ABOVE = (0x21, 0x66, 0xAC), (0xB3, 0x58, 0x06)  # blue and orange
+SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
+plot: Any = Trace.plot  # the artists in Axes are of many types
+WORKED = np.array([[0.4011, 0.4011, 0.1978], [0.4011, 0.1978, 0.4011], [0.5035, 0.2483, 0.2483]])
+
+
+def written(form: str, trace: Trace, **options: Any) -> bytes:
+    figure.write(trace, DisplayOptions(**options), file := io.BytesIO(), form)
+    return file.getvalue()
 
 
 def drawn(trace: Trace, **options: Any) -> ET.Element:
-    """The figure, parsed; its elements are those of SVG alone and point nowhere but inside."""
-    root = ET.fromstring(shown(trace, "svg", **{"precision": 2, **options}))  # noqa: S314 - it is ours
+    """The SVG, parsed; nothing in it acts or points outside."""
+    root = ET.fromstring("".join(figure.text(trace, DisplayOptions(**options))))  # noqa: S314 - it is ours
     for element in root.iter():
-        assert element.tag.removeprefix(SVG) in ELEMENTS
-        for name, value in element.attrib.items():
-            assert not name.startswith("on")
-            assert name != "href"
-            assert "nan" not in value or name == LINK
-            assert name != LINK or value.startswith("data:image/png;base64,")
+        assert element.tag not in (f"{SVG}script", f"{SVG}a", f"{SVG}foreignObject")
+        assert not any(name.startswith("on") or (name != LINK and "nan" in value) for name, value in element.attrib.items())  # fmt: skip
+        assert element.attrib.get(LINK, "#").startswith(("#", "data:image/png;base64,"))
     return root
 
 
-def texts(root: ET.Element) -> list[str]:
-    return [x.text for x in root.iter() if x.tag[-4:] in ("text", "span") and x.text]
+def texts(trace: Trace, **options: Any) -> list[str]:
+    return [x.text for x in drawn(trace, **options).iter(f"{SVG}text") if x.text]
 
 
-def fills(root: ET.Element) -> set[str]:
-    """The colours of the cells; those of one colour are one path."""
-    return {path.attrib["fill"] for path in root.iter(f"{SVG}path") if "fill" in path.attrib}
+def one(ax: Any, kind: type) -> Any:
+    (artist,) = (x for x in ax.collections if isinstance(x, kind))
+    return artist
 
 
-def curves(trace: Trace) -> list[float]:
-    """The widths of the lines of its arcs."""
-    paths = drawn(trace, arcs=True).iter(f"{SVG}path")
-    return [float(path.attrib["stroke-width"]) for path in paths if "C" in path.attrib["d"]]
+def names(axis: Any) -> list[str]:
+    return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def picture(root: ET.Element) -> list[list[tuple[int, ...]]]:
-    """The pixels of the image: a palette PNG of 8 bits without filters; every sum is checked."""
-    (image,) = root.iter(f"{SVG}image")
-    png = b64decode(image.attrib[LINK].partition(",")[2])
-    chunks, at = {}, 8
-    while at < len(png):
-        (length,) = struct.unpack(">I", png[at : at + 4])
-        kind, data = png[at + 4 : at + 8], png[at + 8 : at + 8 + length]
-        assert int.from_bytes(png[at + 8 + length :][:4]) == zlib.crc32(kind + data)
-        chunks[kind] = data
-        at += 12 + length
-    width, height, *how = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
-    assert (png[:8], how) == (b"\x89PNG\r\n\x1a\n", [8, 3, 0, 0, 0])
-    palette = np.frombuffer(chunks[b"PLTE"], np.uint8).reshape(-1, 3)
-    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, width + 1)
-    assert not rows[:, 0].any()
-    return [[tuple(rgb) for rgb in row] for row in palette[rows[:, 1:]].tolist()]
+def cells(ax: Any) -> Any:
+    """The numbers that have a colour, else NaN."""
+    return np.ma.filled(one(ax, QuadMesh).get_array(), np.nan)
 
 
-# ---- what is drawn
-
-ROPE = attncli.posenc(3, 4, kind="rope")
-STACK = Trace("Encoder", tuple(Trace("", attention().steps, name=name) for name in "12"))
-HEADS = attention(*(numbers(4, 3, 2, seed=n) for n in range(3)))
-MANY = attention(*[numbers(11, 2, 2)] * 3)
-EMPTY = attention(mask=np.array([[0, NEVER, 0], [NEVER] * 3, [0, 0, 0]]))
-HOLES = np.where(np.eye(45) == 1, np.nan, numbers(45, 45))
-PEAK = np.full((60, 60), 0.01)
-PEAK[0, 0] = 1.0
-VECTOR = Trace("", (Stage("lengths", "‖a‖", "", np.array([3.0, 5.0]), ("word",), {"word": ("a", "b")}),))  # fmt: skip
+def colours(ax: Any) -> list[tuple[int, ...]]:
+    """Those of the first row, 0 to 255."""
+    mesh = one(ax, QuadMesh)
+    return [tuple(rgb) for rgb in np.rint(255 * mesh.to_rgba(mesh.get_array())[0, :, :3]).tolist()]
 
 
-def test_the_texts_of_a_figure() -> None:
-    cases: list[tuple[Trace, Any, int, list[str]]] = [  # the texts from `start` on
-        (attncli.posenc(2, kind="alibi", heads=2), {}, 0, ["bias"]), (ROPE, {}, 0, ["angles"]),
-        (matrix([[1.0]], name="something"), {}, 0, ["something"]), (STACK, {"stages": ("2.scores",)}, 0, ["scores"]),
-        (MANY, {}, -1, ["left out: 3 of 11 heads (--head N or --full)"]),
-        (attention(), {"rows": (1, 3), "cols": (0, 2), "precision": 4, "rounded": True}, 3,
-         ["q2", "q3", "k1", "k2", "0.4011", "0.1978", "0.5035", "0.2483"]),
-        (matrix([[np.nan, np.inf], [-np.inf, 2.0]]), {}, -7, ["NaN", "inf", "-inf", "2", "scaled", "-2", "2"]),
-        (matrix(HOLES), {}, -1, ["not a number (NaN)"]), (matrix(np.zeros((0, 3))), {}, -1, ["nothing to show"]),
-        (VECTOR, {}, 1, ["1 × 2", "‖a‖", "a", "b", "3"]), (matrix([[2.5e12]]), {}, -4, ["2.5e12"]),
-        (matrix(PEAK, name="weights"), {}, -2, ["0", "0.01 or more"]), (matrix(PEAK[:9, :9], name="weights"), {}, -2, ["0", "1"]),
-        (attncli.posenc(512, 512), {}, 3, ["0", "100", "200", "300", "400", "500", "100", "200", "300", "400", "500"]),
-        (matrix(numbers(2, 120), labels={"key": ["the"] * 120}), {}, 4, ["20", "40", "60", "80", "100", "120"]),
-        (attention(), {"arcs": True}, 3, ["queries", "q1", "q2", "q3", "keys", "k1", "k2", "k3"]),
-        (attention(mask=CAUSAL), {"arcs": True}, -1, ["3 of 9 weights are below 0.1 and left out"]),
-    ]  # fmt: skip
-    for trace, options, start, words in cases:
-        assert texts(drawn(trace, **options))[start:][: len(words)] == words
+def arcs(ax: Any) -> list[tuple[int, int, float, tuple[float, ...]]]:
+    """Query, key, width and colour of each line."""
+    lines = one(ax, PathCollection)
+    looks = zip(lines.get_paths(), lines.get_linewidths(), lines.get_edgecolors(), strict=True)
+    return [(int(p.vertices[0, 1]), int(p.vertices[-1, 1]), w, tuple(c[:3].round(6))) for p, w, c in looks]  # fmt: skip
 
 
-def test_places_that_share_a_figure() -> None:
-    words = texts(root := drawn(HEADS))
-    assert [word for word in words if word[:4] == "head"] == [f"head {n}" for n in range(1, 5)]
-    assert (words.count("k1"), words.count("q1")) == (4, 1)  # four beside each other
-    assert len([*root.iter(f"{SVG}linearGradient")]) == 1
-    assert ["head 8" in texts(drawn(MANY)), "head 9" in texts(drawn(MANY))] == [True, False]
-    assert "head 11" in texts(drawn(MANY, full=True))
-    batched = attention(*(numbers(2, 2, 3, 5, seed=n) for n in range(3)))
-    places = [word for word in texts(drawn(batched, head=1)) if "head" in word]
-    assert places == ["batch 1 · head 2", "batch 2 · head 2"]
-    assert {"angles", "cos", "sin"} <= {*texts(drawn(ROPE))}
-    assert texts(drawn(STACK)).count("weights") == 2
-    assert "2.weights" in texts(drawn(STACK, full=True))
-    assert texts(drawn(EMPTY))[-1].startswith("q2: every key is masked")
+def heads(n: int, size: int, **how: Any) -> Trace:
+    return attention(*(numbers(n, size, 2, seed=seed) for seed in range(3)), **how)
 
 
-def test_without_shades_there_are_the_numbers_alone() -> None:
-    assert fills(drawn(matrix([[np.nan, np.inf], [-np.inf, 2.0]]))) == {"#d9d9d9", "#2166ac", "#b35806"}  # fmt: skip
-    root = drawn(attention(), heatmap=False)
-    assert (fills(root), [*root.iter(f"{SVG}linearGradient")]) == ({"#f4f4f4"}, [])
+def test_cells_are_where_their_labels_say() -> None:
+    ax = plot(attention(labels={"query": ("a", "b", "c")}))
+    assert (names(ax.xaxis), names(ax.yaxis)) == (["k1", "k2", "k3"], ["a", "b", "c"])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("keys", "queries")
+    assert cells(ax) == pytest.approx(WORKED, abs=5e-5)
+    assert (ax.get_xlim(), ax.get_ylim()) == ((-0.5, 2.5), (2.5, -0.5))  # rows go down
+    part = plot(attention(), rows=(1, 3), cols=(0, 2), precision=4)
+    assert (names(part.xaxis), names(part.yaxis)) == (["k1", "k2"], ["q2", "q3"])
+    assert [(*x.get_position(), x.get_text()) for x in part.texts] == [(0, 0, "0.4011"), (1, 0, "0.1978"), (0, 1, "0.5035"), (1, 1, "0.2483")]  # fmt: skip
+
+
+SHOWN: dict[tuple[Any, bool], dict[int, tuple[int, ...]]] = {  # by Chromium for oklch(…) of the page
+    ("share", False): {0: (250, 250, 250), 128: (136, 193, 168), 256: (0, 136, 91)}, ("share", True): {0: (29, 29, 29), 128: (65, 121, 98)},
+    ("signed", False): {0: (47, 112, 191), 128: (250, 250, 250), 192: (212, 169, 134), 256: (169, 88, 0)}, ("signed", True): {64: (80, 110, 148), 128: (29, 29, 29)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("ramp", "is_dark"), SHOWN)
+def test_colours_are_those_of_the_page_in_equal_steps(ramp: Any, is_dark: bool) -> None:
+    rgb = np.array(page_colours(ramp, is_dark))
+    for at, expected in SHOWN[ramp, is_dark].items():
+        assert tuple(np.rint(255 * rgb[at])) == expected
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    lightness = 116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16  # L* of CIELAB: its grey
+    steps = np.diff((lightness[128:] if ramp == "signed" else lightness)[::16])
+    assert np.abs(steps).min() > 0.75 * np.abs(steps).max()
+    assert (steps > 0).all() == is_dark
+
+
+def test_a_number_has_its_colour_and_its_text_is_legible() -> None:
+    shares = plot(matrix([[0.0, 0.25, 0.5, 1.0]], name="weights"))
+    assert colours(shares) == [(250, 250, 250), (194, 222, 208), (136, 193, 168), (0, 136, 91)]
+    signed = plot(matrix([[-2.0, 0.0, 2.0, np.inf, -np.inf]]))
+    blue, white, orange = (47, 112, 191), (250, 250, 250), (169, 88, 0)
+    assert colours(signed) == [blue, white, orange, orange, blue]
+    assert [(x.get_text(), x.get_color()) for x in signed.texts[:4]] == [("-2", "white"), ("0", "black"), ("2", "white"), ("inf", "white")]  # fmt: skip
+    bare = plot(attention(), heatmap=False)  # without shades, and so without a scale
+    assert (len(bare.texts), len(bare.figure.axes), np.isfinite(cells(bare)).any()) == (9, 1, False)
     with pytest.raises(ConventionError, match="50 × 50"):
-        drawn(matrix(numbers(50, 50)), heatmap=False)
+        plot(matrix(numbers(50, 50)), heatmap=False)
+    assert [x.get_text() for x in plot(matrix([["the", "cat"]], name="tokens")).texts] == ["the", "cat"]  # fmt: skip
 
 
-# ---- pictures of many numbers
+def test_masked_cells_are_crossed_out_and_nan_is_grey() -> None:
+    ax = plot(attention(mask=CAUSAL))
+    middles = {tuple(np.rint(x.vertices.mean(axis=0))) for x in one(ax, LineCollection).get_paths()}
+    assert (middles, len(ax.texts)) == ({(1, 0), (2, 0), (2, 1)}, 6)  # column, row
+    assert np.isnan(cells(ax)).tolist() == (CAUSAL != 0).tolist()
+    assert "/// masked: may not attend, its weight is 0" in " ".join(texts(attention(mask=CAUSAL)))
+    holes = matrix([[np.nan, 1.0]])
+    assert one(plot(holes), QuadMesh).cmap.get_bad().tolist() == [0.5, 0.5, 0.5, 0.3]
+    assert {"NaN", "grey is not a number (NaN)"} <= {*texts(holes)}
+    empty = attention(mask=np.array([[0, NEVER, 0], [NEVER] * 3, [0, 0, 0]]))
+    assert any(text.startswith("q2: every key is masked") for text in texts(empty))
 
 
-def test_the_colours_of_a_picture() -> None:
-    assert picture(drawn(attncli.posenc(512, 512)))[0] == [WHITE, ABOVE] * 256  # sin 0, cos 0
-    values = np.resize([-np.inf, -2.0, 0.0, 2.0, np.inf, np.nan], (3, 996))
-    (line,) = {tuple(row) for row in picture(drawn(matrix(values, axes=("position", "d"))))}
-    assert line[:6] == (BELOW, BELOW, WHITE, ABOVE, ABOVE, GREY)
-    shares = np.sort([*np.random.default_rng(2).random(2999), 1.0]).reshape(3, 1000)
-    pixels = picture(drawn(matrix(shares, name="weights", axes=("position", "d"))))
-    assert pixels[-1][-1] == BLUE
-    assert (np.diff(np.array(pixels).sum(axis=2)) <= 3).all()  # larger is never brighter
-    wide = np.full((2, 4100), 0.5)  # three columns a pixel
-    wide[:, :3], wide[:, 3:6] = 1.0, np.nan
-    root = drawn(matrix(wide, name="weights", axes=("position", "dimension")))
-    assert picture(root)[0][:2] == [BLUE, GREY]
-    assert len(picture(root)[0]) == 1367
-    assert texts(root)[-1] == "each pixel is the mean of 1 × 3 numbers"
+def test_heads_are_beside_each_other_on_one_scale() -> None:
+    trace, many = heads(5, 3, labels={"key": ("x", "y", "z")}), heads(11, 2)
+    axes = [ax for ax in plot(trace).figure.axes if ax.get_title()]
+    assert [ax.get_title() for ax in axes] == [f"head {n}" for n in range(1, 6)]
+    assert len({one(ax, QuadMesh).get_clim() for ax in axes}) == 1
+    boxes = [ax.get_position() for ax in axes]
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+    assert [round(boxes[0].y1 - box.y1, 3) > 0 for box in boxes] == [False] * 3 + [True] * 2
+    shown, batched = texts(trace), attention(*(numbers(2, 2, 3, 5, seed=n) for n in range(3)))
+    assert (shown.count("x"), shown.count("q1")) == (3, 2)  # at the outer ones alone
+    assert "left out: 3 of 11 heads (--head N or --full)" in texts(many)
+    assert ["head 8" in texts(many), "head 9" in texts(many), "head 11" in texts(many, full=True)] == [True, False, True]  # fmt: skip
+    assert [x for x in texts(batched, head=1) if "head" in x] == ["batch 1 · head 2", "batch 2 · head 2"]  # fmt: skip
 
 
-def test_masked_cells_of_a_picture_are_grey() -> None:
-    hidden = np.triu(np.ones((60, 60)), 1)
-    root = drawn(attention(*[numbers(60, 3)] * 3, mask=np.where(hidden, NEVER, 0)))
-    is_grey = np.array([[rgb == GREY for rgb in row] for row in picture(root)])
-    size = len(is_grey) // 60  # a square for each number, which no reader smooths
-    assert size > 1
-    assert (is_grey == np.kron(hidden, np.ones((size, size)))).all()
-    assert texts(root)[-1].startswith("masked")
+def test_the_stages_of_a_figure() -> None:
+    stack = Trace("Encoder", tuple(Trace("", attention().steps, name=name) for name in "12"))
+    vector = Trace("", (Stage("lengths", "‖a‖", "", np.array([3.0, 5.0]), ("word",)),))
+    cases: list[tuple[Trace, Any, set[str]]] = [
+        (attncli.posenc(2, kind="alibi", heads=2), {}, {"bias", "head 1", "head 2"}), (attncli.posenc(3, 4, kind="rope"), {}, {"angles", "cos", "sin"}),
+        (matrix([[1.0]], name="something"), {}, {"something"}), (stack, {"stages": ("2.scores",)}, {"scores"}),
+        (stack, {}, {"weights"}), (stack, {"full": True}, {"1.weights", "2.weights"}), (vector, {}, {"lengths", "‖a‖", "1", "2", "3", "5"}),
+        (attention(), {"stages": ("scores", "output")}, {"scores", "output"}), (matrix(np.zeros((0, 3))), {}, {"nothing to show"}),
+        (matrix([[2.5e12]]), {}, {"2.5e12"}), (attncli.explain("a b", target="c", dim=4, block="decoder"), {}, {"decoder.1.cross_attention.weights"}),
+    ]  # fmt: skip
+    for trace, options, words in cases:
+        assert words <= {text.partition(":")[0] for text in texts(trace, **options)}, words
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 500), (500, 1), (3, 70), (70, 3), (2, 2500)])
-def test_no_shape_is_too_thin_or_too_large(shape: tuple[int, int]) -> None:
-    root = drawn(matrix(numbers(*shape)))
-    assert 60 < float(root.attrib["width"]) < 1000
-    assert 60 < float(root.attrib["height"]) < 900
-    assert all(float(image.attrib["height"]) >= 24 for image in root.iter(f"{SVG}image"))
+def test_many_numbers_are_a_picture_with_round_labels() -> None:
+    assert names(plot(attncli.posenc(512, 512)).yaxis) == [f"pos {n}" for n in range(0, 512, 50)]
+    assert names(plot(matrix(numbers(2, 120))).xaxis)[:3] == ["k10", "k20", "k30"]
+    wide = np.full((2, 5000), 0.5)
+    wide[:, :4], wide[:, 4:8] = 1.0, np.nan
+    trace = matrix(wide, name="weights", axes=("position", "dimension"))
+    blocks = (image := plot(trace).images[0]).get_array()
+    assert "each pixel is the mean of 1 × 4 numbers" in texts(trace)
+    assert (blocks.shape, image.get_extent()) == ((2, 1250), [-0.5, 4999.5, 1.5, -0.5])
+    assert (blocks[0, 0], np.ma.is_masked(blocks[0, 1]), blocks[0, 2]) == (1.0, True, 0.5)
+    trace = attention(*[numbers(60, 3)] * 3, mask=np.triu(np.full((60, 60), NEVER), 1))
+    is_grey = np.ma.getmaskarray(plot(trace).images[0].get_array())
+    assert is_grey.tolist() == np.triu(np.ones((60, 60), bool), 1).tolist()
+    assert "grey is masked: may not attend, its weight is 0" in texts(trace)
+    peak = np.full((60, 60), 0.01)
+    peak[0, 0] = 1.0  # beyond the scale of the others
+    assert plot(matrix(peak, name="weights")).images[0].get_clim() == (0, 0.01)
+    assert one(plot(matrix(peak[:9, :9], name="weights")), QuadMesh).get_clim() == (0, 1)
+    for shape in ((1, 1), (1, 500), (500, 1), (3, 70), (70, 3), (2, 2500)):  # none is too thin
+        ax = plot(matrix(numbers(*shape)))
+        inches = ax.get_position().size * ax.figure.get_size_inches()
+        assert ((inches > 0.15) & (inches < 8)).all(), shape
 
 
-# ---- lines and points
-
-
-def test_the_lines_of_arcs_are_as_wide_as_the_weights() -> None:
-    widths = curves(attention())
-    assert (len(widths), widths) == (9, sorted(widths))  # the largest on top
-    assert max(widths) == pytest.approx(5 * 0.5035 / 0.6, abs=0.05)
-    assert len(curves(attention(mask=CAUSAL))) == 6  # none of 0
-    assert len(curves(matrix([[np.nan, 0.5]], name="weights"))) == 1
+def test_arcs_are_as_wide_as_weights_and_a_query_has_one_colour() -> None:
+    ax, masked = plot(attention(), arcs=True), attention(mask=CAUSAL)
+    assert (names(ax.yaxis), names(ax.child_axes[0].yaxis)) == (["q1", "q2", "q3"], ["k1", "k2", "k3"])  # fmt: skip
+    widths = [width for *_, width, _ in arcs(ax)]
+    assert np.array(widths) / widths[-1] == pytest.approx([WORKED[i, j] / 0.5035 for i, j, *_ in arcs(ax)], abs=1e-3)  # fmt: skip
+    assert widths == sorted(widths)  # the largest on top
+    for n in (3, 40):
+        ax = plot(matrix(np.eye(n) + np.eye(n, k=1), name="weights"), arcs=True)
+        of_query = {(i, colour) for i, _, _, colour in arcs(ax)}
+        assert len(of_query) == len({colour for _, colour in of_query}) == n
+        assert of_query == {(i, tuple(np.round(mpl.colors.to_rgb(x.get_color()), 6))) for i, x in enumerate(ax.get_yticklabels())}  # fmt: skip
+    assert {(i, j) for i, j, *_ in arcs(plot(masked, arcs=True))} == {(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)}  # fmt: skip
+    assert "the widest line is 1; 3 of 9 weights are" in " ".join(texts(masked, arcs=True))
+    assert len(arcs(plot(matrix([[np.nan, 0.5]], name="weights"), arcs=True))) == 1
     many = attention(*[numbers(101, 2)] * 3)
     for trace, stages, words in (
         (attention(), ("scores",), "scores are not"), (attncli.posenc(3, 4), (), "there are none"), (many, (), "101 × 101"),
     ):  # fmt: skip
         with pytest.raises(ConventionError, match=words):
-            drawn(trace, arcs=True, stages=stages)
-    drawn(many, arcs=True, full=True)
+            plot(trace, arcs=True, stages=stages)
 
 
-def test_points_are_as_far_apart_as_their_numbers() -> None:
-    vectors = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
-    root = drawn(pca(["a", "b", "c"], vectors))
-    places = [complex(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in root.iter(f"{SVG}circle")]  # fmt: skip
-    apart = np.array([abs(places[i] - places[j]) for i, j in ((0, 1), (0, 2), (1, 2))])
-    assert apart / apart[1] == pytest.approx([3, 1, np.sqrt(10)], rel=0.01)
-    assert {"a", "b", "c", "PC 1", "PC 2"} <= {*texts(root)}
-    assert [*drawn(pca(["a", "b"], vectors[:2]), heatmap=True).iter(f"{SVG}linearGradient")]
+def test_points_are_as_far_apart_as_their_numbers_and_no_two_names_meet() -> None:
+    trace = pca(["a", "b", "c"], np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 1.0]]))
+    ax = plot(trace)
+    ax.figure.draw_without_rendering()
+    a, b, c = ax.transData.transform(one(ax, PathCollection).get_offsets())
+    apart = np.array([np.hypot(*x) for x in (a - b, a - c, b - c)])
+    assert apart / apart[1] == pytest.approx([3, 1, np.sqrt(10)], rel=0.02)
+    assert [ax.get_xlabel(), ax.get_ylabel(), *(x.get_text() for x in ax.texts)] == ["PC 1", "PC 2", "a", "b", "c"]  # fmt: skip
+    assert cells(plot(trace, heatmap=True)).shape == (3, 2)
+    words = [f"word {n}" for n in range(60)]
+    crowd = np.random.default_rng(3).normal(size=(60, 3)) * [1, 0.3, 0]
+    crowd[40:] = crowd[:20]  # the same places
+    ax = plot(pca(words, crowd))
+    assert [text.get_text() for text in ax.texts[:60]] == words
+    boxes = [text.get_window_extent().padded(-1) for text in ax.texts[:60]]
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+    inside = ax.get_window_extent()
+    assert all(inside.contains(*box.min) and inside.contains(*box.max) for box in boxes)
+    assert 0 < len(ax.texts) - 60 < 60  # lines to those farther off
+    full = beside(np.full((30, 2), 10.0), np.full((30, 2), [30.0, 10.0]), (20, 20))
+    assert all(abs(a[0] - b[0]) >= 30 or abs(a[1] - b[1]) >= 10 for a, b in combinations(full, 2))
+
+
+@pytest.mark.parametrize("label", ["the", "m" * 12])
+@pytest.mark.parametrize("size", [(1, 9), (8, 9), (1, 40), (1, 90), (1, 300)])
+def test_labels_do_not_collide(size: tuple[int, int], label: str) -> None:
+    words = [label] * size[1]
+    ax = plot(heads(*size, labels={"query": words, "key": words}))
+    ax.figure.draw_without_rendering()
+    for axis, side in ((ax.xaxis, 0), (ax.yaxis, 1)):
+        places = ax.transData.transform([(x, x) for x in axis.get_ticklocs()])[:, side]
+        step, first = np.abs(np.diff(places)).min(), axis.get_ticklabels()[0]
+        turn, height = np.radians(first.get_rotation()), first.get_fontsize() * ax.figure.dpi / 72
+        if axis is ax.xaxis and not turn:
+            assert max(x.get_window_extent().width for x in axis.get_ticklabels()) <= step
+        else:  # letters are as high as 0.76 of their size, with what hangs below as 1
+            assert step * (np.sin(turn) if turn else 1) >= 0.9 * height
+
+
+def test_one_matrix_is_drawn_into_an_axes_of_ones_own() -> None:
+    trace = heads(2, 3)
+    left, right, tiny = Figure(figsize=(9, 3)).subplots(1, 3, width_ratios=[5, 5, 1])
+    assert (plot(trace, left, head=1), plot(trace, right, head=0, arcs=True)) == (left, right)
+    assert cells(left) == pytest.approx(trace["weights"].value[1])
+    assert len(left.figure.axes) == 3  # no scale beside it: that is up to its owner
+    plot(trace, tiny, head=0)
+    assert (len(left.texts), len(tiny.texts)) == (9, 0)  # numbers where there is room
+    for options, words in (
+        ({}, "one Axes cannot hold head 1, head 2"), ({"stages": ["scores", "output"]}, "cannot hold scores, output"), ({"precision": -1}, "precision is -1"),
+    ):  # fmt: skip
+        with pytest.raises(ConventionError, match=words):
+            plot(trace, left, **options)
+
+
+def test_the_style_that_is_set_applies_and_any_installed_font_that_has_a_letter() -> None:
+    style = {"font.size": 20, "axes.prop_cycle": "cycler('color', 'rgb')"}
+    with matplotlib.style.context(["dark_background", style]):
+        ax = plot(matrix([[0.0, 1.0]], name="weights"))
+        assert colours(ax)[0] == (29, 29, 29)  # 0 is as dark as the ground
+        assert [(x.get_color(), x.get_fontsize()) for x in ax.texts] == [("white", 20), ("black", 20)]  # fmt: skip
+        assert {colour for *_, colour in arcs(plot(attention(), arcs=True))} == {(1, 0, 0), (0, 0.5, 0), (0, 0, 1)}  # fmt: skip
+    assert mpl.rcParams["svg.fonttype"] == "path"  # what a file needs is not left set
+    assert letters.as_it_is("aé")["family"] == mpl.rcParams["font.family"] == ["sans-serif"]
+    found = letters.as_it_is("⌖")["family"][1:]  # which DejaVu Sans has not, but STIX has
+    assert [bool(get_font(findfont(name)).get_char_index(ord("⌖"))) for name in found] == [True]
+    assert letters.as_it_is("\U000f0001")["family"] == ["sans-serif"]  # which none has
+
+
+def test_files_are_the_same_each_time_and_without_a_date() -> None:
+    trace = heads(2, 3, mask=CAUSAL)
+    png, pdf, svg = files = [written(form, trace) for form in ("png", "pdf", "svg")]
+    assert files == [written(form, trace) for form in ("png", "pdf", "svg")]
+    assert (png[:8], pdf[:5]) == (b"\x89PNG\r\n\x1a\n", b"%PDF-")
+    assert not any(word in data for data in files for word in (b"CreationDate", b"<dc:date", b"tIME"))  # fmt: skip
+    assert {"q1", "k3", "head 2", "keys"} <= {*texts(trace)}  # text is text
+    assert b"head 2 of 2: q1 attends to k1 alone (100 %)" in svg  # for those who cannot see it
+
+
+@pytest.mark.parametrize("form", ["svg", "png", "pdf"])
+def test_labels_are_texts_whatever_they_hold(form: str, capfd: pytest.CaptureFixture[str]) -> None:
+    strange = ("שלום", "注意力", "√Kᵀ γ₁", "🙂", "é", "مرحبا", "$x^2", "$a$", r"\frac{", "a\x00b", "x" * 10_000)  # fmt: skip
+    words = (*strange, *[*LABELS.values()][:30])
+    x = numbers(len(words), 3)
+    trace = attention(x, x, x, labels={"query": words, "key": words}, notes=words)
+    for some, options in ((trace, {}), (trace, {"arcs": True}), (Trace(r"$x \input <b>&", trace.steps), {"head": None}), (pca(words, x), {})):  # fmt: skip
+        assert written(form, some, **options)
+    assert {*strange[:8], r"\frac{", "<b>x</b>", r"a\x00b", "x" * 15 + "…"} <= {*texts(trace)}
+    assert capfd.readouterr() == ("", "")
 
 
 @given(st.data(), st.sampled_from(["weights", "scores", "positions"]), st.booleans())
 def test_any_labels_and_numbers_fit(data: st.DataObject, name: str, arcs: bool) -> None:
-    n, m = (data.draw(st.integers(1, 6)) for _ in "nm")
+    n, m = (data.draw(st.integers(1, 4)) for _ in "nm")
     words = {axis: data.draw(st.lists(st.text(max_size=30), min_size=size, max_size=size)) for axis, size in (("query", n), ("key", m))}  # fmt: skip
     values = data.draw(st.lists(st.floats(), min_size=n * m, max_size=n * m))
     trace = matrix(np.reshape(values, (n, m)), name=name, labels=words)
-    root = drawn(trace, arcs=arcs and name == "weights")
-    assert root.attrib["viewBox"] == f"0 0 {root.attrib['width']} {root.attrib['height']}"
-    for element in root.iter():
-        for side in ("x", "y", "width", "height"):
-            assert re.fullmatch(r"-?\d+(\.\d)?|100%", element.attrib.get(side, "0"))
+    assert drawn(trace, arcs=arcs and name == "weights").attrib["viewBox"]
 
 
-# ---- PNG and PDF: drawn by Typst as the SVG says, read by decoders of our own
-
-
-def binary(form: str, trace: Trace, **options: Any) -> bytes:
-    pytest.importorskip("typst", reason="typst is not installed: pip install 'attncli[figures]'")
-    module: Any = import_module(f"attncli.views.formats.{form}")
-    module.write(trace, DisplayOptions(**options), file := io.BytesIO())
-    return file.getvalue()
-
-
-def test_the_size_of_a_png_and_of_the_page_of_a_pdf_that_is_the_same_each_time() -> None:
-    root = drawn(attention())
-    size = [float(root.attrib[name]) for name in ("width", "height")]
-    png, pdf = (binary(form, attention()) for form in ("png", "pdf"))
-    assert [*struct.unpack(">II", png[16:24])] == [round(2 * side) for side in size]
-    box = re.search(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)\]", pdf)
-    assert pdf.startswith(b"%PDF-")
-    assert box is not None
-    assert [float(box[1]), float(box[2])] == pytest.approx([0.75 * x for x in size], abs=0.1)
-    assert pdf == binary("pdf", attention())
-    shaded, plain = (binary("png", matrix([[1.0, 0.0]], "weights"), heatmap=x) for x in (True, False))  # fmt: skip
-    assert shaded != plain
-    with limited(10**6), pytest.raises(SizeError, match="the picture needs"):
-        binary("png", attention())
-
-
-@pytest.mark.parametrize("form", ["png", "pdf"])
-def test_hostile_labels_pictures_marks_and_letters_of_any_script_are_drawn(form: str) -> None:
-    labels = tuple(LABELS.values())
-    x = numbers(len(labels), 2)
-    trace = attention(x, x, x, labels={"query": labels, "key": labels})
-    words = {"query": ("שלום", "注意力", "√Kᵀ γ₁"), "key": ("🙂", "a", "é")}
-    noted = attention(mask=CAUSAL, labels=words, notes=("#panic()",))
-    for own in (trace, noted, matrix(numbers(80, 90)), matrix(np.zeros((0, 3)))):
-        assert binary(form, own)
-    assert binary(form, trace, arcs=True)
-    assert b"panic" in binary("pdf", Trace('#panic("x") $x$ \\input', attention().steps))
+def test_matplotlib_is_imported_for_figures_alone_and_pyplot_never() -> None:
+    code = """import sys
+from attncli.cli.main import run
+call = ["compute", "--q", "[[1, 0], [0, 1]]", "--format"]
+assert not any(run([*call, form]) for form in ("table", "html")) and "matplotlib" not in sys.modules
+assert not any(run([*call, form]) for form in ("svg", "png", "pdf")) and "matplotlib" in sys.modules
+assert "matplotlib.pyplot" not in sys.modules"""
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from io import StringIO
 from typing import Any
 
@@ -17,6 +16,7 @@ from attncli.attention.positions import position_dots, sinusoidal
 from attncli.attention.rotary import rotary
 from attncli.trace import Stage, Trace
 from attncli.views.explain import explain_page
+from attncli.views.formats import FORMATS
 from attncli.views.formats.table import Screen, blocks
 from attncli.views.page import parts
 from attncli.views.select import DisplayOptions
@@ -111,7 +111,7 @@ def matrix(
 
 def shown(trace: Trace, form: str = "table", page: Any = None, **options: Any) -> str:
     """The text of a form as a command writes it: like `render`, with rows, columns and a screen."""
-    module: Any = import_module(f"attncli.views.formats.{form}")
+    module = FORMATS[form].module()
     size = options.pop("width", None), options.pop("height", None)
     screen = (Screen(*size),) if form == "table" else ()
     shown_page = page or (explain_page if any(n.endswith("tokens") for n in trace) else parts)

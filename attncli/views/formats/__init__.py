@@ -1,13 +1,16 @@
 """The forms of a result: one row here and one module each.
 
 The module of a form has `text(trace, options, page)`, which gives the text piece by piece, or
-`write(trace, options, file)` where the form is binary. Both raise StageError or ShapeError for
-what is asked for and not there.
+`write(trace, options, file)` where the form is binary; that of figures has both. They raise
+StageError or ShapeError for what is asked for and not there.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
+
+from attncli.errors import MissingExtraError
 
 PAGE: Literal["the page"] = "the page"
 EXACT: Literal["the exact numbers"] = "the exact numbers"
@@ -34,6 +37,20 @@ class Format(NamedTuple):
     needs: str = ""  # a package that writes it, which the extra `figures` installs
     blanks: bool = False  # numbers may be left out of it: a worksheet
 
+    def check_installed(self) -> None:
+        """MissingExtraError where the package that it needs is not installed."""
+        from importlib.util import find_spec
+
+        if self.needs and find_spec(self.needs) is None:
+            what = f"{self.name} needs the package {self.needs}"
+            raise MissingExtraError(what, "pip install 'attncli[figures]'")
+
+    def module(self) -> Any:
+        """The module that writes it."""
+        self.check_installed()
+        name = "figure" if self.holds == FIGURE else self.name
+        return import_module(f"attncli.views.formats.{name}")
+
 
 _ROWS = (
     Format("table", ("txt",), blanks=True),
@@ -46,10 +63,18 @@ _ROWS = (
     Format("npz", ("npz",), EXACT, binary=True),
     Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),
     Format("latex", ("tex",), shades=False, blanks=True),
-    Format("svg", ("svg",), FIGURE, notes=False, rounds=True, opens=True),
     *(
-        Format(name, (name,), FIGURE, True, notes=False, rounds=True, opens=True, needs="typst")
-        for name in ("png", "pdf")
+        Format(
+            name,
+            (name,),
+            FIGURE,
+            name != "svg",
+            notes=False,
+            rounds=True,
+            opens=True,
+            needs="matplotlib",
+        )
+        for name in ("svg", "png", "pdf")
     ),
 )
 FORMATS = {form.name: form for form in _ROWS}

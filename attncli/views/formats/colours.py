@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
 from rich.color import Color, ColorSystem
 from rich.style import Style
 
@@ -39,6 +40,17 @@ _STOPS: dict[tuple[Ramp, bool], list[str]] = {
     ("signed", True): _BLUE_WHITE_ORANGE.split(),
 }
 
+# From OKLab to the cube roots of what the cones respond, and from the responses to linear sRGB.
+_ROOTS_OF_LAB = np.array(
+    [[1, 0.39633778, 0.21580376], [1, -0.10556135, -0.06385417], [1, -0.08948418, -1.29148555]]
+)
+_RGB_OF_CONES = np.array(
+    [
+        [4.07674166, -3.30771159, 0.23096993],
+        [-1.26843800, 2.60975740, -0.34131940],
+        [-0.00419609, -0.70341861, 1.70761470],
+    ]
+)
 
 # of the standard colours those on which bright white or black is legible, whichever they are
 _FIFTHS = ("black", "blue", "magenta", "cyan", "white")
@@ -65,7 +77,7 @@ def style(
         colours = _OF_256[ramp]
         share = (shade + 1) / 2 if ramp == "signed" else shade
         behind = Color.from_ansi(colours[round(min(max(share, 0.0), 1.0) * (len(colours) - 1))])
-        is_bright = _luminance(*behind.get_truecolor()) > MIDDLE
+        is_bright = luminance(*behind.get_truecolor()) > MIDDLE
         return Style(color=Color.from_ansi(16 if is_bright else 231), bgcolor=behind)
     if few:
         size = fifth(shade)
@@ -93,7 +105,7 @@ def css(shade: float, ramp: Ramp, paper: bool = False) -> tuple[str, str]:
 def _style(step: int, ramp: Ramp, paper: bool) -> Style:
     background = Color.from_rgb(*colour(step / STEPS, ramp, paper))
     seen = background.downgrade(ColorSystem.EIGHT_BIT)  # in a terminal of 256 colours
-    both = [_luminance(*x.get_truecolor()) for x in (background, background if paper else seen)]
+    both = [luminance(*x.get_truecolor()) for x in (background, background if paper else seen)]
     text = (0, 0, 0) if max(both) * min(both) > MIDDLE**2 else (255, 255, 255)
     return Style(color=Color.from_rgb(*text), bgcolor=background)
 
@@ -109,7 +121,24 @@ def colour(shade: float, ramp: Ramp, paper: bool = False) -> Rgb:
     return red, green, blue
 
 
-def _luminance(*rgb: int) -> float:
+def page_colours(ramp: Ramp, is_dark: bool, count: int = 257) -> list[tuple[float, ...]]:
+    """The colours of a figure, from the ground to the largest number: red, green, blue, 0 to 1.
+
+    They are those of the page, lines in OKLCH (CSS Color 4, section 9): equal steps are equal to
+    the eye, in grey too. Shares are green, numbers above 0 orange and those below it blue.
+    """
+    low = -1.0 if ramp == "signed" else 0.0
+    shares = np.linspace(low, 1.0, count)
+    sizes = np.abs(shares)
+    lightness = 0.23 + 0.6 * sizes if is_dark else 0.985 - 0.44 * sizes
+    hue = np.radians(np.where(shares < 0, 255.0, 60.0) if ramp == "signed" else 165.0)
+    lab = np.array([lightness, 0.14 * sizes * np.cos(hue), 0.14 * sizes * np.sin(hue)])
+    linear = np.clip(_RGB_OF_CONES @ (_ROOTS_OF_LAB @ lab) ** 3, 0, 1)
+    rgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return [*zip(*rgb.tolist(), strict=True)]
+
+
+def luminance(*rgb: float) -> float:
     """The relative luminance of WCAG 2.2, 0 to 1."""
     linear = [
         c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in rgb)

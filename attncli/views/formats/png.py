@@ -1,7 +1,7 @@
-"""PNG: a figure, drawn by pdf.py; and a matrix of one pixel a cell, for html and svg.
+"""A matrix as a PNG of one pixel a cell, for pages of html.
 
-The second is written by hand, by zlib and struct: signature, IHDR, PLTE, IDAT, IEND (PNG, third
-edition, W3C 2025). A palette of 255 shades and a grey keeps a pixel at one byte.
+It is written by hand, by zlib and struct: signature, IHDR, PLTE, IDAT, IEND (PNG, third edition,
+W3C 2025). A palette of 255 shades and a grey keeps a pixel at one byte.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ import struct
 import zlib
 from base64 import b64encode
 from functools import lru_cache
-from typing import BinaryIO
 
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.trace import Trace
 from attncli.views.formats.colours import Rgb, colour
 from attncli.views.matrix import Ramp, Shading
-from attncli.views.select import DisplayOptions
 
 SHADES = 255  # an odd number, so that the middle one is 0 of a signed ramp
 NOTHING: Rgb = (217, 217, 217)
@@ -27,13 +24,6 @@ NOTHING: Rgb = (217, 217, 217)
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PALETTE = 3  # the colour type of a picture whose pixels are indices into PLTE
 _LEVEL = 6  # of zlib: higher ones take twice as long for a hundredth less
-
-
-def write(trace: Trace, options: DisplayOptions, file: BinaryIO) -> None:
-    """Writes the figure of a trace, two pixels for each of svg's."""
-    from attncli.views.formats.pdf import compiled
-
-    file.write(compiled(trace, options, "png"))
 
 
 def picture(values: Array, shading: Shading, hidden: BoolArray | None = None) -> bytes:
