@@ -43,9 +43,7 @@ def merge_heads(x: Array) -> Array:  # [..., h, n, d] -> [..., n, h·d]
 
 
 def key_head_of(n_heads: int, n_kv_heads: int, order: HeadOrder = "blocks") -> npt.NDArray[np.intp]:
-    """For every query head, the key head it uses (grouped-query attention).
-
-    Source: Ainslie et al. (2023), section 2.2. Raises ShapeError where the heads do not divide.
+    """For every query head, the key head it uses: Ainslie et al. (2023), section 2.2.
 
     >>> key_head_of(4, 2).tolist(), key_head_of(4, 2, "tiled").tolist()
     ([0, 0, 1, 1], [0, 1, 0, 1])
