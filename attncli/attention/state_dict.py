@@ -52,14 +52,10 @@ _PARTS = {
 
 # PyTorch's names of what is no attention's → ours; a matrix is transposed.
 _PYTORCH = {
-    "linear1.weight": "w_1",
-    "linear1.bias": "b_1",
-    "linear2.weight": "w_2",
-    "linear2.bias": "b_2",
-    "norm.weight": "gamma",
-    "norm.bias": "beta",
-    **{f"norm{number}.weight": f"gamma_{number}" for number in (1, 2, 3)},
-    **{f"norm{number}.bias": f"beta_{number}" for number in (1, 2, 3)},
+    **{f"linear{number}.weight": f"w_{number}" for number in (1, 2)},
+    **{f"linear{number}.bias": f"b_{number}" for number in (1, 2)},
+    **{f"norm{number}.weight": f"gamma_{number}".rstrip("_") for number in ("", 1, 2, 3)},
+    **{f"norm{number}.bias": f"beta_{number}".rstrip("_") for number in ("", 1, 2, 3)},
 }
 
 
@@ -90,10 +86,8 @@ def canonical(
     Raises InputError for names that are not known, mean the same array twice, or leave open whether
     they belong to the encoder or the decoder; ShapeError where in_proj cannot be cut in three.
     """
-    matrices: dict[str, Named] = {}
-    others: dict[str, Named] = {}
-    attentions: dict[str, dict[str, npt.ArrayLike]] = {}
-    unknown = []
+    matrices, others = dict[str, Named](), dict[str, Named]()
+    attentions, unknown = dict[str, dict[str, npt.ArrayLike]](), list[str]()
     for source, x in arrays.items():
         name, leaf = _place(source, block), source.lower()
         if not name:
@@ -106,9 +100,9 @@ def canonical(
             is_turned = leaf.endswith(".weight") and name.rpartition(".")[2].startswith("w_")
             array = as_numbers(x, source)
             others[name] = Named(array.T if is_turned else array, source, is_turned)
+    heads: Any = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "whole": False}
     for place, own in attentions.items():
-        more: Any = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "place": f"{place}."}
-        made = published(own, [(1, d_model)], whole=False, **more)
+        made = published(own, [(1, d_model)], place=f"{place}.", **heads)
         for leaf, array in made.arrays.items():
             sources = ", ".join(made.names[leaf])
             matrices[f"{place}.{leaf}"] = Named(array, sources, leaf in made.turned)
@@ -181,54 +175,46 @@ def weights_from_arrays(
     Raises InputError for an unknown name or a missing array, ShapeError for a wrong shape.
     """
     heads = {"n_heads": dimensions.n_heads, "n_kv_heads": dimensions.n_kv_heads}
-    found = canonical(arrays, block, dimensions.d_model, **heads)
+    named = canonical(arrays, block, dimensions.d_model, **heads)
     stacks = [stack for stack in ("encoder", "decoder") if stack in block]
-    first = f"{stacks[0]}.1." if stacks else ""
-    dimensions = _with_open_widths(dimensions, found, first)
+    dimensions = _with_open_widths(dimensions, named, f"{stacks[0]}.1." if stacks else "")
     if n_layers is None:
-        n_layers = max((n_layers_of(found, stack) for stack in stacks), default=1) or 1
+        n_layers = max((n_layers_of(named, stack) for stack in stacks), default=1) or 1
     # A gap, or one absurd number in a name, ends at the first layer that is missing.
-    n_layers = min(n_layers, len(found) + 1)
+    n_layers = min(n_layers, len(named) + 1)
     weights = {}
     has = {"feed_forward": dimensions.d_ff != 0, "last_norm": True}
     for name in names_of(block, n_layers=n_layers, **has):
         axes, leaf = axes_of(name), name.rpartition(".")[2]
-        if name in found:
+        if name in named:
             widths = dimensions.widths()
             expected = tuple(widths[axis] for axis in axes)
-            if found[name].value.shape != expected:
-                raise _wrong_shape(name, found[name], expected, axes)
-            weights[name] = np.array(found[name].value)
+            if named[name].value.shape != expected:
+                raise _wrong_shape(name, named[name], expected, axes)
+            weights[name] = np.array(named[name].value)
         elif leaf.startswith("w_") and (block, leaf) != ("attention", "w_o"):
             hint = f"it is {' × '.join(axes)}"
             hint += "; with d_ff 0 a layer has no feed-forward" * (leaf in ("w_1", "w_2"))
-            given = ", ".join([*found][:5]) or "nothing"
-            given += " …" if len(found) > 5 else ""
-            raise InputError(f"the weights hold no {name} (they hold {given})", hint)
+            names = ", ".join([*named][:5]) + " …" * (len(named) > 5) or "nothing"
+            raise InputError(f"the weights hold no {name} (they hold {names})", hint)
     return weights
 
 
-def _with_open_widths(dimensions: Dimensions, found: Mapping[str, Named], first: str) -> Dimensions:
+def _with_open_widths(dimensions: Dimensions, named: Mapping[str, Named], first: str) -> Dimensions:
     """The dimensions, with d_k, d_v and d_ff as the first layer's arrays have them."""
     n_heads, n_kv_heads = dimensions.n_heads, dimensions.n_kv_heads or dimensions.n_heads
-    columns = {
-        "d_k": ("attention.w_q", n_heads),
-        "d_v": ("attention.w_v", n_kv_heads),
-        "d_ff": ("feed_forward.w_1", 1),
-    }
-    for width, (leaf, n_parts) in columns.items():
-        name, array = first + leaf, found.get(first + leaf)
+    columns = [("d_k", "attention.w_q", n_heads), ("d_v", "attention.w_v", n_kv_heads)]
+    for width, leaf, n_parts in [*columns, ("d_ff", "feed_forward.w_1", 1)]:
+        name, array = first + leaf, named.get(first + leaf)
         if array is None or getattr(dimensions, width) is not None:
             continue
         axes, shape = axes_of(name), array.value.shape
         if len(shape) != 2 or shape[0] != dimensions.d_model or not shape[1]:
             raise _wrong_shape(name, array, (dimensions.d_model, "any"), axes)
         if shape[1] % n_parts:
-            raise ShapeError(
-                f"{array.called(name)} gives {axes[1]} = {shape[1]}, which {n_parts} heads cannot "
-                "share",
-                f"use a number of heads that divides {shape[1]}",
-            )
+            gives = f"{array.called(name)} gives {axes[1]} = {shape[1]}"
+            hint = f"use a number of heads that divides {shape[1]}"
+            raise ShapeError(f"{gives}, which {n_parts} heads cannot share", hint)
         dimensions = replace(dimensions, **{width: shape[1] // n_parts})
     return dimensions
 
