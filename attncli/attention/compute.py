@@ -15,17 +15,17 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from attncli import evaluate
 from attncli.arrays import Array
 from attncli.attention import kernels
 from attncli.convention import EmptyRows
 from attncli.errors import InputError
-from attncli.evaluate import FUNCTIONS as OF_NUMBERS
 from attncli.expression import (
     Apply,
     Cell,
     Expr,
+    Formula,
     If,
-    Index,
     Number,
     Over,
     Param,
@@ -40,7 +40,7 @@ from attncli.expression import (
     with_letters,
 )
 
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {**OF_NUMBERS, "**": np.power}
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {**evaluate.FUNCTIONS, "**": np.power}
 Function = Callable[[Mapping[str, Any]], Any]
 """From what a formula names, arrays and numbers, to an array with an axis for each letter."""
 Product = Callable[[Array, Array], Array]
@@ -263,7 +263,7 @@ class _Compiler(NamedTuple):
         picked: list[int | slice] = []
         for axis, size in zip(index, shape, strict=True):
             if not isinstance(axis, tuple) or {*axis} & {*letters}:
-                return self.gathered(name, index)
+                return self.gathered(Cell(name, index))
             match axis:
                 case (int(at),):
                     apart, picked = [*apart, size], [*picked, at]
@@ -278,31 +278,18 @@ class _Compiler(NamedTuple):
             return lambda values: values[name], letters
         return lambda values: values[name].reshape(full)[where], letters
 
-    def gathered(self, name: str, index: tuple[Any, ...]) -> tuple[Function, list[str]]:
+    def gathered(self, node: Cell) -> tuple[Function, list[str]]:
         """The same where places are computed; what no case takes may be outside the array."""
-        letters = [str(x) for i in index for x in (i if isinstance(i, tuple) else self.letters(i))]
-        order = [*dict.fromkeys(letters)]
-        places = [self.of(self.place(axis), order) for axis in index]
+        axes = [axis if isinstance(axis, tuple) else self.letters(axis) for axis in node.index]
+        letters = [*dict.fromkeys(str(x) for axis in axes for x in axis)]
+        full = self.shape(letters)
+        places = dict(zip(letters, np.ix_(*map(range, full)), strict=True))
 
         def run(values: Mapping[str, Any]) -> Array:
-            x = values[name]
-            sizes = zip(places, x.shape, strict=True)
-            at = [np.clip(np.nan_to_num(place(values)), 0, size - 1) for place, size in sizes]
-            cells: Array = x[tuple(np.asarray(each, np.intp) for each in at)]
-            return cells
+            cells = evaluate.Values(Formula("", (), node), values, values, self.sizes)
+            return np.broadcast_to(cells.number(node, places), full)
 
-        return run, order
-
-    def place(self, axis: Index | Expr) -> Expr:
-        """Where an index is along its axis: of letters side by side, all of them together."""
-        if not isinstance(axis, tuple):
-            return axis
-        at: Expr = Number(0.0)
-        for x, size in zip(axis, self.shape(axis), strict=True):
-            own = Place(x) if isinstance(x, str) else Number(float(x))
-            before = Apply("*", (at, Number(float(size))))
-            at = own if at == Number(0.0) else Apply("+", (before, own))
-        return at
+        return run, letters
 
 
 def aligned(value: Function, letters: Letters, order: Letters) -> Function:
