@@ -66,12 +66,11 @@ def knob(panel: str, default: Any, help: str, **more: Any) -> Any:  # noqa: A002
 _masking, _scores = partial(knob, "Masking"), partial(knob, "Scores")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+_NUMBERS = (int, float)
 
 
 def _is_finite(value: Any) -> bool:
-    return _is_number(value) and math.isfinite(value)
+    return type(value) in _NUMBERS and math.isfinite(value)
 
 
 def _is_window(value: object) -> bool:
@@ -240,7 +239,7 @@ class Convention:
         "Score of a masked key: -inf (the default) or a finite number.",
         **_FLOAT,
         form="a number such as -1e9, or -inf",
-        valid=lambda value: _is_number(value) and float(value) < math.inf,
+        valid=lambda value: type(value) in _NUMBERS and float(value) < math.inf,
         use="-inf or a finite number",
         words=lambda value, how, write: (
             f"mask value {write(value)}{' added' * (how.mask_value_rule == 'add')}"
@@ -285,7 +284,7 @@ class Convention:
         "of a sub-layer's output.",
         **_FLOAT,
         form="a share such as 0.1",
-        valid=lambda value: _is_number(value) and 0 <= value < 1,
+        valid=lambda value: type(value) in _NUMBERS and 0 <= value < 1,
         use="a share from 0 up to, but not including, 1",
         words=lambda value, how, write: f"dropout {write(value)} (seed {how.seed})",
     )

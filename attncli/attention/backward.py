@@ -111,35 +111,27 @@ def _goals(step: Step, order: Mapping[str, int]) -> list[str]:
 
 
 class Part(NamedTuple):
-    """What a stage gets of the gradient of a step that reads it.
+    """What a stage gets of the gradient of a step that reads it."""
 
-    at      the index at which the step reads it
-    body    the gradient of that cell, before it is summed over other letters
-    reads   name in the body → stage
-    step    the step, and of: the name by which it reads the stage
-    remark  as in a formula
-    """
-
-    at: tuple[Any, ...]
-    body: Expr
-    reads: Mapping[str, str]
+    at: tuple[Any, ...]  # the index at which the step reads it
+    body: Expr  # the gradient of that cell, before it is summed over other letters
+    reads: Mapping[str, str]  # name in the body → stage
     step: Step
-    of: str
-    remark: str = ""
+    of: str  # the name by which the step reads the stage
+    remark: str = ""  # as in a formula
 
 
 class _Backward:
-    """The gradients so far.
-
-    gradients  stage → the stage that holds its gradient
-    waiting    stage → how many steps that read it have not given their part yet
-    parts      stage → what it got so far
-    """
+    """The gradients so far."""
 
     def __init__(self, within: str, letters: dict[str, str]) -> None:
         self.within, self.letters = within, letters
-        self.steps, self.gradients = list[Step](), dict[str, str]()
-        self.waiting, self.parts = Counter[str](), defaultdict[str, list[Part]](list)
+        self.steps = list[Step]()
+        self.gradients = dict[str, str]()  # stage → the stage that holds its gradient
+        self.waiting = Counter[
+            str
+        ]()  # how many of the steps that read it have not given their part
+        self.parts = defaultdict[str, list[Part]](list)  # what each stage got so far
 
     def named(self, stage: str) -> str:
         """The name of a stage's gradient."""

@@ -185,7 +185,9 @@ class _Compiler(NamedTuple):
         reduced = of_kind[kind]
 
         def run(values: Mapping[str, Any]) -> Array:
-            x, counted = _full(terms(values), ends, len(inner)), where and where(values)
+            x, counted = np.asarray(terms(values)), where and where(values)
+            full = ((1,) * (len(inner) - x.ndim) + x.shape)[: len(inner) - len(ends)] + ends
+            x = x if x.shape == full else np.broadcast_to(x, full)
             if counted is not None and not is_hidden:
                 x = np.where(counted, x, filler)
             return reduced(x, counted, sink and sink(values))
@@ -211,11 +213,9 @@ class _Compiler(NamedTuple):
         matrix_a = self.matrix(of_a, a, both, rows, inner)
         matrix_b = self.matrix(of_b, b, both, inner, columns)
         letters = [x for x in (*both, *rows, *columns) if x not in rest]
-        shape, ends, counts, is_of_nonzero = self.shape(letters), self.shape(a), None, False
+        shape, counts, is_of_nonzero = self.shape(letters), None, False
         if node.where is not None:
-            where = self.of(node.where, a)
-            full: Function = lambda values: np.broadcast_to(where(values), ends)  # noqa: E731
-            counts = self.matrix(full, a, both, rows, inner)
+            counts = self.matrix(self.factor(node.where, a)[0], a, both, rows, inner)
             match node.where:  # it holds wherever the left factor is not 0
                 case Apply("or", (_, Apply("!=", (cell, Number(0.0))))):
                     is_of_nonzero = cell == left
@@ -230,11 +230,12 @@ class _Compiler(NamedTuple):
 
         return aligned(run, letters, order)
 
-    def factor(self, node: Expr) -> tuple[Function, list[str]]:
-        """A factor of a product, and its letters: an array, or an expression of some."""
-        if isinstance(node, Cell):
+    def factor(self, node: Expr, letters: Letters = ()) -> tuple[Function, Letters]:
+        """An array, or an expression of some at full length, and its letters."""
+        if isinstance(node, Cell) and not letters:
             return self.cell(node)
-        letters = [x for x in dict.fromkeys(self.letters(node)) if x not in summed_letters(node)]
+        own = [x for x in dict.fromkeys(self.letters(node)) if x not in summed_letters(node)]
+        letters = letters or own
         value, full = self.of(node, letters), self.shape(letters)
         return lambda values: np.broadcast_to(value(values), full), letters
 
@@ -323,10 +324,3 @@ def _put(x: Any, number: float, where: Any) -> Any:
         return np.where(where, number, x)
     np.copyto(x, number, where=np.asarray(where, dtype=bool))
     return x
-
-
-def _full(x: Any, ends: Shape, n: int) -> Array:
-    """The array with these last axes at full length, of n axes in all."""
-    shape = (1,) * (n - np.ndim(x)) + np.shape(x)
-    full = shape[: n - len(ends)] + ends
-    return np.asarray(x) if np.shape(x) == full else np.broadcast_to(x, full)

@@ -23,24 +23,15 @@ from attncli.errors import InputError, ShapeError
 
 
 class Published(NamedTuple):
-    """The weights of one attention.
+    """The weights of one attention."""
 
-    arrays      w_q, w_k, w_v, and w_o and b_* where there are any, [in, out] and [out]
-    names       each of them → the names that it came under
-    turned      those that came as [out, in]
-    n_heads     the heads that the arrays themselves have; None where they are one matrix
-    n_kv_heads  heads of K and V, where they differ
-    columns     tokens are the columns of x
-    notes       what was assumed, for one line
-    """
-
-    arrays: dict[str, Array]
-    names: dict[str, tuple[str, ...]]
-    turned: frozenset[str] = frozenset()
-    n_heads: int | None = None
-    n_kv_heads: int | None = None
-    columns: bool = False
-    notes: tuple[str, ...] = ()
+    arrays: dict[str, Array]  # w_q, w_k, w_v, and w_o and b_* if there are any, [in, out] and [out]
+    names: dict[str, tuple[str, ...]]  # each of them → the names that it came under
+    turned: frozenset[str] = frozenset()  # those that came as [out, in]
+    n_heads: int | None = None  # that the arrays themselves have; None where they are one matrix
+    n_kv_heads: int | None = None  # heads of K and V, where they differ
+    columns: bool = False  # tokens are the columns of x
+    notes: tuple[str, ...] = ()  # what was assumed, for one line
 
 
 def blocks(names: Iterable[str]) -> dict[str, list[str]]:

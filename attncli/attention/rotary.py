@@ -89,9 +89,8 @@ def rotary(
         raise ConventionError(f"layout is {layout!r}", "use halves or interleaved")
     vectors = as_numbers(x, "x").astype(np.float64)
     if not 2 <= vectors.ndim <= 4:
-        raise ShapeError(
-            f"x has {vectors.ndim} dimensions", "give (n, d), (heads, n, d) or (batch, heads, n, d)"
-        )
+        hint = "give (n, d), (heads, n, d) or (batch, heads, n, d)"
+        raise ShapeError(f"x has {vectors.ndim} dimensions", hint)
     n, dim = vectors.shape[-2:]
     r = dim if rotary_dim is None else rotary_dim
     if r > dim:
@@ -131,8 +130,17 @@ def _tables(ids: Any, r: int, base: float) -> list[Step]:
 
 
 def _turned(x: Array, cos: Array, sin: Array, r: int, layout: Layout) -> Array:
-    # [..., n, d], [..., n, r/2], [..., n, r/2] -> [..., n, d]
-    cos, sin = (_fitting(table, x, r, name) for name, table in (("cos", cos), ("sin", sin)))
+    """[..., n, d], [..., n, r/2], [..., n, r/2] -> [..., n, d]; a table of a batch has no heads."""
+    tables = []
+    for name, table in (("cos", cos), ("sin", sin)):
+        has_batch, whole = table.ndim == 3 and x.ndim == 4, (x.shape[-2], r // 2)
+        if table.shape not in ([(1, *whole), (x.shape[0], *whole)] if has_batch else [whole]):
+            needed = "×".join(map(str, whole))
+            hint = f"one row of {r // 2} numbers per position is needed: {needed}"
+            hint += f" or {x.shape[0]}×{needed}" if x.ndim == 4 else ""
+            raise ShapeError(f"{name} is {shape_text(table)}, x is {shape_text(x)}", hint)
+        tables.append(table[:, None] if has_batch else table)
+    cos, sin = tables
     first, second = slice(0, r // 2), slice(r // 2, r)
     if layout == "interleaved":
         first, second = slice(0, r, 2), slice(1, r, 2)
@@ -148,30 +156,11 @@ def _rows(cache: npt.ArrayLike, ids: Array | None, name: str) -> FloatArray:
     if ids is None:
         return values
     if values.ndim != 2 or ids.dtype.kind not in "iu":
-        raise ShapeError(
-            f"position ids of type {ids.dtype} cannot pick rows from a {name} cache of "
-            f"{values.ndim} dimensions",
-            "give whole numbers and a cache of shape (longest, r/2)",
-        )
+        what = f"position ids of type {ids.dtype} cannot pick rows from a {name} cache of"
+        hint = "give whole numbers and a cache of shape (longest, r/2)"
+        raise ShapeError(f"{what} {values.ndim} dimensions", hint)
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < len(values):
-        raise ShapeError(
-            f"position ids run from {ids.min()} to {ids.max()}, the {name} cache from 0 to "
-            f"{len(values) - 1}"
-        )
+        ends = f"position ids run from {ids.min()} to {ids.max()}"
+        raise ShapeError(f"{ends}, the {name} cache from 0 to {len(values) - 1}")
     picked: FloatArray = values[ids]
     return picked
-
-
-def _fitting(table: Array, x: Array, r: int, name: str) -> Array:
-    """The table with an axis for the heads where it has one for the batch."""
-    whole, batch = (x.shape[-2], r // 2), x.shape[0]
-    has_batch = table.ndim == 3 and x.ndim == 4
-    allowed = [(1, *whole), (batch, *whole)] if has_batch else [whole]
-    if table.shape not in allowed:
-        needed = "×".join(map(str, whole))
-        raise ShapeError(
-            f"{name} is {shape_text(table)}, x is {shape_text(x)}",
-            f"one row of {r // 2} numbers per position is needed: {needed}"
-            + (f" or {batch}×{needed}" if x.ndim == 4 else ""),
-        )
-    return table[:, None] if has_batch else table
