@@ -81,8 +81,8 @@ def _is_window(value: object) -> bool:
 def _number(text: str) -> float:
     from attncli.numerals import number as read
 
-    found = read(text)
-    if math.isnan(number := float(text) if found is None else found):
+    value = read(text)
+    if math.isnan(number := float(text) if value is None else value):
         raise ValueError
     return number
 

@@ -150,11 +150,13 @@ def parse(text: str) -> Formula:
             raise SyntaxError
         own: Sequence[Index | Expr] = [(x,) for x in re.findall(r"\b[a-z]\b", left)]
         if bracket:
-            own = _index(_tree(f"x[{axes}"))
+            cell = _parsed(_tree(f"x[{axes}"))
+            own = cell.index if isinstance(cell, Cell) else [cell]
         index, body = tuple(x for x in own if isinstance(x, tuple)), _parsed(_tree(right))
         if len(index) < len(own) or _depth(body) > MOST_DEPTH:
             raise SyntaxError
-        return Formula(symbol or left.strip(), index, body, remark.strip(), in_words=not bracket)
+        symbol = symbol if bracket else left.strip()
+        return Formula(symbol, index, body, remark.strip(), in_words=not bracket)
     except (SyntaxError, ArithmeticError, ValueError, LookupError, *TOO_DEEP) as problem:
         raise InputError(f"{text[:60]!r} is not a formula that attncli reads") from problem
 
@@ -203,8 +205,9 @@ def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of 
             return Place(name) if len(name) == 1 else Param(name)
         case ast.Subscript(ast.Name("size"), ast.Name(letter)):
             return Size(letter)
-        case ast.Subscript(ast.Name(name)):
-            return Cell(name, _index(node))
+        case ast.Subscript(ast.Name(name), axes):
+            each = axes.elts if isinstance(axes, ast.Tuple) else [axes]
+            return Cell(name, tuple(map(_axis, each)))
         case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
             return Apply(_OPERATORS[type(operator)], (_parsed(left), _parsed(right)))
         case ast.BoolOp(operator, values):
@@ -229,13 +232,6 @@ def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of 
         case ast.Call(ast.Name(function), args, []) if len(args) == FUNCTIONS.get(function):
             return Apply(function, tuple(map(_parsed, args)))
     raise SyntaxError
-
-
-def _index(node: ast.expr) -> tuple[Index | Expr, ...]:
-    if not isinstance(node, ast.Subscript):
-        raise SyntaxError
-    axes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    return tuple(map(_axis, axes))
 
 
 def _axis(node: ast.expr) -> Index | Expr:

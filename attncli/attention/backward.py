@@ -128,9 +128,7 @@ class _Backward:
         self.within, self.letters = within, letters
         self.steps = list[Step]()
         self.gradients = dict[str, str]()  # stage → the stage that holds its gradient
-        self.waiting = Counter[
-            str
-        ]()  # how many of the steps that read it have not given their part
+        self.waiting = Counter[str]()  # stage → how many steps have not given their part yet
         self.parts = defaultdict[str, list[Part]](list)  # what each stage got so far
 
     def named(self, stage: str) -> str:
@@ -174,10 +172,8 @@ class _Backward:
         y = None if Y in step.reads else Cell(Y, formula.index)
         for cell, body in _chained(formula.body, Cell(D, formula.index), y, step.params):
             if cell.name in step.reads and cell.name not in step.back:
-                at = [
-                    x for axis in cell.index for x in (axis if isinstance(axis, tuple) else [axis])
-                ]
-                if len({*at}) < len(at) or not all(isinstance(x, str) for x in at):
+                letters = letters_at(cell.index)
+                if len({*letters}) < sum(len(x) if isinstance(x, tuple) else 1 for x in cell.index):
                     raise TypeError(f"{text_of(cell)} has no gradient: its index is not of letters")
                 part = Part(cell.index, body, reads, step, cell.name, formula.remark)
                 parts[cell.name].append(part)

@@ -147,18 +147,13 @@ def checked_mask(mask: Array, means: str | None, name: str, flag: str) -> Array:
         return mask
     if means is None and _is_binary(mask) and (mask.dtype.kind != "f" or mask.any()):
         library = "--semantics NAME" if flag.startswith("--") else "Convention.of(NAME)"
-        raise ConventionError(
-            f"{name} holds nothing but 0 and 1",
-            f"say what 1 means: {flag}keep, ignore or add; or what a library means: {library}",
-        )
-    if means in {"keep", "ignore"}:
-        if not _is_binary(mask):
-            raise ConventionError(
-                f"{flag}{means} needs a mask of true/false or 0/1, {name} has others",
-                f"use {flag}add",
-            )
-        return mask.astype(np.bool_)
-    return mask.astype(np.float64)
+        hint = f"say what 1 means: {flag}keep, ignore or add; or what a library means: {library}"
+        raise ConventionError(f"{name} holds nothing but 0 and 1", hint)
+    is_truth = means in {"keep", "ignore"}
+    if is_truth and not _is_binary(mask):
+        what = f"{flag}{means} needs a mask of true/false or 0/1, {name} has others"
+        raise ConventionError(what, f"use {flag}add")
+    return mask.astype(np.bool_ if is_truth else np.float64)
 
 
 def _is_binary(mask: Array) -> bool:

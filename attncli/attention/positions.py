@@ -126,10 +126,8 @@ def add_positions(
     words, given = _matrix(embeddings, "the matrix of embeddings"), _position_stages(positions)
     table = given[-1]
     if words.shape != table.value.shape:
-        raise ShapeError(
-            f"embeddings are {shape_text(words)} but positions are {shape_text(table.value)}",
-            "both need one row per token and the same number of columns",
-        )
+        what = f"embeddings are {shape_text(words)} but positions are {shape_text(table.value)}"
+        raise ShapeError(what, "both need one row per token and the same number of columns")
     names = tuple(tokens) or table.labels.get("position", ())
     labels, axes = {"token": names} if names else {}, ("token", "dimension")
     before = Stage("embeddings", "E", "one row per token", words, axes, labels)

@@ -149,10 +149,8 @@ def _names(pieces: Mapping[str, Piece], place: str, *, whole: bool) -> dict[str,
     missing = [leaf for leaf in ("w_q", "w_k", "w_v") if leaf not in names]
     if missing and whole:
         given = listed([name for piece in pieces.values() for name in piece.names]) or "none"
-        raise InputError(
-            f"there is no {listed(missing)} among the weights ({given})",
-            "x needs w_q, w_k and w_v, or all three in one: in_proj_weight, c_attn or qkv",
-        )
+        hint = "x needs w_q, w_k and w_v, or all three in one: in_proj_weight, c_attn or qkv"
+        raise InputError(f"there is no {listed(missing)} among the weights ({given})", hint)
     return names
 
 

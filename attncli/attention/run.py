@@ -117,7 +117,6 @@ def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> li
             names.update(step.reads.values())
             todo.append(step)
     if missing := names - inputs.keys() - {step.name for step in todo}:
-        raise StageError(
-            f"there is no {', '.join(sorted(missing))}", f"the inputs are {', '.join(inputs)}"
-        )
+        what = f"there is no {', '.join(sorted(missing))}"
+        raise StageError(what, f"the inputs are {', '.join(inputs)}")
     return todo[::-1]

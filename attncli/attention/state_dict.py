@@ -148,10 +148,8 @@ def _place(source: str, block: Block) -> str:
     if not is_last_norm and leaf not in LEAVES.get(part, ()):
         return ""
     if stack == "encoder-decoder":
-        raise InputError(
-            f"{source!r} could belong to the encoder or to the decoder",
-            f"call it encoder.{source} or decoder.{source}",
-        )
+        what = f"{source!r} could belong to the encoder or to the decoder"
+        raise InputError(what, f"call it encoder.{source} or decoder.{source}")
     if is_last_norm:
         return f"{stack}.{leaf}"
     number = int(match["from_0"]) + 1 if match["from_0"] else int(match["from_1"] or 1)
@@ -229,8 +227,6 @@ def _wrong_shape(
     fits = given.ndim == len(expected) == 2 and all(
         size in (of_given, "any") for of_given, size in zip(given.T.shape, expected, strict=True)
     )
-    return ShapeError(
-        f"{array.called(name)} is {shape_text(given) or 'one number'}, expected "
-        f"{' × '.join(map(str, expected))} ({' × '.join(axes)})",
-        "it fits transposed" if fits else "",
-    )
+    what = f"{array.called(name)} is {shape_text(given) or 'one number'}, expected "
+    what += f"{' × '.join(map(str, expected))} ({' × '.join(axes)})"
+    return ShapeError(what, "it fits transposed" if fits else "")
