@@ -94,13 +94,6 @@ def _window(text: str) -> tuple[int, int]:
     return left, right
 
 
-def _plain(value: Any) -> Any:
-    """A number of NumPy's, an array of no axis, or a pair of such, as Python has them."""
-    if isinstance(value, tuple):
-        return tuple(map(_plain, value))
-    return value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
-
-
 def _window_words(value: tuple[int, int], how: Convention, _: Write) -> str:
     before, after = ("all" if size < 0 else str(size) for size in value)
     one = "key" if before == "1" else "keys"
@@ -304,7 +297,10 @@ class Convention:
 
     def __post_init__(self) -> None:
         for name, own in KNOBS.items():
-            value, choices = _plain(getattr(self, name)), CHOICES.get(name, ())
+            value, choices = getattr(self, name), CHOICES.get(name, ())
+            parts = value if isinstance(value, tuple) else (value,)  # NumPy's numbers as Python's
+            plain = [x if getattr(x, "ndim", 1) else x.item() for x in parts]
+            value = tuple(plain) if isinstance(value, tuple) else plain[0]
             object.__setattr__(self, name, value)
             try:
                 is_default = value is None is getattr(Convention, name)
@@ -359,10 +355,10 @@ class Convention:
         >>> Convention(causal=True, mask_and_causal="mask").restricting(has_mask=True)
         (False, True)
         """
-        if self.refuses(has_mask):
+        alone = self.mask_and_causal if has_mask and self.causal else "both"
+        if alone == "refused":
             what = "there are a mask and causal, which this convention refuses together"
             raise ConventionError(what, "leave one of them out, or set mask_and_causal")
-        alone = self.mask_and_causal if has_mask and self.causal else "both"
         return self.causal and alone != "mask", has_mask and alone != "causal"
 
     def empty_rule(self, adds: bool) -> EmptyRows:

@@ -138,24 +138,17 @@ class _Compiler(NamedTuple):
                 base = self.of(x, order)
                 return lambda values: (number := base(values)) * number
             case Apply(name, args):
-                return self.applied(FUNCTIONS[name], args, order)
+                function, inner = FUNCTIONS[name], [self.of(x, order) for x in args]
+                if all(isinstance(x, Number | Size | Apply) for x in walk(node)):
+                    constant = float(function(*(x({}) for x in inner)))  # it changes no type
+                    return lambda _: constant
+                a, b = inner[0], inner[-1]
+                if len(inner) == 1:
+                    return lambda values: function(a(values))
+                return lambda values: function(a(values), b(values))
             case If(condition, then, otherwise):
                 return chosen(node, *(self.of(x, order) for x in (condition, then, otherwise)))
         return self.over(node, order)
-
-    def applied(
-        self, function: Callable[..., Any], args: tuple[Expr, ...], order: Letters
-    ) -> Function:
-        """An operator or a function; of constants it is a Python number, which changes no type."""
-        inner = [self.of(x, order) for x in args]
-        if all(isinstance(x, Number | Size | Apply) for arg in args for x in walk(arg)):
-            constant = float(function(*(x({}) for x in inner)))
-            return lambda _: constant
-        if len(inner) == 1:
-            (only,) = inner
-            return lambda values: function(only(values))
-        left, right = inner
-        return lambda values: function(left(values), right(values))
 
     def over(self, node: Over, order: Letters) -> Function:
         """A sum, a largest number, a softmax or the log of a sum of powers."""
