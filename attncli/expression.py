@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from math import inf, prod
-from typing import Any
+from typing import Any, get_args
 
 from attncli.errors import InputError
 
@@ -104,6 +104,7 @@ class Over:
 
 
 Expr = Number | Param | Size | Place | Cell | Apply | If | Over
+_NODES = frozenset(get_args(Expr))
 
 
 @dataclass(frozen=True)
@@ -311,9 +312,9 @@ def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
     def inner(x: Any) -> Any:
         if isinstance(x, tuple):
             return tuple(map(inner, x))
-        return rebuilt(x, change) if isinstance(x, Expr) else x
+        return rebuilt(x, change) if type(x) in _NODES else x
 
-    return change(replace(node, **{name: inner(x) for name, x in vars(node).items()}))
+    return change(type(node)(*map(inner, vars(node).values())))
 
 
 def with_letters(node: Expr, letters: Mapping[str, Index]) -> Expr:

@@ -202,7 +202,7 @@ class _Backward:
                 numbered = chain([plain], (f"{plain}_{n}" for n in count(2)))
                 names[cell.name] = next(x for x in numbered if reads.get(x, stage) == stage)
                 reads[names[cell.name]] = stage
-            terms.append(_renamed(term, names))
+            terms.append(_renamed(term, names) if is_sum else term)
         body = reduce(lambda a, b: Apply("+", (a, b)), terms)
         formula = Formula(symbol, index, body, "" if is_sum else first.remark)
         text, words = ("", "") if is_sum else first.step.back.get(first.of) or ("", "")
@@ -262,7 +262,8 @@ def _relettered(part: Part, index: tuple[Any, ...]) -> Expr:
     change |= {x: (next(free),) for x in letters if x in target and x not in change}
     if summed_letters(part.body) & {*change, *target}:
         raise TypeError(f"{text_of(part.body)} sums over a letter that its gradient has")
-    return with_letters(part.body, change)
+    is_same = all(new == (old,) for old, new in change.items())
+    return part.body if is_same else with_letters(part.body, change)
 
 
 def _summed(body: Expr, index: tuple[Any, ...]) -> Expr:
@@ -272,7 +273,8 @@ def _summed(body: Expr, index: tuple[Any, ...]) -> Expr:
     over it is outside: each head has its part.
     """
     own = {*letters_at(index)}
-    rest = [x for x in _letters(body) if x not in own | summed_letters(body)]
+    summed = own | summed_letters(body)
+    rest = [x for x in _letters(body) if x not in summed]
     axes = [axis for cell in cells(body) for axis in cell.index if isinstance(axis, tuple)]
     outer = tuple(x for x in rest if any(x in axis and {*axis} & own for axis in axes))
     inner = tuple(x for x in rest if x not in outer)

@@ -227,8 +227,8 @@ class _Compiler(NamedTuple):
         """An array, or an expression of some at full length, and its letters."""
         if isinstance(node, Cell) and not letters:
             return self.cell(node)
-        own = [x for x in dict.fromkeys(self.letters(node)) if x not in summed_letters(node)]
-        letters = letters or own
+        summed = summed_letters(node)
+        letters = letters or [x for x in dict.fromkeys(self.letters(node)) if x not in summed]
         value, full = self.of(node, letters), self.shape(letters)
         return lambda values: np.broadcast_to(value(values), full), letters
 
