@@ -42,12 +42,7 @@ SUM = Step("input", formulas.ADDED, {"x": "embeddings", "y": "positions"}, {}, "
 
 
 def sinusoidal(
-    n_positions: int,
-    dim: int,
-    *,
-    exponent: Exponent = "paper",
-    base: float = 10000.0,
-    start: int = 0,
+    n: int, dim: int, *, exponent: Exponent = "paper", base: float = 10000.0, start: int = 0
 ) -> Trace:
     """The table of sines and cosines that is added to embeddings.
 
@@ -62,11 +57,11 @@ def sinusoidal(
     >>> sinusoidal(2, 4)["positions"].value.round(4).tolist()
     [[0.0, 1.0, 0.0, 1.0], [0.8415, 0.5403, 0.01, 1.0]]
     """
-    steps = sinusoidal_steps(n_positions, dim, exponent=exponent, base=base, start=start)
+    steps = sinusoidal_steps(n, dim, exponent=exponent, base=base, start=start)
     lengths = 2 * math.pi * run(steps, {}, ["divisors"])["divisors"]
     waves = [f"λ{x:.0f}" if 1000 <= x < 1e7 else f"λ{x:.3g}" for x in lengths]
     labels = {
-        "position": [f"pos {position}" for position in range(start, start + n_positions)],
+        "position": [f"pos {position}" for position in range(start, start + n)],
         "pair": waves,
         "dimension": [f"{('sin', 'cos')[i % 2]} {waves[i // 2]}" for i in range(dim)],
     }
