@@ -169,6 +169,8 @@ class _Compiler(NamedTuple):
         is_hidden, empty = is_share and self.hides, cast(EmptyRows, node.empty or "zero")
         filler = 0.0 if kind == "sum" else -np.inf
         axes = tuple(inner.index(x) - len(inner) for x in node.letters)
+        if kind in ("softmax", "lse") and len(axes) > 1:
+            raise InputError(f"{kind} is along one letter, not along {' and '.join(node.letters)}")
         of_kind: Mapping[str, Callable[..., Array]] = {
             "sum": lambda x, *_: np.sum(x, axis=axes),
             "max": lambda x, *_: np.max(x, axis=axes),
