@@ -268,8 +268,12 @@ def children(node: Expr, *, guards: bool = False) -> list[Expr]:
 
 
 def letters_at(index: Iterable[Index | Expr]) -> list[str]:
-    """The letters of an index, in order."""
-    return [x for axis in index if isinstance(axis, tuple) for x in axis if isinstance(x, str)]
+    """The letters of an index, in order; those of computed axes too."""
+    axes = [
+        axis if isinstance(axis, tuple) else [x.letter for x in walk(axis) if isinstance(x, Place)]
+        for axis in index
+    ]
+    return [x for axis in axes for x in axis if isinstance(x, str)]
 
 
 def _depth(node: Expr) -> int:

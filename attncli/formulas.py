@@ -6,7 +6,6 @@ Those of attention are in attention/attention.py; the language is that of expres
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
 # ---- positions: p position, c pair, d dimension
 
@@ -62,10 +61,8 @@ WORD_ANGLES = "angle(a, b) = degrees(arccos(x[a,b]))"
 # ---- a cache
 
 
-def after_cache(text: str, names: Collection[str] = ()) -> str:
-    """The formula of rows of x that come after cached ones, or of gradients that read such rows."""
-    if names:
-        return re.sub(rf"\b({'|'.join(names)})\[b,(\w),i,", r"\1[b,\2,i + n_cached,", text)
+def after_cache(text: str) -> str:
+    """The formula of rows of x that come after cached ones."""
     left, _, right = text.partition(" = ")
     cached = re.sub(r"^\w+", "past", left)
     body = right.replace("x[b,j,", "x[b,j - n_cached,")

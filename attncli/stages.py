@@ -93,6 +93,8 @@ KINDS: dict[str, Kind] = {
     "with_scale": Kind("", "value measure"),
     # attention
     "rows": Kind("", "query", "aside"),
+    "past_k": Kind("", "batch head key d_k", "aside"),
+    "past_v": Kind("", "batch head key d_v", "aside"),
     "kv_len": Kind("", "batch", "aside"),
     "given_mask": Kind("M", _MAP, "aside"),
     "q": Kind("Q", "batch head query d_k", "operand",

@@ -23,7 +23,7 @@ from attncli.attention.matrices import plain
 from attncli.convention import LseBase
 
 if TYPE_CHECKING:
-    from attncli.attention.plan import Plan
+    from attncli.attention.plan import Merge, Plan
 
 # ---- from x to q, k and v: the width of a model holds its heads side by side
 
@@ -144,14 +144,11 @@ FEED_FORWARD = "F[b,i,m] = sum[f](x[b,i,f] * w[f,m]){ + b[m]}"
 # ---- which of them there are, and in which order
 
 
-def attention(plan: Plan, x: str = "x", *, show_concat: bool = True) -> None:
+def attention(plan: Plan, x: str, merge: Merge) -> None:
     """Adds the stages that a convention asks for, from x, or from q, k and v, to the output.
 
     What is not asked for is left out: without x nothing is projected, without a mask nothing is
-    masked.
-
-    x            the stage that is projected where x is given, such as its norm
-    show_concat  False: the heads' outputs, put side by side, are no stage of their own
+    masked. `x` is the stage that is projected where x is given, such as its norm.
     """
     how, sizes = plan.how, plan.sizes
     if "x" in sizes.given:
@@ -180,7 +177,7 @@ def attention(plan: Plan, x: str = "x", *, show_concat: bool = True) -> None:
     if "x" not in sizes.given:
         return
     of = plan.inputs(w="w_o")
-    is_merged = plan.has_heads and (show_concat or not of)
+    is_merged = plan.has_heads and (merge == "shown" or (merge == "needed" and not of))
     x = concat(plan, x) if is_merged else x
     if of:
         by_heads = plan.has_heads and not is_merged
@@ -201,6 +198,10 @@ def operands(plan: Plan, source: str) -> None:
         if name != "q" and plan.is_shared:
             heads = {"g": plan.sizes.n_kv_heads}
         plan.add(name, text, "", x, reads=of | bias, sizes=heads if plan.has_heads else {})
+        if f"past_{name}" in given:
+            plan.after_cache(name)
+        elif name == "q" and "rows" in given:
+            plan.of_rows()
 
 
 def qk_norm(plan: Plan, name: str, x: str) -> str:

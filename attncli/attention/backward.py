@@ -172,10 +172,11 @@ class _Backward:
         y = None if Y in step.reads else Cell(Y, formula.index)
         for cell, body in _chained(formula.body, Cell(D, formula.index), y, step.params):
             if cell.name in step.reads and cell.name not in step.back:
-                letters = letters_at(cell.index)
-                if len({*letters}) < sum(len(x) if isinstance(x, tuple) else 1 for x in cell.index):
+                axes = [axis for axis in cell.index if isinstance(axis, tuple)]
+                is_of_letters = len(axes) == len(cell.index)
+                if not is_of_letters or len({*letters_at(axes)}) < sum(map(len, axes)):
                     raise TypeError(f"{text_of(cell)} has no gradient: its index is not of letters")
-                part = Part(cell.index, body, reads, step, cell.name, formula.remark)
+                part = Part(cell.index, body, reads, step, cell.name)
                 parts[cell.name].append(part)
         stages = defaultdict[str, list[Part]](list)
         for name, own in parts.items():
@@ -206,7 +207,7 @@ class _Backward:
         body = reduce(lambda a, b: Apply("+", (a, b)), terms)
         formula = Formula(symbol, index, body, "" if is_sum else first.remark)
         text, words = ("", "") if is_sum else first.step.back.get(first.of) or ("", "")
-        nodes = [*walk(body)]
+        nodes = [*walk(body, guards=True)]
         shown = {x.name for x in nodes if isinstance(x, Param)} | {*OF_READERS}
         shown |= {x.letter for x in nodes if isinstance(x, Place)}
         params = {n: x for part in parts for n, x in part.step.params.items() if n in shown}
@@ -340,6 +341,9 @@ def _chained(
             for x, flow in zip(args, FLOWS[function], strict=True):
                 if cells(x):
                     yield from inner(x, _bound(flow, names))
+        case If(Apply("<", (Place(j), Param() as n)), Cell(), b):  # rows after those of a cache
+            rows = _moved(b, Apply("-", (Place(j), n)), ("i",))
+            yield from inner(rows, _moved(d, (j,), Apply("+", (Place("i"), n))))
         case If(_, Param(value), b) if params.get(value) == -float("inf"):
             yield from inner(b, d)  # no power of −∞: its gradient is 0 already
         case If(condition, a, b):
@@ -353,3 +357,14 @@ def _chained(
             yield from ((cell, d) for cell in cells(body))  # what declares its gradient
         case _ if cells(node):
             raise TypeError(f"{text_of(node)} has no gradient by the chain rule")
+
+
+def _moved(node: Expr, axis: Index | Expr, new: Index | Expr) -> Expr:
+    """The expression with another axis in place of one, wherever a cell has it."""
+
+    def moved(x: Expr) -> Expr:
+        if not isinstance(x, Cell):
+            return x
+        return Cell(x.name, tuple(new if own == axis else own for own in x.index))
+
+    return rebuilt(node, moved)

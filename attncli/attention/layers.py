@@ -18,40 +18,43 @@ the last stage of a layer is what it gives.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention import attention as page
-from attncli.attention.attend import Block, Labels, entered, trace_of, with_stages
 from attncli.attention.backward import backward
 from attncli.attention.heads import shape_text
+from attncli.attention.inputs import entered
 from attncli.attention.kernels import draw_kept
 from attncli.attention.matrices import plain
 from attncli.attention.numbers import as_numbers
-from attncli.attention.plan import Plan, Sizes, plan
+from attncli.attention.plan import Merge, Plan, Sizes, plan
 from attncli.attention.run import Step, Values, run, within
 from attncli.attention.shapes import (
     Gradient,
     check_projection,
     given_gradient,
     projected,
+    restrictions,
     result_shape,
     token_rows,
 )
+from attncli.attention.traces import Heading, Labels, trace_of, with_stages
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,
     NORM,
+    Block,
     Weights,
     n_layers_of,
     named_seed,
 )
 from attncli.convention import Convention
-from attncli.errors import ConventionError, ShapeError
+from attncli.errors import ShapeError
 from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
 
@@ -60,59 +63,15 @@ _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 BACKWARD = "backward"
 """What the names of all gradients of layers begin with."""
 
-NormPlace = Literal["post", "pre", "rms", "none"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Architecture:
-    """How a layer is put together, the same in all layers of a stack.
-
-    | field | meaning |
-    |---|---|
-    | n_heads, n_kv_heads | query heads, and key heads they share (None: as many) |
-    | norm | "post": after the residual; "pre": before the sub-layer; "rms": before it, an RMS \
-norm; "none" |
-    | epsilon | ε of the layer norms |
-    | dropout | share of each sub-layer's output that is set to 0; the share of the attention \
-weights is the convention's |
-    | convention | how attention is computed, the number type of every stage and the seed |
-
-    Raises ConventionError for a value outside these.
-
-    >>> Architecture(norm="before")
-    Traceback (most recent call last):
-        ...
-    attncli.errors.ConventionError: norm is 'before'; use post, pre, rms or none
-    """
-
-    n_heads: int = 1
-    n_kv_heads: int | None = None
-    norm: NormPlace = "post"
-    epsilon: float = 1e-5
-    dropout: float = 0.0
-    convention: Convention = field(default_factory=Convention)
-
-    def __post_init__(self) -> None:
-        if self.norm not in get_args(NormPlace):
-            raise ConventionError(f"norm is {self.norm!r}", "use post, pre, rms or none")
-        Convention(dropout=self.dropout)  # refuses a share that is none
-        if not 0 <= self.epsilon < np.inf:
-            raise ConventionError(f"epsilon is {self.epsilon!r}", "use a finite number from 0")
-
-    @property
-    def is_pre_norm(self) -> bool:
-        """Whether a norm comes before its sub-layer, and so once more after the last layer."""
-        return self.norm in ("pre", "rms")
-
 
 class LayerPlan:
     """A flat plan of layers in the making; each method adds to it and gives the stage it ends with.
 
-    how      the convention of the architecture
+    how      the convention of the block
     weights  every array by its dotted name
     inputs   what goes in, by dotted name: the rows x, masks and the weights that were used
     steps    the steps so far
-    blocks   titles, conventions and labels of their blocks
+    headings  titles, conventions and labels of their blocks
     like     an array of the shape of each stage that a sub-layer may read
     labels   the names of its tokens
     letters  its symbol; that of a sub-layer has its number
@@ -121,11 +80,11 @@ class LayerPlan:
     The methods raise ShapeError where a width does not fit.
     """
 
-    def __init__(self, architecture: Architecture, weights: Weights) -> None:
-        self.architecture, self.how, self.weights = architecture, architecture.convention, weights
+    def __init__(self, block: Block, weights: Weights) -> None:
+        self.block, self.how, self.weights = block, block.convention, weights
         self.inputs: dict[str, Array] = {}
         self.steps: list[Step] = []
-        self.blocks = {"": Block("")}
+        self.headings = {"": Heading("")}
         self.like: dict[str, Array] = {}
         self.labels: dict[str, Labels] = {}
         self.letters: dict[str, str] = {}
@@ -156,9 +115,9 @@ class LayerPlan:
         Source: "Attention Is All You Need", section 3.1; the last norm: Xiong et al. (2020),
         figure 1.
 
-        >>> from attncli.attention.weights import Dimensions, random_weights
-        >>> weights = random_weights("encoder", Dimensions(d_model=2), n_layers=2)
-        >>> layers = LayerPlan(Architecture(), weights)
+        >>> from attncli.attention.weights import random_weights
+        >>> block = Block(kind="encoder", d_model=2, n_layers=2)
+        >>> layers = LayerPlan(block, random_weights(block))
         >>> layers.stack(layers.rows("x", np.eye(2)))
         'encoder.2.feed_forward.norm'
         >>> layers.trace()["encoder.2.attention.weights"].value.shape
@@ -166,11 +125,11 @@ class LayerPlan:
         """
         how, stack = self.how, "decoder" if memory else "encoder"
         own, crossing = replace(how, causal=True), replace(how, causal=False, window=None)
-        self._block(stack, stack.capitalize(), how, x)
+        self._head(stack, stack.capitalize(), how, x)
         if not (n_layers := n_layers_of(self.weights, stack)):
             raise ShapeError(f"the {stack} has no layers", "give it at least one")
         for name in (f"{stack}.{number}" for number in range(1, n_layers + 1)):
-            self._block(name, f"{stack.capitalize()} layer", how, x)
+            self._head(name, f"{stack.capitalize()} layer", how, x)
             x = self.attention(f"{name}.attention", x, how=own if memory else how, mask=mask)
             if memory:
                 cross = f"{name}.cross_attention"
@@ -181,7 +140,7 @@ class LayerPlan:
             return x
         check_gain(gain, self.like[x].shape)
         symbol = f"N_{stack[0]}"
-        steps = norm_steps("x", gain, self.architecture, of=self.letters[x], symbol=symbol)
+        steps = norm_steps("x", gain, self.block, of=self.letters[x], symbol=symbol)
         return self._added(stack, steps, x)
 
     def attention(
@@ -199,24 +158,27 @@ class LayerPlan:
 
         Without w_q (w_k, w_v) the vectors themselves are the queries (keys, values).
 
-        how       the convention, where it is not that of the architecture
+        how       the convention, where it is not that of the block
         alone     without dropout, residual and norm
         d_output  of one alone the gradient of its last stage, for the gradients of all before it
         """
-        architecture, how = self.architecture, how or self.how
+        how = how or self.how
         if how.dropout:
             how = replace(how, seed=named_seed(how.seed, f"{name}.dropped"))
         weights, outer = self._weights(name, ATTENTION), {"x_kv": context} if context else {}
         rows = {"x": self.like[x]} | {own: self.like[read] for own, read in outer.items()}
-        n_heads, n_kv_heads = architecture.n_heads, architecture.n_kv_heads
-        restricting, sizes = projected(rows | weights, n_heads, n_kv_heads, mask)
+        n_heads, n_kv_heads = self.block.n_heads, self.block.n_kv_heads
+        sizes = projected(rows | weights, n_heads, n_kv_heads)
+        restricting = restrictions(sizes, mask, None)
         sizes = sizes.with_mask(restricting.get("given_mask"), how)
+        sizes = sizes._replace(given={*sizes.given, *restricting})
         self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
         words = ["masked"] * how.causal + ["multi-head"] * (n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
-        self._block(name, title.capitalize(), how, x, context)
+        self._head(name, title.capitalize(), how, x, context)
         source, letter = ("x", self.letters[x]) if alone else self._source(x)
-        steps = plan(how, sizes, source=source, letter=letter, show_concat=n_heads > 1)
+        merge: Merge = "shown" if n_heads > 1 else "needed"
+        steps = plan(how, sizes, source=source, letter=letter, merge=merge)
         shape = result_shape(rows | weights, n_heads, sizes.n_kv_heads)
         if not alone:
             return self._sublayer(name, x, steps, shape[-1], **outer)
@@ -239,7 +201,7 @@ class LayerPlan:
                 raise ShapeError(f"the weights hold no {name}.{leaf}", "give both w_1 and w_2")
         check_projection(self.like[x], weights["w_1"])
         check_projection(np.empty((1, weights["w_1"].shape[1])), weights["w_2"])
-        self._block(name, "Position-wise feed-forward", how, x)
+        self._head(name, "Position-wise feed-forward", how, x)
         source, letter = self._source(x)
         rows = of_rows(how, {source: letter})
         b_1, b_2 = ({"b": own} if own in weights else {} for own in ("b_1", "b_2"))
@@ -255,16 +217,16 @@ class LayerPlan:
         given = given_gradient(d_output, self.like[last].shape, last, self.how.seed)
         self.inputs[GIVEN_GRADIENT] = entered(given, self.how)
         self.steps += backward(self.steps, within=f"{BACKWARD}.", letters=self.letters)
-        before = [(name, block) for name, block in self.blocks.items() if name]
-        self.blocks[BACKWARD] = self.blocks[""]._replace(title="Backward pass", notes=())
-        for name, block in before:
-            title = f"{block.title}: gradients"
-            self.blocks[f"{BACKWARD}.{name}"] = block._replace(title=title, notes=())
+        before = [(name, heading) for name, heading in self.headings.items() if name]
+        self.headings[BACKWARD] = self.headings[""]._replace(title="Backward pass", notes=())
+        for name, heading in before:
+            title = f"{heading.title}: gradients"
+            self.headings[f"{BACKWARD}.{name}"] = heading._replace(title=title, notes=())
         for name in self.letters.keys() & self.inputs.keys():  # of the rows that go in
             place = f"{BACKWARD}.{name}".rpartition(".")[0]
-            block = self.blocks.get(place, Block("Gradients of what goes in"))
-            labels = {**block.labels, "token": self.labels[name], "query": self.labels[name]}
-            self.blocks[place] = block._replace(labels=labels)
+            heading = self.headings.get(place, Heading("Gradients of what goes in"))
+            labels = {**heading.labels, "token": self.labels[name], "query": self.labels[name]}
+            self.headings[place] = heading._replace(labels=labels)
 
     def trace(
         self, wanted: Collection[str] | None = None, stages: Mapping[str, Stage] = {}
@@ -285,19 +247,19 @@ class LayerPlan:
                 name: replace(x, value=inputs.get(name, x.value)) for name, x in stages.items()
             }
             values = {name: x for name, x in values.items() if name in shown}
-            trace = trace_of(self.steps, values, self.blocks, first)
+            trace = trace_of(self.steps, values, self.headings, first)
             return replace(
                 trace, compute=lambda arrays: computed(with_stages(self.steps, inputs, arrays))
             )
 
         return computed(self.inputs)
 
-    def _block(self, name: str, title: str, how: Convention, x: str, context: str = "") -> None:
+    def _head(self, name: str, title: str, how: Convention, x: str, context: str = "") -> None:
         labels = {"query": self.labels[x], "key": self.labels[context or x]}
         whose = ", the encoder's output" if context.startswith("encoder.") else ""
         letter = self.letters.get(context, "")
         notes = (f"C, from which keys and values are computed, is {letter}{whose} ({context}).",)
-        self.blocks[name] = Block(title, how, labels, notes if context else ())
+        self.headings[name] = Heading(title, how, labels, notes if context else ())
 
     @property
     def _number(self) -> str:
@@ -306,25 +268,25 @@ class LayerPlan:
 
     def _source(self, x: str) -> tuple[str, str]:
         """What the first step of a sub-layer reads, and its letter: x, or first the norm of x."""
-        is_first = self.architecture.is_pre_norm
+        is_first = self.block.is_pre_norm
         return ("norm", f"N{self._number}") if is_first else ("x", self.letters[x])
 
-    def _weights(self, block: str, leaves: Collection[str]) -> dict[str, Array]:
+    def _weights(self, place: str, leaves: Collection[str]) -> dict[str, Array]:
         """The weights of a block that there are, by their own names, as inputs."""
-        names = {leaf: f"{block}.{leaf}" for leaf in leaves if f"{block}.{leaf}" in self.weights}
+        names = {leaf: f"{place}.{leaf}" for leaf in leaves if f"{place}.{leaf}" in self.weights}
         arrays = {leaf: entered(self.weights[name], self.how) for leaf, name in names.items()}
         self.inputs |= {names[leaf]: x for leaf, x in arrays.items()}
         return arrays
 
     def _sublayer(self, name: str, x: str, steps: list[Step], width: int, **outer: str) -> str:
         """The sub-layer's steps, then dropout and residual, with the norm where it belongs."""
-        architecture, how, shape = self.architecture, self.how, self.like[x].shape
-        gain = self._weights(name, NORM) if architecture.norm != "none" else {}
+        block, how, shape = self.block, self.how, self.like[x].shape
+        gain = self._weights(name, NORM) if block.norm != "none" else {}
         check_gain(gain, shape)
         letter, normed, added = self.letters[x], f"N{self._number}", f"R{self._number}"
         self.n_sublayers += 1
-        if architecture.is_pre_norm:
-            steps = norm_steps("x", gain, architecture, of=letter, symbol=normed) + steps
+        if block.is_pre_norm:
+            steps = norm_steps("x", gain, block, of=letter, symbol=normed) + steps
         last = steps[-1].name
         symbol = kind_of(last).symbol
         if width != shape[-1]:
@@ -334,7 +296,7 @@ class LayerPlan:
                 f"its last weights need {shape[-1]} columns",
             )
         after = of_rows(how, {"x": letter, last: symbol, "sublayer_dropped": f"{symbol}'"})
-        if p := architecture.dropout:
+        if p := block.dropout:
             seed, kept = named_seed(how.seed, f"{name}.sublayer_dropped"), "sublayer_kept"
             after.add_function(kept, draw_kept, shape=shape, p=p, seed=seed)
             words, back = page.dropout(page.DROPPED_ROWS, p)
@@ -343,8 +305,8 @@ class LayerPlan:
             last = after.add("sublayer_dropped", page.DROPPED_ROWS, words, last, **more)
         after.add("residual", page.RESIDUAL, "", "x", reads={"y": last}, own={"symbol": added})
         steps = [*steps, *after.steps]
-        if architecture.norm == "post":
-            steps += norm_steps("residual", gain, architecture, of=added, symbol=normed)
+        if block.norm == "post":
+            steps += norm_steps("residual", gain, block, of=added, symbol=normed)
         return self._added(name, steps, x, **outer)
 
     def _added(self, name: str, steps: list[Step], x: str, **outer: str) -> str:
@@ -361,16 +323,16 @@ def of_rows(how: Convention, letters: Mapping[str, str]) -> Plan:
 
 
 def norm_steps(
-    x: str, gain: Weights, architecture: Architecture, *, of: str = "", symbol: str = "N"
+    x: str, gain: Weights, block: Block, *, of: str = "", symbol: str = "N"
 ) -> list[Step]:
     """The norm of the stage x: N = γ (X − μ) / √(σ² + ε) + β, as mean, deviation and norm.
 
     An RMS norm is N = γ X / √(ρ² + ε), as rms and norm. `of` is the letter of x, where it is not
     that of the registry, `symbol` that of the norm.
     """
-    rows = of_rows(architecture.convention, {x: of} if of else {})
+    rows = of_rows(block.convention, {x: of} if of else {})
     given = {name: name for name in NORM if name in gain}
-    if architecture.norm == "rms":
+    if block.norm == "rms":
         back: dict[str, Any] = {"x": (page.D_RMS, "")}
         reads = {"rms": rows.add("rms", page.RMS, "√(mean of {x}²)", x, back=back)}
         text, ways, words = page.RMS_NORM, page.D_RMS_NORM, "{x} / √(ρ² + ε)"
@@ -383,11 +345,11 @@ def norm_steps(
         reads = mean | {"deviation": "deviation"}
         text, ways, words = page.NORM, page.D_NORM, "({x} − μ) / √(σ² + ε)"
     words = f"{'γ ' * ('gamma' in gain)}{words}{' + β' * ('beta' in gain)}"
-    words += f", ε = {plain(architecture.epsilon)}"
+    words += f", ε = {plain(block.epsilon)}"
     of_gain = " ∘ γ" * ("gamma" in gain)
     back = {name: (line, way.replace("{γ}", of_gain)) for name, (line, way) in ways.items()}
     more: dict[str, Any] = {"own": {"symbol": symbol, "note": note}, "back": back}
-    more["epsilon"] = architecture.epsilon
+    more["epsilon"] = block.epsilon
     rows.add("norm", text, words, x, reads=reads | given, **more)
     return rows.steps
 
@@ -423,7 +385,7 @@ def layer_norm(
     weights = {n: as_numbers(w, n) for n, w in gain.items() if w is not None}
     inputs = {n: entered(w, how) for n, w in {"x": token_rows(x), **weights}.items()}
     check_gain(weights, inputs["x"].shape)
-    steps = norm_steps("x", weights, Architecture(epsilon=epsilon, convention=how))
+    steps = norm_steps("x", weights, Block(epsilon=epsilon, convention=how))
     values = run(steps, inputs)
     shown = {step.name: values[step.name] for step in steps}
-    return trace_of(steps, shown, {"": Block("Layer norm", how, {"query": labels})})
+    return trace_of(steps, shown, {"": Heading("Layer norm", how, {"query": labels})})

@@ -7,21 +7,31 @@ steps of a part are those of the plan, for its keys alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.attend import Block, prepared, title_of, trace_of
 from attncli.attention.heads import key_head_of
+from attncli.attention.inputs import Inputs
 from attncli.attention.plan import Sizes, plan, without_heads
 from attncli.attention.run import Step, Values, run, within
-from attncli.convention import Convention, EmptyRows, HeadOrder, convention_of
+from attncli.attention.traces import Heading, trace_of
+from attncli.convention import Convention, EmptyRows, HeadOrder
 from attncli.errors import ConventionError
-from attncli.stages import LSE, MAPS, OUTPUT, WEIGHTS, kind_of
+from attncli.stages import (
+    CONCAT,
+    GIVEN_GRADIENT,
+    HIDDEN,
+    LSE,
+    MAPS,
+    OUTPUT,
+    PROJECTED,
+    WEIGHTS,
+    kind_of,
+)
 from attncli.trace import Trace
 
 StepsOf = Callable[[Convention, Sizes, Sequence[int]], list[Step]]
@@ -94,7 +104,8 @@ class Parts(NamedTuple):
     def of(cls, how: Convention, sizes: Sizes) -> Parts:
         steps = {step.name: step for step in plan(how, sizes)}
         softmax, output = steps[WEIGHTS], steps[OUTPUT]
-        before = [step for step in steps.values() if step.name not in (WEIGHTS, LSE, OUTPUT)]
+        after = (WEIGHTS, LSE, OUTPUT, CONCAT, PROJECTED)
+        before = [step for step in steps.values() if step.name not in after]
         own = [step for step in before if step.name in MAPS]
         shared = [step for step in before if step not in own]
         has_heads, order = len(sizes.scores) > 2, how.head_order
@@ -153,59 +164,41 @@ def of_empty_rows(parts: Parts) -> tuple[dict[str, Any], dict[str, str]]:
     return {"empty": empty, "order": parts.order}, reads | {"v": "v"}
 
 
-def attend_parts(
-    kind: str,
-    inputs: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike],
-    bounds_of: Callable[[int], list[int]],
-    steps_of: StepsOf,
-    where: str,
-    more: Mapping[str, Any],
+def trace_in_parts(
+    kind: str, inputs: Inputs, bounds: Sequence[int], steps_of: StepsOf, where: str
 ) -> Trace:
-    """The trace of attention in parts.
+    """The trace of attention in parts that begin at these keys; where: how they are cut, in words.
 
-    inputs     q, k and v
-    bounds_of  where parts of so many keys begin, and where the last ends
-    where      how the keys are cut, in words
-    more       what `attend` takes, but gradients
+    Raises ConventionError for what keys in parts do not have.
     """
-    own = ("query_labels", "key_labels", "convention")
-    inner = ("mask", "past_k", "past_v", "kv_len", "sinks", "layout", "rows")
-    fields: Any = {name: x for name, x in more.items() if name not in (*own, *inner, "d_output")}
-    if more.get("d_output") is not None:
+    if GIVEN_GRADIENT in inputs.given:
         what = "gradients are those of one softmax over all keys"
         raise ConventionError(what, f"leave out the gradient, or the {kind}s")
-    how = convention_of(more.get("convention"), fields)
+    how, sizes = inputs.how, inputs.sizes
     check_parts(how)
-    given = {name: more[name] for name in inner if name in more}
-    arrays, sizes = prepared(*inputs, how, means=fields.get("mask_means"), **given)
-    n_k = sizes.scores[-1]
-    bounds = bounds_of(n_k)
-    steps = steps_of(how, sizes, bounds)
+    after = [step for step in inputs.steps if step.name in inputs.last]
+    steps, n_k = [*steps_of(how, sizes, bounds), *after], sizes.scores[-1]
     kinds = {step.name: kind_of(step.name) for step in steps}
-    shown = [name for name, kind in kinds.items() if kind.role not in ("inner", "aside")]
-    values = run(steps, arrays, shown)
+    shown = [name for name, kind in kinds.items() if kind.role not in HIDDEN]
+    values = inputs.in_order(run(steps, inputs.arrays, shown))
     if "mask" in values:  # as `attend` shows it, of every head, query and key
-        values["mask"] = np.broadcast_to(values["mask"], (*arrays["q"].shape[:-1], n_k))
-    note = _beside_whole(how, sizes, arrays, values)
-    queries, keys = more.get("query_labels"), more.get("key_labels")
-    rows = more.get("rows")
-    if rows is not None:
-        queries = [queries[row] if queries else f"q{row + 1}" for row in rows]
-    keys = [*keys] if keys else [f"k{at + 1}" for at in range(n_k)]
-    title = f"{title_of(sizes, how)}, {where}"
-    blocks = {"": Block(title, how, {"query": queries, "key": keys}, (note,))}
-    blocks[kind] = blocks[""]._replace(notes=())
+        values["mask"] = np.broadcast_to(values["mask"], (*values["q"].shape[:-1], n_k))
+    heading = inputs.heading
+    note, title = _beside_whole(inputs, values), f"{heading.title}, {where}"
+    keys = [*(heading.labels["key"] or (f"k{at + 1}" for at in range(n_k)))]
+    labels = {**heading.labels, "key": keys}
+    headings = {"": Heading(title, how, labels, (note,)), kind: Heading(title, how, labels)}
     for number, (start, stop) in enumerate(pairwise(bounds), 1):
         names = keys[start:stop]
         span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        labels = {"query": queries, "key": names}
-        blocks[f"{kind}.{number}"] = Block(f"{kind.capitalize()} {number}: {span}", how, labels)
-    return trace_of(steps, values, blocks)
+        title = f"{kind.capitalize()} {number}: {span}"
+        headings[f"{kind}.{number}"] = Heading(title, how, {**labels, "key": names})
+    return trace_of(steps, values, headings)
 
 
-def _beside_whole(how: Convention, sizes: Sizes, inputs: Values, values: Values) -> str:
+def _beside_whole(inputs: Inputs, values: Values) -> str:
     """How far the output is from that of one softmax over all keys."""
-    whole = run(plan(how, sizes), inputs, [OUTPUT])[OUTPUT]
+    whole = inputs.run([OUTPUT])[OUTPUT]
     with np.errstate(invalid="ignore"):
         apart = np.abs(values[OUTPUT].astype(np.float64) - whole)
     is_same = (whole == values[OUTPUT]) | (np.isnan(whole) & np.isnan(values[OUTPUT]))

@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.attention import attention, concat
@@ -19,7 +21,10 @@ from attncli.attention.matrices import formula_of, worded
 from attncli.attention.run import Step
 from attncli.convention import Convention
 from attncli.expression import letters_of, parse, relettered, written
-from attncli.stages import GIVEN_GRADIENT, kind_of
+from attncli.formulas import after_cache
+from attncli.stages import GIVEN_GRADIENT, OUTPUT, kind_of
+
+Merge = Literal["shown", "needed", "never"]
 
 
 class Sizes(NamedTuple):
@@ -58,7 +63,7 @@ def plan(
     *,
     source: str = "x",
     letter: str = "",
-    show_concat: bool = True,
+    merge: Merge | None = None,
     spreads: bool = False,
 ) -> list[Step]:
     """The steps from what is given to the output, in the order of the computation.
@@ -68,30 +73,29 @@ def plan(
 
     source       the stage that is projected where x is given, such as its norm
     letter       its symbol, where it is not that of the registry
-    show_concat  False: the heads' outputs, put side by side, are no stage of their own
+    merge        what becomes of the outputs of heads: they are put side by side, "shown"; or only
+                 as far as "needed", for rows as wide as x; or "never". None: "shown" where they
+                 are made of x
     spreads      whether the key head of each query head is a step of its own: `k_shared`
 
     >>> [step.name for step in plan(Convention(softcap=2.0), Sizes((3, 5), 1, 7))]
     ['scores', 'scaled', 'capped', 'weights', 'lse', 'output']
     """
     sizes = sizes._replace(given=frozenset(sizes.given))
-    return [*_plan(how, sizes, source, letter, show_concat, spreads)]
+    merge = merge or ("shown" if "x" in sizes.given else "never")
+    return [*_plan(how, sizes, source, letter, merge, spreads)]
 
 
 @lru_cache(1024)
 def _plan(
-    how: Convention, sizes: Sizes, source: str, letter: str, show_concat: bool, spreads: bool
+    how: Convention, sizes: Sizes, source: str, letter: str, merge: Merge, spreads: bool
 ) -> tuple[Step, ...]:
     new = Plan(how, sizes, {source: letter} if letter else {}, spreads=spreads)
-    attention(new, source, show_concat=show_concat)
-    return tuple(new.steps + (backward(new.steps) if GIVEN_GRADIENT in sizes.given else []))
-
-
-def merged(n_heads: int) -> list[Step]:
-    """The step that puts the outputs of heads side by side, for a trace that has an output."""
-    new = Plan(Convention(), Sizes((n_heads, 1, 1), n_heads, 1))
-    concat(new, "output")
-    return new.steps
+    attention(new, source, merge)
+    gradients = backward(new.steps) if GIVEN_GRADIENT in sizes.given else []
+    if merge == "shown" and "x" not in sizes.given:  # the gradient is that of the output
+        concat(new, OUTPUT)
+    return tuple(new.steps + gradients)
 
 
 class Plan:
@@ -188,6 +192,35 @@ class Plan:
             step._replace(sizes={"g": sizes.n_kv_heads, "r": sizes.n_heads // sizes.n_kv_heads})
         )
         return step.name
+
+    def after_cache(self, name: str) -> None:
+        """Puts the cache before the keys or values that the last step makes of x."""
+        own, n_cached = self.steps.pop(), self.sizes.n_past
+        letter, _, product = own.formula.partition(" = ")
+
+        def joined(past: Array, n_cached: int, **more: Any) -> Array:
+            return np.concatenate([past, own.compute(**more)], axis=-2)
+
+        step = own._replace(
+            text=after_cache(own.text),
+            reads={**own.reads, "past": f"past_{name}"},
+            params={"n_cached": n_cached},
+            formula=f"{letter} = [cache; {product}]",
+            sizes={**own.sizes, "i": self.sizes.scores[-1] - n_cached},
+            back={"past": None},
+            function=joined,
+        )
+        self.steps.append(step)
+
+    def of_rows(self) -> None:
+        """Makes of x, in the last step, the queries that are asked for alone."""
+        own = self.steps.pop()
+
+        def queries(x: Array, rows: Array, **more: Any) -> Array:
+            return own.compute(x=x[..., rows, :], **more)
+
+        reads = {**own.reads, "rows": "rows"}
+        self.steps.append(own._replace(text="", reads=reads, function=queries))
 
     @property
     def is_shared(self) -> bool:

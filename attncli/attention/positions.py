@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from attncli import formulas
 from attncli.arrays import Array, FloatArray
-from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
 from attncli.attention.matrices import plain
 from attncli.attention.numbers import as_numbers
 from attncli.attention.run import Step, run
+from attncli.attention.traces import Heading, traced
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Stage, Trace
 
@@ -65,7 +65,7 @@ def sinusoidal(
         "pair": waves,
         "dimension": [f"{('sin', 'cos')[i % 2]} {waves[i // 2]}" for i in range(dim)],
     }
-    return traced(steps, Block("Sinusoidal positions", None, labels))
+    return traced(steps, Heading("Sinusoidal positions", None, labels))
 
 
 def sinusoidal_steps(
@@ -127,8 +127,8 @@ def add_positions(
     labels, axes = {"token": names} if names else {}, ("token", "dimension")
     before = Stage("embeddings", "E", "one row per token", words, axes, labels)
     places = {axis: names for axis, names in table.labels.items() if axis != "dimension"}
-    block = Block("Embeddings with positions", None, {**places, **labels})  # a sum is no wave
-    return traced([SUM], block, before, *given)
+    heading = Heading("Embeddings with positions", None, {**places, **labels})  # a sum is no wave
+    return traced([SUM], heading, before, *given)
 
 
 def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
@@ -140,9 +140,9 @@ def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
     rows, is_even = given[-1].labels.get("position", ()), given[-1].value.shape[1] % 2 == 0
     alike = "each diagonal holds one number: the dot product depends on the distance alone"
     notes = (alike,) if len(given) > 1 and is_even else ()  # a table as given need not be of waves
-    block = Block("Dot products of positions", None, {"position": rows, "other": rows}, notes)
+    heading = Heading("Dot products of positions", None, {"position": rows, "other": rows}, notes)
     dots = Step("dots", formulas.DOTS, {"x": "positions"}, formula="D = PE · PEᵀ")
-    return traced([dots], block, *given)
+    return traced([dots], heading, *given)
 
 
 def _position_stages(positions: Trace | npt.ArrayLike) -> tuple[Stage, ...]:
@@ -202,4 +202,4 @@ def alibi(
         Step("slopes", formulas.SLOPES, {}, {"heads": below}, slope, function=slopes_of),
         Step("bias", text, {"m": "slopes"}, params, rule, function=bias_of),
     ]
-    return traced(steps, Block("ALiBi"))
+    return traced(steps, Heading("ALiBi"))

@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from attncli import formulas
 from attncli.arrays import Array, FloatArray
-from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
 from attncli.attention.matrices import plain
 from attncli.attention.numbers import as_numbers
 from attncli.attention.positions import check_base
 from attncli.attention.run import Step
+from attncli.attention.traces import Heading, traced
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Trace
 
@@ -56,7 +56,7 @@ def rotary_table(n_positions: int, dim: int, *, base: float = 10000.0, start: in
         raise ConventionError(f"dim is {dim}", "rotary positions turn pairs: use an even number")
     ids = np.arange(start, start + n_positions)
     labels = [f"pos {at}" for at in ids.tolist()]
-    return traced(_tables(ids, dim, base), Block("Rotary positions", None, {"position": labels}))
+    return traced(_tables(ids, dim, base), Heading("Rotary positions", None, {"position": labels}))
 
 
 def rotary(
@@ -115,7 +115,7 @@ def rotary(
     turned = Step("rotated", formulas.TURNED[layout], reads, pairing, formula, function=_turned)
     steps.append(turned._replace(note=note))
     labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
-    return traced(steps, Block("Rotary positions", None, {"position": labels}))
+    return traced(steps, Heading("Rotary positions", None, {"position": labels}))
 
 
 def _tables(ids: Any, r: int, base: float) -> list[Step]:

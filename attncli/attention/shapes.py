@@ -29,33 +29,14 @@ def in_order(x: npt.ArrayLike, name: str, layout: Layout | None) -> Array:
         raise ShapeError(f"{name}: {error.message}", error.hint) from None
 
 
-def with_past(
-    q: npt.ArrayLike,
-    k: npt.ArrayLike,
-    v: npt.ArrayLike,
-    past_k: npt.ArrayLike | None,
-    past_v: npt.ArrayLike | None,
-    layout: Layout | None = None,
-) -> tuple[dict[str, Array], int]:
-    """q, k, v by name, the cache put before k and v, and its length; checked to fit.
-
-    layout  the order of their axes, the cache's too; None: heads before tokens
-    """
-    whole = {name: in_order(x, name, layout) for name, x in (("q", q), ("k", k), ("v", v))}
-    new = whole["k"].shape[-2:-1]
-    for name, past in (("k", past_k), ("v", past_v)):
-        if past is not None:
-            before, x = in_order(past, f"past_{name}", layout), whole[name]
-            fits = before.ndim == x.ndim >= 2 and before.shape[:-2] == x.shape[:-2]
-            if not fits or before.shape[-1] != x.shape[-1]:
-                raise ShapeError(
-                    f"past_{name} ({shape_text(before)}) cannot be put before {name} "
-                    f"({shape_text(x)})",
-                    "only the number of tokens may differ",
-                )
-            whole[name] = np.concatenate([before, x], axis=-2)
-    check_qkv(**whole)
-    return whole, whole["k"].shape[-2] - new[0]
+def check_past(past: str, before: Array, name: str, x: Array) -> None:
+    """ShapeError unless a cache, called `past`, can be put before keys or values x."""
+    fits = before.ndim == x.ndim >= 2 and before.shape[:-2] == x.shape[:-2]
+    if not fits or before.shape[-1] != x.shape[-1]:
+        raise ShapeError(
+            f"{past} ({shape_text(before)}) cannot be put before {name} ({shape_text(x)})",
+            "only the number of tokens may differ",
+        )
 
 
 def check_qkv(q: Array, k: Array, v: Array) -> None:
@@ -174,14 +155,8 @@ def check_rows(rows: Sequence[int], n_q: int, how: Convention) -> npt.NDArray[np
     return picked.astype(np.intp)
 
 
-def projected(
-    inputs: Values,
-    n_heads: int,
-    n_kv_heads: int | None,
-    mask: npt.ArrayLike | None = None,
-    kv_len: npt.ArrayLike | None = None,
-) -> tuple[dict[str, Array], Sizes]:
-    """What restricts the attention of x (to x_kv and x_v, where there are such), and its sizes.
+def projected(inputs: Values, n_heads: int, n_kv_heads: int | None) -> Sizes:
+    """The sizes of the attention of x (to x_kv and x_v, where there are such).
 
     x is projected by w_q, w_k, w_v and w_o, where they are given.
     Raises ShapeError where a width does not fit, or does not divide into the heads.
@@ -201,9 +176,7 @@ def projected(
     if "w_o" in inputs:
         check_projection(np.empty((1, n_heads * d["v"])), inputs["w_o"])
     scores = (*x.shape[:-2], n_heads, x.shape[-2], context.shape[-2])
-    sizes = Sizes(scores, n_kv_heads, d["q"])
-    restricting = restrictions(sizes, mask, kv_len)
-    return restricting, sizes._replace(given={*inputs, *restricting})
+    return Sizes(scores, n_kv_heads, d["q"], given=frozenset(inputs))
 
 
 def check_projection(x: Array, w: Array) -> None:

@@ -9,7 +9,6 @@ Source: Dao et al., "Flash-Decoding" (2023).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,14 +19,15 @@ from attncli.arrays import Array
 from attncli.attention.attention import LSE as LSE_FORMULA
 from attncli.attention.attention import lse_words
 from attncli.attention.axes import joined
+from attncli.attention.inputs import Inputs, from_keywords
 from attncli.attention.parts import (
     Parts,
-    attend_parts,
     by_sum,
     finite,
     of_empty_rows,
     of_heads,
     subscript,
+    trace_in_parts,
 )
 from attncli.attention.plan import Sizes
 from attncli.attention.run import Step
@@ -176,6 +176,11 @@ def attend_split(
     >>> trace["merge_weights"].value.round(4), trace["output"].value.round(4)
     (array([[0.6698, 0.3302]]), array([[6.6976, 3.3024]]))
     """
+    return trace_in_splits(from_keywords(q, k, v, **more), split)
+
+
+def trace_in_splits(inputs: Inputs, split: Sequence[int]) -> Trace:
+    """The trace of these inputs in parts; raises as `attend_split` does."""
+    bounds = split_bounds(inputs.sizes.scores[-1], split)
     where = f"split after key{'s' * (len(split) > 1)} {joined([*map(str, split)])}"
-    bounds_of = partial(split_bounds, places=split)
-    return attend_parts(SPLIT, (q, k, v), bounds_of, split_steps, where, more)
+    return trace_in_parts(SPLIT, inputs, bounds, split_steps, where)

@@ -31,10 +31,9 @@ from attncli.attention.weights import (
     NORM,
     SUBLAYERS,
     Block,
-    Dimensions,
+    BlockKind,
     axes_of,
     n_layers_of,
-    names_of,
 )
 from attncli.errors import InputError, ShapeError
 
@@ -74,7 +73,7 @@ class Named(NamedTuple):
 
 def canonical(
     arrays: Mapping[str, npt.ArrayLike],
-    block: Block,
+    block: BlockKind,
     d_model: int = 0,
     *,
     n_heads: int | None = None,
@@ -117,7 +116,7 @@ def canonical(
     return matrices | others
 
 
-def is_weight(source: str, block: Block) -> bool:
+def is_weight(source: str, block: BlockKind) -> bool:
     """Whether an array of this name would be one of a block's weights.
 
     >>> is_weight("linear1.weight", "encoder"), is_weight("title", "encoder")
@@ -126,7 +125,7 @@ def is_weight(source: str, block: Block) -> bool:
     return bool(_place(source, block))
 
 
-def _place(source: str, block: Block) -> str:
+def _place(source: str, block: BlockKind) -> str:
     """The dotted name of an array; "" where nothing of that name can be there."""
     name = source.lower()
     if parsed := parse(source):
@@ -157,40 +156,31 @@ def _place(source: str, block: Block) -> str:
     return name.removeprefix("encoder.1.") if block == part == "attention" else name
 
 
-def weights_from_arrays(
-    arrays: Mapping[str, npt.ArrayLike],
-    block: Block,
-    dimensions: Dimensions,
-    *,
-    n_layers: int | None = None,
-) -> dict[str, Array]:
+def weights_from_arrays(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, Array]:
     """The weights of a block from arrays by name, ours or PyTorch's, every shape checked.
 
-    A width that `dimensions` leaves open is what the arrays have; n_layers None is as many layers
-    as they hold. Biases, γ and β may be missing, and w_o where there is the attention alone. Arrays
-    of known names that the block does not use are left out.
+    A width that the block leaves open is what the arrays have, as is the number of layers. Biases,
+    γ and β may be missing, and w_o where there is the attention alone. Arrays of known names that
+    the block does not use are left out.
 
     Raises InputError for an unknown name or a missing array, ShapeError for a wrong shape.
     """
-    heads = {"n_heads": dimensions.n_heads, "n_kv_heads": dimensions.n_kv_heads}
-    named = canonical(arrays, block, dimensions.d_model, **heads)
-    stacks = [stack for stack in ("encoder", "decoder") if stack in block]
-    dimensions = _with_open_widths(dimensions, named, f"{stacks[0]}.1." if stacks else "")
-    if n_layers is None:
-        n_layers = max((n_layers_of(named, stack) for stack in stacks), default=1) or 1
+    heads = {"n_heads": block.n_heads, "n_kv_heads": block.n_kv_heads}
+    named = canonical(arrays, block.kind, block.d_model, **heads)
+    block = _with_open_widths(block, named)
+    held = max((n_layers_of(named, stack) for stack in block.stacks), default=1) or 1
     # A gap, or one absurd number in a name, ends at the first layer that is missing.
-    n_layers = min(n_layers, len(named) + 1)
+    block = replace(block, n_layers=min(block.n_layers or held, len(named) + 1))
     weights = {}
-    has = {"feed_forward": dimensions.d_ff != 0, "last_norm": True}
-    for name in names_of(block, n_layers=n_layers, **has):
+    for name in block.weight_names(last_norm=True):
         axes, leaf = axes_of(name), name.rpartition(".")[2]
         if name in named:
-            widths = dimensions.widths()
+            widths = block.widths()
             expected = tuple(widths[axis] for axis in axes)
             if named[name].value.shape != expected:
                 raise _wrong_shape(name, named[name], expected, axes)
             weights[name] = np.array(named[name].value)
-        elif leaf.startswith("w_") and (block, leaf) != ("attention", "w_o"):
+        elif leaf.startswith("w_") and (block.kind, leaf) != ("attention", "w_o"):
             hint = f"it is {' × '.join(axes)}"
             hint += "; with d_ff 0 a layer has no feed-forward" * (leaf in ("w_1", "w_2"))
             names = ", ".join([*named][:5]) + " …" * (len(named) > 5) or "nothing"
@@ -198,23 +188,24 @@ def weights_from_arrays(
     return weights
 
 
-def _with_open_widths(dimensions: Dimensions, named: Mapping[str, Named], first: str) -> Dimensions:
-    """The dimensions, with d_k, d_v and d_ff as the first layer's arrays have them."""
-    n_heads, n_kv_heads = dimensions.n_heads, dimensions.n_kv_heads or dimensions.n_heads
+def _with_open_widths(block: Block, named: Mapping[str, Named]) -> Block:
+    """The block, with d_k, d_v and d_ff as the first layer's arrays have them."""
+    n_heads, n_kv_heads = block.n_heads, block.n_kv_heads or block.n_heads
+    first = f"{block.stacks[0]}.1." if block.stacks else ""
     columns = [("d_k", "attention.w_q", n_heads), ("d_v", "attention.w_v", n_kv_heads)]
     for width, leaf, n_parts in [*columns, ("d_ff", "feed_forward.w_1", 1)]:
         name, array = first + leaf, named.get(first + leaf)
-        if array is None or getattr(dimensions, width) is not None:
+        if array is None or getattr(block, width) is not None:
             continue
         axes, shape = axes_of(name), array.value.shape
-        if len(shape) != 2 or shape[0] != dimensions.d_model or not shape[1]:
-            raise _wrong_shape(name, array, (dimensions.d_model, "any"), axes)
+        if len(shape) != 2 or shape[0] != block.d_model or not shape[1]:
+            raise _wrong_shape(name, array, (block.d_model, "any"), axes)
         if shape[1] % n_parts:
             gives = f"{array.called(name)} gives {axes[1]} = {shape[1]}"
             hint = f"use a number of heads that divides {shape[1]}"
             raise ShapeError(f"{gives}, which {n_parts} heads cannot share", hint)
-        dimensions = replace(dimensions, **{width: shape[1] // n_parts})
-    return dimensions
+        block = replace(block, **{width: shape[1] // n_parts})
+    return block
 
 
 def _wrong_shape(

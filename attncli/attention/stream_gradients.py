@@ -12,17 +12,26 @@ for (softcap, scores or values that are not finite, …) is computed by `run` it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes
+from attncli.attention.inputs import Inputs, from_keywords
 from attncli.attention.kernels import widen
 from attncli.attention.shapes import Gradient, given_gradient
-from attncli.attention.streaming import CELLS, LOG2_E, Given, Job, Rows, in_threads, largest_norm
-from attncli.convention import Convention, Fields, convention_of
+from attncli.attention.streaming import (
+    CELLS,
+    LOG2_E,
+    Job,
+    Rows,
+    check_streams,
+    in_threads,
+    largest_norm,
+)
+from attncli.convention import Convention, Fields
 from attncli.errors import ConventionError
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, gradient_of
 
@@ -59,13 +68,25 @@ def stream_gradients(  # noqa: PLR0913 - those of `attend`, and how it runs
     >>> found["d_q"].round(4).tolist()
     [[1.564, -0.0]]
     """
-    how = convention_of(convention, fields)
-    arrays = (q, k, v, past_k, past_v)
-    if how.qk_norm:
+    arrays: dict[str, Any] = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
+    inputs = from_keywords(q, k, v, **arrays, convention=convention, **fields)
+    return streamed_gradients(inputs, d_output, n_threads=n_threads, progress=progress)
+
+
+def streamed_gradients(
+    inputs: Inputs,
+    d_output: Gradient,
+    *,
+    n_threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Array]:
+    """The gradients of these inputs; raises as `stream_gradients` does."""
+    check_streams(inputs.how)
+    if inputs.how.qk_norm:
         what = "the gradients of normalised queries and keys are not streamed"
         raise ConventionError(what, "use attend")
-    given = Given.of(how, *arrays, mask=mask, means=fields.get("mask_means"), kv_len=kv_len)
-    job = _Job(given, given_gradient(d_output, given.shape, OUTPUT, how.seed))
+    d = given_gradient(d_output, inputs.output_shape, OUTPUT, inputs.how.seed)
+    job = _Job(inputs, d)
     with in_threads(n_threads, job) as each:
         for done, (at, d_k, d_v) in enumerate(each(job.gradients, job.parts), start=1):
             job.d_k[at] += d_k
@@ -73,7 +94,7 @@ def stream_gradients(  # noqa: PLR0913 - those of `attend`, and how it runs
             if progress is not None:
                 progress(done, len(job.parts))
     each_d = zip(QKV, (job.d_q, job.d_k, job.d_v), strict=True)
-    return {gradient_of(name): d.reshape(given.arrays[name].shape) for name, d in each_d}
+    return {gradient_of(name): d.reshape(job.whole[name].shape) for name, d in each_d}
 
 
 class _Part(NamedTuple):
@@ -106,8 +127,8 @@ class _Block(NamedTuple):
 class _Job(Job):
     """One call: what `stream` has of it, the gradient of the output, and those that are asked."""
 
-    def __init__(self, given: Given, d: Array) -> None:
-        super().__init__(given, d)
+    def __init__(self, inputs: Inputs, d: Array) -> None:
+        super().__init__(inputs, d)
         self.d = four_axes(d)
         arrays = (self.q, self.k, self.v)
         self.d_q, self.d_k, self.d_v = (np.zeros(x.shape, self.dtype) for x in arrays)

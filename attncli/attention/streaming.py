@@ -25,13 +25,12 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes, key_head_of, shape_text
+from attncli.attention.inputs import Inputs, from_keywords
 from attncli.attention.kernels import widen
-from attncli.attention.masks import adds, first_position, meaning, meant_mask, window
-from attncli.attention.numbers import as_numbers
+from attncli.attention.masks import adds, first_position, meaning, window
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import run
-from attncli.attention.shapes import restrictions, with_past
-from attncli.convention import Convention, Fields, MaskMeans, convention_of
+from attncli.convention import Convention, Fields
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import OUTPUT
 
@@ -70,15 +69,26 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     >>> stream([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]]).round(4)
     array([[6.6976, 3.3024]])
     """
-    how = convention_of(convention, fields)
-    arrays = (q, k, v, past_k, past_v)
-    given = Given.of(how, *arrays, mask=mask, means=fields.get("mask_means"), kv_len=kv_len)
-    shape = given.shape
+    arrays: dict[str, Any] = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
+    inputs = from_keywords(q, k, v, **arrays, convention=convention, **fields)
+    return streamed(inputs, out, n_threads=n_threads, progress=progress)
+
+
+def streamed(
+    inputs: Inputs,
+    out: Array | None = None,
+    *,
+    n_threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Array:
+    """The output of these inputs; raises as `stream` does."""
+    check_streams(inputs.how)
+    shape, how = inputs.output_shape, inputs.how
     out = np.empty(shape, how.dtype) if out is None else out
     if out.shape != shape or out.dtype != how.dtype:
         needed = f"{' × '.join(map(str, shape))} of {how.dtype}"
         raise ShapeError(f"out is {shape_text(out)} of {out.dtype}", f"it must be {needed}")
-    job = Job(given, out)
+    job = Job(inputs, out)
     with in_threads(n_threads, job) as each:
         for done, _ in enumerate(each(job.compute, job.blocks), start=1):
             if progress is not None:
@@ -108,48 +118,6 @@ class Rows(NamedTuple):
     stop: int
 
 
-class Given(NamedTuple):
-    """What is streamed, checked: q, k and v with the cache before them, what restricts, and how."""
-
-    arrays: dict[str, Array]
-    how: Convention
-    mask: Array | None
-    kv_len: npt.ArrayLike | None
-    n_past: int
-
-    @classmethod
-    def of(
-        cls,
-        how: Convention,
-        q: npt.ArrayLike,
-        k: npt.ArrayLike,
-        v: npt.ArrayLike,
-        past_k: npt.ArrayLike | None,
-        past_v: npt.ArrayLike | None,
-        *,
-        mask: npt.ArrayLike | None,
-        means: MaskMeans | None,
-        kv_len: npt.ArrayLike | None,
-    ) -> Given:
-        """Those of `stream`; raises as it does."""
-        check_streams(how)
-        meant = None if mask is None else meant_mask(as_numbers(mask, "the mask"), means, how)
-        whole, n_past = with_past(q, k, v, past_k, past_v)
-        if how.qk_norm:
-            floats = {name: widen(x, how.dtype) for name, x in whole.items()}
-            (q, k, _), names = floats.values(), ["q_norm", "k_norm"]
-            n_kv_heads = k.shape[-3] if k.ndim > 2 else 1
-            sizes = Sizes((*q.shape[:-1], k.shape[-2]), n_kv_heads, q.shape[-1])
-            values = run(plan(how, sizes), floats, names)
-            whole |= {"q": values["q_norm"], "k": values["k_norm"]}
-        return cls(whole, how, meant, kv_len, n_past)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the output."""
-        return (*self.arrays["q"].shape[:-1], self.arrays["v"].shape[-1])
-
-
 class Limits(NamedTuple):
     """Whether numbers can be summed block by block, and whether the largest is subtracted first."""
 
@@ -160,17 +128,19 @@ class Limits(NamedTuple):
 class Job:
     """One call: every array with the axes (batch, head, token, d), and what restricts."""
 
-    def __init__(self, given: Given, out: Array) -> None:
-        whole, how, mask, kv_len, n_past = given
-        self.how, self.n_past, self.dtype = how, n_past, np.dtype(how.dtype)
-        self.n_k = n_k = whole["k"].shape[-2]
-        self.q, self.k, self.v, self.out = (four_axes(x) for x in (*whole.values(), out))
+    def __init__(self, inputs: Inputs, out: Array) -> None:
+        how, self.n_past = inputs.how, inputs.sizes.n_past
+        self.dtype, self.n_k = np.dtype(how.dtype), inputs.sizes.scores[-1]
+        n_k, self.whole = self.n_k, inputs.qkv
+        if how.qk_norm:
+            floats = {name: widen(x, how.dtype) for name, x in self.whole.items()}
+            values = run(plan(how, inputs.sizes), floats, ["q_norm", "k_norm"])
+            self.whole |= {"q": values["q_norm"], "k": values["k_norm"]}
+        self.q, self.k, self.v, self.out = (four_axes(x) for x in (*self.whole.values(), out))
         self.is_stopped = False
         n_batch, n_heads, n_q, d_k = self.q.shape
         self.key_head = key_head_of(n_heads, self.k.shape[1], how.head_order).tolist()
-        scores = (*whole["q"].shape[:-1], n_k)
-        restricting = restrictions(Sizes(scores, self.k.shape[1], d_k), mask, kv_len)
-        self.mask = restricting.get("given_mask")
+        self.mask = inputs.given.get("given_mask")
         causal, is_masked = how.restricting(self.mask is not None)
         how = self.how = replace(how, causal=causal, mask_and_causal="both")
         self.mask = self.mask if is_masked else None
@@ -178,8 +148,8 @@ class Job:
         if self.mask is not None:
             means = meaning(self.mask, how.mask_means, how.mask_numbers)
             self.mask = np.broadcast_to(means, (n_batch, n_heads, n_q, n_k))
-        valid = restricting.get("kv_len")
-        first = first_position(how.causal_align, n_q, n_k, n_past, valid)
+        valid = inputs.given.get("kv_len")
+        first = first_position(how.causal_align, n_q, n_k, self.n_past, valid)
         self.first = np.broadcast_to(np.asarray(first), (n_batch,)).tolist()
         self.valid = [n_k] * n_batch if valid is None else valid.tolist()
         left, right = how.reach or (-1, -1)

@@ -9,18 +9,18 @@ et al., "FlashAttention" (2022), algorithm 1.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from attncli.attention.inputs import Inputs, from_keywords
 from attncli.attention.parts import (
     Parts,
-    attend_parts,
     by_sum,
     of_empty_rows,
     subscript,
+    trace_in_parts,
 )
 from attncli.attention.plan import Sizes
 from attncli.attention.run import Step
@@ -163,6 +163,11 @@ def attend_tiles(
     >>> trace["output"].value.round(4)
     array([[6.6976, 3.3024]])
     """
+    return trace_in_tiles(from_keywords(q, k, v, **more), tiles)
+
+
+def trace_in_tiles(inputs: Inputs, tiles: int) -> Trace:
+    """The trace of these inputs in tiles; raises as `attend_tiles` does."""
     where = "in tiles of one key" if tiles == 1 else f"in tiles of {tiles} keys"
-    bounds_of = partial(tile_bounds, size=tiles)
-    return attend_parts(TILE, (q, k, v), bounds_of, tile_steps, where, more)
+    bounds = tile_bounds(inputs.sizes.scores[-1], tiles)
+    return trace_in_parts(TILE, inputs, bounds, tile_steps, where)

@@ -5,7 +5,7 @@
     encoder.1.attention.gamma (the gain of that sub-layer's norm)   encoder.gamma (of the last norm)
 
 A mapping of such names to arrays is what a LayerPlan takes. Their axes are those of the
-registry (stages.py); `Sizes` says how wide they are.
+registry (stages.py); a `Block` says how wide they are.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.errors import ShapeError
+from attncli.convention import Convention
+from attncli.errors import ConventionError, ShapeError
 from attncli.stages import KINDS
 
 Weights = Mapping[str, Array]
-Block = Literal["attention", "encoder", "decoder", "encoder-decoder"]
+BlockKind = Literal["attention", "encoder", "decoder", "encoder-decoder"]
+NormPlace = Literal["post", "pre", "rms", "none"]
 
 ATTENTION = ("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o")
 FEED_FORWARD = ("w_1", "w_2", "b_1", "b_2")
@@ -41,36 +43,72 @@ LEAVES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dimensions:
-    """The widths of a Transformer, the same in all its layers.
+class Block:
+    """An attention of x, or the layers of a Transformer: what they are made of, the same in all.
 
-    n_kv_heads None is n_heads. Where weights are drawn, d_k None is d_model / n_heads, d_v None is
-    d_k and d_ff None is 4 · d_model (sections 3.2.2 and 3.3 of the paper); where arrays are given,
-    None is whatever they have. d_ff = 0 leaves out the feed-forward.
+    | field | meaning |
+    |---|---|
+    | kind | "attention", "encoder", "decoder", or "encoder-decoder" |
+    | d_model | width of x |
+    | n_heads, n_kv_heads | query heads, and key heads they share (None: as many) |
+    | d_k, d_v, d_ff | widths: None is d_model / n_heads, d_k and 4 · d_model where weights are \
+drawn (sections 3.2.2 and 3.3 of the paper), else what the arrays have; d_ff 0: no feed-forward |
+    | n_layers | of a stack; None: as many as the weights hold, 1 where they are drawn |
+    | norm | "post": after the residual; "pre": before the sub-layer; "rms": before it, an RMS \
+norm; "none" |
+    | epsilon | ε of the norms |
+    | dropout | share of each sub-layer's output that is set to 0; the share of the attention \
+weights is the convention's |
+    | convention | how attention is computed, the number type of every stage and the seed |
 
-    Raises ShapeError for a width below 1.
+    Raises ShapeError for a width below 1, ConventionError for another value outside these.
+
+    >>> Block(norm="before")
+    Traceback (most recent call last):
+        ...
+    attncli.errors.ConventionError: norm is 'before'; use post, pre, rms or none
     """
 
-    d_model: int
+    kind: BlockKind = "attention"
+    d_model: int = 8
     n_heads: int = 1
     n_kv_heads: int | None = None
     d_k: int | None = None
     d_v: int | None = None
     d_ff: int | None = None
+    n_layers: int | None = None
+    norm: NormPlace = "post"
+    epsilon: float = 1e-5
+    dropout: float = 0.0
+    convention: Convention = field(default_factory=Convention)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            size = getattr(self, field.name)
-            least = 0 if field.name == "d_ff" else 1
+        for name in ("d_model", "n_heads", "n_kv_heads", "d_k", "d_v", "d_ff", "n_layers"):
+            size, least = getattr(self, name), 0 if name == "d_ff" else 1
             if size is not None and size < least:
-                raise ShapeError(f"{field.name} is {size}", f"use {least} or more")
+                raise ShapeError(f"{name} is {size}", f"use {least} or more")
+        if self.norm not in get_args(NormPlace):
+            raise ConventionError(f"norm is {self.norm!r}", "use post, pre, rms or none")
+        Convention(dropout=self.dropout)  # refuses a share that is none
+        if not 0 <= self.epsilon < math.inf:
+            raise ConventionError(f"epsilon is {self.epsilon!r}", "use a finite number from 0")
+
+    @property
+    def is_pre_norm(self) -> bool:
+        """Whether a norm comes before its sub-layer, and so once more after the last layer."""
+        return self.norm in ("pre", "rms")
+
+    @property
+    def stacks(self) -> list[str]:
+        """The stacks that it has."""
+        return [stack for stack in SUBLAYERS if stack in self.kind]
 
     def widths(self) -> dict[str, int]:
         """The width behind each axis name of the registry.
 
         Raises ShapeError where d_model does not divide into the heads and d_k is not given.
 
-        >>> Dimensions(d_model=6, n_heads=2).widths()["h·d_k"]
+        >>> Block(d_model=6, n_heads=2).widths()["h·d_k"]
         6
         """
         if self.d_k is None and self.d_model % self.n_heads:
@@ -90,26 +128,22 @@ class Dimensions:
             "d_ff": 4 * self.d_model if self.d_ff is None else self.d_ff,
         }
 
+    def weight_names(self, *, last_norm: bool) -> Iterator[str]:
+        """The names of all weights that it can have, those of its norms and biases included."""
+        if self.kind == "attention":
+            yield from (f"attention.{leaf}" for leaf in ATTENTION)
+        for stack in self.stacks:
+            parts = [x for x in SUBLAYERS[stack] if x != "feed_forward" or self.d_ff != 0]
+            for number in range(1, (self.n_layers or 1) + 1):
+                for part in parts:
+                    yield from (f"{stack}.{number}.{part}.{leaf}" for leaf in LEAVES[part])
+            if last_norm:
+                yield from (f"{stack}.{leaf}" for leaf in NORM)
+
 
 def axes_of(name: str) -> tuple[str, ...]:
     """The axes of an array by its dotted name."""
     return tuple(KINDS[name.rpartition(".")[2]].axes.split())
-
-
-def names_of(
-    block: Block, *, n_layers: int = 1, feed_forward: bool = True, last_norm: bool = False
-) -> Iterator[str]:
-    """The names of all weights that a block can have, those of its norms and biases included."""
-    if block == "attention":
-        yield from (f"attention.{leaf}" for leaf in ATTENTION)
-    for stack, parts in SUBLAYERS.items():
-        if stack not in block:
-            continue
-        for number in range(1, n_layers + 1):
-            for part in parts if feed_forward else parts[:-1]:
-                yield from (f"{stack}.{number}.{part}.{leaf}" for leaf in LEAVES[part])
-        if last_norm:
-            yield from (f"{stack}.{leaf}" for leaf in NORM)
 
 
 def n_layers_of(weights: Mapping[str, object], stack: str) -> int:
@@ -146,31 +180,22 @@ def glorot_uniform(shape: tuple[int, int], seed: int, name: str) -> Array:
     return drawn
 
 
-def random_weights(
-    block: Block,
-    dimensions: Dimensions,
-    *,
-    seed: int = 0,
-    n_layers: int = 1,
-    last_norm: bool = False,
-    gain_alone: bool = False,
-) -> dict[str, Array]:
+def random_weights(block: Block) -> dict[str, Array]:
     """Glorot-uniform weights for a block; biases are 0, and attention has none; γ = 1, β = 0.
 
-    "attention" has the projections of encoder layer 1. `last_norm` puts a norm after the last layer
-    of each stack, which pre-norm stacks need. `gain_alone`: norms have no β, as RMS norms.
+    They follow from the seed of its convention. "attention" has the projections of encoder layer 1.
+    A pre-norm stack has a norm after its last layer, which it needs; RMS norms have no β.
     Source: "Attention Is All You Need", section 3.
     """
-    widths, weights = dimensions.widths(), {}
-    has = {"feed_forward": dimensions.d_ff != 0, "last_norm": last_norm}
-    for name in names_of(block, n_layers=n_layers, **has):
+    widths, weights, seed = block.widths(), {}, block.convention.seed
+    for name in block.weight_names(last_norm=block.is_pre_norm):
         leaf = name.rpartition(".")[2]
         shape = tuple(widths[axis] for axis in axes_of(name))
         if leaf.startswith("w_"):
             # A matrix is drawn by layer and leaf, whatever sub-layer it is in: encoder.1.w_q.
-            whole = f"encoder.1.{name}" if block == "attention" else name
+            whole = f"encoder.1.{name}" if block.kind == "attention" else name
             drawn_as = whole.replace(".attention.", ".").replace(".feed_forward.", ".")
             weights[name] = glorot_uniform((shape[0], shape[1]), seed, drawn_as)
-        elif leaf in ("b_1", "b_2", *NORM[: 1 if gain_alone else 2]):
+        elif leaf in ("b_1", "b_2", "gamma") or (leaf == "beta" and block.norm != "rms"):
             weights[name] = np.ones(shape) if leaf == "gamma" else np.zeros(shape)
     return weights

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attncli.attention.multi_head import Projected
+from attncli.attention.inputs import Inputs
 from attncli.attention.numbers import is_small, type_name
 from attncli.attention.parts import check_parts
 from attncli.attention.shapes import layout_hint
@@ -63,7 +63,7 @@ def check(  # noqa: PLR0913
     heads: Pick = None,
     query_labels: Sequence[str] | None = None,
     key_labels: Sequence[str] | None = None,
-    projected: Projected | None = None,
+    projected: Inputs | None = None,
     pairs: bool = True,
     progress: Progress = None,
     before_search: Callable[[], None] = lambda: None,

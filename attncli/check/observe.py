@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.attend import entered
 from attncli.attention.heads import heads_first, shape_text, split_heads
+from attncli.attention.inputs import entered
 from attncli.attention.masks import forbids, meaning
 from attncli.attention.numbers import as_numbers, type_name
 from attncli.attention.shapes import in_order

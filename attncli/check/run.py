@@ -154,7 +154,7 @@ def _of_x(setup: Setup, wanted: Collection[str], dtype: DType, alter: Edit) -> d
     missing = 4 - setup.projected.values["q"].ndim
     all_heads = stages(setup, all_of(setup.shape), names, dtype, alter)
     known = {name: x.reshape(x.shape[missing:]) for name, x in all_heads.items()}
-    made = setup.projected.gradients(wanted, known)
+    made = setup.projected.run(wanted, **known)
     return {name: in_four(name, x) for name, x in _rounded(made, dtype).items()}
 
 

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.attend import prepared
 from attncli.attention.heads import four_axes, key_head_of
+from attncli.attention.inputs import Inputs, inputs_of
 from attncli.attention.kernels import draw_kept, widen
 from attncli.attention.masks import adds
-from attncli.attention.multi_head import Projected
 from attncli.attention.run import Step
 from attncli.check.positions import PositionKind, Positions, check_widths, positions_of
 from attncli.convention import Convention, EmptyRows, HeadOrder
@@ -65,7 +64,7 @@ class Setup:
     n_past: int = 0
     ndim: int = 4
     positions: Positions | None = None
-    projected: Projected | None = None
+    projected: Inputs | None = None
     edits: tuple[Edit, ...] = ()
     patched: frozenset[str] = frozenset()
     grouping: HeadOrder = "blocks"
@@ -220,8 +219,11 @@ def setup_of(
     (1, 1, 1, 2)
     """
     how, scheme = convention or Convention(), None
-    inputs, sizes = prepared(q, k, v, how, **arrays)
-    inputs = {x: widen(y, "float64") if y.dtype.kind == "f" else y for x, y in inputs.items()}
+    more = {name: arrays.pop(name) for name in ("layout", "means") if name in arrays}
+    made = inputs_of({"q": q, "k": k, "v": v, **arrays}, how, **more)
+    sizes = made.sizes
+    floats = {x: widen(y, "float64") for x, y in made.arrays.items() if y.dtype.kind == "f"}
+    inputs = made.arrays | floats
     if positions is not None:
         scheme = positions_of(positions, sizes.n_past)
         check_widths(positions, sizes.d_k, inputs["v"].shape[-1])

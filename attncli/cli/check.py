@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attncli.attention.attend import entered
+from attncli.attention.inputs import entered
 from attncli.attention.names import is_published
 from attncli.budget import taken
 from attncli.check import (
@@ -23,14 +23,14 @@ from attncli.check import (
     verdict_to_dict,
 )
 from attncli.check import check as compare
-from attncli.check.observe import heads_to_front
+from attncli.check.observe import GIVEN, heads_to_front
 from attncli.check.suggest import Suggestion, showing_input
 from attncli.cli.commands import STAGES, Observed
 from attncli.cli.effects import check_facts, of_lse
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, as_given, observed_inputs, read_inputs
 from attncli.cli.memory import check_fits, of_check
-from attncli.cli.options import Choices, Inputs
+from attncli.cli.options import Choices, InputFlags
 from attncli.cli.output import ending_of, note, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
 from attncli.cli.sources import named
@@ -45,6 +45,7 @@ from attncli.files.write import check_target, write_atomically
 from attncli.presets import PRESETS
 from attncli.stages import (
     CONCAT,
+    GIVEN_GRADIENT,
     GRADIENTS,
     LSE,
     MAPS,
@@ -60,7 +61,7 @@ ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 """Ending of --output → format of the verdict."""
 
 
-def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
+def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
     _check_flags(observed, inputs)
     main, source = _sources(inputs, observed)
@@ -79,7 +80,7 @@ def check(inputs: Inputs, choices: Choices, observed: Observed) -> int:
 
 
 def _check_each(
-    inputs: Inputs, choices: Choices, observed: Observed, file: str, parts: tuple[str, ...]
+    inputs: InputFlags, choices: Choices, observed: Observed, file: str, parts: tuple[str, ...]
 ) -> int:
     """Checks every attention that a file holds; 0 where all match."""
     verdicts, notes = {}, list[str]()
@@ -93,7 +94,7 @@ def _check_each(
 
 
 def _checked(
-    inputs: Inputs,
+    inputs: InputFlags,
     choices: Choices,
     observed: Observed,
     main: str,
@@ -110,7 +111,7 @@ def _checked(
     numbers, notes = _numbers(observed, given, is_shared=is_shared)
     check_facts([inputs, choices], given.facts | of_lse(numbers))
     has_gradients = any(name in GRADIENTS for name in numbers)
-    if given.projected and "w_o" in given.projected.values and not has_gradients:
+    if given.is_of_x and "w_o" in given.made.given and not has_gradients:
         notes = (*notes, "w_o is not used: the output is compared as it goes into it")
     earlier = [] if earlier is None else earlier
     new = [text for text in (*given.notes, *notes) if text not in earlier]
@@ -122,13 +123,13 @@ def _checked(
 
 def _as_observed(given: AttentionInputs) -> AttentionInputs:
     """The same, with no axes to move or split where the observed q is the given one as it is."""
-    loaded, q = given.observed, entered(given.arguments["q"], given.arguments["convention"])
+    loaded, q = given.observed, entered(given.made.qkv["q"], given.how)
     name = None if loaded is None else name_of(loaded, "q")
     if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
         return given
     front: Layout = "bhsd" if q.ndim > 3 else "hsd"
-    layout = front if given.inputs.layout else None
-    return given._replace(inputs=replace(given.inputs, layout=layout, heads=None, kv_heads=None))
+    layout = front if given.flags.layout else None
+    return given._replace(flags=replace(given.flags, layout=layout, heads=None, kv_heads=None))
 
 
 _OF_A_TILE = re.compile(rf"{TILE}\.[1-9]\d*\.({'|'.join((*MAPS, *OF_TILES))})")
@@ -149,12 +150,12 @@ def _known(tiles: int | None) -> Collection[str]:
 def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
     """The fields of the convention that a flag or the file has chosen, not --semantics."""
     meant = PRESETS[choices.semantics].fields if choices.semantics else {}
-    changes = given.arguments["convention"].changes()
+    changes = given.how.changes()
     chosen = {n for n, value in changes.items() if n not in meant or meant[n] != value}
     return chosen | {*choices.given}
 
 
-def _check_flags(observed: Observed, inputs: Inputs) -> None:
+def _check_flags(observed: Observed, inputs: InputFlags) -> None:
     """ConventionError for flags that contradict, before anything is read."""
     if inputs.heads is not None and observed.positions in ("paper", "article"):
         what = f"--positions {observed.positions} would be added to each head, not to the embedding"
@@ -186,7 +187,7 @@ def form_of(observed: Observed) -> str:
     return ENDINGS[ending]
 
 
-def _sources(inputs: Inputs, observed: Observed) -> tuple[str, str]:
+def _sources(inputs: InputFlags, observed: Observed) -> tuple[str, str]:
     """Where q and the observed numbers come from: SOURCE is what is not named, or both."""
     q = inputs.q or inputs.x or inputs.weights
     numbers, source = observed.observed, inputs.source
@@ -206,10 +207,10 @@ def _numbers(
     """The observed stages by name, the inputs they came with, and notes on their file."""
     loaded = given.observed
     assert loaded is not None  # noqa: S101 - it was asked for
-    known = _known(given.inputs.tiles)
-    if loaded.member is None and loaded.trace is None and given.inputs.tiles is None:
+    known = _known(given.flags.tiles)
+    if loaded.member is None and loaded.trace is None and given.flags.tiles is None:
         _check_names(loaded)
-    named, ndim = _stages(loaded, known), given.arguments["q"].ndim
+    named, ndim = _stages(loaded, known), len(given.score_shape)
     named = {name: _arranged(name, x, given) for name, x in named.items()}
     if given.in_heads and OUTPUT in named and named[OUTPUT].ndim == ndim - 1:
         named = {CONCAT: named.pop(OUTPUT)} | named
@@ -243,8 +244,10 @@ def _that_follow(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The stages that follow from what is given, and a note on those that do not: gradients need
     that of the output, those of weights also x. Where no other is there, all: an error follows."""
-    lacking = {name for name in named if name in GRADIENTS and D_OUTPUT not in given.arguments}
-    if given.projected is None:
+    lacking = {
+        name for name in named if name in GRADIENTS and GIVEN_GRADIENT not in given.made.given
+    }
+    if not given.is_of_x:
         lacking |= {name for name in named if name in OF_X}
     if not lacking or lacking == named.keys():
         return named, ()
@@ -272,12 +275,12 @@ def _stages(loaded: Loaded, known: Collection[str]) -> dict[str, Any]:
 def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:
     """A gradient of q, k or v in the order of axes and the heads that these are given in."""
     of = next((name for name in QKV if gradient_of(name) == stage), None)
-    return array if of is None else as_given(array, of, given.inputs)
+    return array if of is None else as_given(array, of, given.flags)
 
 
 def _other_convention(loaded: Loaded, given: AttentionInputs) -> Iterator[str]:
     """A note on every field of the observed file's convention that is not the one compared with."""
-    how = given.arguments["convention"]
+    how = given.how
     for name, value in fields_of(loaded).items():
         if getattr(how, name) != value:
             used = flag_text(name, getattr(how, name))
@@ -317,38 +320,39 @@ def _verdict(
 
     if OUTPUT in numbers:
         sizes = (n_heads if observed.head is None else 1, len(range(n_q)[rows or slice(None)]))
-        layout = given.inputs.layout
+        layout = given.flags.layout
         numbers = numbers | {OUTPUT: heads_to_front(numbers[OUTPUT], layout, sizes)}
     decimals = {} if given.observed is None else given.observed.decimals
     zeros = {gradient_named(name): n for name, n in decimals.items()}
     if len(zeros) == 1:  # the only array, whatever it is called
         zeros = dict.fromkeys(numbers, *zeros.values())
-    before, arrays = taken(), [x for name, x in numbers.items() if name not in given.arguments]
+    arguments = given.arguments
+    before, arrays = taken(), [x for name, x in numbers.items() if name not in GIVEN]
 
     def check_room(what: str, *, searches: bool) -> None:
         whole = any(name in GRADIENTS for name in numbers)
-        need = of_check(given.arguments, given.score_shape, arrays, searches=searches, whole=whole)
+        need = of_check(arguments, given.score_shape, arrays, searches=searches, whole=whole)
         check_fits(before + need - taken(), what, "check fewer rows or heads: --rows, --head")
 
     check_room("the comparison needs", searches=False)
     split = None
-    if given.inputs.split is not None:
-        split = whole_numbers(given.inputs.split, "--split", "A,B,…, such as 2,5")
+    if given.flags.split is not None:
+        split = whole_numbers(given.flags.split, "--split", "A,B,…, such as 2,5")
     searching = "it differs, and the search for a bug needs"
     with progress_bar("bugs tried", quiet=observed.quiet) as progress:
         return compare(
             numbers,
             rows=rows,
             heads=None if observed.head is None else observed.head - 1,
-            projected=given.projected,
+            projected=given.made if given.is_of_x else None,
             pairs=not observed.single,
-            tiles=given.inputs.tiles,
+            tiles=given.flags.tiles,
             split=split,
             progress=progress,
             before_search=partial(check_room, searching, searches=True),
             chosen=chosen,
-            layout=given.inputs.layout and ("bhsd" if len(given.score_shape) > 3 else "hsd"),
-            **given.arguments,
+            layout=given.flags.layout and ("bhsd" if len(given.score_shape) > 3 else "hsd"),
+            **arguments,
             **given.labels,
             zeros=zeros,
             **given_of(observed, "positions", "decimals", "rtol", "atol", "inside"),
@@ -357,7 +361,7 @@ def _verdict(
 
 def _suggest(verdict: Verdict, given: AttentionInputs, observed: Observed, path: str) -> str:
     """Writes an input on which the bugs that fit all differ; says what it is, or why not."""
-    how, positions = given.arguments["convention"], observed.positions
+    how, positions = given.how, observed.positions
     if verdict.hidden:
         made: Suggestion | None = showing_input(how, positions)
     elif len(verdict.explanations) < 2:

@@ -8,7 +8,7 @@ from typing import Literal
 import typer
 
 from attncli.cli.groups import Command, flag, group
-from attncli.cli.options import MASK, MAX_SIZE, PAGES, Choices, DisplayFlags, Inputs
+from attncli.cli.options import MASK, MAX_SIZE, PAGES, Choices, DisplayFlags, InputFlags
 from attncli.convention import flag_of
 from attncli.files.roles import D_OUTPUT, ROLES, gradient_named
 from attncli.stages import CONCAT, GRADIENTS, LSE, MAPS, OUTPUT
@@ -62,7 +62,7 @@ _BLOCKS, _IDENTITY = "--block encoder|decoder", "--projection identity"
 
 
 @group("Block")
-class Block:
+class BlockFlags:
     """What the vectors go through, and with which weights."""
 
     block: Literal["attention", "encoder", "decoder"] | None = flag(
@@ -104,14 +104,9 @@ class Block:
     d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE")
 
     @property
-    def kind(self) -> Literal["attention", "encoder", "decoder"]:
-        """What is computed."""
-        return self.block or "attention"
-
-    @property
-    def weights_kind(self) -> Literal["attention", "encoder", "encoder-decoder"]:
-        """What its weights are those of."""
-        return "encoder-decoder" if self.kind == "decoder" else self.kind
+    def kind(self) -> Literal["attention", "encoder", "encoder-decoder"]:
+        """What is computed: a decoder reads an encoder."""
+        return "encoder-decoder" if self.block == "decoder" else self.block or "attention"
 
 
 @group("Model")
@@ -335,13 +330,13 @@ _STAGE = "Only this stage (repeatable), such as {}."
 
 COMMANDS = {
     "compute": Command(
-        (Inputs, Choices, Drawn, DisplayFlags, Against),
+        (InputFlags, Choices, Drawn, DisplayFlags, Against),
         "Q, K, V → every stage of attention, with every number.",
         without=("against_order",),
         other_help={"dropout": _DROPOUT, "precision": _PRECISION.format(4)},
     ),
     "explain": Command(
-        (Text, Vectors, Block, Choices, DisplayFlags, Against),
+        (Text, Vectors, BlockFlags, Choices, DisplayFlags, Against),
         "A sentence → tokens → vectors → Q, K, V → every stage → what it means.",
         without=("batch",),
         other_help={"precision": _PRECISION.format(3)},
@@ -383,7 +378,7 @@ COMMANDS = {
         other_help={"precision": _PRECISION.format(4)},
     ),
     "check": Command(
-        (Inputs, Choices, Observed),
+        (InputFlags, Choices, Observed),
         "Does my attention match, and if not, which bug is it?",
         other_help={
             "split": "The keys were split after the A-th, the B-th, …, and the parts merged by "
@@ -396,7 +391,7 @@ COMMANDS = {
         },
     ),
     "semantics": Command(
-        (Libraries, Inputs, Choices, DisplayFlags),
+        (Libraries, InputFlags, Choices, DisplayFlags),
         "How libraries differ in what they compute: masks, causality, empty rows, heads, scale.",
         without=(*_OF_ONE_CALL.split(),),
         other_help={
@@ -406,7 +401,7 @@ COMMANDS = {
         },
         needs={
             own.name: _OF_AN_INPUT
-            for own in (*fields(Inputs), *fields(Choices))
+            for own in (*fields(InputFlags), *fields(Choices))
             if flag_of(own.name) not in (*_OF_AN_INPUT.split(" or "), "--mask", "--causal")
         }
         | {"precision": _OF_AN_INPUT},

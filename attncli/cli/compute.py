@@ -8,25 +8,20 @@ they do not                           attend, for the rows that are shown
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from inspect import signature
-from typing import Any
 
-from attncli.attention.attend import Block, attend, title_of, trace_of, with_concat
-from attncli.attention.plan import Sizes, plan
-from attncli.attention.run import Step
+from attncli.arrays import Array
+from attncli.attention.inputs import Inputs
 from attncli.budget import is_limited
 from attncli.cli.commands import Against, Drawn
 from attncli.cli.effects import check_facts, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.options import Choices, DisplayFlags, Inputs
+from attncli.cli.options import Choices, DisplayFlags, InputFlags
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.cli.parsing import cell_of, rows_of, whole_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
-from attncli.files.roles import D_OUTPUT
-from attncli.stages import CONCAT, GIVEN_GRADIENT, LSE, OUTPUT, QKV, gradient_of, kind_of
+from attncli.stages import GIVEN_GRADIENT, LSE, OUTPUT, QKV, gradient_of, kind_of
 from attncli.trace import Trace
 from attncli.views.formats import PAGE
 from attncli.views.select import check_written
@@ -43,7 +38,7 @@ _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage o
 
 
 def compute(
-    inputs: Inputs,
+    inputs: InputFlags,
     choices: Choices,
     drawn: Drawn,
     show: DisplayFlags,
@@ -77,7 +72,7 @@ def compute(
 
 
 def _compared(
-    inputs: Inputs, choices: Choices, show: DisplayFlags, options: str, *, is_drawn: bool
+    inputs: InputFlags, choices: Choices, show: DisplayFlags, options: str, *, is_drawn: bool
 ) -> int:
     """The call beside itself with further options; the exit code."""
     from attncli.cli.against import compared, further
@@ -94,7 +89,7 @@ def _compared(
 
 
 def _read(
-    inputs: Inputs, choices: Choices, show: DisplayFlags, *, is_drawn: bool
+    inputs: InputFlags, choices: Choices, show: DisplayFlags, *, is_drawn: bool
 ) -> AttentionInputs:
     """The inputs. ConventionError for a flag that has no effect on them."""
     if inputs.q is not None and inputs.source is not None:
@@ -110,166 +105,129 @@ def _read(
 
 def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
     """The trace of what is asked for, from x to heads side by side, and what is left to choose."""
-    trace, shown = _attention(given, show)
-    if OUTPUT not in trace:  # gradients alone
-        return trace, shown
-    if given.projected is not None:
-        trace = given.projected.around(trace)
-    elif given.in_heads:
-        trace = with_concat(trace)
-    return trace, shown
-
-
-def _attention(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
-    shape, how = given.score_shape, given.arguments["convention"]
-    if given.inputs.tiles is not None or given.inputs.split is not None:
+    made, shape, how = given.made, given.score_shape, given.how
+    if given.flags.tiles is not None or given.flags.split is not None:
         return _in_parts(given, quiet=show.quiet), show
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
     if math.prod(shape) <= _SURELY_FITS and not streams:
-        return attend(**given.arguments, **given.labels), show
+        return made.trace(), show
     from attncli.cli import memory
 
     if streams:
         what = f"the output of {shape[-2]} queries needs"
         memory.check_fits(memory.of_streaming(given.arguments, shape), what, _FEWER)
-        return _streamed(given, show), show
+        return made.trace_of({OUTPUT: _streamed(given, show)}), show
     if form_of(show).name in _TEXTS and not (show.stage or show.rows or show.head or show.batch):
         check_written(2 * math.prod(shape))  # the scores and the weights, at least
     if memory.fits(_need(given, shape, show)):
-        return attend(**given.arguments, **given.labels), show
+        return made.trace(), show
     rows, shown, hint = None, show, _FEWER
-    if D_OUTPUT in given.arguments:
+    if GIVEN_GRADIENT in made.given:
         if any(kind_of(name).heading for name in show.stage or ()):
             if _are_streamed(given, show):
                 return _streamed_gradients(given, show), show
             memory.check_fits(_need(given, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
-            return attend(**given.arguments, **given.labels), show
+            return made.trace(), show
         note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
-        del given.arguments[D_OUTPUT]
+        given = given.without_gradient()
+        made = given.made
     if not how.dropout and how.softmax_over == "keys":  # else no row can be computed alone
         rows, shown = _rows(given, show)
-        shape, hint = (*shape[:-2], len(rows), shape[-1]), _ADVICE
+        shape, hint, made = (*shape[:-2], len(rows), shape[-1]), _ADVICE, made.of_rows(rows)
     what = f"the stages of {' × '.join(map(str, shape))} scores need"
     memory.check_fits(_need(given, shape, shown), what, hint)
     text = f"too large for memory at once: {shape[-2]} of {given.score_shape[-2]} queries computed"
     note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows) or len(rows or ()) == 1)
-    return attend(**given.arguments, **given.labels, rows=rows), shown
+    return made.trace(), shown
 
 
 def _in_parts(given: AttentionInputs, *, quiet: bool) -> Trace:
     """The trace of --tiles or --split. SizeError where it does not fit into memory."""
-    from attncli.attention.split import attend_split, split_bounds
-    from attncli.attention.tiles import attend_tiles, tile_bounds
+    from attncli.attention.split import split_bounds, trace_in_splits
+    from attncli.attention.tiles import tile_bounds, trace_in_tiles
     from attncli.cli import memory
 
-    inputs, shape = given.inputs, given.score_shape
-    if D_OUTPUT in given.arguments and inputs.d_output is None:
+    flags, shape = given.flags, given.score_shape
+    if GIVEN_GRADIENT in given.made.given and flags.d_output is None:
         note("the gradient in the file is not used: parts of the keys have none", quiet=quiet)
-        del given.arguments[D_OUTPUT]
-    places = inputs.split and whole_numbers(inputs.split, "--split", "A,B,…, such as 2,5")
-    if inputs.tiles is None:
-        bounds = split_bounds(shape[-1], places or [])
+        given = given.without_gradient()
+    places = whole_numbers(flags.split, "--split", "A,B,…, such as 2,5") if flags.split else []
+    if flags.tiles is None:
+        bounds = split_bounds(shape[-1], places)
     else:
-        bounds = tile_bounds(shape[-1], inputs.tiles)
+        bounds = tile_bounds(shape[-1], flags.tiles)
     need = memory.of_parts(given.arguments, shape, len(bounds) - 1)
     what = f"the stages of {len(bounds) - 1} parts of the keys need"
     memory.check_fits(need, what, "give larger parts, or fewer queries or heads")
-    if inputs.tiles is None:
-        return attend_split(**given.arguments, **given.labels, split=places or [])
-    return attend_tiles(**given.arguments, **given.labels, tiles=inputs.tiles)
+    if flags.tiles is None:
+        return trace_in_splits(given.made, places)
+    return trace_in_tiles(given.made, flags.tiles)
 
 
 def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) -> int:
     """Bytes of the stages of scores of this shape, and of writing them."""
     from attncli.cli.memory import of_attention, of_output
 
-    how = given.arguments["convention"]
-    masks = (given.arguments.get(name) is not None for name in ("mask", "kv_len"))
-    is_masked = how.causal or how.window is not None or any(masks)
+    restricts = given.made.given.keys() & {"given_mask", "kv_len"}
+    is_masked = given.how.causal or given.how.window is not None or bool(restricts)
     need = of_attention(given.arguments, shape)
     return need + of_output(show, shape, masked=is_masked, weights=True)
 
 
 def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
     """Whether nothing but the output is asked for, and it can be streamed."""
-    from attncli.attention.streaming import stream
-
-    last = {OUTPUT, CONCAT} if given.in_heads else {OUTPUT}
-    last |= set(given.projected.last) if given.projected else set()
+    last = {OUTPUT, *given.made.last}
     asked = set(show.stage or (last if form_of(show).one_stage else ()))
     if not asked or asked - last or show.work or show.cell or show.query:
         return False
-    return _can_be(stream, given, besides={D_OUTPUT})
+    return _can_be_streamed(given.made)
 
 
-def _can_be(streamed: Callable[..., Any], given: AttentionInputs, besides: set[str]) -> bool:
-    """Whether a function that streams takes these arguments, but those besides, and convention."""
+def _can_be_streamed(made: Inputs) -> bool:
     from attncli.attention.streaming import check_streams
 
-    if given.arguments.keys() - signature(streamed).parameters.keys() - besides:
+    if "sinks" in made.given:
         return False
     try:
-        check_streams(given.arguments["convention"])
+        check_streams(made.how)
     except ConventionError:
         return False
     return True
 
 
-def _streamed(given: AttentionInputs, show: DisplayFlags) -> Trace:
-    from attncli.attention.streaming import stream
+def _streamed(given: AttentionInputs, show: DisplayFlags) -> Array:
+    from attncli.attention.streaming import streamed
     from attncli.cli.terminal import progress_bar
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
-        n_threads = 1 if is_limited() else None
-        arguments = {name: x for name, x in given.arguments.items() if name != D_OUTPUT}
-        output = stream(**arguments, n_threads=n_threads, progress=progress)
-    step = Step(OUTPUT, "", {}, formula="O = A V")
-    return trace_of([step], {OUTPUT: output}, {"": _block(given)})
-
-
-def _sizes(given: AttentionInputs) -> Sizes:
-    q, k = given.arguments["q"], given.arguments["k"]
-    names = {"q", "k", "v", GIVEN_GRADIENT}
-    return Sizes(given.score_shape, k.shape[-3] if k.ndim > 2 else 1, q.shape[-1], given=names)
-
-
-def _block(given: AttentionInputs) -> Block:
-    names = {"query": given.labels["query_labels"], "key": given.labels["key_labels"]}
-    how = given.arguments["convention"]
-    return Block(title_of(_sizes(given), how), how, names)
+        return streamed(given.made, n_threads=1 if is_limited() else None, progress=progress)
 
 
 def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
     """Whether the gradients asked for are those of q, k and v and what they are made of alone."""
-    from attncli.attention.stream_gradients import stream_gradients
-
-    own = {gradient_of(name) for name in QKV}
-    own |= {*given.projected.gradient_names} if given.projected else set()
+    own = {*map(gradient_of, QKV), *given.made.gradients_around}
     if {*(show.stage or ())} - own or show.work or show.cell or show.query:
         return False
-    return _can_be(stream_gradients, given, besides=set())
+    return _can_be_streamed(given.made)
 
 
 def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
-    from attncli.attention.stream_gradients import stream_gradients
+    from attncli.attention.stream_gradients import streamed_gradients
     from attncli.cli import memory
     from attncli.cli.terminal import progress_bar
 
-    made, asked = given.projected, {*(show.stage or ())}
+    made, asked = given.made, {*(show.stage or ())}
     need = memory.of_stream_gradients(given.arguments, given.score_shape)
-    need += memory.size_of(made.values.values(), memory.FLOAT) if made else 0
+    need += memory.size_of(made.values.values(), memory.FLOAT) if given.is_of_x else 0
     memory.check_fits(need, f"the gradients of {given.score_shape[-2]} queries need", _FEWER)
     with progress_bar("heads", quiet=show.quiet) as progress:
-        n_threads = 1 if is_limited() else None
-        values = stream_gradients(**given.arguments, n_threads=n_threads, progress=progress)
-    planned = plan(given.arguments["convention"], _sizes(given))
-    if made is not None:
+        n_threads, d = 1 if is_limited() else None, made.d_output
+        values = streamed_gradients(made, d, n_threads=n_threads, progress=progress)
+    if around := asked & {*made.gradients_around}:
         of_w_o = gradient_of("w_o") in asked
-        output = {OUTPUT: _streamed(given, show)[OUTPUT].value} if of_w_o else {}
-        values |= made.gradients(asked & {*made.gradient_names}, values | output)
-        planned += made.all_steps
-    steps = [step._replace(reads={}, text="") for step in planned if step.name in values]
-    return trace_of(steps, values, {"": _block(given)})
+        output = {OUTPUT: _streamed(given, show)} if of_w_o else {}
+        values |= made.run(around, **values, **output)
+    return made.trace_of(values)
 
 
 def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:
@@ -294,5 +252,5 @@ def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], Displa
 
 def _names(given: AttentionInputs) -> tuple[str, ...]:
     """What the queries are called."""
-    names: tuple[str, ...] | None = given.labels["query_labels"]
-    return names or tuple(f"q{row + 1}" for row in range(given.score_shape[-2]))
+    names = given.made.labels["query"]
+    return tuple(names) if names else tuple(f"q{row + 1}" for row in range(given.score_shape[-2]))

@@ -21,7 +21,7 @@ from attncli.cli.compute import computed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.memory import FLOAT, check_fits
-from attncli.cli.options import Choices, DisplayFlags, Inputs
+from attncli.cli.options import Choices, DisplayFlags, InputFlags
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.cli.sources import holds_x
 from attncli.compare import Comparison, nested
@@ -119,7 +119,7 @@ def _operand(source: str, show: DisplayFlags) -> _Operand:
         others = [x for x in (*loaded.unread, *loaded.others) if not is_field(x)]
         note(*loaded.unused_note(others), quiet=show.quiet)
         return _Operand(loaded.origin, _dumped(loaded))
-    given = read_inputs(Inputs(q=source), Choices(), known={source: loaded})
+    given = read_inputs(InputFlags(q=source), Choices(), known={source: loaded})
     note(*loaded.warnings, *given.notes, quiet=show.quiet)
     trace, _ = computed(given, DisplayFlags(full=True, quiet=show.quiet))
     return _Operand(loaded.origin, trace)

@@ -11,7 +11,7 @@ from attncli.attention.sweep import N_KEYS, exercise, sweep, sweep_widths
 from attncli.cli.commands import Drawn
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs
-from attncli.cli.options import Choices, DisplayFlags, Inputs
+from attncli.cli.options import Choices, DisplayFlags, InputFlags
 from attncli.cli.parsing import sizes_of, unclear, whole_numbers
 from attncli.convention import flag_of
 from attncli.errors import ConventionError, SizeError
@@ -24,7 +24,7 @@ WIDEST, MOST = 4096, 100  # 16 MB of random numbers at once, and a table that ca
 MOST_SCORES = 1 << 16
 
 
-def draw(inputs: Inputs, choices: Choices, drawn: Drawn) -> Inputs:
+def draw(inputs: InputFlags, choices: Choices, drawn: Drawn) -> InputFlags:
     """The inputs with drawn numbers as q, k and v, where --random asks for them."""
     if drawn.random is None:
         return inputs
@@ -60,7 +60,7 @@ def swept(drawn: Drawn, choices: Choices) -> tuple[str, list[float]]:
 
 
 def of_widths(
-    values: list[float], drawn: Drawn, inputs: Inputs, choices: Choices, show: DisplayFlags
+    values: list[float], drawn: Drawn, inputs: InputFlags, choices: Choices, show: DisplayFlags
 ) -> Trace:
     """The sweep of d_k, of random numbers. ConventionError for flags without effect on it."""
     if drawn.random is None:

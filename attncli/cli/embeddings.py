@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from attncli.arrays import Array
 from attncli.attention.axes import Axes
 from attncli.attention.heads import heads_first, split_heads
-from attncli.attention.multi_head import Projected, Projections, projected_inputs
 from attncli.attention.names import is_published, parse
 from attncli.attention.published import Published, blocks, published
-from attncli.cli.options import Inputs
+from attncli.cli.inputs import Heads
+from attncli.cli.options import InputFlags
 from attncli.cli.sources import WEIGHTS, check_past, named
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError
@@ -27,16 +27,16 @@ _LARGE = 1 << 20  # numbers: fewer fit into any memory
 class Read(NamedTuple):
     """What was read; where tokens are columns of x, the labels of its file are those of columns."""
 
-    arrays: dict[str, Array]  # of every role, as `attend` takes them: q, k, v, a mask, a cache …
-    projected: Projected  # x, the weights, and how q, k and v were made of them
+    arrays: dict[str, Array]  # x, the weights, and of every other role: a mask, a cache …
+    heads: Heads
     files: dict[str, Loaded]  # those of the roles
     used: dict[int, set[str]]  # id of a file → the names of its arrays that were used
 
 
-def read_projected(
-    files: Mapping[str, Loaded], inputs: Inputs, how: Convention, notes: list[str]
+def read_embeddings(
+    files: Mapping[str, Loaded], inputs: InputFlags, how: Convention, notes: list[str]
 ) -> Read:
-    """q, k and v of the embeddings and weights in these files, and what else they hold."""
+    """The embeddings and weights in these files, and what else they hold."""
     if inputs.layout not in (None, "bsd"):
         hint = "x is (tokens, d) or (batch, tokens, d): leave it out"
         raise ConventionError(f"--layout {inputs.layout} is of q, k and v", hint)
@@ -60,20 +60,17 @@ def read_projected(
         notes.append(f"{of_weights.origin}: {'; '.join(found.notes)}")
     if inputs.kv_heads and not found.n_heads:
         raise ConventionError("--kv-heads is given without --heads", "give both")
-    n_heads, n_kv_heads = found.n_heads or inputs.heads or 1, found.n_kv_heads or inputs.kv_heads
+    n_heads = found.n_heads or inputs.heads or 1
+    heads = Heads(n_heads, found.n_kv_heads or inputs.kv_heads or n_heads)
     _check_size(rows, found)
-    made = projected_inputs(
-        rows, Projections(**found.arrays), how, n_heads=n_heads, n_kv_heads=n_kv_heads
-    )
-    arrays = {name: made.values[name] for name in QKV}
-    arrays |= _attended(files, found, notes)
+    arrays = {**rows, **found.arrays, **_attended(files, found, notes)}
     for name in ("past_k", "past_v"):
         if name in arrays:
-            arrays[name] = _cache(arrays[name], rows["x"].ndim, made)
-    return Read(arrays, made, files, used)
+            arrays[name] = _cache(arrays[name], rows["x"].ndim, heads)
+    return Read(arrays, heads, files, used)
 
 
-def _weights_beside(main: Loaded, inputs: Inputs) -> dict[str, Loaded]:
+def _weights_beside(main: Loaded, inputs: InputFlags) -> dict[str, Loaded]:
     """The whole file of x, where `FILE::name` asked for x alone: its weights are there too."""
     path = (inputs.x or "").rpartition("::")[0]
     if main.member not in main.arrays or path in ("", "-"):  # standard input is read only once
@@ -95,7 +92,7 @@ def _embeddings(files: Mapping[str, Loaded]) -> tuple[dict[str, Array], dict[int
     return rows, used
 
 
-def _weights(file: Loaded, rows: Mapping[str, Array], inputs: Inputs) -> Published:
+def _weights(file: Loaded, rows: Mapping[str, Array], inputs: InputFlags) -> Published:
     """The weights of the only attention of a file, [in, out]; errors name the file."""
     names = [name for name in file.arrays if is_published(name)]
     attentions = blocks(names)
@@ -161,12 +158,12 @@ def _attended(files: Mapping[str, Loaded], made: Published, notes: list[str]) ->
     return arrays
 
 
-def _cache(cache: Array, ndim: int, made: Projected) -> Array:
+def _cache(cache: Array, ndim: int, heads: Heads) -> Array:
     """A cache in heads: split already where it has an axis more than x."""
-    has_heads = len(made.sizes.scores) > 2
+    has_heads, n_kv_heads = ndim > 2 or heads != (1, 1), heads.n_kv_heads
     if cache.ndim > ndim:
         one: Any = cache.ndim == 3 and not has_heads and cache.shape[0] == 1
         return cache[0] if one else cache
     if ndim == 3:
-        return heads_first(cache, "bsd", made.sizes.n_kv_heads)
-    return split_heads(cache, made.sizes.n_kv_heads) if has_heads else cache
+        return heads_first(cache, "bsd", n_kv_heads)
+    return split_heads(cache, n_kv_heads) if has_heads else cache

@@ -9,17 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
-from attncli.attention.layers import BACKWARD, Architecture
-from attncli.attention.weights import (
-    Dimensions,
-    Weights,
-    axes_of,
-    n_layers_of,
-    names_of,
-    random_weights,
-)
+from attncli.attention.layers import BACKWARD
+from attncli.attention.weights import Block, Weights, axes_of, n_layers_of, random_weights
 from attncli.cli import memory
-from attncli.cli.commands import Against, Block, Text, Vectors
+from attncli.cli.commands import Against, BlockFlags, Text, Vectors
 from attncli.cli.effects import check_facts, facts_of, of_lse
 from attncli.cli.groups import given_of
 from attncli.cli.memory import Sentences
@@ -29,7 +22,7 @@ from attncli.cli.parsing import tokens_of
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.roles import D_OUTPUT, ONES, RANDOM, only, role_of
-from attncli.pipeline.model import Keep, Model
+from attncli.pipeline.model import Keep
 from attncli.pipeline.model import explained as compute
 from attncli.pipeline.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
 from attncli.trace import Trace
@@ -38,29 +31,29 @@ from attncli.views.formats import EXACT, PAGE
 from attncli.views.outline import is_first_layer, outline_page
 from attncli.words.tokens import is_padding, tokenize
 
-Groups = tuple[Text, Vectors, Block, Choices]
+Groups = tuple[Text, Vectors, BlockFlags, Choices]
 PRECISION = 3  # a long page is read at a glance; --precision sets another
 
 
 def explain(
     words: Text,
     vectors: Vectors,
-    block: Block,
+    flags: BlockFlags,
     choices: Choices,
     show: DisplayFlags,
     against: Against | None = None,
 ) -> int | None:
     """Shows what the flags ask for, and notes what was wrong with a file; or compares."""
     check_flags(show)
-    for message, hint in _contradictions(words, vectors, block):
+    for message, hint in _contradictions(words, vectors, flags):
         raise ConventionError(message, hint)
     if against is not None and against.against is not None:
-        return _compared((words, vectors, block, choices), show, against.against)
+        return _compared((words, vectors, flags, choices), show, against.against)
     if against is not None and against.against_order is not None:
-        return _in_order((words, vectors, block, choices), show, against.against_order)
-    trace, warnings = explained(words, vectors, block, choices, show)
+        return _in_order((words, vectors, flags, choices), show, against.against_order)
+    trace, warnings = explained(words, vectors, flags, choices, show)
     note(*warnings, quiet=show.quiet)
-    page = outline_page if block.outline else explain_page
+    page = outline_page if flags.outline else explain_page
     height = 0 if show.stage else LEAST_HEIGHT
     present(trace, show, page=page, precision=PRECISION, least_height=height)
     form = form_of(show)
@@ -73,11 +66,11 @@ def _compared(groups: Groups, show: DisplayFlags, options: str) -> int:
     """The call beside itself with further options; the exit code."""
     from attncli.cli.against import compared, further
 
-    words, vectors, block, choices = further("explain", options, show, *groups)
+    words, vectors, flags, choices = further("explain", options, show, *groups)
     whole = replace(show, full=True, stage=None)
-    for message, hint in _contradictions(words, vectors, block):
+    for message, hint in _contradictions(words, vectors, flags):
         raise ConventionError(f"--against {options!r}: {message}", hint)
-    return compared(_both(groups, (words, vectors, block, choices), whole), options, show)
+    return compared(_both(groups, (words, vectors, flags, choices), whole), options, show)
 
 
 def _in_order(groups: Groups, show: DisplayFlags, sentence: str) -> int:
@@ -101,18 +94,18 @@ def _both(one: Groups, other: Groups, show: DisplayFlags) -> list[Trace]:
     return [*traces]
 
 
-def _contradictions(words: Text, vectors: Vectors, block: Block) -> Iterator[tuple[str, str]]:
+def _contradictions(words: Text, vectors: Vectors, flags: BlockFlags) -> Iterator[tuple[str, str]]:
     """What is missing, or wrong with flags together, and how to mend it."""
     if words.sentence is not None and words.tokens is not None:
         yield "there are both a sentence and --tokens", "give one of the two"
     if words.sentence is None and words.tokens is None and vectors.embeddings is None:
         yield "there is no sentence", 'write attncli explain "…"'
-    if block.kind == "decoder" and words.target is None:
+    if flags.block == "decoder" and words.target is None:
         yield "--block decoder needs what it decodes", 'add --target "…"'
-    if words.mask is not None and block.kind == "decoder":
+    if words.mask is not None and flags.block == "decoder":
         yield "--mask could be for any of a decoder's three attentions", "leave it out"
-    if block.eps is not None and not 0 <= block.eps < math.inf:
-        yield f"--eps is {block.eps:g}", "use a number from 0, such as 1e-5"
+    if flags.eps is not None and not 0 <= flags.eps < math.inf:
+        yield f"--eps is {flags.eps:g}", "use a number from 0, such as 1e-5"
 
 
 def _kept(show: DisplayFlags) -> Keep | None:
@@ -131,17 +124,17 @@ def _kept(show: DisplayFlags) -> Keep | None:
 
 
 def explained(
-    words: Text, vectors: Vectors, block: Block, choices: Choices, show: DisplayFlags
+    words: Text, vectors: Vectors, flags: BlockFlags, choices: Choices, show: DisplayFlags
 ) -> tuple[Trace, tuple[str, ...]]:
     """The trace that the flags ask for, and what was wrong with the file of vectors."""
     seed = int(choices.given.get("seed", 0))
     embedded = given = None
-    if vectors.embeddings is not None or block.weights is not None:
+    if vectors.embeddings is not None or flags.weights is not None:
         from attncli.cli import explain_files as files
 
         own = words.sentence is not None or words.tokens is not None
-        embedded = files.embedded(vectors.embeddings, _tokens(words)[0] if own else None, block)
-        given = files.weights_file(block, embedded)
+        embedded = files.embedded(vectors.embeddings, _tokens(words)[0] if own else None, flags)
+        given = files.weights_file(flags, embedded)
     tokens, target = _tokens(words) if embedded is None else (embedded.tokens, None)
     every = [token for token in (*tokens, *(target or ())) if not is_padding(token)]
     vocabulary, dim = None, vectors.dim or DIM
@@ -151,48 +144,46 @@ def explained(
         dim = vocabulary.dim
     if embedded is not None:
         vocabulary, dim = embedded.vocabulary, embedded.vocabulary.dim
-    assumed = () if given is None else files.take_heads(block, given, dim)
-    architecture = _architecture(block, choices, seed)
-    asked = given_of(block, "d_k", "d_v", "d_ff")
-    dimensions = Dimensions(
-        d_model=dim, n_heads=block.heads or 1, n_kv_heads=block.kv_heads, **asked
-    )
-    found = None if given is None else files.weights_of(block, given, dimensions)
+    assumed = () if given is None else files.take_heads(flags, given, dim)
+    block = _block(flags, choices, dim, is_drawn=given is None)
+    arrays = None if given is None else files.weights_of(flags, given, block)
     sizes = Sentences(
         max(len(tokens), words.pad_to or 0), len(target or ()), len(target or tokens), words.mask
     )
-    _check_room(block, architecture.convention, dimensions, sizes, found and found[0], show)
-    weights, notes = found or _random_weights(block, dimensions, seed)
+    _check_room(flags, block, sizes, arrays and arrays[0], show)
+    weights, notes = arrays or _random_weights(flags, block)
     vocabulary = vocabulary or random_vocabulary(every, dim, seed)
-    model = Model(
-        block=block.kind,
-        weights=weights,
-        architecture=architecture,
-        positions=_positions(vectors, given=embedded is not None, quiet=show.quiet),
-        notes=(*notes, *assumed),
-        d_output=_gradient(block.d_output, quiet=show.quiet),
-    )
     trace = compute(
         Sentence.padded(tokens, words.pad_to),
         vocabulary,
-        model,
+        block,
+        weights,
+        positions=_positions(vectors, given=embedded is not None, quiet=show.quiet),
         target=None if target is None else Sentence.padded(target),
-        mask=_mask(words.mask, choices, dimensions, seed, show),
+        d_output=_gradient(flags.d_output, quiet=show.quiet),
+        notes=(*notes, *assumed),
+        mask=_mask(words.mask, choices, block, show),
         keep=_kept(show),
     )
     trace = replace(trace, title=choices.named(trace.title))
     return trace, (*vocabulary.warnings, *(embedded.notes(given) if embedded else ()))
 
 
-def _architecture(block: Block, choices: Choices, seed: int) -> Architecture:
-    convention = choices.over(Convention(seed=seed), "seed", "mask_means", "mask_numbers")
-    return Architecture(
-        n_heads=block.heads or 1,
-        n_kv_heads=block.kv_heads,
-        norm=block.norm or "post",
-        **({} if block.eps is None else {"epsilon": block.eps}),
-        dropout=convention.dropout if block.kind != "attention" else 0.0,
-        convention=convention,
+def _block(flags: BlockFlags, choices: Choices, dim: int, *, is_drawn: bool) -> Block:
+    """What the flags ask for; the layers are those of the weights where these are not drawn."""
+    seed = int(choices.given.get("seed", 0))
+    how = choices.over(Convention(seed=seed), "seed", "mask_means", "mask_numbers")
+    return Block(
+        kind=flags.kind,
+        d_model=dim,
+        n_heads=flags.heads or 1,
+        n_kv_heads=flags.kv_heads,
+        n_layers=flags.layers or (1 if is_drawn else None),
+        norm=flags.norm or "post",
+        epsilon=1e-5 if flags.eps is None else flags.eps,
+        dropout=how.dropout if flags.kind != "attention" else 0.0,
+        convention=how,
+        **given_of(flags, "d_k", "d_v", "d_ff"),
     )
 
 
@@ -229,13 +220,11 @@ def _positions(vectors: Vectors, *, given: bool, quiet: bool) -> PositionKind | 
     return table
 
 
-def _mask(
-    source: str | None, choices: Choices, dimensions: Dimensions, seed: int, show: DisplayFlags
-) -> Any:
+def _mask(source: str | None, choices: Choices, block: Block, show: DisplayFlags) -> Any:
     """The mask of --mask: true where a token may attend, or numbers to add; None without one."""
-    how, n_heads = choices.over(Convention(seed=seed), "seed"), dimensions.n_heads
-    heads = n_heads, dimensions.n_kv_heads or n_heads
-    d_k = dimensions.d_k or dimensions.d_model // n_heads
+    how = choices.over(Convention(seed=block.convention.seed), "seed")
+    heads = block.n_heads, block.n_kv_heads or block.n_heads
+    d_k = block.d_k or block.d_model // block.n_heads
     mask: Any = None
     if source is not None:
         from attncli.files.load import load
@@ -245,7 +234,7 @@ def _mask(
         mask = only(loaded, "mask")
     facts = {"dropout"} | of_lse(show.stage or ())  # random vectors have a seed, too
     check_facts([choices], facts | facts_of(how, mask, heads))
-    choices.check_call(how, mask, heads=heads, widths=(d_k, dimensions.d_v or d_k))
+    choices.check_call(how, mask, heads=heads, widths=(d_k, block.d_v or d_k))
     if mask is None:
         return None
     from attncli.attention.masks import checked_mask, meaning
@@ -269,37 +258,35 @@ def _gradient(source: str | None, *, quiet: bool) -> Any:
 
 
 def _check_room(
+    flags: BlockFlags,
     block: Block,
-    how: Convention,
-    dimensions: Dimensions,
     sizes: Sentences,
     weights: Weights | None,
     show: DisplayFlags,
 ) -> None:
     """SizeError where the weights (None: random ones) and the stages do not fit into memory."""
-    n_layers = block.layers or 1
+    how, n_layers = block.convention, block.n_layers or 1
     if weights is None:
-        widths = dimensions.widths()
-        of_layer = names_of(block.weights_kind, feed_forward=dimensions.d_ff != 0)
+        widths, of_layer = block.widths(), replace(block, n_layers=1).weight_names(last_norm=False)
         shapes = ([widths[axis] for axis in axes_of(name)] for name in of_layer)
         copied = 0 if how.dtype == "float64" else memory.WIDTHS[how.dtype]
         of_weights = n_layers * sum(map(math.prod, shapes)) * (memory.FLOAT + copied)
     else:
         n_layers = n_layers_of(weights, "encoder") or 1
         of_weights = memory.size_of(weights.values(), memory.WIDTHS[how.dtype])
-        widths = dict.fromkeys(_AXES, dimensions.d_model) | {"d_ff": 0}
+        widths = dict.fromkeys(_AXES, block.d_model) | {"d_ff": 0}
         for name, x in weights.items():
             widths |= zip(axes_of(name), x.shape, strict=False)
     is_crossing = block.kind == "attention" and sizes.n_target > 0
     n_q = sizes.n_target if is_crossing else max(sizes.n_keys, sizes.n_target)
-    shape = dimensions.n_heads, n_q, sizes.n_keys
+    shape = block.n_heads, n_q, sizes.n_keys
     is_masked = sizes.n_keys > sizes.n_words or how.causal or sizes.mask is not None
     n_kept = n_layers if _kept(show) is None else 1
     of_stages = memory.of_output(show, shape, masked=is_masked, weights=True)
     of_stages += memory.of_explanation(
         how, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
     )
-    if block.d_output is not None:  # each stage and each weight has a gradient
+    if flags.d_output is not None:  # each stage and each weight has a gradient
         of_weights, of_stages = 2 * of_weights, 2 * of_stages
     what, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
     if of_weights <= of_stages or weights is not None:
@@ -312,21 +299,12 @@ def _check_room(
 _AXES = ("d_model", "h·d_k", "h_kv·d_k", "h_kv·d_v", "h·d_v")  # as wide as x without weights
 
 
-def _random_weights(
-    block: Block, dimensions: Dimensions, seed: int
-) -> tuple[Weights, tuple[str, ...]]:
+def _random_weights(flags: BlockFlags, block: Block) -> tuple[Weights, tuple[str, ...]]:
     """Random weights of the block, and notes on them."""
-    weights = random_weights(
-        block.weights_kind,
-        dimensions,
-        seed=seed,
-        n_layers=block.layers or 1,
-        last_norm=block.norm in ("pre", "rms"),
-        gain_alone=block.norm == "rms",
-    )
+    weights, seed = random_weights(block), block.convention.seed
     for array in weights.values():
         array.setflags(write=False)  # so they are not copied
-    if block.projection != "identity":
+    if flags.projection != "identity":
         text = f"The weights are random (Glorot-uniform, seed {seed}): they show the arithmetic"
         return weights, (f"{text}, not meaning.",)
     notes = ["Q, K and V are the vectors themselves (--projection identity)."]

@@ -9,8 +9,8 @@ import numpy as np
 from attncli.attention.names import is_published
 from attncli.attention.published import blocks, published
 from attncli.attention.state_dict import is_weight, weights_from_arrays
-from attncli.attention.weights import Dimensions, Weights
-from attncli.cli.commands import Block
+from attncli.attention.weights import Block, Weights
+from attncli.cli.commands import BlockFlags
 from attncli.cli.embeddings import several_weights
 from attncli.cli.sources import named
 from attncli.errors import InputError
@@ -35,13 +35,15 @@ class Embedded(NamedTuple):
         return (*file.warnings, *file.unused_note((*names, *file.unread, *file.others)))
 
 
-def embedded(source: str | None, tokens: tuple[str, ...] | None, block: Block) -> Embedded | None:
+def embedded(
+    source: str | None, tokens: tuple[str, ...] | None, flags: BlockFlags
+) -> Embedded | None:
     """The embeddings of a file; their tokens are the sentence's, else the file's, else x1, x2 …"""
     if source is None:
         return None
 
     def is_wanted(name: str) -> bool:
-        return not name or role_of(name) == "x" or _is_weight(name, block)
+        return not name or role_of(name) == "x" or _is_weight(name, flags)
 
     file = load(source, role="x", wanted=is_wanted)
     x = only(file, "x")
@@ -61,37 +63,35 @@ def embedded(source: str | None, tokens: tuple[str, ...] | None, block: Block) -
     return Embedded(tokens, vocabulary, file, name)
 
 
-def _is_weight(name: str, block: Block) -> bool:
-    is_projection = block.kind == "attention" and is_published(name)
-    return is_projection or is_weight(name, block.weights_kind)
+def _is_weight(name: str, flags: BlockFlags) -> bool:
+    is_projection = flags.kind == "attention" and is_published(name)
+    return is_projection or is_weight(name, flags.kind)
 
 
-def weights_file(block: Block, given: Embedded | None) -> Loaded | None:
+def weights_file(flags: BlockFlags, given: Embedded | None) -> Loaded | None:
     """The file of the weights: that of --weights, or that of the embeddings where it holds some."""
-    if block.weights is not None:
-        return load(block.weights, wanted=lambda name: _is_weight(name, block))
-    file = given.file if given is not None and block.projection is None else None
+    if flags.weights is not None:
+        return load(flags.weights, wanted=lambda name: _is_weight(name, flags))
+    file = given.file if given is not None and flags.projection is None else None
     return file if file and any(map(is_published, file.arrays)) else None
 
 
-def take_heads(block: Block, file: Loaded, dim: int) -> tuple[str, ...]:
+def take_heads(flags: BlockFlags, file: Loaded, dim: int) -> tuple[str, ...]:
     """Takes the heads that the arrays have, unless --heads is given; what was assumed."""
     own = next(iter(blocks(file.arrays).values()), [])
     arrays = {name: file.arrays[name] for name in own}
     with named(file.origin):
         first = published(
-            arrays, [(1, dim)], n_heads=block.heads, n_kv_heads=block.kv_heads, whole=False
+            arrays, [(1, dim)], n_heads=flags.heads, n_kv_heads=flags.kv_heads, whole=False
         )
-    block.heads, block.kv_heads = first.n_heads, first.n_kv_heads
+    flags.heads, flags.kv_heads = first.n_heads, first.n_kv_heads
     return tuple(f"{note[0].upper()}{note[1:]}." for note in ["; ".join(first.notes)] if note)
 
 
-def weights_of(
-    block: Block, file: Loaded, dimensions: Dimensions
-) -> tuple[Weights, tuple[str, ...]]:
+def weights_of(flags: BlockFlags, file: Loaded, block: Block) -> tuple[Weights, tuple[str, ...]]:
     """The weights of a file, and notes on them. InputError or ShapeError where they do not fit."""
-    kind = block.weights_kind
-    if "" in file.arrays and block.weights is not None:
+    kind = block.kind
+    if "" in file.arrays and flags.weights is not None:
         what = f"{file.origin} holds one matrix without a name"
         raise InputError(what, "name w_q, w_k and so on")
     arrays = {name: x for name, x in file.arrays.items() if is_weight(name, kind)}
@@ -102,14 +102,14 @@ def weights_of(
     if kind == "attention" and len(attentions) > 1 and not arrays:
         raise several_weights(file, attentions)
     rest = [name for name in file.unread if role_of(name) in (*EMBEDDINGS, "mask")]
-    if block.weights is not None:  # any other is refused by its name
+    if flags.weights is not None:  # any other is refused by its name
         arrays |= {name: np.zeros(0) for name in file.unread if name not in rest}
     with named(file.origin):
-        weights = weights_from_arrays(arrays, kind, dimensions, n_layers=block.layers)
+        weights = weights_from_arrays(arrays, block)
     used, given = (sum(x.size for x in own.values()) for own in (weights, arrays))
     notes = [f"The weights are those of {file.origin}: {listing(arrays)}."]
     if used < given:
         notes.append(f"{given - used} of its {given} numbers are for other blocks and not used.")
-    if block.weights is None:
+    if flags.weights is None:
         return weights, tuple(notes)
     return weights, (*notes, *file.warnings, *file.unused_note((*rest, *file.others)))

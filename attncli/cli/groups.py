@@ -4,10 +4,10 @@ An option group is a dataclass of flags under one heading of --help. A command t
 instead of forty parameters:
 
     @group("Inputs")
-    class Inputs:
+    class InputFlags:
         kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)    # --kv-heads
 
-    Command((Inputs, Choices, DisplayFlags), "What the command does.")
+    Command((InputFlags, Choices, DisplayFlags), "What the command does.")
 
 A flag that is not given is None, a switch False.
 """

@@ -6,16 +6,18 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
+from attncli.attention.inputs import EMBEDDINGS, Inputs, inputs_of
+from attncli.attention.inputs import WEIGHTS as OF_X
 from attncli.attention.masks import checked_mask
-from attncli.attention.shapes import given_gradient
+from attncli.attention.plan import Merge
 from attncli.cli.effects import facts_of
-from attncli.cli.options import ONES_SHOW, Choices, Inputs
+from attncli.cli.options import ONES_SHOW, Choices, InputFlags
 from attncli.cli.parsing import tokens_of, whole_numbers
 from attncli.cli.sources import (
     OBSERVED,
@@ -45,33 +47,71 @@ from attncli.files.roles import (
     outermost,
     pick,
 )
-from attncli.stages import OUTPUT, QKV
+from attncli.stages import GIVEN_GRADIENT, QKV
 from attncli.stages import WEIGHTS as SHARES
-
-if TYPE_CHECKING:
-    from attncli.attention.multi_head import Projected
 
 Labels = tuple[str, ...] | None
 _CACHE = ("past_k", "past_v")
 
 
+class Heads(NamedTuple):
+    """How many there are of queries and of keys."""
+
+    n_heads: int = 1
+    n_kv_heads: int = 1
+
+
 class AttentionInputs(NamedTuple):
     """Everything that one attention is computed from, and the notes on where it came from."""
 
-    arguments: dict[str, Any]  # what `attend`, `stream` and `check` all take, by name
-    labels: dict[str, Any]  # query_labels and key_labels, which `attend` and `check` take too
-    score_shape: tuple[int, ...]  # the shape the scores will have
+    made: Inputs
     in_heads: bool  # the last axis was split into heads
     stdin_used: bool
     notes: list[str]
-    inputs: Inputs  # the flags, with the layout that the file names
+    flags: InputFlags  # with the layout that the file names
     observed: Loaded | None = None  # what is compared with, for `check`
-    projected: Projected | None = None  # x and the weights, where q, k and v are made of them
     facts: frozenset[str] = frozenset()  # what it has that some flags need (see effects.py)
+
+    @property
+    def how(self) -> Convention:
+        """The convention."""
+        return self.made.how
+
+    @property
+    def score_shape(self) -> tuple[int, ...]:
+        """The shape of the scores."""
+        return self.made.sizes.scores
+
+    @property
+    def is_of_x(self) -> bool:
+        """Whether q, k and v are made of x and weights."""
+        return "x" in self.made.given
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """query_labels and key_labels, as `attend` and `check` take them."""
+        return {f"{axis}_labels": names for axis, names in self.made.labels.items()}
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arrays of q, k and v, and what else `attend` and `check` take, by name."""
+        made, own = self.made, {"given_mask": "mask", GIVEN_GRADIENT: D_OUTPUT}
+        arrays = {own.get(name, name): x for name, x in made.given.items()}
+        if self.is_of_x:
+            arrays |= made.qkv
+            for name in ("k", "v"):  # without the cache, which is an argument of its own
+                arrays[name] = arrays[name][..., made.sizes.n_past :, :]
+            arrays |= {D_OUTPUT: made.d_output} if D_OUTPUT in arrays else {}
+            arrays = {name: x for name, x in arrays.items() if name not in (*EMBEDDINGS, *OF_X)}
+        return {**arrays, "convention": made.how}
+
+    def without_gradient(self) -> AttentionInputs:
+        """The same without the gradient of the output."""
+        return self._replace(made=self.made.without(GIVEN_GRADIENT))
 
 
 def read_inputs(
-    inputs: Inputs,
+    inputs: InputFlags,
     choices: Choices,
     observed: str | None = None,
     stages: Collection[str] = (),
@@ -100,11 +140,12 @@ def read_inputs(
         raise InputError(f"{main.origin} holds observed numbers, but no q", hint)
     fields = fields_of(main)
     convention, inputs, kv_len = _said(main, fields, inputs, choices, notes)
-    made, used = None, dict[int, set[str]]()
-    if is_of_x(inputs, main):
-        from attncli.cli.embeddings import read_projected
+    heads, used = Heads(), dict[int, set[str]]()
+    is_x = is_of_x(inputs, main)
+    if is_x:
+        from attncli.cli.embeddings import read_embeddings
 
-        arrays, made, files, used = read_projected(files, inputs, convention, notes)
+        arrays, heads, files, used = read_embeddings(files, inputs, convention, notes)
         main = files["q"]
     else:
         arrays = _arrays(files, notes)
@@ -112,69 +153,54 @@ def read_inputs(
             _arrange(arrays, inputs)
         if name_of(main, "q") is None:
             used[id(main)] = set(main.arrays)
-    notes += unused_notes(files, used, stages, of_x=made is not None)
-    n_heads, n_kv_heads = (arrays[n].shape[-3] if arrays[n].ndim > 2 else 1 for n in "qk")
-    facts = facts_of(convention, arrays.get("mask"), (n_heads, n_kv_heads))
+        heads = Heads(*(arrays[n].shape[-3] if arrays[n].ndim > 2 else 1 for n in "qk"))
+    notes += unused_notes(files, used, stages, of_x=is_x)
+    facts = facts_of(convention, arrays.get("mask"), (heads.n_heads, heads.n_kv_heads))
+    facts |= {"the weights of x"} if is_x else set()
     convention = _check_mask(arrays, files, choices, fields, convention)
     if "mask" in arrays and arrays["mask"].dtype == np.bool_ and convention.mask_means == "add":
         notes.append("true and false in the mask are added as 1 and 0: no key is hidden")
-    q, k, v = (arrays[name] for name in "qkv")
-    choices.check_call(
-        convention,
-        arrays.get("mask"),
-        heads=(n_heads, n_kv_heads),
-        widths=(k.shape[-1], v.shape[-1]),
-        lengths=(q.shape[-2], k.shape[-2]),
-    )
-    if D_OUTPUT in arrays or drawn is not None:
-        made = _with_gradient(arrays, drawn, made, convention, notes)
-    n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
-    shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2] + n_past)
+    given: dict[str, Any] = {**arrays, "kv_len": kv_len}
+    given |= {} if drawn is None else {D_OUTPUT: drawn}
     is_split = inputs.heads is not None or inputs.layout == "bsd"
-    labels = _labels(shape[-2], shape[-1] - n_past, n_past, _named(files, inputs))
-    if made is not None:
-        keys = labels["key_labels"]
-        own = {"query": labels["query_labels"], "key": keys and keys[n_past:]}
-        made, is_split = made._replace(labels=own), len(shape) > 2
-        facts.add("the weights of x")
+    merge: Merge | None = None if is_x else "shown" if is_split else "never"
+    made = inputs_of(given, convention, **heads._asdict(), merge=merge)
+    _check_call(made, choices, arrays.get("mask"))
+    notes += _on_ones(made) if drawn == ONES else []
+    n_past, (*_, n_q, n_k) = made.sizes.n_past, made.sizes.scores
+    made = replace(made, labels=_labels(n_q, n_k - n_past, n_past, _named(files, inputs)))
     return AttentionInputs(
-        {**arrays, "kv_len": kv_len, "convention": convention},
-        labels,
-        shape,
-        in_heads=is_split,
+        made,
+        in_heads=len(made.sizes.scores) > 2 if is_x else is_split,
         stdin_used=any(source.split("::")[0] == "-" for source in sources.values()),
         notes=notes,
-        inputs=inputs,
+        flags=inputs,
         observed=files.get(OBSERVED),
-        projected=made,
         facts=frozenset(facts | ({"dropout"} if drawn == RANDOM else set())),  # both have a seed
     )
 
 
-def _with_gradient(
-    arrays: dict[str, Array],
-    drawn: str | None,
-    made: Projected | None,
-    how: Convention,
-    notes: list[str],
-) -> Projected | None:
-    """Puts the gradient of the output, read or `drawn`, among the arrays and into what q, k and v
-    are made of, which it gives."""
-    notes += [ONES_SHOW] if drawn == ONES else []
-    if made is not None:
-        made = made.with_gradient(drawn or arrays[D_OUTPUT])
-        arrays[D_OUTPUT] = made.d_output
-    elif drawn is not None:
-        shape, sums = (*arrays["q"].shape[:-1], arrays["v"].shape[-1]), arrays["v"].sum(axis=-1)
-        arrays[D_OUTPUT] = given_gradient(drawn, shape, OUTPUT, how.seed)
-        if drawn == ONES and np.allclose(sums, sums[..., :1]):
-            notes[-1] += "; every value here has the same sum, so dQ and dK are 0"
-    return made
+def _check_call(made: Inputs, choices: Choices, mask: Array | None) -> None:
+    """ConventionError where the library of --semantics takes no such call."""
+    sizes, (*_, n_q, n_k) = made.sizes, made.sizes.scores
+    heads, widths = (sizes.n_heads, sizes.n_kv_heads), (sizes.d_k, made.output_shape[-1])
+    lengths = (n_q, n_k - sizes.n_past)
+    choices.check_call(made.how, mask, heads=heads, widths=widths, lengths=lengths)
+
+
+def _on_ones(made: Inputs) -> list[str]:
+    """A note on a gradient of ones."""
+    note = ONES_SHOW
+    if "x" not in made.given:
+        sums = made.given["v"].sum(axis=-1)
+        if np.allclose(sums, sums[..., :1]):
+            note += "; every value here has the same sum, so dQ and dK are 0"
+    return [note]
 
 
 def _said(
-    main: Loaded, fields: Mapping[str, Any], inputs: Inputs, choices: Choices, notes: list[str]
-) -> tuple[Convention, Inputs, list[int] | None]:
+    main: Loaded, fields: Mapping[str, Any], inputs: InputFlags, choices: Choices, notes: list[str]
+) -> tuple[Convention, InputFlags, list[int] | None]:
     """The convention, the layout and the key lengths: as a flag says, else as the file does."""
     base = _convention(main, fields, notes)
     used = [flag_text(name, value) for name, value in fields.items() if name in base.changes()]
@@ -238,7 +264,7 @@ def _arrays(files: Files, notes: list[str]) -> dict[str, Array]:
     return arrays
 
 
-def _named(files: Files, inputs: Inputs) -> Files:
+def _named(files: Files, inputs: InputFlags) -> Files:
     """The files whose labels count: where --tokens is given, what it names."""
     if inputs.tokens is None:
         return files
@@ -271,7 +297,7 @@ def _check_mask(
     return convention
 
 
-def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Any]:
+def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Labels]:
     """Names of the queries and of all keys, those of a cache before the n_k others.
 
     A file may have a list for each, or one for both: `tokens`, or the labels of a table's rows.
@@ -294,7 +320,7 @@ def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Any]:
             raise InputError(f"{origin} has {count(len(labels), 'token')} for {n} {what}", hint)
     if keys is not None:
         keys = (*(f"past {index + 1}" for index in range(n_past)), *keys)
-    return {"query_labels": queries, "key_labels": keys}
+    return {"query": queries, "key": keys}
 
 
 def _words(file: Loaded, *roles: Role) -> Labels:
@@ -303,7 +329,7 @@ def _words(file: Loaded, *roles: Role) -> Labels:
     return next((file.words[name] for name in (*names, "") if name in file.words), None)
 
 
-def _arrange(arrays: dict[str, Array], inputs: Inputs) -> None:
+def _arrange(arrays: dict[str, Array], inputs: InputFlags) -> None:
     """Brings q, k, v and the cache into the order (batch, head, token, d), split into heads."""
     n_heads, shared, layout = inputs.heads, inputs.kv_heads or inputs.heads, inputs.layout
     if inputs.kv_heads is not None and n_heads is None:
@@ -327,22 +353,23 @@ def _arrange(arrays: dict[str, Array], inputs: Inputs) -> None:
 
 def observed_inputs(given: AttentionInputs) -> dict[str, Any]:
     """The inputs that the observed file brings itself, arranged as the given ones are."""
-    loaded, inputs = given.observed, given.inputs
+    loaded, inputs = given.observed, given.flags
     if loaded is None or loaded.member in loaded.arrays:
         return {}
-    arrays: dict[str, Any] = {"kv_len": kv_len_of(loaded)}
+    lengths = kv_len_of(loaded)
+    arrays: dict[str, Any] = {} if lengths is None else {"kv_len": lengths}
     for role in filter(is_attended, ROLES):
         name = name_of(loaded, role)
         if name is None:
             continue
         arrays[role] = loaded.arrays[name]
-        is_split = role in _CACHE and arrays[role].ndim == given.arguments["q"].ndim
+        is_split = role in _CACHE and arrays[role].ndim == len(given.score_shape)
         if role in (*QKV, *_CACHE) and not is_split:
             arrays[role] = as_given(arrays[role], role, inputs)
     return arrays
 
 
-def as_given(array: Array, role: Role, inputs: Inputs) -> Array:
+def as_given(array: Array, role: Role, inputs: InputFlags) -> Array:
     """An observed array in the layout and heads of the given ones, where it has their axes."""
     heads = inputs.heads if role == "q" else inputs.kv_heads or inputs.heads
     with suppress(ShapeError):  # in heads already, or of other axes: then it differs

@@ -201,7 +201,7 @@ def of_explanation(
     else:
         feed_forward = (2 * d["d_ff"] + d["d_model"] + residual) * width
         layer = attention(n_k, n_k) + n_k * feed_forward
-        if block == "decoder":
+        if "decoder" in block:
             layer += attention(n, n, causal=True) + attention(n, n_k) + n * feed_forward
         layers = layer * n_kept + n_layers * _LAYER
         if n_layers > n_kept:  # of the others a stage and the one that it reads

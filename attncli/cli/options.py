@@ -56,7 +56,7 @@ _Sources: Any = make_dataclass(
 
 
 @group("Inputs")
-class Inputs(_Sources):  # type: ignore[misc]
+class InputFlags(_Sources):  # type: ignore[misc]
     """Where each array of ROLES and the weights come from, and the order of their axes."""
 
     source: str | None = flag("The same as --q SOURCE.", "SOURCE", make=typer.Argument)

@@ -11,7 +11,7 @@ from attncli.cli.commands import Libraries
 from attncli.cli.effects import check_facts
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
-from attncli.cli.options import Choices, DisplayFlags, Inputs
+from attncli.cli.options import Choices, DisplayFlags, InputFlags
 from attncli.cli.output import check_flags, form_of, note, present
 from attncli.convention import flag_of
 from attncli.errors import ConventionError
@@ -30,7 +30,9 @@ _AS_GIVEN = "torch-sdpa"  # with its semantics a mask is read as it is: what it 
 _NUMBERS = ("rows", "cols", "precision")  # say how numbers are shown, and the page holds words
 
 
-def semantics(libraries: Libraries, inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
+def semantics(
+    libraries: Libraries, inputs: InputFlags, choices: Choices, show: DisplayFlags
+) -> None:
     """Shows the table, one library, two libraries, or what they give for an input."""
     check_flags(show)
     names = libraries.names or []
@@ -52,12 +54,12 @@ def semantics(libraries: Libraries, inputs: Inputs, choices: Choices, show: Disp
         present(of_two(found), show, page=porting_page(found))
 
 
-def _has_input(inputs: Inputs) -> bool:
+def _has_input(inputs: InputFlags) -> bool:
     return any(source is not None for source in (inputs.q, inputs.x, inputs.weights))
 
 
 def _contradictions(
-    names: list[str], inputs: Inputs, choices: Choices, show: DisplayFlags
+    names: list[str], inputs: InputFlags, choices: Choices, show: DisplayFlags
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with the names and flags together, and how to mend it."""
     form = form_of(show)
@@ -79,11 +81,11 @@ def _contradictions(
         yield f"{flag_of(flag)} has no effect without --q", "add --q SOURCE, or leave it out"
 
 
-def _of_input(inputs: Inputs, choices: Choices, show: DisplayFlags) -> None:
+def _of_input(inputs: InputFlags, choices: Choices, show: DisplayFlags) -> None:
     given = read_inputs(inputs, replace(choices, semantics=_AS_GIVEN))
     check_facts([inputs, choices], given.facts)
     note(*given.notes, quiet=show.quiet)
-    arguments = dict(given.arguments)
+    arguments = given.arguments
     own = PRESETS[_AS_GIVEN].fields.items() - choices.given.items()
     fields = dict(arguments.pop("convention").changes().items() - own)
     of_output = math.prod(given.score_shape[:-1]) * arguments["v"].shape[-1] * memory.FLOAT

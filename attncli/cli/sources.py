@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from attncli.attention.names import is_published
 from attncli.cli.groups import given_of
-from attncli.cli.options import Inputs
+from attncli.cli.options import InputFlags
 from attncli.convention import flag_of
 from attncli.errors import AttncliError, ConventionError
 from attncli.files.fields import is_field
@@ -115,7 +115,7 @@ def holds_x(loaded: Loaded) -> bool:
     return any(map(is_published, loaded.arrays)) and name_of(loaded, "x") is not None
 
 
-def is_of_x(inputs: Inputs, main: Loaded) -> bool:
+def is_of_x(inputs: InputFlags, main: Loaded) -> bool:
     """Whether q, k and v are made of x: so it is asked for, or the file names x but no q."""
     if inputs.q is None:
         return True

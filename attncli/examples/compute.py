@@ -13,14 +13,16 @@ import numpy as np
 from pydantic import Field
 
 from attncli.arrays import Array
-from attncli.attention.attend import Block, attend, attend_heads, entered, prepared, trace_of
+from attncli.attention.attend import in_heads
 from attncli.attention.attention import RESIDUAL as SUM
-from attncli.attention.layers import Architecture, layer_norm, norm_steps
-from attncli.attention.plan import merged, plan
+from attncli.attention.inputs import entered, inputs_of
+from attncli.attention.layers import layer_norm, norm_steps
+from attncli.attention.plan import Merge, plan
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
 from attncli.attention.run import Step, Values, run
-from attncli.attention.shapes import projected
 from attncli.attention.sweep import N_KEYS, sweep_widths
+from attncli.attention.traces import Heading, trace_of
+from attncli.attention.weights import Block
 from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.examples.inputs import (
@@ -102,17 +104,14 @@ class Attention(_Attending):
 
     def computed(self, glove: str | None = None) -> Computed:
         _check_cells(self.q, self.k, self.v, self.n_heads or 1)
-        how: dict[str, Any] = {"mask": self.mask, "convention": self.convention}
-        how |= {"query_labels": self.queries, "key_labels": self.keys, "d_output": self.d_output}
-        more = []
-        if self.n_heads is None:
-            trace = attend(self.q, self.k, self.v, **how)
-        else:
-            trace = attend_heads(self.q, self.k, self.v, n_heads=self.n_heads, **how)
-            more = merged(self.n_heads)
-        q, k, v = (trace[name].value for name in "qkv")
-        inputs, sizes = prepared(q, k, v, self.convention, mask=self.mask)
-        return Computed(trace, [*plan(self.convention, sizes), *more], inputs)
+        arrays: dict[str, Any] = {"q": self.q, "k": self.k, "v": self.v}
+        if self.n_heads is not None:
+            arrays = in_heads(**arrays, n_heads=self.n_heads)
+        arrays |= {"mask": self.mask, "d_output": self.d_output}
+        labels = {"query": self.queries, "key": self.keys}
+        merge: Merge = "never" if self.n_heads is None else "shown"
+        inputs = inputs_of(arrays, self.convention, merge=merge, labels=labels)
+        return Computed(inputs.trace(), inputs.steps, inputs.arrays)
 
 
 class SelfAttention(_Attending):
@@ -134,12 +133,13 @@ class SelfAttention(_Attending):
         given = {name: getattr(self, name) for name in ("w_q", "w_k", "w_v", "w_o")}
         own = {name: entered(w, how) for name, w in given.items() if w is not None}
         if own or self.n_heads is not None:
-            restricting, sizes = projected({"x": x} | own, n_heads, n_heads, self.mask)
-            own |= restricting
+            made = inputs_of(
+                {"x": x, **own, "mask": self.mask}, how, n_heads=n_heads, merge="shown"
+            )
         else:
-            own, sizes = prepared(x, x, x, how, mask=self.mask)
-        steps += plan(how, sizes, source="input")
-        inputs |= own
+            made = inputs_of({"q": x, "k": x, "v": x, "mask": self.mask}, how)
+        steps += plan(how, made.sizes, source="input")
+        inputs |= {name: y for name, y in made.arrays.items() if name != "x"}
         values = run(steps, inputs)
         if self.residual:
             last = steps[-1].name
@@ -150,8 +150,8 @@ class SelfAttention(_Attending):
             steps.append(Step(RESIDUAL, SUM, reads, formula=formula, dtype=how.dtype))
             values = run(steps, values)
         tokens = self.x.words
-        block = Block("Self-attention", how, {"query": tokens, "key": tokens})
-        return Computed(trace_of(steps, values, {"": block}, stages), steps, inputs)
+        heading = Heading("Self-attention", how, {"query": tokens, "key": tokens})
+        return Computed(trace_of(steps, values, {"": heading}, stages), steps, inputs)
 
     def _before(self) -> tuple[dict[str, Stage], list[Step], dict[str, Array]]:
         """What comes before the attention: its stages, their steps and inputs."""
@@ -306,7 +306,7 @@ class LayerNorm(Computation):
         trace = layer_norm(self.x, self.gamma, self.beta, epsilon=self.epsilon)
         given = {"gamma": self.gamma, "beta": self.beta}
         gain = {name: w for name, w in given.items() if w is not None}
-        steps = norm_steps("x", gain, Architecture(epsilon=self.epsilon))
+        steps = norm_steps("x", gain, Block(epsilon=self.epsilon))
         return Computed(trace, steps, {"x": self.x, **gain})
 
 

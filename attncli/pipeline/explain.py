@@ -13,17 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.layers import Architecture, NormPlace
 from attncli.attention.masks import meaning, meant_mask
 from attncli.attention.numbers import as_numbers
 from attncli.attention.positions import Exponent, add_positions, alibi, sinusoidal
 from attncli.attention.rotary import rotary_table
 from attncli.attention.shapes import Gradient
 from attncli.attention.state_dict import weights_from_arrays
-from attncli.attention.weights import Dimensions, Weights, random_weights
+from attncli.attention.weights import Block, NormPlace, random_weights
 from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ConventionError
-from attncli.pipeline.model import Model, explained
+from attncli.pipeline.model import explained
 from attncli.pipeline.sentence import (
     DIM,
     PositionKind,
@@ -36,7 +35,7 @@ from attncli.pipeline.sentence import (
 from attncli.trace import Trace
 from attncli.words.tokens import tokenize
 
-Block = Literal["attention", "encoder", "decoder"]
+Kind = Literal["attention", "encoder", "decoder"]
 
 
 def explain(  # noqa: PLR0913
@@ -53,7 +52,7 @@ def explain(  # noqa: PLR0913
     d_k: int | None = None,
     d_v: int | None = None,
     d_ff: int | None = None,
-    block: Block = "attention",
+    block: Kind = "attention",
     layers: int = 1,
     norm: NormPlace = "post",
     eps: float = 1e-5,
@@ -85,44 +84,48 @@ def explain(  # noqa: PLR0913
     ((2, 3, 3), ('the', 'river', 'bank'))
     """
     how = convention_of(convention, fields)
-    seed = how.seed
-    if block not in get_args(Block):
-        raise ConventionError(f"block is {block!r}", f"use {', '.join(get_args(Block))}")
+    if block not in get_args(Kind):
+        raise ConventionError(f"block is {block!r}", f"use {', '.join(get_args(Kind))}")
     asked = Sentence.padded(_tokens(sentence), pad_to)
     other = None if target is None else Sentence(_tokens(target))
     words = [*asked.words, *(other.words if other else ())]
-    vocabulary = _vocabulary(vectors, words, unknown=unknown, dim=dim, seed=seed)
-    kind: Literal["attention", "encoder", "encoder-decoder"]
-    kind = "encoder-decoder" if block == "decoder" else block
-    sizes = Dimensions(
-        d_model=vocabulary.dim, n_heads=heads, n_kv_heads=kv_heads, d_k=d_k, d_v=d_v, d_ff=d_ff
-    )
-    notes: tuple[str, ...] = ()
-    arrays: Weights
-    if weights is None:
-        norms = {"last_norm": norm in ("pre", "rms"), "gain_alone": norm == "rms"}
-        arrays = random_weights(kind, sizes, seed=seed, n_layers=layers, **norms)
-        notes = (f"The weights are random (Glorot-uniform, seed {seed}).",)
-    else:
-        arrays = weights_from_arrays(weights, kind, sizes)
+    vocabulary = _vocabulary(vectors, words, unknown=unknown, dim=dim, seed=how.seed)
     meant = None
     if mask is not None:
         meant = meant_mask(np.asarray(mask), fields.get("mask_means"), how)
         meant = meaning(meant, how.mask_means, how.mask_numbers)
         how = replace(how, mask_means="keep", mask_numbers=None)
-    dropout = how.dropout if block != "attention" else 0.0
-    architecture = Architecture(
-        n_heads=heads, n_kv_heads=kv_heads, norm=norm, epsilon=eps, dropout=dropout, convention=how
+    layout = Block(
+        kind="encoder-decoder" if block == "decoder" else block,
+        d_model=vocabulary.dim,
+        n_heads=heads,
+        n_kv_heads=kv_heads,
+        d_k=d_k,
+        d_v=d_v,
+        d_ff=d_ff,
+        n_layers=layers if weights is None else None,
+        norm=norm,
+        epsilon=eps,
+        dropout=how.dropout if block != "attention" else 0.0,
+        convention=how,
     )
-    model = Model(
-        block=block,
-        weights=arrays,
-        architecture=architecture,
+    notes: tuple[str, ...] = ()
+    if weights is None:
+        arrays = random_weights(layout)
+        notes = (f"The weights are random (Glorot-uniform, seed {how.seed}).",)
+    else:
+        arrays = weights_from_arrays(weights, layout)
+    return explained(
+        asked,
+        vocabulary,
+        layout,
+        arrays,
         positions=_positions(positions),
-        notes=notes,
+        target=other,
+        mask=meant,
         d_output=d_output,
+        notes=notes,
     )
-    return explained(asked, vocabulary, model, target=other, mask=meant)
 
 
 def _tokens(text: str | Sequence[str]) -> tuple[str, ...]:

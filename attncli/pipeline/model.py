@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.attend import Block
-from attncli.attention.layers import BACKWARD, Architecture, LayerPlan
+from attncli.attention.layers import BACKWARD, LayerPlan
 from attncli.attention.matrices import plain
 from attncli.attention.shapes import Gradient, check_mask
-from attncli.attention.weights import Weights
+from attncli.attention.traces import Heading
+from attncli.attention.weights import Block, Weights
 from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.pipeline.meaning import meaning
@@ -33,25 +32,17 @@ from attncli.trace import Stage, Trace
 Keep = Callable[[str], bool]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Model:
-    """What the vectors go through."""
-
-    block: Literal["attention", "encoder", "decoder"] = "attention"  # a decoder reads an encoder
-    weights: Weights  # by name; an attention without w_q, w_k and w_v takes the vectors themselves
-    architecture: Architecture = field(default_factory=Architecture)
-    positions: PositionKind | Array = "paper"  # an array: a vector for each, such as learned ones
-    notes: tuple[str, ...] = ()  # what the reader should know before the first number
-    d_output: Gradient | None = None  # the gradient of the last stage of the block
-
-
 def explained(
     sentence: Sentence,
     vocabulary: Vocabulary,
-    model: Model,
+    block: Block,
+    weights: Weights,
     *,
+    positions: PositionKind | Array = "paper",
     target: Sentence | None = None,
     mask: Array | None = None,
+    d_output: Gradient | None = None,
+    notes: tuple[str, ...] = (),
     keep: Keep | None = None,
 ) -> Trace:
     """Every stage between the words of a sentence and their contextual vectors.
@@ -60,30 +51,36 @@ def explained(
 
     Stages: those of `entry_stages` (and those of the target as `target.tokens` …); those of the
     block as `attention.q`, `cross_attention.q`, `encoder.1.attention.q`, `decoder.1.…`, each
-    with its weights (`attention.w_q`); `meaning.static` and `meaning.contextual`. `mask` is
-    as `masks.meaning` gives it and belongs to the attention or the encoder. `keep` says by dotted
-    name which stages of a layer to hold; the others are dropped as soon as no later stage needs
-    them.
+    with its weights (`attention.w_q`); `meaning.static` and `meaning.contextual`.
+
+    weights    by name; an attention without w_q, w_k and w_v takes the vectors themselves
+    positions  a kind of table, or a vector for each, such as learned ones
+    mask       as `masks.meaning` gives it; it belongs to the attention or the encoder
+    d_output   the gradient of the last stage of the block
+    notes      what the reader should know before the first number
+    keep       says by dotted name which stages of a layer to hold; the others are dropped as soon
+               as no later stage needs them
 
     Source: "Attention Is All You Need", section 3.
     """
-    layers = LayerPlan(model.architecture, model.weights)
+    layers = LayerPlan(block, weights)
     stages: dict[str, Stage] = {}
     ends = []
     for prefix, asked in (("", sentence), ("target.", target)):
         if asked is not None:
             mark = "_t" if prefix else ""  # the target's X is not the sentence's: X_t
-            entry = entry_stages(asked, vocabulary, model.positions, mark)
+            entry = entry_stages(asked, vocabulary, positions, mark)
             stages |= {prefix + stage.name: stage for stage in entry}
             end = entry[-1]
             ends.append(layers.rows(prefix + end.name, end.value, asked.tokens, end.symbol))
     padding = sentence.key_mask(), None if target is None else target.key_mask()
-    last = _add_blocks(layers, model, ends, padding, mask)
-    if model.d_output is not None and model.block != "attention":
-        layers.gradients(last, model.d_output)
-    convention, notes = model.architecture.convention, (*model.notes, *vocabulary.remarks)
-    layers.blocks[""] = Block("From words to contextual vectors", convention, notes=notes)
-    layers.blocks["target"] = Block("Target")
+    is_alone = block.kind == "attention"
+    last = _add_stages(layers, ends, padding, mask, d_output if is_alone else None)
+    if d_output is not None and not is_alone:
+        layers.gradients(last, d_output)
+    convention, notes = block.convention, (*notes, *vocabulary.remarks)
+    layers.headings[""] = Heading("From words to contextual vectors", convention, notes=notes)
+    layers.headings["target"] = Heading("Target")
     kept = None if keep is None else _kept(layers, last, keep)
     asked, prefix = (sentence, "") if target is None else (target, "target.")
     restricting = mask is not None or convention.window is not None
@@ -91,48 +88,48 @@ def explained(
 
     def finished(plain: Trace) -> Trace:
         """The trace with notes, and with what it means."""
-        trace, again = _annotated(plain, model.architecture.n_heads), plain.compute
-        block = meaning(
+        trace, again = _annotated(plain, block.n_heads), plain.compute
+        part = meaning(
             asked.words,
             stages[f"{prefix}embeddings"].value[asked.is_word],
             trace[last].value[asked.is_word],
-            placed=isinstance(model.positions, np.ndarray) or model.positions != "none",
-            masked=restricting or convention.causal or model.block == "decoder",
+            placed=isinstance(positions, np.ndarray) or positions != "none",
+            masked=restricting or convention.causal or "decoder" in block.kind,
             reads=(f"{prefix}embeddings", last) if is_start else ("", ""),
             letters=(trace[f"{prefix}embeddings"].symbol, trace[last].symbol),
-            adds_input=model.block == "attention",
+            adds_input=is_alone,
         )
-        steps = trace.steps if block is None else (*trace.steps, block)
+        steps = trace.steps if part is None else (*trace.steps, part)
         compute = None if again is None else lambda arrays: finished(again(arrays))
         return replace(trace, steps=steps, compute=compute)
 
     return finished(layers.trace(kept, stages))
 
 
-def _add_blocks(
+def _add_stages(
     layers: LayerPlan,
-    model: Model,
     rows: list[str],
     paddings: tuple[Array | None, Array | None],
     mask: Array | None,
+    d_output: Gradient | None,
 ) -> str:
-    """Adds the model's blocks to the plan; gives the last stage.
+    """Adds the block to the plan; gives the last stage.
 
     rows            the stages that go in: of the sentence and, where there is one, of the target
     paddings, mask  restrict which tokens of the sentence and the target are attended to
     """
-    (x, y), (padding, own) = (rows[0], rows[-1]), paddings
+    (x, y), (padding, own), kind = (rows[0], rows[-1]), paddings, layers.block.kind
     total = padding if mask is None else mask
     if mask is not None and padding is not None:
-        n_q = len(layers.like[y if model.block == "attention" else x])
-        check_mask(mask, (model.architecture.n_heads, n_q, len(padding)))
+        n_q = len(layers.like[y if kind == "attention" else x])
+        check_mask(mask, (layers.block.n_heads, n_q, len(padding)))
         total = mask & padding if mask.dtype == np.bool_ else np.where(padding, mask, -np.inf)
-    if model.block == "attention":
+    if kind == "attention":
         name, context = ("attention", "") if x == y else ("cross_attention", x)
-        layers.weights = {n.replace("attention", name, 1): w for n, w in model.weights.items()}
-        return layers.attention(name, y, context, mask=total, alone=True, d_output=model.d_output)
+        layers.weights = {n.replace("attention", name, 1): w for n, w in layers.weights.items()}
+        return layers.attention(name, y, context, mask=total, alone=True, d_output=d_output)
     last = layers.stack(x, mask=total)
-    if model.block == "encoder":
+    if kind == "encoder":
         return last
     if x == y:
         raise ConventionError("a decoder needs a target", "add --target")

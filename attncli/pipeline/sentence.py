@@ -11,9 +11,9 @@ import numpy as np
 
 from attncli import formulas
 from attncli.arrays import Array, BoolArray, FloatArray
-from attncli.attention.attend import Block, traced
 from attncli.attention.heads import shape_text
 from attncli.attention.positions import SUM, Exponent, sinusoidal
+from attncli.attention.traces import Heading, traced
 from attncli.attention.weights import named_seed
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.messages import count, listing
@@ -205,7 +205,7 @@ def entry_stages(
         return tokens, words
     table = replace(_positions(positions, len(numbers), vocabulary.dim), reads=reads)
     total = SUM._replace(symbol=f"X{mark}", formula=f"X{mark} = {symbol} + PE")
-    return tokens, words, table, traced([total], Block("", None, names), words, table)["input"]
+    return tokens, words, table, traced([total], Heading("", None, names), words, table)["input"]
 
 
 def _positions(positions: PositionKind | Array, n: int, dim: int) -> Stage:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.attend import prepared
+from attncli.attention.inputs import inputs_of
 from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import plan
 from attncli.attention.run import run
@@ -60,9 +60,10 @@ def outcomes(
     fields  of Convention, such as causal=True, that hold for all of them
     more    what else `attend` takes: past_k, past_v, kv_len, sinks, layout
     """
-    restricting = {"mask": mask, **more}
     base = Convention(**{**fields, "mask_numbers": "add"})  # the mask is left as it is
-    inputs, sizes = prepared(q, k, v, base, **restricting)
+    layout = more.pop("layout", None)
+    made = inputs_of({"q": q, "k": k, "v": v, "mask": mask, **more}, base, layout=layout)
+    inputs, sizes = made.arrays, made.sizes
     given = None if mask is None else as_numbers(mask, "the mask")
     widths = sizes.d_k, inputs["v"].shape[-1]
     call = Call(sizes.scores, sizes.n_kv_heads, widths, given, dict(fields), sizes.n_past)

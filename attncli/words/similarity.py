@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from attncli import formulas
 from attncli.arrays import FloatArray
-from attncli.attention.attend import Block, traced
 from attncli.attention.axes import joined
 from attncli.attention.numbers import on_host
 from attncli.attention.run import Step
+from attncli.attention.traces import Heading, traced
 from attncli.errors import ShapeError
 from attncli.files.messages import count
 from attncli.trace import Stage, Trace
@@ -77,8 +77,8 @@ def similarity(
         notes = [f"{joined(zeros)} are all zeros and have no direction: cosines with them are NaN"]
     noted = [step._replace(note="".join(notes)) for step in (cosines, angles)]
     labels = {"word": tuple(words), "other": tuple(words)}
-    block = Block("Similarity", None, labels, tuple(notes))
-    return _trace([lengths, dots, *noted], vectors, block)
+    heading = Heading("Similarity", None, labels, tuple(notes))
+    return _trace([lengths, dots, *noted], vectors, heading)
 
 
 def similarity_steps() -> list[Step]:
@@ -156,8 +156,8 @@ def analogy(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
     if len(words) != 3:
         raise ShapeError(f"an analogy has 3 words, not {len(words)}", "a is to b as c is to …")
     a, b, c = words
-    block = Block(f"{a} is to {b} as {c} is to …", None, {"word": tuple(words)})
-    return _trace(analogy_steps(words), vectors, block)
+    heading = Heading(f"{a} is to {b} as {c} is to …", None, {"word": tuple(words)})
+    return _trace(analogy_steps(words), vectors, heading)
 
 
 def analogy_steps(words: Sequence[str]) -> list[Step]:
@@ -193,8 +193,8 @@ def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
             "two components need two words of two numbers; there is "
             f"{count(len(words), 'word')} of {vectors.shape[1]}"
         )
-    block = Block("Principal components", None, {"word": tuple(words), "component": _PLANE})
-    trace = _trace(pca_steps(), vectors, block)
+    heading = Heading("Principal components", None, {"word": tuple(words), "component": _PLANE})
+    trace = _trace(pca_steps(), vectors, heading)
     shares = trace["shares"].value
     if np.isnan(shares).all():
         return replace(trace, notes=("all vectors are equal: there is no variance to explain",))
@@ -264,8 +264,8 @@ def _vectors(words: Sequence[str], matrix: npt.ArrayLike) -> FloatArray:
     return vectors
 
 
-def _trace(steps: list[Step], vectors: FloatArray, block: Block) -> Trace:
+def _trace(steps: list[Step], vectors: FloatArray, heading: Heading) -> Trace:
     """The trace of a plan on these vectors, which are its first stage."""
-    words = {"word": tuple(block.labels["word"] or ())}
+    words = {"word": tuple(heading.labels["word"] or ())}
     given = Stage("vectors", "V", "as given", vectors, ("word", "dimension"), words)
-    return traced(steps, block, given)
+    return traced(steps, heading, given)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import attncli
 from attncli import AttncliError, Convention, Projections, attend, multi_head_attention, stream
-from attncli.attention.layers import Architecture, LayerPlan, layer_norm
-from attncli.attention.weights import Dimensions, random_weights
+from attncli.attention.layers import LayerPlan, layer_norm
+from attncli.attention.weights import Block, random_weights
 from attncli.check import check
 
 Q = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
@@ -320,8 +320,8 @@ def test_float16_scores_overflow_before_they_are_scaled() -> None:
 def test_every_stage_and_gradient_is_rounded_to_the_type(dtype: Any, bits: int) -> None:
     how, x = Convention(dtype=dtype), random(5, 7)
     trace = attend(random(3, 5), random(7, 5), random(7, 2), convention=how, d_output="random")
-    arrays = random_weights("encoder", Dimensions(d_model=7, n_heads=1, d_ff=11))
-    layers = LayerPlan(Architecture(norm="none", convention=how), arrays)
+    block = Block(kind="encoder", d_model=7, d_ff=11, norm="none", convention=how)
+    layers = LayerPlan(block, random_weights(block))
     layers.feed_forward("encoder.1.feed_forward", layers.rows("x", x))
     normed, fed = layer_norm(x, convention=how), layers.trace()
     for name, stage in (*trace.stages(), *normed.stages(), *fed.stages()):

@@ -1,19 +1,20 @@
 """Weights: drawn, read from arrays by the names they are published under, and what does not fit."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attncli import InputError, ShapeError
+from attncli import Convention, InputError, ShapeError
 from attncli.attention.names import parse
 from attncli.attention.published import blocks, published
 from attncli.attention.state_dict import canonical, weights_from_arrays
-from attncli.attention.weights import Dimensions, glorot_uniform, random_weights
+from attncli.attention.weights import Block, glorot_uniform, random_weights
 
 # d_model 7, two heads of 3 and 5, d_ff 11.
-SIZES = Dimensions(d_model=7, n_heads=2, d_k=3, d_v=5, d_ff=11)
-OPEN = Dimensions(d_model=7, n_heads=2)
+SIZES = Block(d_model=7, n_heads=2, d_k=3, d_v=5, d_ff=11)
+OPEN = Block(kind="encoder", d_model=7, n_heads=2)
 RNG = np.random.default_rng(59)
 
 
@@ -33,7 +34,7 @@ def test_glorot_uniform_fills_its_range_evenly_and_stays_what_it_is() -> None:
 
 
 def test_every_drawn_matrix_has_numbers_of_its_own_whatever_else_is_drawn() -> None:
-    every = random_weights("encoder-decoder", SIZES, n_layers=2, last_norm=True)
+    every = random_weights(replace(SIZES, kind="encoder-decoder", n_layers=2, norm="pre"))
     shapes = {name: x.shape for name, x in every.items()}
     assert shapes["encoder.1.attention.w_v"] == (7, 10)
     assert shapes["decoder.2.cross_attention.w_o"] == (10, 7)
@@ -42,18 +43,23 @@ def test_every_drawn_matrix_has_numbers_of_its_own_whatever_else_is_drawn() -> N
     assert len(shapes) == 2 * 12 + 2 + 2 * 18 + 2
     matrices = [x.ravel()[:6].tobytes() for name, x in every.items() if ".w_" in name]
     assert len(set(matrices)) == len(matrices) == 2 * (6 + 10)
-    fewer, other = (random_weights("encoder", SIZES, seed=seed) for seed in (0, 1))
+    fewer, other = (
+        random_weights(replace(SIZES, kind="encoder", convention=Convention(seed=seed)))
+        for seed in (0, 1)
+    )
     assert all((x == every[name]).all() for name, x in fewer.items())
     assert (other["encoder.1.attention.w_q"] != fewer["encoder.1.attention.w_q"]).all()
-    attention = random_weights("attention", SIZES)
+    attention = random_weights(SIZES)
     np.testing.assert_array_equal(attention["attention.w_v"], every["encoder.1.attention.w_v"])
 
 
 def test_drawn_weights_are_read_back_by_their_names() -> None:
-    for block in ("attention", "encoder", "decoder", "encoder-decoder"):
-        for sizes, last in ((SIZES, False), (OPEN, True)):
-            before = random_weights(block, SIZES, n_layers=2, last_norm=last)
-            after = weights_from_arrays(before, block, sizes)
+    kinds: tuple[Any, ...] = ("attention", "encoder", "decoder", "encoder-decoder")
+    norms: tuple[tuple[Block, Any], ...] = ((SIZES, "post"), (OPEN, "pre"))
+    for kind in kinds:
+        for sizes, norm in norms:
+            before = random_weights(replace(SIZES, kind=kind, n_layers=2, norm=norm))
+            after = weights_from_arrays(before, replace(sizes, kind=kind))
             assert list(before) == list(after)
             assert all((after[name] == x).all() for name, x in before.items())
 
@@ -183,18 +189,18 @@ def encoder_arrays(prefix: str = "") -> dict[str, Any]:
 
 def test_what_may_be_missing_and_what_is_passed_over() -> None:
     arrays = encoder_arrays() | {"b_1": np.ones(11), "gamma_2": np.full(7, 2.0)}
-    weights = weights_from_arrays(arrays, "encoder", OPEN)
+    weights = weights_from_arrays(arrays, OPEN)
     arrays["w_q"][:] = 9
     assert (weights["encoder.1.attention.w_q"] == 0.5).all()  # copies
     assert len(weights) == 6 + 2
     arrays = encoder_arrays("encoder.1.") | encoder_arrays("encoder.2.")
-    attention = weights_from_arrays(arrays, "attention", OPEN)
+    attention = weights_from_arrays(arrays, replace(OPEN, kind="attention"))
     assert set(attention) == {f"attention.{name}" for name in ("w_q", "w_k", "w_v", "w_o")}
-    assert len(weights_from_arrays(arrays, "encoder", OPEN)) == 12
-    assert len(weights_from_arrays(arrays, "encoder", OPEN, n_layers=1)) == 6
+    assert len(weights_from_arrays(arrays, OPEN)) == 12
+    assert len(weights_from_arrays(arrays, replace(OPEN, n_layers=1))) == 6
     no_w_1 = {name: x for name, x in encoder_arrays().items() if name != "w_1"}
-    none = Dimensions(d_model=7, n_heads=2, d_ff=0)
-    assert len(weights_from_arrays(no_w_1, "encoder", none)) == 4
+    none = Block(kind="encoder", d_model=7, n_heads=2, d_ff=0)
+    assert len(weights_from_arrays(no_w_1, none)) == 4
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -223,11 +229,11 @@ def test_arrays_that_do_not_fit(changes: dict[str, Any], words: str) -> None:
     arrays = {name: x for name, x in (encoder_arrays() | changes).items() if x is not None}
     block: Any = arrays.pop("block", "encoder")
     with pytest.raises((InputError, ShapeError), match=words):
-        weights_from_arrays(arrays, block, OPEN)
+        weights_from_arrays(arrays, replace(OPEN, kind=block))
 
 
 def test_sizes_that_cannot_be() -> None:
     with pytest.raises(ShapeError, match="d_ff is -1"):
-        Dimensions(d_model=7, d_ff=-1)
+        Block(d_model=7, d_ff=-1)
     with pytest.raises(ShapeError, match=r"7 .* 2 heads"):
-        random_weights("encoder", OPEN)
+        random_weights(OPEN)

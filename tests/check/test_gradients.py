@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli import Convention, Projections, attend, multi_head_attention
-from attncli.attention.multi_head import projected_inputs
+from attncli import Convention, attend, multi_head_attention
+from attncli.attention.inputs import inputs_of
 from attncli.check import check
 from attncli.testing import assert_attention
 from tests import plain
@@ -146,7 +146,7 @@ RNG = np.random.default_rng(5)
 X = RNG.normal(size=(N, D))
 WEIGHTS = {f"w_{name}": RNG.normal(size=(D, D)) / 4 for name in "qkv"}
 BIASES = {f"b_{name}": RNG.normal(size=D) for name in "qkv"}
-MADE = projected_inputs({"x": X}, Projections(**WEIGHTS, **BIASES), Convention(), n_heads=HEADS)
+MADE = inputs_of({"x": X, **WEIGHTS, **BIASES}, Convention(), n_heads=HEADS)
 QKV = [MADE.values[name] for name in "qkv"]
 
 
@@ -185,9 +185,8 @@ def right_and_how(n_heads: int = 2) -> tuple[dict[str, Array], dict[str, Any]]:
     weights["w_o"] = rng.normal(size=(7 * n_heads, 13))
     x, d_output = rng.normal(size=(2, 5, 3)), rng.normal(size=(2, 5, 13))
     trace = multi_head_attention(x, weights, n_heads=n_heads, d_output=d_output, causal=True)
-    made = projected_inputs(
-        {"x": x}, Projections(**weights), Convention(causal=True), n_heads=n_heads
-    ).with_gradient(d_output)
+    arrays = {"x": x, **weights, "d_output": d_output}
+    made = inputs_of(arrays, Convention(causal=True), n_heads=n_heads)
     call: dict[str, Any] = {name: made.values[name] for name in "qkv"}
     call |= {"d_output": made.d_output, "projected": made, "causal": True, "pairs": False}
     return {f"d_{name}": trace[f"d_{name}"].value for name in ("x", *weights)}, call

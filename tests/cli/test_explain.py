@@ -12,7 +12,8 @@ import pytest
 
 import attncli
 from attncli.arrays import Array
-from attncli.attention.weights import Dimensions, random_weights
+from attncli.attention.weights import Block, random_weights
+from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from tests.plain import attention
 
@@ -179,7 +180,9 @@ X, W = np.arange(1.0, 16).reshape(3, 5) / 7, {n: np.eye(5, 7, i) for i, n in enu
 
 
 def test_weights_of_a_file(call: Call, tmp_path: Path) -> None:
-    weights = random_weights("encoder", Dimensions(d_model=8, n_heads=2), seed=9, n_layers=2)
+    weights = random_weights(
+        Block(kind="encoder", d_model=8, n_heads=2, n_layers=2, convention=Convention(seed=9))
+    )
     save(tmp_path / "w.npz", weights)
     line, name = f"{LIFE} --weights w.npz --heads 2", "encoder.2.attention.w_q"
     read = values(call, f"{line} --block encoder")
@@ -225,7 +228,9 @@ def test_heads_and_layers_of_weights(call: Call, tmp_path: Path) -> None:
     save(tmp_path / "a.npz", {"x": X} | heads)
     computed = values(call, "--embeddings a.npz")
     np.testing.assert_allclose(computed["attention.v"], [X @ W["v"], -X @ W["v"], 2 * X @ W["v"]])
-    weights = random_weights("encoder", Dimensions(d_model=5, d_ff=7), seed=9)
+    weights = random_weights(
+        Block(kind="encoder", d_model=5, d_ff=7, convention=Convention(seed=9))
+    )
     save(tmp_path / "b.npz", {"x": X} | weights)
     layer, name = values(call, "--embeddings b.npz --block encoder"), "encoder.1.feed_forward.w_1"
     np.testing.assert_array_equal(layer[name], weights[name])

@@ -296,10 +296,9 @@ def _remade(
     changed = {name: x for name, x in others.items() if x is not None}
     singly = [{name: x} for name, x in changed.items()]
     for weights in [*singly, changed] if len(changed) > 1 else singly:
-        arrays = {n: four_axes(x).astype(np.float64) for n, x in made.made_by(weights).items()}
-        for name in arrays.keys() & {"k", "v"}:
-            cached = setup.inputs[name][:, :, : setup.n_past]
-            arrays[name] = np.concatenate([cached, arrays[name]], axis=2)
+        changed_rows = [name for name in QKV if {f"w_{name}", f"b_{name}"} & weights.keys()]
+        arrays = made.run(changed_rows, **weights)
+        arrays = {name: four_axes(x).astype(np.float64) for name, x in arrays.items()}
         yield Patch(inputs=arrays, detail=" and ".join(weights))
 
 

@@ -1,0 +1,335 @@
+"""What one attention is computed from, checked to fit: the one argument of all that computes it.
+
+    q, k, v, or x and the weights ──┐              ┌── trace   every stage
+    a cache, a mask, lengths, sinks ┼── Inputs ────┼── run     the stages that are asked for
+    the gradient of the result ─────┘              └── values  q, k and v for `stream` and `check`
+
+Where q, k and v are made of x the plan begins at x: a cache, the queries that are wanted and the
+heads side by side are steps of it like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.attention.heads import shape_text
+from attncli.attention.kernels import round_to, widen
+from attncli.attention.masks import meant_mask
+from attncli.attention.numbers import as_numbers
+from attncli.attention.plan import Merge, Sizes, plan
+from attncli.attention.run import Step, Values, run
+from attncli.attention.shapes import (
+    Gradient,
+    check_past,
+    check_qkv,
+    check_rows,
+    given_gradient,
+    in_order,
+    projected,
+    restrictions,
+    result_shape,
+    token_rows,
+)
+from attncli.attention.traces import Heading, Labels, title_of, trace_of
+from attncli.convention import Convention, Layout, MaskMeans, convention_of
+from attncli.errors import ConventionError, ShapeError
+from attncli.stages import CONCAT, GIVEN_GRADIENT, OUTPUT, PROJECTED, QKV, gradient_of
+from attncli.trace import Trace
+
+EMBEDDINGS = ("x", "x_kv", "x_v")
+WEIGHTS = tuple(f"{kind}_{name}" for kind in "wb" for name in "qkvo")
+"""Of which q, k and v are made, and by which."""
+CACHE = {"k": "past_k", "v": "past_v"}
+OTHERS = ("mask", *CACHE.values(), "kv_len", "sinks", "d_output", "rows")
+"""What else an attention may be given."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What one attention is computed from, checked to fit.
+
+    given   the arrays as they came, by the names that the plan reads, and the cache
+    merge   what becomes of the outputs of the heads, see `plan`
+    labels  axis → the names of all queries, and of all keys
+    title   of the trace; "": by what is computed
+    """
+
+    given: Mapping[str, Array]
+    how: Convention
+    sizes: Sizes
+    merge: Merge
+    labels: Mapping[str, Labels]
+    title: str = ""
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
+        """What the plan reads, in the number type: of q the queries that are wanted."""
+        as_they_are = ("given_mask", "kv_len", "rows")
+        own = self.given if "x" in self.given else {**self.given, **self._with_cache}
+        arrays = {
+            name: x if name in as_they_are else entered(x, self.how)
+            for name, x in own.items()
+            if name in self.sizes.given
+        }
+        if "rows" in arrays and "q" in arrays:
+            arrays["q"] = arrays["q"][..., arrays["rows"], :]
+        return arrays
+
+    @property
+    def _with_cache(self) -> dict[str, Array]:
+        """q, k and v as they were given, the cache before k and v."""
+        whole = {name: self.given[name] for name in QKV}
+        for name, past in CACHE.items():
+            if past in self.given:
+                whole[name] = np.concatenate([self.given[past], whole[name]], axis=-2)
+        return whole
+
+    @property
+    def qkv(self) -> dict[str, Array]:
+        """q, k and v with the cache, as they were given or as they are made of x."""
+        if "x" not in self.given:
+            return self._with_cache
+        return {name: self.values[name] for name in QKV}
+
+    @cached_property
+    def values(self) -> dict[str, Array]:
+        """The arrays, and q, k and v where they are made of x."""
+        return self.arrays | self.run(QKV)
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The plan."""
+        return plan(self.how, self.sizes, merge=self.merge)
+
+    def run(self, wanted: Collection[str], **known: Array) -> dict[str, Array]:
+        """These stages, computed from the inputs and from others that are known already."""
+        values = run(self.steps, {**self.arrays, **known}, wanted)
+        return {name: values[name] for name in wanted}
+
+    @property
+    def last(self) -> list[str]:
+        """What follows the output: the heads side by side, and their projection."""
+        return [step.name for step in self.steps if step.name in (CONCAT, PROJECTED)]
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """That of the output of the heads."""
+        if "x" not in self.given:
+            return (*self.sizes.scores[:-1], self.given["v"].shape[-1])
+        whole = {name: x for name, x in self.given.items() if name != "w_o"}
+        *_, width = result_shape(whole, 1, self.sizes.n_kv_heads)
+        return (*self.sizes.scores[:-1], width)
+
+    def with_gradient(self, d: Gradient) -> Inputs:
+        """The same with the gradient of what the whole gives. ShapeError where it does not fit."""
+        of, shape = OUTPUT, self.output_shape
+        if "x" in self.given:
+            of = [OUTPUT, *self.last][-1]
+            shape = result_shape(self.given, self.sizes.n_heads, self.sizes.n_kv_heads)
+        gradient = given_gradient(d, shape, of, self.how.seed)
+        if of == OUTPUT:
+            gradient = gradient.reshape(self.output_shape)
+        given = {**self.given, GIVEN_GRADIENT: gradient}
+        return replace(self, given=given, sizes=_naming(self.sizes, given))
+
+    @property
+    def gradients_around(self) -> list[str]:
+        """The gradients that follow from those of q, k and v, or from that of the whole."""
+        of = {gradient_of(name) for name in {*self.last, OUTPUT, *self.given} - {*QKV}}
+        return [step.name for step in self.steps if step.name in of] if "x" in self.given else []
+
+    @property
+    def d_output(self) -> Array:
+        """The gradient of the output of the attention itself, that of the whole given."""
+        if "x" not in self.given or not self.last:
+            return self.given[GIVEN_GRADIENT]
+        return self.run([gradient_of(OUTPUT)])[gradient_of(OUTPUT)]
+
+    def without(self, *names: str) -> Inputs:
+        """The same without some of the arrays."""
+        given = {name: x for name, x in self.given.items() if name not in names}
+        return replace(self, given=given, sizes=_naming(self.sizes, given))
+
+    def of_rows(self, rows: Sequence[int]) -> Inputs:
+        """The same for some queries alone; raises as `attend` does."""
+        given = {**self.given, "rows": check_rows(rows, self.sizes.scores[-2], self.how)}
+        if GIVEN_GRADIENT in given:
+            what = "gradients of keys and values are sums over all queries, not over some rows"
+            raise ConventionError(what, "leave out rows")
+        return replace(self, given=given, sizes=_naming(self.sizes, given))
+
+    @property
+    def heading(self) -> Heading:
+        """Title and labels of what is computed."""
+        queries, keys = (self.labels.get(axis) for axis in ("query", "key"))
+        n_q, title = self.sizes.scores[-2], self.title or title_of(self.sizes, self.how)
+        if (rows := self.given.get("rows")) is not None:
+            if queries and len(queries) != n_q:
+                raise ShapeError(
+                    f"there are {n_q} queries but {len(queries)} query labels",
+                    "give one for each query, not for the rows alone",
+                )
+            queries = [queries[row] if queries else f"q{row + 1}" for row in rows]
+        return Heading(title, self.how, {"query": queries, "key": keys})
+
+    def trace(self) -> Trace:
+        """Every stage."""
+        values = self.in_order(run(self.steps, self.arrays))
+        stages = {}
+        if "rows" in self.given and "x" in self.given:  # of which all tokens are shown
+            own = {"": Heading("", self.how, self.labels)}
+            stages = {"x": trace_of([], {"x": self.arrays["x"]}, own)["x"]}
+        return trace_of(self.steps, values, {"": self.heading}, stages, self.arrays)
+
+    def trace_of(self, known: Values) -> Trace:
+        """What is known already, computed in another way, and what follows the output of it."""
+        last = self.last if OUTPUT in known else []
+        weights = {name: entered(x, self.how) for name, x in self.given.items() if name in WEIGHTS}
+        after = run(self.steps, {**weights, **known}, last)
+        steps = [step for step in self.steps if step.name in {*known, *last}]
+        steps = [s._replace(reads={}, text="") if s.name in known else s for s in steps]
+        values = {step.name: after[step.name] for step in steps}
+        return trace_of(steps, values, {"": self.heading})
+
+    def in_order(self, values: Values) -> dict[str, Array]:
+        """The values in the order in which they are read: x and weights, q, k, v, then others."""
+        first = [name for name in values if name in (*EMBEDDINGS, *WEIGHTS)]
+        names = dict.fromkeys([*first, *QKV, *values])
+        return {name: values[name] for name in names if name in values}
+
+
+def inputs_of(
+    arrays: Mapping[str, Any],
+    how: Convention,
+    *,
+    n_heads: int = 1,
+    n_kv_heads: int | None = None,
+    merge: Merge | None = None,
+    means: MaskMeans | None = None,
+    layout: Layout | None = None,
+    labels: Mapping[str, Labels] = {},
+    title: str = "",
+) -> Inputs:
+    """The inputs of one attention by their names, checked; those that are None are left out.
+
+    arrays  q, k and v; or x, and where K and V are of others x_kv and x_v, with w_q … b_o; and
+            past_k, past_v, mask, kv_len, sinks, d_output and rows
+    n_*     heads into which the projections of x are split
+    means   what 0 and 1 in a mask mean, where that is not said by the convention
+    layout  the order of the axes of q, k, v, the cache and d_output; None: heads before tokens
+
+    Raises ShapeError and ConventionError as `attend` does.
+    """
+    present = {name: x for name, x in arrays.items() if x is not None}
+    if unknown := present.keys() - {*QKV, *EMBEDDINGS, *WEIGHTS, *OTHERS}:
+        raise TypeError(f"there is no keyword {min(unknown)!r}")
+    if "x" in present:
+        given, sizes = _of_x(present, n_heads, n_kv_heads)
+        if len(sizes.scores) == 3 and sizes.n_heads == sizes.n_kv_heads == 1 and merge is None:
+            sizes = sizes._replace(scores=sizes.scores[1:])
+        merge = merge or ("shown" if sizes.n_heads > 1 else "never")
+        words = ["multi-head"] * (sizes.n_heads > 1)
+        words.append("cross-attention" if "x_kv" in given else "self-attention")
+        title = title or " ".join(words).capitalize()
+    else:
+        names = (*QKV, *CACHE.values())
+        given = {n: in_order(present[n], n, layout) for n in names if n in present}
+        sizes = _of_qkv(given)
+    given |= restrictions(sizes, present.get("mask"), present.get("kv_len"))
+    if "given_mask" in given:
+        given["given_mask"] = meant_mask(given["given_mask"], means, how)
+    if "sinks" in present:
+        given["sinks"] = as_numbers(present["sinks"], "sinks")
+        if given["sinks"].shape != (sizes.n_heads,):
+            shape = shape_text(given["sinks"]) or "one number"
+            raise ShapeError(f"sinks ({shape}) need one score per head: {sizes.n_heads}")
+        if how.softmax_over == "queries":
+            raise ConventionError("sinks join a softmax over keys", "leave out softmax_over")
+    sizes = _naming(sizes.with_mask(given.get("given_mask"), how), given)
+    inputs = Inputs(given, how, sizes, merge or "never", labels, title)
+    if (d := present.get("d_output")) is not None:
+        is_named = isinstance(d, str) or "x" in given
+        inputs = inputs.with_gradient(d if is_named else in_order(d, gradient_of(OUTPUT), layout))
+    return inputs.of_rows(present["rows"]) if "rows" in present else inputs
+
+
+def from_keywords(
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    *,
+    merge: Merge | None = None,
+    layout: Layout | None = None,
+    query_labels: Labels = None,
+    key_labels: Labels = None,
+    convention: Convention | None = None,
+    **more: Any,
+) -> Inputs:
+    """The inputs of one attention by the keywords of `attend`: arrays, and fields of Convention."""
+    arrays = {"q": q, "k": k, "v": v} | {n: more.pop(n) for n in OTHERS if n in more}
+    how, labels = convention_of(convention, more), {"query": query_labels, "key": key_labels}
+    means = more.get("mask_means")
+    return inputs_of(arrays, how, merge=merge, means=means, layout=layout, labels=labels)
+
+
+def _naming(sizes: Sizes, given: Mapping[str, Array]) -> Sizes:
+    """The sizes with the names of what the plan reads: a cache is put before k and v given."""
+    return sizes._replace(given=given.keys() - (set() if "x" in given else {*CACHE.values()}))
+
+
+def _of_qkv(given: Mapping[str, Array]) -> Sizes:
+    """The sizes of the attention of q, k and v, a cache before them."""
+    whole = dict(given)
+    for name, past in CACHE.items():
+        if (before := whole.pop(past, None)) is not None:
+            x = whole[name]
+            check_past(past, before, name, x)
+            shape = (*x.shape[:-2], before.shape[-2] + x.shape[-2], x.shape[-1])
+            whole[name] = np.broadcast_to(np.zeros((), x.dtype), shape)  # nothing is copied
+    check_qkv(**whole)
+    q, k = whole["q"], whole["k"]
+    n_kv_heads = k.shape[-3] if k.ndim > 2 else 1
+    n_past = k.shape[-2] - given["k"].shape[-2]
+    return Sizes((*q.shape[:-1], k.shape[-2]), n_kv_heads, q.shape[-1], n_past)
+
+
+def _of_x(
+    present: Mapping[str, Any], n_heads: int, n_kv_heads: int | None
+) -> tuple[dict[str, Array], Sizes]:
+    """x, the weights and the cache, and the sizes of the attention that is made of them."""
+    given = {name: token_rows(present[name], name) for name in EMBEDDINGS if name in present}
+    for name, x in given.items():
+        if x.shape[:-2] != given["x"].shape[:-2]:
+            raise ShapeError(
+                f"x ({shape_text(given['x'])}) and {name} ({shape_text(x)}) differ in their batch",
+                "both are (tokens, d_model), or both (batch, tokens, d_model) of one batch",
+            )
+    given |= {name: as_numbers(present[name], name) for name in WEIGHTS if name in present}
+    sizes = projected(given, n_heads, n_kv_heads)
+    for name, past in CACHE.items():
+        if past not in present:
+            continue
+        given[past] = before = as_numbers(present[past], past)
+        batch, n_new = sizes.scores[:-3], sizes.scores[-1] - sizes.n_past
+        heads = (sizes.n_kv_heads,) if batch or sizes.n_heads > 1 or sizes.n_kv_heads > 1 else ()
+        width = sizes.d_k if name == "k" else before.shape[-1]
+        check_past(past, before, name, np.broadcast_to(0.0, (*batch, *heads, n_new, width)))
+        scores = (*sizes.scores[:-1], n_new + before.shape[-2])
+        sizes = sizes._replace(scores=scores, n_past=before.shape[-2])
+    return given, sizes
+
+
+def entered(x: Array, how: Convention) -> Array:
+    """An input in the number type, and never memory of the caller's that may change."""
+    value = x.astype(np.float64, copy=False)
+    if how.dtype != "float64":
+        value = round_to(widen(x, how.dtype), how.dtype)
+    is_fixed = x.base is None and not x.flags.writeable  # a view's memory can change by its base
+    return value.copy() if np.may_share_memory(value, x) and not is_fixed else value
