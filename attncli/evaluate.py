@@ -1,7 +1,7 @@
 """The numbers of a formula: of one cell, or of many at once.
 
-    values = Values.of(parse("Z[i,j] = x[i,j] * factor"), (3, 5), {"x": x}, {"factor": 0.5})
-    values.number(values.formula.body, {"i": 2, "j": 0})
+    values = Values(parse("Z[i] = x[i] * factor"), {"x": x}, {"factor": 0.5}, {"i": 3})
+    values.number(values.formula.body, {"i": 2})
 
 The places of letters are numbers, or arrays of them that broadcast. Overflow and 0 · NaN are those
 of IEEE 754: who calls keeps NumPy quiet.
@@ -10,8 +10,7 @@ of IEEE 754: who calls keeps NumPy quiet.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from itertools import product
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -28,11 +27,9 @@ from attncli.expression import (
     Over,
     Param,
     Place,
-    Shape,
     Size,
     cells,
     place_of,
-    sizes_of,
 )
 
 Places = Mapping[str, Any]
@@ -66,41 +63,15 @@ class Values(NamedTuple):
     params: Mapping[str, Any]
     sizes: Mapping[str, int]
 
-    @classmethod
-    def of(
-        cls,
-        formula: Formula,
-        shape: Shape,
-        arrays: Mapping[str, Array],
-        params: Mapping[str, Any],
-        sizes: Mapping[str, int] = {},
-    ) -> Values:
-        """The formula of a stage of this shape; sizes are those of letters that no array has."""
-        shapes = {name: x.shape for name, x in arrays.items()}
-        return cls(formula, arrays, params, {**sizes_of(formula, shape, shapes), **sizes})
-
     @property
     def fits(self) -> bool:
         """Whether every cell that is named is one of its array; a file may hold any formula."""
-        return all(
-            self.arrays[cell.name].dtype.kind in "biuf" and self._is_inside(cell)
-            for cell in cells(self.formula.body, guards=True)
-            if cell.name in self.arrays
-        )
-
-    def _is_inside(self, cell: Cell) -> bool:
-        shape = self.arrays[cell.name].shape
-        if len(cell.index) < len(shape):
-            return False
-        for axis, size in zip(cell.index[len(cell.index) - len(shape) :], shape, strict=True):
-            match axis:
-                case (int(at),):
-                    is_inside = 0 <= at < size
-                case tuple():
-                    is_inside = size in (1, self.size(tuple(map(str, axis))))
-                case _:
-                    is_inside = True  # what is computed is kept inside
-            if not is_inside:
+        last = {letter: size - 1 for letter, size in self.sizes.items()}
+        named = [cell for cell in cells(self.formula.body, guards=True) if cell.name in self.arrays]
+        for cell, array in ((cell, self.arrays[cell.name]) for cell in named):
+            at = place_of(cell, last, self.sizes, array.shape, lambda *_: 0)
+            is_whole = len(cell.index) >= array.ndim and array.dtype.kind in "biuf"
+            if not is_whole or not np.all(np.less(at, array.shape)):
                 return False
         return True
 
@@ -108,8 +79,8 @@ class Values(NamedTuple):
         """What an expression is. Raises AbsentError where something that it names is not there.
 
         >>> from attncli.expression import parse
-        >>> values = Values.of(parse("m[i] = max[j](x[i,j])"), (1,), {"x": np.eye(1, 3)}, {})
-        >>> int(values.number(values.formula.body, {"i": 0}))
+        >>> values = Values(parse("m = max[j](x[j])"), {"x": np.eye(3)[0]}, {}, {"j": 3})
+        >>> int(values.number(values.formula.body, {}))
         1
         """
         match node:
@@ -148,19 +119,14 @@ class Values(NamedTuple):
         if node.where is not None:
             filler = 0 if node.kind == "sum" else -np.inf
             terms = np.where(self.number(node.where, inner), terms, filler)
-        if node.kind == "sum":
-            return terms.sum(axis=-1)
-        if node.kind == "max":
-            return terms.max(axis=-1)
-        if node.sink is not None:
-            sink = np.asarray(self.number(node.sink, places))[..., None]
-            shape = np.broadcast_shapes(terms.shape[:-1], sink.shape[:-1])
-            both = [np.broadcast_to(x, (*shape, x.shape[-1])) for x in (terms, sink)]
-            terms = np.concatenate(both, axis=-1)
-        top = terms.max(axis=-1)
+        if node.kind in ("sum", "max"):
+            return terms.sum(axis=-1) if node.kind == "sum" else terms.max(axis=-1)
+        sink = -np.inf if node.sink is None else self.number(node.sink, places)
+        top = np.maximum(terms.max(axis=-1), sink)
         top = np.where(np.isneginf(top), 0, top)  # −∞ − −∞ would be NaN
-        whole = top + np.log(np.exp(terms - top[..., None]).sum(axis=-1))
-        if node.kind == "lse":
+        powers = np.exp(terms - top[..., None]).sum(axis=-1) + np.exp(sink - top)
+        whole = top + np.log(powers)
+        if node.kind != "softmax":
             return whole
         share = np.exp(self.number(node.body, places) - whole)
         if node.where is None:
@@ -185,11 +151,6 @@ class Values(NamedTuple):
         sizes = [self.sizes.get(letter, 1) for letter in letters]
         indices = np.indices(sizes).reshape(len(letters), self.size(letters))
         return dict(zip(letters, indices, strict=True))
-
-    def along(self, letters: tuple[str, ...], places: Places) -> Iterator[dict[str, Any]]:
-        """The same one by one, the other letters where they are."""
-        for each in product(*(range(self.sizes.get(letter, 1)) for letter in letters)):
-            yield {**places, **dict(zip(letters, each, strict=True))}
 
     def size(self, letters: tuple[str, ...]) -> int:
         """How many places some letters have together."""

@@ -8,9 +8,10 @@ from typing import Any
 
 from attncli.expression import Apply, Cell, Expr, Formula, If, Number, Over, Param, Size, cells
 
-_PARAMS = {"cap": "c", "epsilon": "ε"}
+PARAMS = {"cap": "c", "epsilon": "ε"}
 """Parameters that have a letter, which is explained behind the formula."""
-_SIZES = {"d": "d_k", "m": "d_model"}
+SIZES = {"d": "d_k", "e": "d_v", "m": "d_model"}
+"""How long a letter's axis is, by name."""
 
 
 def plain(x: float) -> str:
@@ -50,9 +51,9 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
             case Number(value):
                 return plain(value)
             case Param(name):
-                return _PARAMS.get(name) or plain(params[name])
+                return PARAMS.get(name) or plain(params[name])
             case Size(letter):
-                return _SIZES.get(letter, letter)
+                return SIZES.get(letter, letter)
             case Over("sum", _, Over("sum") as inner):
                 return f"{text(inner)}, summed over the heads of each key head"
             case Over("sum", letters, Apply("*", (a, b))) if _is_of_matrices(a, b, letters):
@@ -91,8 +92,8 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
         return f"({text(node)})" if is_choice or _is(node, "+", "-") else text(node)
 
     line = f"{formula.symbol} = {text(formula.body)}"
-    used = [name for name in _PARAMS if name in params and f"'{name}'" in repr(formula.body)]
-    return line + "".join(f", {_PARAMS[name]} = {plain(params[name])}" for name in used)
+    used = [name for name in PARAMS if name in params and f"'{name}'" in repr(formula.body)]
+    return line + "".join(f", {PARAMS[name]} = {plain(params[name])}" for name in used)
 
 
 def _is(node: Expr, *functions: str) -> bool:

@@ -12,12 +12,21 @@ from attncli.arrays import Array
 from attncli.trace import Stage
 from attncli.views.numbers import short
 from attncli.views.select import HEADS, KEY_HEADS, BlankStage, Block, Index, has_blanks
-from attncli.views.text import END, LABEL_CELLS, NUMBER, clean, label_mark, number_mark, shorten
+from attncli.views.text import (
+    BREAK,
+    END,
+    FRACTION,
+    LABEL_CELLS,
+    NUMBER,
+    OVER,
+    clean,
+    label_mark,
+    number_mark,
+    shorten,
+)
 from attncli.words.tokens import number_of
 
-Words = tuple[str, ...]
-"""What is written of a cell, a word for each place where a line may end."""
-Forms = tuple[list[Words], str]
+Forms = tuple[list[str], str]
 """What stands between the name of a cell and its number, and a remark."""
 
 NAME_CELLS = 12  # of labels within a formula
@@ -108,7 +117,7 @@ class Entry(NamedTuple):
         """A number after an operator: a negative one in parentheses."""
         return after_sign(self.write(x))
 
-    def sum(self, values: Array, term: Callable[[int], str]) -> Words:
+    def sum(self, values: Array, term: Callable[[int], str]) -> str:
         """A sum of these values; where they are too many, its middle as one number."""
         n = len(values)
         if n <= self.terms + 1:  # one left out would take no less room
@@ -119,25 +128,22 @@ class Entry(NamedTuple):
                 middle = self.write(values[head:tail].sum())
             left_out = f"… {tail - head} more: {middle} …"
             words = [*map(term, range(head)), left_out, *map(term, range(tail, n))]
-        return (*words[:1], *(f"+ {after_sign(word)}" for word in words[1:]))
+        return f"{BREAK}+ ".join([*words[:1], *map(after_sign, words[1:])])
 
-    def numbers(self, numbers: Sequence[float] | Array) -> Words:
+    def numbers(self, numbers: Sequence[float] | Array) -> str:
         """Numbers added."""
         return self.sum(np.array(numbers), lambda at: self.write(numbers[at]))
 
 
 def after_sign(text: str) -> str:
     """What stands after an operator: a negative number that it begins with in parentheses."""
-    number, _, rest = text.removeprefix(NUMBER).partition(END)
-    return f"{number_mark(f'({number})')}{rest}" if text.startswith(f"{NUMBER}-") else text
+    if not text.lstrip(FRACTION).startswith(f"{NUMBER}-"):
+        return text
+    before, _, rest = text.partition(NUMBER)
+    number, _, rest = rest.partition(END)
+    return f"{before}{number_mark(f'({number})')}{rest}"
 
 
-def bracketed(words: Words) -> Words:
-    """A sum in parentheses, a single term as it is."""
-    return words if len(words) == 1 else between("(", words, ")")
-
-
-def between(before: str, words: Words, after: str) -> Words:
-    """The words with something before the first and after the last."""
-    *most, last = (f"{before}{words[0]}", *words[1:])
-    return (*most, f"{last}{after}")
+def fraction(above: str, below: str, before: str = " ", after: str = " ") -> str:
+    """A quotient, and what is before and after its slash: a space, or where a line may end."""
+    return f"{FRACTION}{above}{before}{OVER}/{after}{below}{END}"

@@ -11,7 +11,7 @@ from attncli.errors import ShapeError, StageError
 from attncli.files.messages import listing
 from attncli.stages import MAPS, QKV, gradient_of, kind_of
 from attncli.trace import Stage, Trace
-from attncli.views.cell import Entry, Words
+from attncli.views.cell import Entry
 from attncli.views.page import headline, places_of
 from attncli.views.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
 from attncli.views.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of
@@ -190,7 +190,7 @@ def _share(step: Entry) -> Iterator[Equation]:
     yield Equation(left, (_vector(step, step.matrix[own]),), whole)
 
 
-def _vector(entry: Entry, numbers: Array) -> Words:
+def _vector(entry: Entry, numbers: Array) -> tuple[str, ...]:
     n = len(numbers)
     shown = range(n) if n <= entry.terms else (*range(entry.terms - 1), n - 1)
     words = [entry.write(numbers[i]) for i in shown]

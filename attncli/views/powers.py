@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.views.cell import Entry, Forms, Words, between, bracketed
+from attncli.views.cell import Entry, Forms, fraction
+from attncli.views.text import BREAK
 
 LARGE = 20  # a score beyond it is shown as it is computed: with the maximum subtracted
-
-
-class _Powers(NamedTuple):
-    """Powers of scores, what is subtracted from these, the same in words, and the sum in words."""
-
-    exps: Array
-    shift: float
-    minus: str
-    words: Words
-
-
-def _powers(entry: Entry, scores: Array) -> _Powers:
-    """The powers of all scores but −inf."""
-    kept = scores[~np.isneginf(scores)]
-    is_large = len(kept) and np.abs(kept).max() > LARGE
-    shift = float(kept.max()) if is_large else 0.0
-    minus = f" - {entry.factor(shift)}" if shift else ""
-    exps = np.exp(kept - shift)
-    words = entry.sum(exps, lambda at: f"exp({entry.write(kept[at])}{minus})")
-    return _Powers(exps, shift, minus, words)
 
 
 def softmax(entry: Entry, score: float, scores: Array, n: int, other: str) -> Forms:
@@ -43,22 +22,35 @@ def softmax(entry: Entry, score: float, scores: Array, n: int, other: str) -> Fo
         return [], f"every {other} is masked"
     if np.isneginf(score):
         return [], "masked: exp(-inf) = 0"
-    exps, shift, minus, words = _powers(entry, scores)
+    exps, shift, minus, terms = _powers(entry, scores)
+    parts = [(f"exp({entry.write(score)}{minus})", terms)]
     power = entry.write(np.exp(score - shift))
-    forms = [(f"exp({entry.write(score)}{minus}) /", *bracketed(words))]
     if entry.at_length:
-        forms.append((f"{power} /", *bracketed(entry.numbers(exps))))
+        parts.append((power, entry.numbers(exps)))
+    parts = [(above, f"({terms})" if BREAK in terms else terms) for above, terms in parts]
+    forms = [fraction(above, below, after=BREAK) for above, below in parts]
     remark = f"and exp(-inf) = 0 for {n_masked} masked" if n_masked else ""
-    return [*forms, (f"{power} / {entry.write(exps.sum())}",)], remark
+    return [*forms, fraction(power, entry.write(exps.sum()))], remark
 
 
 def log_sum(entry: Entry, scores: Array, unit: str = "") -> Forms:
     """The log of the sum of the powers of scores; `unit` divides it, to be of another base."""
-    exps, shift, minus, words = _powers(entry, scores)
-    if not len(exps):
+    if np.isneginf(scores).all():
         return [], "every key is masked: ln 0"
-    before, after = f"{entry.write(shift)} + " if minus else "", unit
-    if minus and unit:
-        before, after = f"({before}", f"){unit}"
-    whole = f"{before}ln {entry.write(exps.sum())}{after}"
-    return [between(f"{before}ln (", words, f"){after}"), (whole,)], ""
+    exps, shift, _, terms = _powers(entry, scores)
+    forms = [f"ln ({terms})", f"ln {entry.write(exps.sum())}"]
+    if shift:
+        forms = [f"{entry.write(shift)} + {form}" for form in forms]
+    if unit:
+        forms = [fraction(f"({form})" if shift else form, unit) for form in forms]
+    return forms, ""
+
+
+def _powers(entry: Entry, scores: Array) -> tuple[Array, float, str, str]:
+    """The powers of all scores but −inf, what is subtracted from these, and it and all as text."""
+    kept = scores[~np.isneginf(scores)]
+    shift = float(kept.max()) if np.abs(kept).max() > LARGE else 0.0
+    minus = f" - {entry.factor(shift)}" if shift else ""
+    exps = np.exp(kept - shift)
+    terms = entry.sum(exps, lambda at: f"exp({entry.write(kept[at])}{minus})")
+    return exps, shift, minus, terms

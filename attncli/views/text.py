@@ -26,16 +26,15 @@ NAME_CELLS = 24
 
 MARKS_IN_A_ROW = 4  # combining marks on one character; a language needs three
 
-NUMBER, LABEL, END = map(chr, (0xE000, 0xE001, 0xE002))
-"""Marks around the numbers and labels within an equation, so that each format can write them its
-own way. Nothing else has them: `clean` writes characters for private use as escapes."""
+NUMBER, LABEL, END, FRACTION, OVER, BREAK = MARKS = [chr(0xE000 + n) for n in range(6)]
+"""Marks within an equation, so that each format can write it its own way: around numbers, labels
+and fractions, before the slash of a fraction, and a space where a line may end. Nothing else has
+them: `clean` writes characters for private use as escapes."""
 
 BLANK = "____"
 """What stands for a number that is left out: room to write one."""
 
 _BREAK = re.compile(" (?!%)")  # a line never begins with the % of a number
-
-_NO_MARKS = dict.fromkeys(map(ord, (NUMBER, LABEL, END)))
 
 # Printable as Python sees it, and yet nothing to see.
 _INVISIBLE = frozenset(
@@ -114,7 +113,10 @@ def plain(text: str) -> str:
     >>> plain(f"S[{label_mark('q1')}] = {number_mark('0.5')} · {number_mark('')}")
     'S[q1] = 0.5 · ____'
     """
-    return text.replace(NUMBER + END, BLANK).translate(_NO_MARKS)
+    text = text.replace(NUMBER + END, BLANK).replace(BREAK, " ")
+    for mark in MARKS:
+        text = text.replace(mark, "")
+    return text
 
 
 def named(stage: Stage, axis: str, at: int, cells: int = LABEL_CELLS) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.attention.matrices import PARAMS, SIZES
 from attncli.errors import InputError
 from attncli.evaluate import AbsentError, Places, Values
 from attncli.expression import (
@@ -32,26 +33,23 @@ from attncli.expression import (
     cells,
     parse,
     places_at,
+    sizes_of,
     walk,
 )
 from attncli.trace import Stage
-from attncli.views.cell import Entry, Forms, Words, after_sign, between
+from attncli.views.cell import Entry, Forms, after_sign, fraction
 from attncli.views.parts import Equation
 from attncli.views.powers import log_sum, softmax
 from attncli.views.select import Block
-from attncli.views.text import shorten
+from attncli.views.text import BREAK, OVER, shorten
 
 FEW = 2  # addends up to which a sum is written with the names of its cells too
 
-_SIGNS = {"+": " + ", "-": " - ", "/": " / "}
 _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}  # what binds closer; all else 3
 _NAMES = {
     **{"ln": "ln({})", "log2": "log₂ ({})", "exp2": "2^({})"},
-    **{"sqrt": "√({})", "abs": "|{}|", "neg": "-({})", "degrees": "{}"},
+    **{"sqrt": "√({})", "abs": "|{}|", "degrees": "{}"},
 }
-_CALLED: dict[Expr, str]  # where the cells are named too
-_CALLED = {Param("cap"): "c", Param("epsilon"): "ε", Apply("ln", (Number(2.0),)): "ln 2"}
-_WIDTHS = {"d": "d_k", "e": "d_v", "m": "d_model"}
 
 
 def equation(entry: Entry) -> Equation | None:
@@ -60,7 +58,17 @@ def equation(entry: Entry) -> Equation | None:
     None where the stage does not say, or where what it was computed from is not in the trace.
     """
     work = work_of(entry)
-    return None if work is None else work.equation()
+    if work is None:
+        return None
+    body = work.values.formula.body
+    try:
+        with np.errstate(all="ignore"):
+            forms, remark = work.forms(body)
+    except AbsentError:
+        return None
+    unit = "°" * (isinstance(body, Apply) and body.function == "degrees")
+    forms = [*dict.fromkeys(forms), entry.write(entry.value) + unit]
+    return Equation(work.name(entry), tuple(tuple(form.split(BREAK)) for form in forms), remark)
 
 
 def work_of(entry: Entry) -> Work | None:
@@ -81,16 +89,17 @@ def _bound(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stage]] | N
     sources = {name: block.read(stage, name) for name in stage.reads}
     if formula is None or None in sources.values():
         return None
-    for cell in cells(formula.body, guards=True):
-        if cell.name not in sources:  # what only says which terms count, such as the mask
-            sources[cell.name] = block.stages.get(cell.name)
-    stages = {name: source for name, source in sources.items() if source is not None}
+    names = [cell.name for cell in cells(formula.body, guards=True)]
+    others = {name: block.stages.get(name) for name in names}
+    stages = {name: x for name, x in {**others, **sources}.items() if x is not None}
     arrays = {name: _plain(source) for name, source in stages.items()}
     if rows := stage.labels.get("position"):  # which position a row is of
         numbers = [label.rpartition(" ")[2] for label in rows]
         known = [float(x) if x.lstrip("-").isdecimal() else math.nan for x in numbers]
         arrays["pos"] = np.array(known)
-    values = Values.of(formula, _plain(stage).shape, arrays, stage.params, stage.sizes)
+    shapes = {name: x.shape for name, x in arrays.items()}
+    sizes = sizes_of(formula, _plain(stage).shape, shapes) | {**stage.sizes}
+    values = Values(formula, arrays, stage.params, sizes)
     return (values, stages) if values.fits else None
 
 
@@ -119,9 +128,11 @@ class Factors(NamedTuple):
 
 def factors(stage: Stage) -> Factors | None:
     """The factors of a stage that is a product of two matrices; None of another one."""
-    node, letters, formula = None, set[str](), formula_of(stage)
-    while isinstance(node := formula.body if formula and node is None else node, Over):
-        letters, node = letters | {*node.letters}, node.body
+    formula, letters = formula_of(stage), set[str]()
+    node = formula and formula.body
+    while isinstance(node, Over):
+        letters |= {*node.letters}
+        node = node.body
     match node:
         case Apply("*", (Cell(a, index), Cell(b))) if letters:
             rows = index[-2] if len(index) > 1 else ()
@@ -135,11 +146,8 @@ def is_pair(stage: Stage) -> bool:
     return formula is not None and formula.in_words and len(formula.index) > 1
 
 
-class Terms(NamedTuple):
-    """The terms of a sum: their numbers, and how each is written."""
-
-    values: Array
-    text: Callable[[int], str]
+Terms = tuple[Array, Callable[[int], str]]
+"""The terms of a sum: their numbers, and how each is written."""
 
 
 class Work(NamedTuple):
@@ -149,6 +157,7 @@ class Work(NamedTuple):
     stages    the same as stages
     places    where each letter is
     is_named  whether cells are written by name, not by number
+    is_long   whether of a sum every term is written, not its number
     """
 
     entry: Entry
@@ -156,18 +165,7 @@ class Work(NamedTuple):
     stages: Mapping[str, Stage]
     places: Places
     is_named: bool = False
-
-    def equation(self) -> Equation | None:
-        """The cell's name, how its number came about, and the number."""
-        body = self.values.formula.body
-        try:
-            with np.errstate(all="ignore"):
-                forms, remark = self.forms(body)
-        except AbsentError:
-            return None
-        unit = "°" * (isinstance(body, Apply) and body.function == "degrees")
-        value = self.entry.write(self.entry.value) + unit
-        return Equation(self.name(self.entry), (*forms, (value,)), remark)
+    is_long: bool = False
 
     def forms(self, node: Expr) -> Forms:
         """What is written between the name of a cell and its number."""
@@ -175,50 +173,49 @@ class Work(NamedTuple):
         match node:
             case If():
                 return self.forms(self.case(node))
-            case Number() | Param() if remark:
+            case Cell(name) if name in self.stages:
+                letters = [(str(x),) for axis in self.values.formula.index for x in axis[:-1]]
+                beside = [x for x in letters if x in node.index and self.values.size(x) > 1]
+                side = " ".join(self.part(x, node) for x in beside)  # such as head 2
+                return [self._replace(is_named=True).say(node)], side
+            case Number() | Param() | Cell() if remark:
                 return [], remark
-            case Cell(name) if name not in self.stages and remark:
-                return [], remark
-            case Cell():
-                return [(self.named.say(node),)], self.side(node)
             case Over("softmax", letters, body):
                 scores, score = self.scores(node), float(self.number(body))
                 return softmax(self.entry, score, scores, self.values.size(letters), _other(node))
             case Over("lse"):
                 return log_sum(self.entry, self.scores(node))
-            case Apply("/", (Over("lse") as over, unit)):
-                return log_sum(self.entry, self.scores(over), f" / {self.named.say(unit)}")
+            case Apply("/", (Over("lse") as lse, unit)):
+                return log_sum(self.entry, self.scores(lse), self._replace(is_named=True).say(unit))
             case Over("sum", letters, body, None) if self.values.size(letters) == 1:
                 return self.along(letters)[0].forms(body)
             case Over("sum", letters, _, where) if where is not None:
-                terms, size = self.terms(node), self.values.size(letters)
-                if not len(terms.values):
+                values, text = self.terms(node)
+                n_masked = self.values.size(letters) - len(values)
+                if not len(values):
                     return [], remark or f"every {_other(node)} is masked"
-                n_masked = size - len(terms.values)
-                return [self.entry.sum(*terms)], f"without {n_masked} masked" if n_masked else ""
-        return self.of_sums(node) if _has(Over, node) else (self.of_cells(node), "")
-
-    def of_cells(self, node: Expr) -> list[Words]:
-        """An expression without a sum: with the names of its cells, and with their numbers."""
+                return [
+                    self.entry.sum(values, text)
+                ], f"without {n_masked} masked" if n_masked else ""
         is_log = isinstance(node, Apply) and node.function in ("ln", "log2")
-        if is_log or len([*_addends(node)]) > FEW:
-            return [self.words(node)]
-        both = [self.named, self] if cells(node) else [self]
-        return [*dict.fromkeys((one.say(node, " · "),) for one in both)]
+        if not (_has(Over, node) or is_log or len([*_addends(node)]) > FEW):
+            both = [self._replace(is_named=True), self] if cells(node) else [self]
+            return [one.say(node, " · ") for one in both], ""
+        return self.of_sums(node)
 
     def of_sums(self, node: Expr) -> Forms:
         """An expression with sums: term by term, and of several sums with a number for each."""
-        forms, addends = [self.words(node)], [*_addends(node)]
-        if len(addends) > 1 and _is_sum(node):
-            return [*forms, self.entry.numbers([self.number(addend) for addend in addends])], ""
+        forms = [self._replace(is_long=True).say(node)]
         match node:
             case Over("sum", letters, Over() as body):
                 each = self.along(letters)
                 forms.append(self.entry.numbers([one.number(body) for one in each]))
                 return forms, " + ".join(one.part(letters, body) for one in each)
+            case Apply("+") if _is_sum(node):
+                forms.append(self.entry.numbers([self.number(x) for x in _addends(node)]))
             case Apply("/", (_, divisor)) if _has(Over, divisor):
-                forms.append((self.say(node),))
-        return [*dict.fromkeys(forms)], ""
+                forms.append(self.say(node))
+        return forms, ""
 
     def case(self, node: If) -> Expr:
         """The case that it is; where the trace does not hold what decides, by the number itself."""
@@ -234,7 +231,10 @@ class Work(NamedTuple):
 
     def along(self, letters: tuple[str, ...]) -> list[Work]:
         """The same at every place of some letters."""
-        return [self._replace(places=each) for each in self.values.along(letters, self.places)]
+        grid = self.values.grid(letters).items()
+        every = range(self.values.size(letters))
+        places = [{letter: int(each[at]) for letter, each in grid} for at in every]
+        return [self._replace(places={**self.places, **x}) for x in places]
 
     def place(self, cell: Cell, places: Places) -> list[Any]:
         """Where a cell is in its stage, which has one axis more where a vector is beside a map."""
@@ -260,13 +260,8 @@ class Work(NamedTuple):
         row, column = ([0, 0, *where])[-2:]
         return self.entry._replace(stage=source, where=outer, row=row, column=column)
 
-    @property
-    def named(self) -> Work:
-        """The same, its cells by name."""
-        return self._replace(is_named=True)
-
-    def say(self, node: Expr, dot: str = "·") -> str:
-        """An expression without a sum; of a product `dot` is between the factors."""
+    def say(self, node: Expr, dot: str = "·") -> str:  # noqa: PLR0912 - a rule for each kind of node
+        """An expression; `dot` is between the factors of a product."""
         match node:
             case If():
                 return self.say(self.case(node), dot)
@@ -274,22 +269,34 @@ class Work(NamedTuple):
                 return self.name(self.cell(node))
             case _ if _is_constant(node):
                 return self.constant(node)
+            case Over("max") if self.is_long:
+                return self.largest(node)
+            case Apply("max", (low, Over("max") as over)) if self.is_long:
+                return self.largest(over, self.number(low))
+            case Over("sum") | Apply("+") if self.is_long and (
+                _is_sum(node) or not _has(Over, node)
+            ):
+                return self.entry.sum(*self.terms(node))
             case Cell() | Over():
                 return self.entry.write(self.number(node))
             case Apply("neg", (x,)):
                 return f"-{after_sign(self.operand(x, '*'))}"
             case Apply("+" | "-" | "/" | "*" as sign, (a, b)):
-                right = after_sign(self.operand(b, sign, right=True))
-                return f"{self.operand(a, sign)}{_SIGNS.get(sign, dot)}{right}"
-            case Apply("**", (Apply() as x, Number(2.0))):
-                return f"({self.say(x)})²"
-            case Apply("**", (x, Number(2.0))):
-                return f"{after_sign(self.say(x))}²"
+                left = self.operand(a, sign)
+                is_broken = self.is_long and _has(Over, node if sign == "+" else a)
+                beside = self._replace(is_long=False) if is_broken and sign == "/" else self
+                right = after_sign(beside.operand(b, sign, right=True))
+                gap = BREAK if is_broken else " "
+                if sign == "/":
+                    return fraction(left, right, gap)
+                dot = f"{BREAK}· " if is_broken else dot
+                return f"{left}{dot if sign == '*' else f'{gap}{sign} '}{right}"
             case Apply("**", (x, power)):
-                exponent = self.say(power).replace(" / ", "/")
+                base = f"({self.say(x)})" if isinstance(x, Apply) else after_sign(self.say(x))
+                exponent = self.say(power).replace(f" {OVER}/ ", "/")
                 exponent = f"({exponent})" if isinstance(power, Apply) else exponent
-                return f"{self.operand(x, '*')}^{exponent}"
-            case Apply("sqrt", (x,)) if _has(Over, x):
+                return f"{base}²" if power == Number(2.0) else f"{base}^{exponent}"
+            case Apply("sqrt", (x,)) if _has(Over, x) and not self.is_long:
                 return self.entry.write(self.number(node))
             case Apply("arccos", (x,)) if not self.is_named and self.entry.value in (0, 180):
                 return f"arccos({round(self.number(x))})"  # but for rounding
@@ -300,54 +307,34 @@ class Work(NamedTuple):
 
     def constant(self, node: Expr) -> str:
         """A number that is no cell: by its name, such as √d_k, where the cells are named too."""
-        if self.is_named and node in _CALLED:
-            return _CALLED[node]
-        match node:
-            case Size(letter) | Apply("sqrt", (Size(letter),)) if self.is_named:
-                return f"{'√' * isinstance(node, Apply)}{self.axis(letter)}"
+        match node if self.is_named else None:
+            case Param(name) if name in PARAMS:
+                return PARAMS[name]
+            case Apply("ln", (Number(2.0),)):
+                return "ln 2"
+            case Size(letter) | Apply("sqrt", (Size(letter),)):
+                held = self.holding((letter,), self.values.formula.body)
+                axes = [stage.axes[at] for _, stage, at in held]
+                return f"{'√' * isinstance(node, Apply)}{[*axes, SIZES.get(letter, letter)][0]}"
         return self.entry.constant(self.number(node))
 
     def operand(self, node: Expr, sign: str, *, right: bool = False) -> str:
         """One side of an operator, in parentheses where it would be read otherwise."""
         function = node.function if isinstance(node, Apply) and not _is_constant(node) else ""
+        if self.is_long and isinstance(node, Over) and node.kind == "sum":
+            function = "+"
         is_loose = _RANK.get(function, 3) < _RANK[sign] + (right and sign in "-/")
-        return f"({self.say(node)})" if is_loose else self.say(node)
-
-    def words(self, node: Expr) -> Words:
-        """An expression with a sum, a word for each place where a line may end."""
-        match node:
-            case If():
-                return self.words(self.case(node))
-            case Over("max"):
-                return self.largest(node)
-            case Apply("max", (low, Over("max") as over)):
-                return self.largest(over, self.number(low))
-            case Apply("max", (low, x)):
-                return between(f"max({self.say(low)}, ", self.words(x), ")")
-            case Apply("+", (a, b)) if _has(Over, node) and not _is_sum(node):
-                first, *more = self.words(b)
-                return (*self.words(a), f"+ {after_sign(first)}", *more)
-            case Over("sum") | Apply("+"):
-                return self.entry.sum(*self.terms(node))
-            case Apply("*", (Apply("neg") as a, b)) if _has(Over, a) and not _has(Over, b):
-                return (*self.words(a), f"· {after_sign(self.operand(b, '*'))}")
-            case Apply("/", (a, b)) if not _has(Over, a):
-                return between(f"{self.operand(a, '/')} / ", self.words(b), "")
-            case Apply("/", (a, b)):
-                divisor = after_sign(self.operand(b, "/", right=True))
-                return (*between("(", self.words(a), ")"), f"/ {divisor}")
-            case Apply("ln" | "log2" | "sqrt" | "neg" as function, (x,)):
-                before, after = _NAMES[function].split("{}")
-                return between(before, self.words(x), after)
-        return (self.say(node),)
+        text = self.say(node)
+        return f"({text})" if is_loose else text
 
     def terms(self, node: Expr) -> Terms:
         """Every term of sums that are added: its number, and how it is written."""
+        short = self._replace(is_long=False)
         match node:
             case Apply("+", (a, b)):
-                first, second = self.terms(a), self.terms(b)
-                n, values = len(first.values), np.append(first.values, second.values)
-                return Terms(values, lambda at: first.text(at) if at < n else second.text(at - n))
+                (first, one), (second, other) = self.terms(a), self.terms(b)
+                n = len(first)
+                return np.append(first, second), lambda at: one(at) if at < n else other(at - n)
             case Over("sum", letters, Over("sum", more, body, None), None):
                 return self.terms(Over("sum", letters + more, body))
             case Over("sum", letters, body, where):
@@ -361,24 +348,24 @@ class Work(NamedTuple):
                     case Apply("*", (Cell() as a, Cell() as b)):  # most sums: at once
                         x, y = (np.broadcast_to(self.number(row, grid), size) for row in (a, b))
                         write, factor = self.entry.write, self.entry.factor
-                        return Terms(x * y, lambda at: f"{write(x[at])}·{factor(y[at])}")
+                        return x * y, lambda at: f"{write(x[at])}·{factor(y[at])}"
                 values = np.broadcast_to(np.asarray(self.number(body, grid), float), size)
 
                 def text(at: int) -> str:
                     places = {letter: int(places[at]) for letter, places in grid.items()}
-                    return self._replace(places={**self.places, **places}).say(body)
+                    return short._replace(places={**self.places, **places}).say(body)
 
-                return Terms(values, text)
+                return values, text
         value = np.array([float(self.number(node))])
-        return Terms(value, lambda _: self.say(node))
+        return value, lambda _: short.say(node)
 
-    def largest(self, node: Over, *before: float) -> Words:
+    def largest(self, node: Over, *before: float) -> str:
         """The largest of some numbers, of many the first and the last."""
         texts = [self.entry.write(x) for x in (*before, *self.scores(node))]
         half = self.entry.terms // 2
         if len(texts) > self.entry.terms:
             texts = [*texts[:half], "…", *texts[-half:]]
-        return (f"max({', '.join(texts)})",)
+        return f"max({', '.join(texts)})"
 
     def scores(self, node: Over) -> Array:
         """The numbers along the letters of a softmax or a largest number, and that of a sink."""
@@ -386,27 +373,17 @@ class Work(NamedTuple):
         scores = np.broadcast_to(numbers, self.values.size(node.letters))
         return scores if node.sink is None else np.append(scores, self.number(node.sink))
 
-    def axis(self, letter: str) -> str:
-        """What an axis is called, such as d_k."""
-        for name, source in self.stages.items():
-            for cell in cells(self.values.formula.body):
-                if cell.name == name and (letter,) in cell.index:
-                    return source.axes[cell.index.index((letter,)) - len(cell.index)]
-        return _WIDTHS.get(letter, letter)
-
-    def side(self, node: Cell) -> str:
-        """Which of those that are side by side along an axis of the stage a cell is of: head 2."""
-        packed = [(str(x),) for axis in self.values.formula.index for x in axis[:-1]]
-        several = [x for x in packed if x in node.index and self.values.size(x) > 1]
-        return " ".join(self.part(letters, node) for letters in several)
+    def holding(self, letters: tuple[str, ...], node: Expr) -> Iterator[tuple[Cell, Stage, int]]:
+        """The cells that have some of these letters, their stages, and on which axis."""
+        for cell in (cell for cell in cells(node) if cell.name in self.stages):
+            for at, axis in enumerate(cell.index, -len(cell.index)):
+                if isinstance(axis, tuple) and {*letters} & {*axis}:
+                    yield cell, self.stages[cell.name], at
 
     def part(self, letters: tuple[str, ...], node: Expr) -> str:
         """What a part of a sum along letters is called, such as a head that shares a key head."""
-        for cell in cells(node):
-            for back, axis in enumerate(reversed(cell.index), 1):
-                if isinstance(axis, tuple) and {*letters} & {*axis}:
-                    stage, at = self.stages[cell.name], self.values.at(cell, self.places)[-back]
-                    return shorten(stage.label(stage.axes[-back], at))
+        for cell, stage, at in self.holding(letters, node):
+            return shorten(stage.label(stage.axes[at], self.values.at(cell, self.places)[at]))
         return ""
 
 

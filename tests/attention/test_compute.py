@@ -38,7 +38,7 @@ def test_a_formula_means_the_same_at_once_and_cell_by_cell(one: str, other: str)
     arrays = {"x": rng.normal(size=(2, 3)), "y": rng.normal(size=(3, 5)), "z": rng.normal(size=5)}
     with np.errstate(all="ignore"):
         whole = compute(line_of(formula), {**arrays, "p": 0.7}, sizes)
-        values = Values.of(formula, (2, 3), arrays, {"p": 0.7}, sizes)
+        values = Values(formula, arrays, {"p": 0.7}, sizes)
         grid = dict(zip("ij", np.indices((2, 3)).reshape(2, -1), strict=True))
         cells = np.broadcast_to(values.number(formula.body, grid), 6)
     np.testing.assert_allclose(whole, cells.reshape(2, 3), rtol=1e-9, atol=1e-9)

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import attncli
 from attncli.trace import Trace
 from attncli.views.formats import latex
 from attncli.views.formats.tex import escape, math, prose
 from attncli.views.outline import outline_page
 from attncli.views.select import DisplayOptions
+from attncli.views.text import END, OVER
 from attncli.words.similarity import pca
 
 from .hostile import LABELS
@@ -44,25 +46,34 @@ def test_a_row_of_numbers() -> None:
 
 def test_a_formula_is_mathematics_and_words() -> None:
     cases: list[tuple[str, str | None]] = [
-        ("σ = √(mean of (R₃ − μ)²)", r"$\sigma = \sqrt{\text{mean}\ \text{of}\ (R_{3} - \mu){}^{2}}$"),
+        ("σ = √(mean of (R₃ − μ)²)", r"$\sigma = \sqrt{\text{mean of }(R_{3} - \mu){}^{2}}$"),
+        ("dρ = Σ p: a row of dL", r"$\mathrm{d}\rho = \Sigma p$: a row of $\mathrm{d}L$"), ("ln l₁ / x", r"$\operatorname{ln} l_{1} / x$"),
         ("E = the vector of each token", "$E =$ the vector of each token"), ("split into tokens", "split into tokens"),
-        ("w = 10000^(2i/d)", "$w = 10000{}^{2i / d}$"),
+        ("w = 10000^(2i/d)", "$w = 10000{}^{2i/d}$"),
         ("N = γ (x − μ), ε = 1e-5", r"$N = \gamma (x - \mu), \varepsilon = 10^{-5}$"),
-        ("(" * 200 + ")" * 200, None),
+        ("(" * 999 + ")" * 999, f"${'(' * 999 + ')' * 999}$"),
     ]  # fmt: skip
     for formula, expected in cases:
         stage = replace(matrix([[1.0]])["scaled"], formula=formula)
         assert (expected or formula) in written(Trace("T", (stage,)))
 
 
-def test_an_equation() -> None:
+def test_the_fractions_of_an_equation_are_those_of_its_formula() -> None:
+    layer = attncli.explain("a b", dim=2, block="encoder")
+    cases: list[tuple[Trace, str]] = [
+        (attention(), r"Z[\text{q1},\text{k1}] &= \frac{S[\text{q1},\text{k1}]}{\sqrt{d_{k}}} = \frac{1}{1.4142} = 0.7071"),
+        (attention([[1.0]], [[2.0], [3.0]], [[1.0], [1.0]]), r"\frac{\operatorname{exp}(2)}{\operatorname{exp}(2) + \operatorname{exp}(3)} ="),
+        (layer, r"\frac{\gamma [\text{1}] \cdot (R_{1}[\text{a},\text{1}] - \mu [\text{a}])}{\sqrt{\sigma [\text{a}]{}^{2} + \varepsilon}} + \beta [\text{1}]"),
+        (attncli.explain("a b", dim=4), r"\operatorname{sin}\left(\frac{0}{10000{}^{0/4}}\right) = 0"),
+    ]  # fmt: skip
+    for trace, expected in cases:
+        assert expected in written(trace, work=True)
+
+
+def test_what_no_formula_says_is_written_as_it_is() -> None:
     cases: list[tuple[str, str]] = [
-        ("a · b / (c · d)", r"\frac{a \cdot b}{c \cdot d}"), ("x + (a + b) / 3", r"x + \frac{a + b}{3}"),
-        ("γ (x - μ) / √(σ² + ε) + β", r"\frac{\gamma (x - \mu)}{\sqrt{\sigma{}^{2} + \varepsilon}} + \beta"),
-        ("sin(1 / 10000^(2/4))", r"\operatorname{sin}\left(\frac{1}{10000{}^{2 / 4}}\right)"),
-        ("+ exp(1)) / 5", r"+ \operatorname{exp}(1) ) / 5"), ("(a + b", "( a + b"), ("1 / ", "1 /"),
-        ("\x80 °", "\\text{\x80}\\ {}^{\\circ}"),
-        ("(" * 999 + ")" * 999, f"\\text{{{'(' * 999 + ')' * 999}}}"),
+        ("a / (c + d)", "a / (c + d)"), ("+ exp(1)) / 5", r"+ \operatorname{exp}(1)) / 5"), ("(a + b", "(a + b"),
+        ("\x80 °", "\\text{\x80} {}^{\\circ}"), ("√(a", r"\surd (a"), (f"1 {OVER}/ 2{END}", "1/ 2"),
         ("x²²ᵀ'", r"x{}^{2}{}^{2}{}^{\mathsf T}{}'"),
     ]  # fmt: skip
     for equation, expected in cases:
