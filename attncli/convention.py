@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypedDict, get_args, get_type_hints
 
 from attncli.errors import ConventionError
@@ -57,17 +58,19 @@ class Knob(NamedTuple):
         return not self.needs or any(name in changed for name in self.needs)
 
 
-def knob(default: Any, panel: str, help: str, **more: Any) -> Any:  # noqa: A002 - as Typer has it
+def knob(panel: str, default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - as Typer has it
     """A field of Convention with its Knob."""
     return field(default=default, metadata={"knob": Knob(panel, help, **more)})
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+_masking, _scores = partial(knob, "Masking"), partial(knob, "Scores")
+
+
+_NUMBERS = (int, float)
 
 
 def _is_finite(value: Any) -> bool:
-    return _is_number(value) and math.isfinite(value)
+    return type(value) in _NUMBERS and math.isfinite(value)
 
 
 def _is_window(value: object) -> bool:
@@ -78,8 +81,8 @@ def _is_window(value: object) -> bool:
 def _number(text: str) -> float:
     from attncli.numerals import number as read
 
-    found = read(text)
-    if math.isnan(number := float(text) if found is None else found):
+    value = read(text)
+    if math.isnan(number := float(text) if value is None else value):
         raise ValueError
     return number
 
@@ -89,13 +92,6 @@ def _window(text: str) -> tuple[int, int]:
     if min(left, right) < -1:
         raise ValueError
     return left, right
-
-
-def _plain(value: Any) -> Any:
-    """A number of NumPy's, an array of no axis, or a pair of such, as Python has them."""
-    if isinstance(value, tuple):
-        return tuple(map(_plain, value))
-    return value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
 
 
 def _window_words(value: tuple[int, int], how: Convention, _: Write) -> str:
@@ -111,6 +107,8 @@ SHARED = "fewer key heads than query heads"
 REPLACED = "masked scores that it sets: --empty-rows-inf keeps them at -inf"
 """What an input may have to have for a field to have an effect."""
 
+_FLOAT: dict[str, Any] = {"metavar": "FLOAT", "parse": _number}
+_YES_OR_NO: dict[str, Any] = {"valid": lambda x: isinstance(x, bool), "use": "True or False"}
 _ONE_ONLY = {
     "mask": "where there are a mask and causal, the mask alone",
     "causal": "where there are a mask and causal, causal alone",
@@ -137,35 +135,30 @@ class Convention:
     attncli.errors.ConventionError: dtype is 'float8'; use float64, float32, float16 or bfloat16
     """
 
-    causal: bool = knob(
+    causal: bool = _masking(
         False,
-        "Masking",
         "No query attends to a key after its own position.",
-        valid=lambda value: isinstance(value, bool),
-        use="True or False",
+        **_YES_OR_NO,
         words=lambda _, how, __: f"causal{_ALIGNED.get(how.causal_align, '')}",
     )
-    causal_align: CausalAlign = knob(
+    causal_align: CausalAlign = _masking(
         "top-left",
-        "Masking",
         "Where the queries are if queries and keys differ in number. top-left (the default): query "
         "1 is at the position of key 1, or after the past if there is one. bottom-right: the last "
         "query is at the position of the last valid key. open-last: as top-left, but if there are "
         "more keys than queries, the last query attends to all keys.",
         needs=("causal", "window"),
     )
-    mask_and_causal: MaskAndCausal = knob(
+    mask_and_causal: MaskAndCausal = _masking(
         "both",
-        "Masking",
         "What applies if both a mask and --causal are given: both (the default), the mask alone "
         "(mask), --causal alone (causal), or neither, as the call is refused (refused).",
         words=lambda value, *_: _ONE_ONLY.get(value, ""),
         needs=("causal",),
         input=MASK,
     )
-    window: tuple[int, int] | None = knob(
+    window: tuple[int, int] | None = _masking(
         None,
-        "Masking",
         "Attend to at most LEFT keys before the query and RIGHT keys after it; -1 = no limit.",
         metavar="LEFT,RIGHT",
         parse=_window,
@@ -174,16 +167,14 @@ class Convention:
         use="two whole numbers (left, right), each −1 or more",
         words=_window_words,
     )
-    window_counts: WindowCounts = knob(
+    window_counts: WindowCounts = _masking(
         "others",
-        "Masking",
         "Which keys the LEFT of --window counts: those before the query (others, the default), or "
         "also the query's own key (own).",
         needs=("window",),
     )
-    scale: float | ScaleRule = knob(
+    scale: float | ScaleRule = _scores(
         "1/sqrt(d_k)",
-        "Scores",
         "Factor on the scores (default: 1/√d_k).",
         metavar="FLOAT|none",
         parse=lambda text: text if text == "none" else _number(text),
@@ -194,20 +185,16 @@ class Convention:
             "not scaled" if value == "none" else f"scaled by {write(value)}"
         ),
     )
-    qk_norm: bool = knob(
+    qk_norm: bool = _scores(
         False,
-        "Scores",
         "Divide each query and each key by its root mean square before the scores (ε 1e-6).",
-        valid=lambda value: isinstance(value, bool),
-        use="True or False",
+        **_YES_OR_NO,
         words=lambda *_: "queries and keys normalised",
     )
-    softcap: float | None = knob(
+    softcap: float | None = _scores(
         None,
-        "Scores",
         "Bound the scores smoothly to (−c, c): c·tanh(S/c).",
-        metavar="FLOAT",
-        parse=_number,
+        **_FLOAT,
         form="a number above 0, such as 50",
         valid=lambda value: value is None or (_is_finite(value) and value > 0),
         use="a number above 0",
@@ -215,101 +202,87 @@ class Convention:
             f"softcap {write(value)}{_SOFTCAP_PLACES.get(how.softcap_place, '')}"
         ),
     )
-    softcap_place: SoftcapPlace = knob(
+    softcap_place: SoftcapPlace = _scores(
         "before-mask",
-        "Scores",
         "Apply the softcap before the mask (before-mask, the default), after the numbers that the "
         "mask adds but before keys are hidden (after-bias), or after the whole mask (after-mask).",
         needs=("softcap",),
     )
-    softmax_over: SoftmaxOver = knob(
+    softmax_over: SoftmaxOver = _scores(
         "keys",
-        "Scores",
         "Which weights sum to 1: each row (keys, the default) or each column (queries).",
         words=lambda value, *_: f"softmax over {value}",
     )
-    mask_means: MaskMeans = knob(
+    mask_means: MaskMeans = _masking(
         "keep",
-        "Masking",
         "What true (or 1) in the mask means: the key may be attended to (keep, the default), the "
         "key is masked (ignore), or 1 is added to the score (add).",
         words=lambda value, *_: "true in the mask = ignored" if value == "ignore" else "",
         input=MASK,
     )
-    mask_numbers: MaskNumbers | None = knob(
+    mask_numbers: MaskNumbers | None = _masking(
         None,
-        "Masking",
         "What a mask of numbers means: they are added to the scores (add), or numbers other than 0 "
         "are true (truth). Default: add; but a mask of only 0 and 1 needs --mask-means.",
         words=lambda value, *_: "numbers in the mask = true or false" if value == "truth" else "",
         input=NUMBERS,
     )
-    mask_value: float = knob(
+    mask_value: float = _masking(
         -math.inf,
-        "Masking",
         "Score of a masked key: -inf (the default) or a finite number.",
-        metavar="FLOAT",
-        parse=_number,
+        **_FLOAT,
         form="a number such as -1e9, or -inf",
-        valid=lambda value: _is_number(value) and float(value) < math.inf,
+        valid=lambda value: type(value) in _NUMBERS and float(value) < math.inf,
         use="-inf or a finite number",
         words=lambda value, how, write: (
             f"mask value {write(value)}{' added' * (how.mask_value_rule == 'add')}"
         ),
         input=REPLACED,
     )
-    mask_value_rule: MaskValueRule = knob(
+    mask_value_rule: MaskValueRule = _masking(
         "replace",
-        "Masking",
         "Whether --mask-value replaces the score of a masked key (the default) or is added to it. "
         "The numbers of a mask are not added to the scores of masked keys.",
         needs=("mask_value",),
     )
-    empty_rows: EmptyRows = knob(
+    empty_rows: EmptyRows = _masking(
         "zero",
-        "Masking",
         "Weights of a query whose keys are all masked (default: zero); unmasked: those that it has "
         "without mask and padding.",
         words=lambda value, *_: f"empty rows {'NaN' if value == 'nan' else value}",
     )
-    empty_rows_inf: EmptyRows | None = knob(
+    empty_rows_inf: EmptyRows | None = _masking(
         None,
-        "Masking",
         "The same if the numbers of a mask are added: every masked score is then -inf, whatever "
         "--mask-value says (default: as --empty-rows).",
         words=lambda value, *_: f"empty rows by -inf {'NaN' if value == 'nan' else value}",
         input=ADDED,
     )
-    head_order: HeadOrder = knob(
+    head_order: HeadOrder = _scores(
         "blocks",
-        "Scores",
         "Grouped-query attention: query heads 0 and 1 use key head 0 (blocks, the default), or 0 "
         "and 2 do (tiled).",
         words=lambda value, *_: "key heads shared in turn (tiled)",
         input=SHARED,
     )
-    lse_base: LseBase = knob(
+    lse_base: LseBase = _scores(
         "e",
-        "Scores",
         "Base of the logarithm in --stage lse: e (the default) or 2.",
         words=lambda *_: "log-sum-exp in base 2",
         input=LOG_SUM,
     )
-    dropout: float = knob(
+    dropout: float = _scores(
         0.0,
-        "Scores",
         "Probability with which each weight is set to 0 (default: 0); in a block, also each number "
         "of a sub-layer's output.",
-        metavar="FLOAT",
-        parse=_number,
+        **_FLOAT,
         form="a share such as 0.1",
-        valid=lambda value: _is_number(value) and 0 <= value < 1,
+        valid=lambda value: type(value) in _NUMBERS and 0 <= value < 1,
         use="a share from 0 up to, but not including, 1",
         words=lambda value, how, write: f"dropout {write(value)} (seed {how.seed})",
     )
-    seed: int = knob(
+    seed: int = _scores(
         0,
-        "Scores",
         "Seed of all random numbers (default: 0).",
         metavar="N",
         parse=int,
@@ -318,13 +291,16 @@ class Convention:
         use="a whole number from 0",
         needs=("dropout",),
     )
-    dtype: DType = knob(
-        "float64", "Scores", "Number type to which every stage is rounded (default: float64)."
+    dtype: DType = _scores(
+        "float64", "Number type to which every stage is rounded (default: float64)."
     )
 
     def __post_init__(self) -> None:
         for name, own in KNOBS.items():
-            value, choices = _plain(getattr(self, name)), CHOICES.get(name, ())
+            value, choices = getattr(self, name), CHOICES.get(name, ())
+            parts = value if isinstance(value, tuple) else (value,)  # NumPy's numbers as Python's
+            plain = [x if getattr(x, "ndim", 1) else x.item() for x in parts]
+            value = tuple(plain) if isinstance(value, tuple) else plain[0]
             object.__setattr__(self, name, value)
             try:
                 is_default = value is None is getattr(Convention, name)
@@ -349,11 +325,9 @@ class Convention:
         >>> Convention().scale_factor(4)
         0.5
         """
-        if self.scale == "none":
-            return 1.0
-        if isinstance(self.scale, str):
+        if self.scale == "1/sqrt(d_k)":
             return 1.0 / math.sqrt(d_k)
-        return float(self.scale)
+        return 1.0 if self.scale == "none" else float(self.scale)
 
     @property
     def reach(self) -> tuple[int, int] | None:
@@ -381,10 +355,10 @@ class Convention:
         >>> Convention(causal=True, mask_and_causal="mask").restricting(has_mask=True)
         (False, True)
         """
-        if self.refuses(has_mask):
+        alone = self.mask_and_causal if has_mask and self.causal else "both"
+        if alone == "refused":
             what = "there are a mask and causal, which this convention refuses together"
             raise ConventionError(what, "leave one of them out, or set mask_and_causal")
-        alone = self.mask_and_causal if has_mask and self.causal else "both"
         return self.causal and alone != "mask", has_mask and alone != "causal"
 
     def empty_rule(self, adds: bool) -> EmptyRows:

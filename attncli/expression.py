@@ -25,11 +25,11 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from math import inf, prod
-from typing import Any
+from typing import Any, get_args
 
 from attncli.errors import InputError
 
@@ -104,6 +104,7 @@ class Over:
 
 
 Expr = Number | Param | Size | Place | Cell | Apply | If | Over
+_NODES = frozenset(get_args(Expr))
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ EMPTY = ("nan", "uniform")
 """What a softmax may give where no term counts, instead of 0."""
 MOST_DEPTH = 120  # of parentheses and cases: one of 32 parts has 70
 MOST_CHARACTERS = 10_000  # of a formula: one of 32 parts has 3,000
+TOO_DEEP = (RecursionError, MemoryError)  # of Python's parser
 
 
 @lru_cache(1024)
@@ -147,33 +149,31 @@ def parse(text: str) -> Formula:
     try:
         if len(text) > MOST_CHARACTERS or not equals or not left.strip():
             raise SyntaxError
+        own: Sequence[Index | Expr] = [(x,) for x in re.findall(r"\b[a-z]\b", left)]
         if bracket:
-            own = _index(_tree(f"x[{axes}"))
-        else:
-            symbol, own = left.strip(), tuple((x,) for x in re.findall(r"\b[a-z]\b", left))
+            cell = _parsed(_tree(f"x[{axes}"))
+            own = cell.index if isinstance(cell, Cell) else [cell]
         index, body = tuple(x for x in own if isinstance(x, tuple)), _parsed(_tree(right))
         if len(index) < len(own) or _depth(body) > MOST_DEPTH:
             raise SyntaxError
+        symbol = symbol if bracket else left.strip()
         return Formula(symbol, index, body, remark.strip(), in_words=not bracket)
-    except (
-        SyntaxError,
-        ArithmeticError,
-        ValueError,
-        LookupError,
-        RecursionError,
-        MemoryError,
-    ) as e:
-        raise InputError(f"{text[:60]!r} is not a formula that attncli reads") from e
+    except (SyntaxError, ArithmeticError, ValueError, LookupError, *TOO_DEEP) as problem:
+        raise InputError(f"{text[:60]!r} is not a formula that attncli reads") from problem
+
+
+_LETTER = re.compile(r"\b[a-z]\b(?=[^[]*\])")  # within brackets
+
+
+def letters_of(text: str) -> set[str]:
+    """The letters of all axes in the text of a formula."""
+    return {*_LETTER.findall(text)}
 
 
 @lru_cache(1024)
 def relettered(text: str, **letters: str) -> str:
     """The text with other letters; one may become several that are side by side."""
-
-    def change(brackets: re.Match[str]) -> str:
-        return re.sub(r"\b[a-z]\b", lambda letter: letters.get(letter[0], letter[0]), brackets[0])
-
-    return re.sub(r"\[[^]]*\]", change, text)
+    return _LETTER.sub(lambda letter: letters.get(letter[0], letter[0]), text)
 
 
 @lru_cache(1024)
@@ -183,16 +183,9 @@ def written(text: str, names: frozenset[str]) -> str:
     >>> written("A[h,i] = softmax[i](x[h,i]{, sink=sinks[h]})", frozenset({"x"}))
     'A[h,i] = softmax[i](x[h,i])'
     """
-
-    def kept(part: re.Match[str]) -> str:
-        return part[1] if names.issuperset(re.findall(r"(\w+)\[", part[1])) else ""
-
-    return re.sub(r"\{([^}]*)\}", kept, text)
-
-
-def letters_of(text: str) -> set[str]:
-    """The letters of all axes in the text of a formula."""
-    return {*re.findall(r"\b[a-z]\b", " ".join(re.findall(r"\[[^]]*\]", text)))}
+    parts = re.split(r"[{}]", text)  # every second one is optional
+    parts[1::2] = [x if names.issuperset(re.findall(r"(\w+)\[", x)) else "" for x in parts[1::2]]
+    return "".join(parts)
 
 
 def _tree(text: str) -> ast.expr:
@@ -211,9 +204,11 @@ def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of 
             return Number(inf)
         case ast.Name(name):
             return Place(name) if len(name) == 1 else Param(name)
-        case ast.Subscript(ast.Name(name), letter):
-            is_size = name == "size" and isinstance(letter, ast.Name)
-            return Size(ast.unparse(letter)) if is_size else Cell(name, _index(node))
+        case ast.Subscript(ast.Name("size"), ast.Name(letter)):
+            return Size(letter)
+        case ast.Subscript(ast.Name(name), axes):
+            each = axes.elts if isinstance(axes, ast.Tuple) else [axes]
+            return Cell(name, tuple(map(_axis, each)))
         case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
             return Apply(_OPERATORS[type(operator)], (_parsed(left), _parsed(right)))
         case ast.BoolOp(operator, values):
@@ -240,13 +235,6 @@ def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of 
     raise SyntaxError
 
 
-def _index(node: ast.expr) -> tuple[Index | Expr, ...]:
-    if not isinstance(node, ast.Subscript):
-        raise SyntaxError
-    axes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    return tuple(_axis(axis) for axis in axes)
-
-
 def _axis(node: ast.expr) -> Index | Expr:
     match node:
         case ast.BinOp(left, ast.MatMult(), right):
@@ -257,33 +245,45 @@ def _axis(node: ast.expr) -> Index | Expr:
             return ()
         case ast.Name(letter) if len(letter) == 1:
             return (letter,)
-        case ast.Constant(int(at)) if not isinstance(at, bool):
+        case ast.Constant(int(at)) if type(at) is int:
             return (at,)
-        case _:
-            return _parsed(node)
-    raise SyntaxError
+    return _parsed(node)
 
 
-def children(node: Expr) -> tuple[Expr, ...]:
-    """What a node is made of; what says which terms count, or where a cell is, is none of it."""
+# ---- what an expression is made of
+
+
+def children(node: Expr, *, guards: bool = False) -> list[Expr]:
+    """What a node is made of; guards: what says which terms count, or where a cell is, too."""
     match node:
         case Apply(_, args):
-            return args
+            return [*args]
         case If(condition, then, otherwise):
-            return (condition, then, otherwise)
-        case Over(_, _, body, _, sink):
-            return (body,) if sink is None else (body, sink)
-    return ()
+            return [condition, then, otherwise]
+        case Over(_, _, body, where, sink):
+            return [x for x in (body, sink, where if guards else None) if x is not None]
+        case Cell(_, index) if guards:
+            return [axis for axis in index if not isinstance(axis, tuple)]
+    return []
+
+
+def letters_at(index: Iterable[Index | Expr]) -> list[str]:
+    """The letters of an index, in order; those of computed axes too."""
+    axes = [
+        axis if isinstance(axis, tuple) else [x.letter for x in walk(axis) if isinstance(x, Place)]
+        for axis in index
+    ]
+    return [x for axis in axes for x in axis if isinstance(x, str)]
 
 
 def _depth(node: Expr) -> int:
-    return 1 + max(map(_depth, (*children(node), *_beside(node))), default=0)
+    return 1 + max(map(_depth, children(node, guards=True)), default=0)
 
 
 def walk(node: Expr, *, guards: bool = False) -> Iterator[Expr]:
-    """A node and all that it is made of; guards: with what says which terms count or where."""
+    """A node and all that it is made of."""
     yield node
-    for child in (*children(node), *(_beside(node) if guards else ())):
+    for child in children(node, guards=guards):
         yield from walk(child, guards=guards)
 
 
@@ -295,42 +295,14 @@ def cells(node: Expr, *, guards: bool = False) -> list[Cell]:
 @lru_cache(1024)
 def only_guards(node: Expr) -> frozenset[str]:
     """The arrays that only say where there is something: of which every cell is `… != -inf`."""
-    guards = [x for x in walk(node, guards=True) if isinstance(x, Apply) and x.function == "!="]
-    named = [x.args[0].name for x in guards if isinstance(x.args[0], Cell) and x.args[1] == ABSENT]
-    every = [cell.name for cell in cells(node, guards=True)]
-    return frozenset(name for name in named if named.count(name) == every.count(name))
-
-
-ABSENT = Number(-inf)
-
-
-def _beside(node: Expr) -> tuple[Expr, ...]:
-    """What says which terms of a sum count, or where a cell is."""
-    match node:
-        case Over(where=guard) if guard is not None:
-            return (guard,)
-        case Cell(_, index):
-            return tuple(axis for axis in index if not isinstance(axis, tuple))
-    return ()
-
-
-def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression with every node changed, from within outwards, what says where included."""
-
-    def inner(x: Expr) -> Expr:
-        return rebuilt(x, change)
-
-    match node:
-        case Cell(name, index):
-            node = Cell(name, tuple(x if isinstance(x, tuple) else inner(x) for x in index))
-        case Apply(function, args):
-            node = Apply(function, tuple(map(inner, args)))
-        case If(condition, then, otherwise):
-            node = If(inner(condition), inner(then), inner(otherwise))
-        case Over(_, _, body, where, sink):
-            counted, more = (None if x is None else inner(x) for x in (where, sink))
-            node = Over(node.kind, node.letters, inner(body), counted, more, node.empty)
-    return change(node)
+    every, guards = list[str](), list[str]()
+    for x in walk(node, guards=True):
+        match x:
+            case Cell(name):
+                every.append(name)
+            case Apply("!=", (Cell(name), Number(value))) if value == -inf:
+                guards.append(name)
+    return frozenset(name for name in guards if guards.count(name) == every.count(name))
 
 
 def summed_letters(node: Expr) -> set[str]:
@@ -338,32 +310,38 @@ def summed_letters(node: Expr) -> set[str]:
     return {x for over in walk(node) if isinstance(over, Over) for x in over.letters}
 
 
-def with_letters(cell: Cell, letters: Mapping[str, Index]) -> Cell:
-    """The cell with other letters; one may become several that are side by side."""
-    index = (
-        tuple(b for a in axis for b in letters.get(str(a), (a,)))
-        if isinstance(axis, tuple)
-        else axis
-        for axis in cell.index
-    )
-    return Cell(cell.name, tuple(index))
+def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with every node changed, from within outwards, what says where included."""
+
+    def inner(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(map(inner, x))
+        return rebuilt(x, change) if type(x) in _NODES else x
+
+    return change(type(node)(*map(inner, vars(node).values())))
 
 
-def primed(node: Over) -> Over:
-    """The same with other letters than those around it: each has a prime."""
-    primes: dict[str, Index] = {letter: (f"{letter}′",) for letter in node.letters}
+def with_letters(node: Expr, letters: Mapping[str, Index]) -> Expr:
+    """The expression with other letters; one may become several that are side by side."""
 
     def change(x: Expr) -> Expr:
         match x:
-            case Cell():
-                return with_letters(x, primes)
-            case Place(letter) if letter in primes:
-                return Place(f"{letter}′")
+            case Cell(name, index):
+                return Cell(name, tuple(other(x) if isinstance(x, tuple) else x for x in index))
+            case Over():
+                return replace(x, letters=tuple(map(str, other(x.letters))))
+            case Place(letter):
+                (one,) = other((letter,))
+                return Place(str(one))
+            case Size(letter):
+                sizes: list[Expr] = [Size(str(one)) for one in other((letter,))]
+                return reduce(lambda a, b: Apply("*", (a, b)), sizes)
         return x
 
-    where, sink = (None if x is None else rebuilt(x, change) for x in (node.where, node.sink))
-    letters = tuple(f"{x}′" for x in node.letters)
-    return Over(node.kind, letters, rebuilt(node.body, change), where, sink, node.empty)
+    def other(axis: Index) -> Index:
+        return tuple(b for a in axis for b in letters.get(str(a), (a,)))
+
+    return rebuilt(node, change)
 
 
 _BINDS = {
@@ -425,10 +403,7 @@ def line_of(formula: Formula) -> str:
 
 
 def sizes_of(
-    formula: Formula,
-    shape: Shape,
-    shapes: Mapping[str, Shape],
-    known: Mapping[str, int] = {},
+    formula: Formula, shape: Shape, shapes: Mapping[str, Shape], known: Mapping[str, int] = {}
 ) -> dict[str, int]:
     """How long each letter is, from the shape of the stage and of what it reads, and what is known.
 
@@ -437,18 +412,19 @@ def sizes_of(
     """
     pairs = [*_axes(formula.index, shape)]
     for cell in cells(formula.body, guards=True):
-        pairs += _axes(cell.index, shapes[cell.name]) if cell.name in shapes else ()
-    sizes: dict[str, int] = {**known}
+        pairs += _axes(cell.index, shapes.get(cell.name, ()))
+    sizes, packed = {**known}, list[tuple[list[str], int]]()
     for axis, size in pairs:
-        if isinstance(axis, tuple) and len(axis) == 1 and isinstance(axis[0], str):
-            sizes[axis[0]] = max(size, sizes.get(axis[0], 1))
-    packed = [(axis, n) for axis, n in pairs if isinstance(axis, tuple) and len(axis) > 1]
-    for _ in packed:
-        for axis, size in packed:
-            unknown = [x for x in axis if isinstance(x, str) and x not in sizes]
-            if len(unknown) == 1:
-                rest = prod(sizes[x] for x in axis if isinstance(x, str) and x in sizes)
-                sizes[unknown[0]] = max(1, size // max(1, rest))
+        letters = [x for x in axis if isinstance(x, str)] if isinstance(axis, tuple) else []
+        if len(letters) == 1:
+            sizes[letters[0]] = max(size, sizes.get(letters[0], 1))
+        elif letters:
+            packed.append((letters, size))
+    for letters, size in packed * len(packed):
+        known_sizes = [sizes[x] for x in letters if x in sizes]
+        if len(known_sizes) == len(letters) - 1:
+            (letter,) = {*letters} - sizes.keys()
+            sizes[letter] = max(1, size // max(1, prod(known_sizes)))
     return sizes
 
 

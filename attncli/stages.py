@@ -12,9 +12,6 @@ from typing import Literal, NamedTuple
 Role = Literal["step", "operand", "input", "parameter", "inner", "aside"]
 
 
-_MAP, _ROWS = "batch head query key", "batch head query"
-
-
 class Kind(NamedTuple):
     """What is known of a stage before anything is computed.
 
@@ -40,7 +37,6 @@ class Kind(NamedTuple):
     words: bool = False  # its cells are words, written from the left
     vector: bool = False  # one number for each row, or column, of a map: shown as one beside it
     heading: str = ""  # of the part of the computation that it belongs to, if not the forward one
-    of_tiles: bool = False  # it is a stage of each tile of keys
     asked: bool = False  # it is computed, shown and written only where it is named
 
     def axes_of(self, ndim: int) -> tuple[str, ...]:
@@ -48,32 +44,23 @@ class Kind(NamedTuple):
         return tuple(self.axes.split())[-ndim:] if ndim else ()
 
 
-_TOKENS = "batch query d_model"
-_WORDS = "word other"
-_HEADS_OF = "layer head"
+_MAP, _ROWS, _TOKENS = "batch head query key", "batch head query", "batch query d_model"
+_WORDS, _HEADS_OF = "word other", "layer head"
 
+# fmt: off
 KINDS: dict[str, Kind] = {
     # from words to the input of the first layer
-    "tokens": Kind(
-        "T", "count token", note="words and punctuation; equal words have the same word id"
-    ),
-    "embeddings": Kind(
-        "E", "token dimension", note="one vector for each word, whatever its context: static"
-    ),
+    "tokens": Kind("T", "count token",
+        note="words and punctuation; equal words have the same word id"),
+    "embeddings": Kind("E", "token dimension",
+        note="one vector for each word, whatever its context: static"),
     "divisors": Kind("w", "pair"),
     "angles": Kind("θ", "batch position pair"),
-    "positions": Kind(
-        "PE",
-        "position dimension",
-        shade="signed",
+    "positions": Kind("PE", "position dimension", shade="signed",
         note="the position of each token, counted from 0 (token 1 is pos 0, column 1 is "
-        "dimension 0): all that distinguishes equal words",
-    ),
-    "input": Kind(
-        "X",
-        "token dimension",
-        note="the vector of each word with its position: what the first layer reads",
-    ),
+        "dimension 0): all that distinguishes equal words"),
+    "input": Kind("X", "token dimension",
+        note="the vector of each word with its position: what the first layer reads"),
     "dots": Kind("D", "position other", shade="signed"),
     "cos": Kind("cos θ", "batch position pair"),
     "sin": Kind("sin θ", "batch position pair"),
@@ -110,24 +97,14 @@ KINDS: dict[str, Kind] = {
     "past_v": Kind("", "batch head key d_v", "aside"),
     "kv_len": Kind("", "batch", "aside"),
     "given_mask": Kind("M", _MAP, "aside"),
-    "q": Kind(
-        "Q", "batch head query d_k", "operand", note="a query for each token: what it looks for"
-    ),
-    "k": Kind(
-        "K",
-        "batch kv_head key d_k",
-        "operand",
-        note="a key for each token: what it is matched against",
-    ),
-    "v": Kind(
-        "V",
-        "batch kv_head key d_v",
-        "operand",
-        note="a value for each token: what it contributes to the tokens that attend to it",
-    ),
-    "sinks": Kind(
-        "s", "head", "parameter", note="a learned score per head that takes weight and has no value"
-    ),
+    "q": Kind("Q", "batch head query d_k", "operand",
+        note="a query for each token: what it looks for"),
+    "k": Kind("K", "batch kv_head key d_k", "operand",
+        note="a key for each token: what it is matched against"),
+    "v": Kind("V", "batch kv_head key d_v", "operand",
+        note="a value for each token: what it contributes to the tokens that attend to it"),
+    "sinks": Kind("s", "head", "parameter",
+        note="a learned score per head that takes weight and has no value"),
     "q_norm": Kind("Q'", "batch head query d_k", note="each query over its root mean square"),
     "k_norm": Kind("K'", "batch kv_head key d_k", note="each key over its root mean square"),
     "k_shared": Kind("K", role="inner"),
@@ -139,57 +116,29 @@ KINDS: dict[str, Kind] = {
     "biased": Kind("P", _MAP, note="with the numbers of the mask, before the softcap"),
     "capped": Kind("B", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
     "masked": Kind("L", _MAP, masks=True, note="masked scores become −inf, so their weight is 0"),
-    "weights": Kind(
-        "A",
-        _MAP,
-        sums=True,
-        masks=True,
-        shade="share",
-        note="scores as shares: how each token divides its attention among the keys",
-        summarized=True,
-    ),
-    "lse": Kind(
-        "lse",
-        "batch head query",
-        note="the log of the sum by which softmax divides: parts of the keys are merged by it",
-        asked=True,
-        vector=True,
-    ),
-    "dropped": Kind(
-        "D",
-        _MAP,
-        sums=True,
-        masks=True,
-        shade="share",
-        note="some weights are set to 0 at random, as in training",
-    ),
-    "output": Kind(
-        "O",
-        "batch head query d_v",
-        note="for each token a mixture of all values, in the proportions of its weights",
-    ),
+    "weights": Kind("A", _MAP, sums=True, masks=True, shade="share", summarized=True,
+        note="scores as shares: how each token divides its attention among the keys"),
+    "lse": Kind("lse", "batch head query", asked=True, vector=True,
+        note="the log of the sum by which softmax divides: parts of the keys are merged by it"),
+    "dropped": Kind("D", _MAP, sums=True, masks=True, shade="share",
+        note="some weights are set to 0 at random, as in training"),
+    "output": Kind("O", "batch head query d_v",
+        note="for each token a mixture of all values, in the proportions of its weights"),
     "concat": Kind("H", _TOKENS, note="the outputs of the heads, side by side"),
     "projected": Kind("Y", _TOKENS, note="the heads mixed, back at the width of the input"),
     # around an attention
     "sublayer_kept": Kind("", role="aside"),
-    "sublayer_dropped": Kind(
-        "", _TOKENS, note="some numbers are set to 0 at random, as in training"
-    ),
+    "sublayer_dropped": Kind("", _TOKENS,
+        note="some numbers are set to 0 at random, as in training"),
     "residual": Kind("R", _TOKENS, note="the input is added, so that the word itself is not lost"),
-    "mean": Kind("μ", "batch query", note="the mean of each token's numbers", beside="x"),
+    "mean": Kind("μ", "batch query", beside="x", note="the mean of each token's numbers"),
     "deviation": Kind("σ", "batch query", note="their standard deviation"),
     "rms": Kind("ρ", "batch query", note="the root mean square of each token's numbers"),
-    "norm": Kind(
-        "N",
-        _TOKENS,
-        note="each token's numbers brought to mean 0 and deviation 1, "
-        "then times γ (gain) plus β (bias)",
-    ),
-    "hidden": Kind(
-        "G",
-        "batch query d_ff",
-        note="each token by itself: more numbers, the negative ones set to 0 (ReLU)",
-    ),
+    "norm": Kind("N", _TOKENS,
+        note="each token's numbers brought to mean 0 and deviation 1, then times γ (gain) plus β "
+        "(bias)"),
+    "hidden": Kind("G", "batch query d_ff",
+        note="each token by itself: more numbers, the negative ones set to 0 (ReLU)"),
     "feed_forward": Kind("F", _TOKENS, note="projected back to the width of the model"),
     # what each head of a model does
     "entropy": Kind("H(A)", _HEADS_OF, shade="share"),
@@ -222,6 +171,7 @@ KINDS: dict[str, Kind] = {
     "shares": Kind("σ²/Σσ²", "component"),
     "coordinates": Kind("Y", "word component", plotted=True),
 }
+# fmt: on
 """Each row by the name of its stage. Where two stages of one name differ (`dots` and `angles` of
 positions and of words, `mean` of a token and of words, `x` and what is rotated), the second has a
 row of another key."""
@@ -250,29 +200,21 @@ attention gives. As `given_mask` it is shown by the stage that is made of it."""
 BACKWARD = "Backward: how the loss changes with each number"
 """The heading of all gradients."""
 
-_GRADIENTS = {  # the stage whose gradient it is: a sentence on it
+_GRADIENTS_OF = (
+    "output concat projected v dropped weights masked capped biased scaled scores sinks q_norm "
+    "k_norm q k w_q b_q w_k b_k w_v b_v w_o b_o x x_kv x_v k_shared v_shared residual mean "
+    "deviation rms norm gamma beta hidden feed_forward w_1 b_1 w_2 b_2 sublayer_dropped input "
+    "embeddings"
+)
+_GRADIENT_NOTES = {
     "output": "how fast the loss grows with each number of the output",
-    "concat": "",
     "projected": "how fast the loss grows with each number of the result",
     "v": "the gradients of the outputs, each times the weight that its query gives the key",
-    "dropped": "",
     "weights": "how fast the loss grows with each weight: the output's gradient times the value",
-    "masked": "",
-    "capped": "",
-    "biased": "",
-    "scaled": "",
     "scores": "how fast the loss grows with each score: more weight lowers it for keys with "
     "negative numbers",
-    "sinks": "",
-    **dict.fromkeys(("q_norm", "k_norm"), ""),
     "q": "the keys, each times the gradient of its score",
     "k": "the queries, each times the gradient of their scores",
-    **dict.fromkeys(
-        ("w_q", "b_q", "w_k", "b_k", "w_v", "b_v", "w_o", "b_o", "x", "x_kv", "x_v"), ""
-    ),
-    **dict.fromkeys(("k_shared", "v_shared"), ""),
-    **dict.fromkeys(("residual", "mean", "deviation", "rms", "norm", "gamma", "beta"), ""),
-    **dict.fromkeys(("hidden", "feed_forward", "w_1", "b_1", "w_2", "b_2", "sublayer_dropped"), ""),
     **dict.fromkeys(
         ("input", "embeddings"), "how fast the loss grows with each number that goes in"
     ),
@@ -289,72 +231,50 @@ def gradient_of(name: str) -> str:
     return f"{place}{dot}d_{'bias' if own == 'given_mask' else own}"
 
 
-KINDS |= {
-    GIVEN_GRADIENT: Kind("", KINDS["output"].axes, "aside"),
-    **{
-        gradient_of(name): Kind(
-            f"d{KINDS[name].symbol}",
-            KINDS[name].axes,
-            "inner" if KINDS[name].role == "inner" else "step",
-            masks=name in BEFORE_SOFTMAX,
-            shade="signed" if name == "scores" else "",
-            note=note,
-            heading=BACKWARD,
-        )
-        for name, note in _GRADIENTS.items()
-    },
-    "d_bias": Kind("dM", _MAP, heading=BACKWARD),
-    "delta": Kind(
-        "δ",
-        "batch head query",
-        note="the mean of a row's gradients, each counted by its weight",
-        vector=True,
+KINDS[GIVEN_GRADIENT] = Kind("", KINDS["output"].axes, "aside")
+for _name in _GRADIENTS_OF.split():
+    KINDS[gradient_of(_name)] = Kind(
+        f"d{KINDS[_name].symbol}",
+        KINDS[_name].axes,
+        "inner" if KINDS[_name].role == "inner" else "step",
+        masks=_name in BEFORE_SOFTMAX,
+        shade="signed" if _name == "scores" else "",
+        note=_GRADIENT_NOTES.get(_name, ""),
         heading=BACKWARD,
-    ),
+    )
+# fmt: off
+KINDS |= {
+    "d_bias": Kind("dM", _MAP, heading=BACKWARD),
+    "delta": Kind("δ", _ROWS, vector=True, heading=BACKWARD,
+        note="the mean of a row's gradients, each counted by its weight"),
     "delta_of_keys": Kind("δ", "batch head key", vector=True, heading=BACKWARD),
     # keys part by part
-    "m": Kind("m", _ROWS, note="the largest score of all keys so far", vector=True, of_tiles=True),
-    "alpha": Kind(
-        "α",
-        _ROWS,
-        note="what is summed so far is multiplied by it, as m has grown",
-        vector=True,
-        of_tiles=True,
-    ),
-    "p": Kind("p", _MAP, masks=True, note="the powers of the scores, at most 1", of_tiles=True),
-    "l": Kind(
-        "l", _ROWS, note="the sum of the powers of all keys so far", vector=True, of_tiles=True
-    ),
-    "acc": Kind(
-        "acc", "batch head query d_v", note="the values so far, each times its power", of_tiles=True
-    ),
-    "so_far": Kind(
-        "o",
-        "batch head query d_v",
-        note="what the output would be if these were all keys",
-        of_tiles=True,
-    ),
-    "merge_weights": Kind(
-        "w", "batch head query part", note="the share of each part of the keys in the output"
-    ),
+    "m": Kind("m", _ROWS, vector=True, note="the largest score of all keys so far"),
+    "alpha": Kind("α", _ROWS, vector=True,
+        note="what is summed so far is multiplied by it, as m has grown"),
+    "p": Kind("p", _MAP, masks=True, note="the powers of the scores, at most 1"),
+    "l": Kind("l", _ROWS, vector=True, note="the sum of the powers of all keys so far"),
+    "acc": Kind("acc", "batch head query d_v", note="the values so far, each times its power"),
+    "so_far": Kind("o", "batch head query d_v",
+        note="what the output would be if these were all keys"),
+    "merge_weights": Kind("w", "batch head query part",
+        note="the share of each part of the keys in the output"),
 }
+# fmt: on
 
-OF_TILES = tuple(name for name, kind in KINDS.items() if kind.of_tiles)
+OF_TILES = ("m", "alpha", "p", "l", "acc", "so_far")
 """What the stages of a tile are called, from its maximum on."""
 
 DELTA = "delta"
-OF_X = tuple(
-    gradient_of(name)
-    for name in ("w_q", "b_q", "w_k", "b_k", "w_v", "b_v", "w_o", "b_o", "x", "x_kv", "x_v")
-)
+_SOURCES = ("w_q", "b_q", "w_k", "b_k", "w_v", "b_v", "w_o", "b_o", "x", "x_kv", "x_v")
+OF_X = tuple(map(gradient_of, _SOURCES))
 """Those of what q, k and v are made of, and of what the heads are projected by."""
 
 GRADIENTS = (
-    gradient_of("v"),
-    *(gradient_of(name) for name in ("dropped", "weights")),
+    *map(gradient_of, ("v", "dropped", "weights")),
     DELTA,
-    *(gradient_of(name) for name in ("sinks", "masked", "capped", "biased", "given_mask")),
-    *(gradient_of(name) for name in ("scaled", "scores", "q", "k")),
+    *map(gradient_of, ("sinks", "masked", "capped", "biased", "given_mask", "scaled", "scores")),
+    *map(gradient_of, ("q", "k")),
     *OF_X,
 )
 """The gradients that can be observed, in the order of the computation."""

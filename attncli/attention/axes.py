@@ -47,27 +47,21 @@ ORDER: dict[Form, tuple[Turn, ...]] = {
 def turned(piece: Piece, turn: Turn) -> Array:
     """The matrix as [in, out] or [head, in, out], where it has so many axes."""
     w = piece.value
-    if w.ndim not in {2, 3}:
-        return w
     if turn == "kernel" and w.ndim == 3 and len(piece.names) == 1:
         return w.transpose(1, 0, 2)
-    return w.swapaxes(-1, -2) if turn == "turned" else w
+    return w.swapaxes(-1, -2) if turn == "turned" and w.ndim in {2, 3} else w
 
 
-def _orders(form: Form, axes: Axes) -> tuple[Turn, ...]:
+def _orders(form: Form, axes: Axes) -> Sequence[Turn]:
     if axes == "out-in":
-        return ("turned",)
-    order = ORDER[form]
-    return order if axes == "auto" else tuple(turn for turn in order if turn != "turned")
+        return ["turned"]
+    return [turn for turn in ORDER[form] if axes == "auto" or turn != "turned"]
 
 
 def turns_of(
     pieces: Mapping[str, Piece], shapes: Sequence[tuple[int, ...]], axes: Axes, *, whole: bool
 ) -> tuple[dict[str, Turn], bool]:
-    """How each matrix is turned, and whether tokens are the columns of x.
-
-    Tokens as columns are tried last: where no way round fits x as it is.
-    """
+    """How each matrix is turned, and whether tokens are the columns of x, which is tried last."""
     shapes = [*shapes, *[shapes[-1]] * (3 - len(shapes))]
     forms: dict[tuple[Form, int], list[str]] = {}
     for leaf in filter(READS_X.__contains__, pieces):
@@ -82,34 +76,28 @@ def turns_of(
         turns: dict[str, Turn] = {}
         for (form, _), leaves in forms.items():
             # with tokens as columns the formula is W X, so a square matrix is [out, in] too
-            for turn in _orders("linear" if axis == 0 else form, axes):
-                if all(fits(leaf, turn, axis) for leaf in leaves):
-                    turns |= dict.fromkeys(leaves, turn)
-                    break
+            order = _orders("linear" if axis == 0 else form, axes)
+            fit = [turn for turn in order if all(fits(leaf, turn, axis) for leaf in leaves)]
+            turns |= dict.fromkeys(leaves, fit[0]) if fit else {}
         return turns
 
     turns, read = fitting(-1), [leaf for leaves in forms.values() for leaf in leaves]
     lacking = [leaf for leaf in read if leaf not in turns]
-    if lacking and whole and all(len(shape) == 2 for shape in shapes):
-        columns = fitting(0)
-        if columns.keys() == {*read}:
-            return columns, True
-    if lacking and whole:
-        odd = next((x for x in lacking if not fits(x, ORDER[pieces[x].form][0], -1)), lacking[0])
-        raise _no_fit(pieces[odd], shapes["qkv".index(odd[-1])][-1], "x", axes)
-    return turns | {leaf: _orders(pieces[leaf].form, axes)[0] for leaf in lacking}, False
+    if not (lacking and whole):
+        return turns | {leaf: _orders(pieces[leaf].form, axes)[0] for leaf in lacking}, False
+    if all(len(shape) == 2 for shape in shapes) and (columns := fitting(0)).keys() == {*read}:
+        return columns, True
+    odd = next((x for x in lacking if not fits(x, ORDER[pieces[x].form][0], -1)), lacking[0])
+    raise _no_fit(pieces[odd], shapes["qkv".index(odd[-1])][-1], "x", axes)
 
 
 def _no_fit(piece: Piece, width: int, what: str, axes: Axes) -> ShapeError:
     if piece.value.ndim not in {2, 3}:
-        return ShapeError(
-            f"{piece.text} has {piece.value.ndim} dimensions",
-            "a matrix of weights has 2, one for each head 3",
-        )
+        hint = "a matrix of weights has 2, one for each head 3"
+        return ShapeError(f"{piece.text} has {piece.value.ndim} dimensions", hint)
     need = {"auto": "one of its axes", "in-out": "its rows", "out-in": "its columns"}[axes]
-    return ShapeError(
-        f"{piece.text} does not fit {what}, which has the width {width}", f"{need} must be {width}"
-    )
+    message = f"{piece.text} does not fit {what}, which has the width {width}"
+    return ShapeError(message, f"{need} must be {width}")
 
 
 def output_of(
@@ -124,20 +112,17 @@ def output_of(
 
     shape  it should have; an out of 0 is any
     """
-    piece = pieces["w_o"]
+    piece, ways = pieces["w_o"], list[tuple[Array, Turn]]()
     like = [turn for leaf, turn in turns.items() if pieces[leaf].form == piece.form]
-    order = [*like, *_orders(piece.form, axes)]
-    matrices = []
-    for turn in order:
-        w = piece.value  # of 3 axes it is [head, d_v, out] as a kernel too
-        w = w.swapaxes(-1, -2) if turn == "turned" and w.ndim in {2, 3} else w
-        w = w.reshape(-1, w.shape[-1]) if w.ndim == 3 else w
+    for turn in (*like, *_orders(piece.form, axes)):
+        w = turned(piece, "turned") if turn == "turned" else piece.value
+        w = w.reshape(-1, w.shape[-1]) if w.ndim == 3 else w  # [head, d_v, out] as a kernel too
         if w.ndim == 2 and w.shape[0] == shape[0] and shape[1] in (0, w.shape[1]):
             return w, turn
-        matrices.append(w)
+        ways.append((w, turn))
     if whole:
         raise _no_fit(piece, shape[0], "the heads side by side", axes)
-    return matrices[0], order[0]
+    return ways[0]
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

@@ -14,10 +14,10 @@ Source: Dao et al., "FlashAttention" (2022), appendix B.2 and B.4.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial, reduce
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from attncli.arrays import Array
@@ -34,8 +34,8 @@ from attncli.expression import (
     Over,
     Param,
     Place,
-    Size,
     cells,
+    letters_at,
     line_of,
     parse,
     rebuilt,
@@ -65,8 +65,7 @@ def backward(
     letters  symbols of inputs, where they are not those of the registry
     """
     last = steps[-1]
-    own_letters = {step.name: step.symbol for step in steps if step.symbol}
-    reverse = _Backward(within, {**letters, **own_letters})
+    reverse = _Backward(within, {**letters, **{x.name: x.symbol for x in steps if x.symbol}})
     name, symbol = reverse.named(last.name), reverse.symbol(last.name)
     first = Step(name, "", {"x": GIVEN_GRADIENT}, {}, f"{symbol} given", last.dtype)
     reverse.steps.append(first._replace(symbol=symbol, function=as_given))
@@ -75,12 +74,16 @@ def backward(
     relevant, goals = {last.name}, dict[str, list[str]]()
     for step in reversed(steps):
         if step.name in relevant:
-            goals[step.name] = _goals(step)
+            goals[step.name] = _goals(step, order)
             relevant.update(goals[step.name])
             reverse.waiting.update(goals[step.name])
-    for step in reversed(steps):
+    last_first = [*reversed(steps)]
+    for at, step in enumerate(last_first):  # queries before keys, as where they have no norm
+        if step.name.endswith("q_norm"):
+            last_first[at - 1 : at + 1] = step, last_first[at - 1]
+    for step in last_first:
         if step.name in reverse.gradients and step.expression:
-            reverse.through(step, goals[step.name], order)
+            reverse.through(step, goals[step.name])
     rows = {reverse.named(x) for x in ("x", "x_kv", "x_v")}
     return sorted(reverse.steps, key=lambda step: step.name in rows)
 
@@ -90,55 +93,43 @@ def as_given(x: Array) -> Array:
     return x
 
 
-def _goals(step: Step) -> list[str]:
-    """The stages that a step reads and that have a gradient of it; those it declares come first.
+def _goals(step: Step, order: Mapping[str, int]) -> list[str]:
+    """The stages that a step reads and that have a gradient of it: not what only decides a case.
 
-    What its formula only decides by has none.
+    They are in the order of the computation, or as it declares their gradients, where it does all.
     """
     if not step.expression:
         return []
     body = parse(step.expression).body
     names = {cell.name for cell, _ in _chained(body, ZERO, ZERO, step.params)} - {*step.back}
     names |= {name for name, back in step.back.items() if back is not None}
-    order = dict.fromkeys([*step.back, *step.reads])
-    return [*dict.fromkeys(step.reads[x] for x in order if x in names & step.reads.keys())]
+    reads = dict.fromkeys([*step.back, *step.reads])
+    goals = [*dict.fromkeys(step.reads[x] for x in reads if x in names & step.reads.keys())]
+    if not {*step.reads} <= {*step.back, "mask"}:
+        goals.sort(key=lambda name: order.get(name, -1))
+    return goals
 
 
 class Part(NamedTuple):
-    """What a stage gets of the gradient of a step that reads it.
+    """What a stage gets of the gradient of a step that reads it."""
 
-    at       the index at which the step reads it
-    body     the gradient of that cell, before it is summed over other letters
-    reads    name in the body → stage
-    step     the step, and of: the name by which it reads the stage
-    remark   as in a formula; formula, text: in words and by cells, where the step declares them
-    """
-
-    at: tuple[Any, ...]
-    body: Expr
-    reads: Mapping[str, str]
+    at: tuple[Any, ...]  # the index at which the step reads it
+    body: Expr  # the gradient of that cell, before it is summed over other letters
+    reads: Mapping[str, str]  # name in the body → stage
     step: Step
-    of: str
-    remark: str = ""
-    formula: str = ""
-    text: str = ""
+    of: str  # the name by which the step reads the stage
+    remark: str = ""  # as in a formula
 
 
-@dataclass
 class _Backward:
-    """The gradients so far.
+    """The gradients so far."""
 
-    gradients  stage → the stage that holds its gradient
-    waiting    stage → how many steps that read it have not given their part yet
-    parts      stage → what it got so far
-    """
-
-    within: str
-    letters: dict[str, str]
-    steps: list[Step] = field(default_factory=list)
-    gradients: dict[str, str] = field(default_factory=dict)
-    waiting: Counter[str] = field(default_factory=Counter)
-    parts: dict[str, list[Part]] = field(default_factory=dict)
+    def __init__(self, within: str, letters: dict[str, str]) -> None:
+        self.within, self.letters = within, letters
+        self.steps = list[Step]()
+        self.gradients = dict[str, str]()  # stage → the stage that holds its gradient
+        self.waiting = Counter[str]()  # stage → how many steps have not given their part yet
+        self.parts = defaultdict[str, list[Part]](list)  # what each stage got so far
 
     def named(self, stage: str) -> str:
         """The name of a stage's gradient."""
@@ -151,155 +142,101 @@ class _Backward:
         self.letters[self.named(stage)] = letter
         return letter
 
-    def through(self, step: Step, goals: list[str], order: Mapping[str, int]) -> None:
-        """Gives the goals of a step, of all that it reads, their part of the gradient."""
-        own = self.of(step)
-        if not {*step.reads} <= {*step.back, "mask"}:  # else as they are declared
-            goals.sort(key=lambda name: order.get(name, -1))
+    def through(self, step: Step, goals: Sequence[str]) -> None:
+        """Gives the goals of a step their part of its gradient, and adds those that are whole."""
+        for name, parts in self.parts_of(step).items():
+            self.parts[name] += parts
         for name in goals:
-            self.parts.setdefault(name, []).extend(own.get(name, ()))
             self.waiting[name] -= 1
-            if not self.waiting[name] and self.parts[name]:
-                self.add(name)
+            if self.waiting[name] or not self.parts[name]:
+                continue
+            match self.parts.pop(name)[::-1]:  # the first that reads it comes first
+                case [Part(index, Cell(_, at) as cell, reads)] if at == index:
+                    self.gradients[name] = reads[cell.name]  # one that is another needs no step
+                case parts:
+                    self.gradients[name] = self.named(name)
+                    self.append(self.named(name), self.symbol(name), parts)
 
-    def of(self, step: Step) -> dict[str, list[Part]]:
-        """What everything gets that a step reads: as it is declared, else by the chain rule."""
+    def parts_of(self, step: Step) -> dict[str, list[Part]]:
+        """What each stage that a step reads gets: as it is declared, else by the chain rule."""
         formula, place = parse(step.expression), step.name[: step.name.rfind(".") + 1]
         reads = {D: self.gradients[step.name], Y: step.name, "mask": f"{place}mask", **step.reads}
         if "delta" in step.back:
             reads["delta"] = f"{self.within}{place}delta"
             part = _declared("delta", reads, step)
             is_of_keys = any("j" in axis for axis in part.at)
-            self.append(reads["delta"], "δ", part, "delta_of_keys" * is_of_keys)
-        parts: dict[str, list[Part]] = {name: [] for name in step.reads}
-        for name in step.reads.keys() & step.back.keys():
-            parts[name] += [_declared(name, reads, step)] if step.back[name] else []
-        d = Cell(D, formula.index)
+            self.append(reads["delta"], "δ", [part], "delta_of_keys" * is_of_keys)
+        parts = defaultdict[str, list[Part]](list)
+        for name in step.reads:
+            parts[name] += [_declared(name, reads, step)] if step.back.get(name) else []
         y = None if Y in step.reads else Cell(Y, formula.index)
-        for cell, body in _chained(formula.body, d, y, step.params):
-            if cell.name in step.reads.keys() - step.back.keys():
-                if not _is_of_letters(cell):
+        for cell, body in _chained(formula.body, Cell(D, formula.index), y, step.params):
+            if cell.name in step.reads and cell.name not in step.back:
+                axes = [axis for axis in cell.index if isinstance(axis, tuple)]
+                is_of_letters = len(axes) == len(cell.index)
+                if not is_of_letters or len({*letters_at(axes)}) < sum(map(len, axes)):
                     raise TypeError(f"{text_of(cell)} has no gradient: its index is not of letters")
                 part = Part(cell.index, body, reads, step, cell.name)
                 parts[cell.name].append(part)
-        stages: dict[str, list[Part]] = {}
+        stages = defaultdict[str, list[Part]](list)
         for name, own in parts.items():
-            stages.setdefault(step.reads[name], []).extend(_united(own))
+            match [part.body for part in own]:  # both cases of a choice, if it is the same in them
+                case [If(a, b, Number(0.0)), If(c, Number(0.0), d)] if (a, b) == (c, d):
+                    stages[step.reads[name]].append(own[0]._replace(body=b))
+                case _:
+                    stages[step.reads[name]] += own
         return stages
 
-    def add(self, stage: str) -> None:
-        """The gradient of a stage of all its parts; one that is another unchanged has no step."""
-        parts = self.parts.pop(stage)[::-1]  # the first that reads it comes first
-        match parts:
-            case [Part(index, Cell(_, read) as cell, reads)] if read == index:
-                self.gradients[stage] = reads[cell.name]
-                return
-        name, symbol = self.named(stage), self.symbol(stage)
-        whole = max((part.at for part in parts), key=lambda index: max(map(len, index), default=0))
-        if len(parts) == 1:
-            self.append(name, symbol, parts[0])
-        else:
-            self.append_sum(name, symbol, parts, whole)
-        self.gradients[stage] = name
+    def append(self, name: str, symbol: str, parts: Sequence[Part], kind: str = "") -> None:
+        """Adds the step of a gradient: the sum of its parts, over the letters not its own.
 
-    def append(self, name: str, symbol: str, part: Part, kind: str = "") -> None:
-        """Adds the step of a gradient that is one part: the sum over the letters not its own."""
-        body = _summed(part.body, part.at)
-        reads = {cell.name: part.reads[cell.name] for cell in cells(body, guards=True)}
-        formula = Formula(symbol, part.at, body, part.remark)
-        text = re.sub(r"^[^[ ]+", symbol, part.text) if part.text else line_of(formula)
-        step = self.step_of(name, formula, reads, [part], part.formula)
-        through = f"{part.step.name}.{part.of}"
-        self.steps.append(step._replace(text=text, kind=kind, through=through))
-
-    def append_sum(
-        self, name: str, symbol: str, parts: Sequence[Part], index: tuple[Any, ...]
-    ) -> None:
-        """Adds the step of a gradient that is a sum of parts, which read stages by their names."""
+        One part reads stages by the names that it has for them, several by those of the stages.
+        """
+        first, is_sum = parts[0], len(parts) > 1
+        index = max((part.at for part in parts), key=lambda at: max(map(len, at), default=0))
         reads, terms = dict[str, str](), list[Expr]()
         for part in parts:
-            term = _summed(_relettered(part, index), index)
-            own = {cell.name: part.reads[cell.name] for cell in cells(term, guards=True)}
-            names = _by_stage(own, reads)
-            reads |= {names[old]: stage for old, stage in own.items()}
-            terms.append(_renamed(term, names))
-        total = reduce(lambda a, b: Apply("+", (a, b)), terms)
-        self.steps.append(self.step_of(name, Formula(symbol, index, total), reads, parts))
-
-    def step_of(
-        self,
-        name: str,
-        formula: Formula,
-        reads: Mapping[str, str],
-        parts: Sequence[Part],
-        words: str = "",
-    ) -> Step:
-        """The step of a gradient, with the parameters that its formula names."""
-        params = {n: x for part in parts for n, x in part.step.params.items()}
-        sizes = {n: x for part in parts for n, x in part.step.sizes.items()}
-        nodes = [*walk(formula.body, guards=True)]
+            term, names = _summed(_relettered(part, index), index), dict[str, str]()
+            for cell in cells(term, guards=True):
+                stage = part.reads[cell.name]
+                plain = stage.rpartition(".")[2] if is_sum else cell.name
+                numbered = chain([plain], (f"{plain}_{n}" for n in count(2)))
+                names[cell.name] = next(x for x in numbered if reads.get(x, stage) == stage)
+                reads[names[cell.name]] = stage
+            terms.append(_renamed(term, names) if is_sum else term)
+        body = reduce(lambda a, b: Apply("+", (a, b)), terms)
+        formula = Formula(symbol, index, body, "" if is_sum else first.remark)
+        text, words = ("", "") if is_sum else first.step.back.get(first.of) or ("", "")
+        nodes = [*walk(body, guards=True)]
         shown = {x.name for x in nodes if isinstance(x, Param)} | {*OF_READERS}
         shown |= {x.letter for x in nodes if isinstance(x, Place)}
-        params = {n: x for n, x in params.items() if n in shown}
-        dtype, symbol = parts[0].step.dtype, formula.symbol
-        symbols = self.symbols(reads)
-        in_matrices = f"{symbol} = {worded(words, symbols, params)}"
-        if not words:
-            in_matrices = formula_of(formula, symbols, params)
-        step = Step(name, line_of(formula), reads, params, in_matrices, dtype, sizes=sizes)
-        return step if symbol == kind_of(name).symbol else step._replace(symbol=symbol)
-
-    def symbols(self, reads: Mapping[str, str]) -> dict[str, str]:
-        """The letters of what is read."""
-        return {own: self.letters.get(of) or kind_of(of).symbol for own, of in reads.items()}
+        params = {n: x for part in parts for n, x in part.step.params.items() if n in shown}
+        symbols = {x: self.letters.get(of) or kind_of(of).symbol for x, of in reads.items()}
+        in_words = f"{symbol} = {worded(words, symbols, params)}"
+        in_matrices = in_words if words else formula_of(formula, symbols, params)
+        line = re.sub(r"^[^[ ]+", symbol, text) if text else line_of(formula)
+        step = Step(name, line, reads, params, in_matrices, first.step.dtype, kind)
+        self.steps.append(
+            step._replace(
+                symbol="" if symbol == kind_of(name).symbol else symbol,
+                sizes={n: x for part in parts for n, x in part.step.sizes.items()},
+                through="" if is_sum else f"{first.step.name}.{first.of}",
+            )
+        )
 
 
 OF_READERS = ("axis", "n_kv_heads", "order")
 """Parameters that no formula names, but those who read a plan: the axis of a softmax, say."""
 
 
-def times(a: Expr, b: Expr) -> Expr:
-    """The product of two expressions, of which 1 is no factor."""
-    return a if b == ONE else b if a == ONE else Apply("*", (a, b))
-
-
 def _declared(of: str, reads: Mapping[str, str], step: Step) -> Part:
     """A gradient as it is declared."""
-    text, words = step.back[of] or ("", "")
+    text, _ = step.back[of] or ("", "")
     formula = parse(written(text, frozenset({*step.reads, D, Y, "delta"})))
-    return Part(formula.index, formula.body, reads, step, of, formula.remark, words, text)
-
-
-def _united(parts: list[Part]) -> Iterator[Part]:
-    """The two cases of a choice in which the gradient is the same, as one."""
-    match [part.body for part in parts]:
-        case [If(first, a, Number(0.0)), If(second, Number(0.0), b)] if (first, a) == (second, b):
-            yield parts[0]._replace(body=a)
-        case _:
-            yield from parts
+    return Part(formula.index, formula.body, reads, step, of, formula.remark)
 
 
 # ---- names and letters
-
-
-def _is_of_letters(cell: Cell) -> bool:
-    """Whether an index names letters alone, each once: what is elsewhere is not summed."""
-    axes = [axis for axis in cell.index if isinstance(axis, tuple)]
-    letters = [x for axis in axes for x in axis if isinstance(x, str)]
-    return len(axes) == len(cell.index) and len({*letters}) == sum(map(len, axes))
-
-
-def _by_stage(names: Mapping[str, str], taken: Mapping[str, str]) -> dict[str, str]:
-    """For each name the one of its stage, with a number where another stage has that already."""
-    new: dict[str, str] = {}
-    for own, stage in names.items():
-        plain, n = stage.rpartition(".")[2], 1
-        name = plain
-        while {**taken, **{b: names[a] for a, b in new.items()}}.get(name, stage) != stage:
-            n += 1
-            name = f"{plain}_{n}"
-        new[own] = name
-    return new
 
 
 def _renamed(node: Expr, names: Mapping[str, str]) -> Expr:
@@ -307,14 +244,10 @@ def _renamed(node: Expr, names: Mapping[str, str]) -> Expr:
     return rebuilt(node, lambda x: Cell(names[x.name], x.index) if isinstance(x, Cell) else x)
 
 
-def _letters(node: Expr) -> dict[str, None]:
+def _letters(node: Expr) -> list[str]:
     """The letters of all axes in an expression, in order."""
-    axes = [axis for cell in cells(node, guards=True) for axis in cell.index]
-    letters = [
-        axis if isinstance(axis, tuple) else [x.letter for x in walk(axis) if isinstance(x, Place)]
-        for axis in axes
-    ]
-    return dict.fromkeys(x for axis in letters for x in axis if isinstance(x, str))
+    every = [x for cell in cells(node, guards=True) for x in letters_at(cell.index)]
+    return [*dict.fromkeys(every)]
 
 
 def _relettered(part: Part, index: tuple[Any, ...]) -> Expr:
@@ -325,22 +258,13 @@ def _relettered(part: Part, index: tuple[Any, ...]) -> Expr:
             change |= {a: (b,) for a, b in zip(own, axis, strict=True)}
         elif own:
             change[own[0]] = axis
-    used = {*_letters(part.body), *(x for axis in index for x in axis)}
-    for letter in _letters(part.body).keys() - change.keys():
-        if any(letter in axis for axis in index):
-            new = next(x for x in "nfcopqstuvwxyz" if x not in used)
-            used.add(new)
-            change[letter] = (new,)
-    if summed_letters(part.body) & {*change, *(x for axis in index for x in axis)}:
+    target, letters = {*letters_at(index)}, _letters(part.body)
+    free = iter([x for x in "nfcopqstuvwxyz" if x not in target | {*letters}])
+    change |= {x: (next(free),) for x in letters if x in target and x not in change}
+    if summed_letters(part.body) & {*change, *target}:
         raise TypeError(f"{text_of(part.body)} sums over a letter that its gradient has")
-
-    def changed(x: Expr) -> Expr:
-        if isinstance(x, Size) and len(change.get(x.letter, ())) > 1:
-            sizes: list[Expr] = [Size(str(letter)) for letter in change[x.letter]]
-            return reduce(times, sizes)
-        return with_letters(x, change) if isinstance(x, Cell) else x
-
-    return rebuilt(part.body, changed) if any((a,) != b for a, b in change.items()) else part.body
+    is_same = all(new == (old,) for old, new in change.items())
+    return part.body if is_same else with_letters(part.body, change)
 
 
 def _summed(body: Expr, index: tuple[Any, ...]) -> Expr:
@@ -349,29 +273,54 @@ def _summed(body: Expr, index: tuple[Any, ...]) -> Expr:
     Where one shares an axis with a letter of its own, as the query heads of a key head do, the sum
     over it is outside: each head has its part.
     """
-    own = {x for axis in index for x in axis}
-    rest = [x for x in _letters(body) if x not in own | summed_letters(body)]
+    own = {*letters_at(index)}
+    summed = own | summed_letters(body)
+    rest = [x for x in _letters(body) if x not in summed]
     axes = [axis for cell in cells(body) for axis in cell.index if isinstance(axis, tuple)]
     outer = tuple(x for x in rest if any(x in axis and {*axis} & own for axis in axes))
     inner = tuple(x for x in rest if x not in outer)
-    body = Over("sum", inner, _in_order(body, index)) if inner else body
+    match body:  # a product of two matrices in their order: first the one with the rows
+        case Apply("*", (Cell() as a, Cell() as b)) if inner and len(index) > 1:
+            if not {*index[-2]} & {*_letters(a)} and {*index[-2]} & {*_letters(b)}:
+                body = Apply("*", (b, a))
+    body = Over("sum", inner, body) if inner else body
     return Over("sum", outer, body) if outer else body
-
-
-def _in_order(body: Expr, index: tuple[Any, ...]) -> Expr:
-    """A product of two matrices in their order: first the one with the rows of the result."""
-    match body:
-        case Apply("*", (Cell() as a, Cell() as b)) if len(index) > 1:
-            rows = {*index[-2]}
-            if not rows & {*_letters(a)} and rows & {*_letters(b)}:
-                return Apply("*", (b, a))
-    return body
 
 
 # ---- the chain rule
 
+FLOWS = {
+    "+": ("d", "d"),
+    "-": ("d", "-d"),
+    "*": ("d * b", "a * d"),
+    "/": ("d / b", "-(d * a / b ** 2)"),
+    "**": ("d * (b * a ** c)", "d * (y * ln(a))"),
+    "neg": ("-d",),
+    "exp": ("d * y",),
+    "ln": ("d * (1 / a)",),
+    "sqrt": ("d * (0.5 / y)",),
+    "tanh": ("d * (1 - y ** 2)",),
+    "max": ("0 if b > a else d", "d if y > a else 0"),
+}
+"""What of the gradient d of y, which a function gives, flows to the numbers a and b that it is of;
+c is b − 1."""
 
-def _chained(  # noqa: PLR0912 - a rule for each kind of node
+
+def _bound(flow: str, names: Mapping[str, Expr]) -> Expr:
+    """What flows, with the expressions that its letters stand for; 1 is no factor and no power."""
+
+    def change(x: Expr) -> Expr:
+        match x:
+            case Place(letter):
+                return names[letter]
+            case Apply("*", (a, Number(1.0)) | (Number(1.0), a)) | Apply("**", (a, Number(1.0))):
+                return a
+        return x
+
+    return rebuilt(parse(f"x[_] = {flow}").body, change)
+
+
+def _chained(
     node: Expr, d: Expr, y: Expr | None, params: Mapping[str, Any]
 ) -> Iterator[tuple[Cell, Expr]]:
     """The gradient of each cell in an expression: d times its derivative.
@@ -381,36 +330,20 @@ def _chained(  # noqa: PLR0912 - a rule for each kind of node
     What only decides a case has no gradient. A softmax, or the log of a sum, has one only as a
     whole formula that declares it. Raises TypeError for what has none by this rule.
     """
-
-    def inner(x: Expr, back: Expr) -> Iterator[tuple[Cell, Expr]]:
-        return _chained(x, back, None, params)
-
+    inner = partial(_chained, y=None, params=params)
     match node:
         case Cell():
             yield node, d
-        case Apply("+", (a, b)):
-            yield from (*inner(a, d), *inner(b, d))
-        case Apply("-", (a, b)):
-            yield from (*inner(a, d), *inner(b, Apply("neg", (d,))))
-        case Apply("*", (a, b)):
-            yield from (*inner(a, times(d, b)), *inner(b, times(a, d)))
-        case Apply("/", (a, b)):
-            yield from inner(a, Apply("/", (d, b)))
-            square = Apply("**", (b, Number(2.0)))
-            yield from inner(b, Apply("neg", (Apply("/", (times(d, a), square)),)))
-        case Apply("neg", (a,)):
-            yield from inner(a, Apply("neg", (d,)))
-        case Apply("**", (a, Number(n))):
-            slope = a if n == 2 else Apply("**", (a, Number(n - 1)))
-            yield from inner(a, times(d, times(Number(n), slope)))
-        case Apply("max", (Number() as low, a)):
-            yield from inner(a, If(Apply(">", (y or a, low)), d, ZERO))
-        case Apply(function, (a,)) if function in _SLOPES:
-            yield from inner(a, times(d, _SLOPES[function](a, y or node)))
+        case Apply(function, args) if function in FLOWS:
+            a, b = args[0], args[-1]
+            c = Number(b.value - 1) if isinstance(b, Number) else Apply("-", (b, ONE))
+            names = {"a": a, "b": b, "c": c, "d": d, "y": y or (b if function == "max" else node)}
+            for x, flow in zip(args, FLOWS[function], strict=True):
+                if cells(x):
+                    yield from inner(x, _bound(flow, names))
         case If(Apply("<", (Place(j), Param() as n)), Cell(), b):  # rows after those of a cache
-            later = Apply("+", (Place("i"), n))
             rows = _moved(b, Apply("-", (Place(j), n)), ("i",))
-            yield from inner(rows, _moved(d, (j,), later))
+            yield from inner(rows, _moved(d, (j,), Apply("+", (Place("i"), n))))
         case If(_, Param(value), b) if params.get(value) == -float("inf"):
             yield from inner(b, d)  # no power of −∞: its gradient is 0 already
         case If(condition, a, b):
@@ -435,11 +368,3 @@ def _moved(node: Expr, axis: Index | Expr, new: Index | Expr) -> Expr:
         return Cell(x.name, tuple(new if own == axis else own for own in x.index))
 
     return rebuilt(node, moved)
-
-
-_SLOPES: Mapping[str, Callable[[Expr, Expr], Expr]] = {
-    "exp": lambda _, y: y,
-    "ln": lambda x, _: Apply("/", (ONE, x)),
-    "sqrt": lambda _, y: Apply("/", (Number(0.5), y)),
-    "tanh": lambda _, y: Apply("-", (ONE, Apply("**", (y, Number(2.0))))),
-}

@@ -11,21 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from attncli import evaluate
 from attncli.arrays import Array
 from attncli.attention import kernels
+from attncli.convention import EmptyRows
 from attncli.errors import InputError
-from attncli.evaluate import FUNCTIONS as OF_NUMBERS
 from attncli.expression import (
     Apply,
     Cell,
     Expr,
     Formula,
     If,
-    Index,
     Number,
     Over,
     Param,
@@ -34,17 +34,18 @@ from attncli.expression import (
     Size,
     cells,
     parse,
-    primed,
     sizes_of,
     summed_letters,
     walk,
+    with_letters,
 )
 
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {**OF_NUMBERS, "**": np.power}
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {**evaluate.FUNCTIONS, "**": np.power}
 Function = Callable[[Mapping[str, Any]], Any]
 """From what a formula names, arrays and numbers, to an array with an axis for each letter."""
 Product = Callable[[Array, Array], Array]
 Letters = Sequence[str]
+Items = tuple[tuple[str, Any], ...]
 
 
 def compute(
@@ -80,51 +81,37 @@ PRODUCT = "@"
 
 
 @lru_cache(4096)
-def compiled(
-    text: str,
-    shapes: tuple[tuple[str, Shape], ...],
-    sizes: tuple[tuple[str, int], ...],
-    hides: bool,
-) -> Function:
-    """The function of a formula for arrays of these shapes."""
-    return _Compiler(parse(text), dict(shapes), dict(sizes), hides=hides).whole()
+def compiled(text: str, shapes: Items, sizes: Items, hides: bool) -> Function:
+    """The function of a formula for arrays of these shapes, with the axes of its left side."""
+    formula, arrays = parse(text), dict(shapes)
+    compiler = _Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides)
+    index = formula.index
+    while index and not {*index[0]} <= compiler.sizes.keys():  # an axis that no array has
+        index = index[1:]
+    order = [str(letter) for axis in index for letter in axis]
+    if unknown := {*order} - compiler.sizes.keys():
+        raise InputError(f"nothing says how long {min(unknown)} is")
+    value, full = compiler.of(formula.body, order), compiler.shape(order)
+    shape = tuple(prod(compiler.shape(axis)) for axis in index)
+
+    def run(values: Mapping[str, Any]) -> Array:
+        x = value(values)
+        if np.shape(x) != full:
+            x = np.array(np.broadcast_to(x, full))
+        return np.reshape(x, shape)
+
+    return run
 
 
-class _Compiler:
-    """Makes functions of the nodes of a formula."""
+class _Compiler(NamedTuple):
+    """Makes functions of the nodes of a formula, for these shapes of arrays and sizes of letters.
 
-    def __init__(
-        self,
-        formula: Formula,
-        shapes: Mapping[str, Shape],
-        sizes: Mapping[str, int],
-        *,
-        hides: bool,
-    ) -> None:
-        self.formula, self.shapes, self.hides = formula, shapes, hides
-        self.sizes = sizes_of(formula, (), shapes, sizes)
+    hides  as in `compute`
+    """
 
-    def whole(self) -> Function:
-        """The function of the formula, whose result has the axes of its left side.
-
-        First axes that no array has are left out.
-        """
-        index, first = self.formula.index, 0
-        while first < len(index) and not {*index[first]} <= self.sizes.keys():
-            first += 1
-        if unknown := {x for axis in index[first:] for x in axis} - self.sizes.keys():
-            raise InputError(f"nothing says how long {min(map(str, unknown))} is")
-        order = [str(letter) for axis in index[first:] for letter in axis]
-        value, full = self.of(self.formula.body, order), self.shape(order)
-        shape = tuple(prod(self.shape(axis)) for axis in index[first:])
-
-        def run(values: Mapping[str, Any]) -> Array:
-            x = value(values)
-            if np.shape(x) != full:
-                x = np.array(np.broadcast_to(x, full))
-            return np.reshape(x, shape)
-
-        return run
+    shapes: Mapping[str, Shape]
+    sizes: dict[str, int]
+    hides: bool
 
     def shape(self, letters: Sequence[str | int]) -> Shape:
         """How long each of these letters is."""
@@ -136,7 +123,8 @@ class _Compiler:
             case Number(value):
                 return lambda _: value
             case Size(letter) if letter in self.sizes:
-                return lambda _, n=float(self.sizes[letter]): n  # type: ignore[misc]
+                size = float(self.sizes[letter])
+                return lambda _: size
             case Size(letter):
                 raise InputError(f"nothing says how long {letter} is")
             case Place(letter) if letter in self.sizes:
@@ -149,72 +137,55 @@ class _Compiler:
             case Apply("**", (x, Number(2.0))):
                 base = self.of(x, order)
                 return lambda values: (number := base(values)) * number
-            case Apply(function, args):
-                return self.applied(FUNCTIONS[function], args, order)
+            case Apply(name, args):
+                function, inner = FUNCTIONS[name], [self.of(x, order) for x in args]
+                if all(isinstance(x, Number | Size | Apply) for x in walk(node)):
+                    constant = float(function(*(x({}) for x in inner)))  # it changes no type
+                    return lambda _: constant
+                a, b = inner[0], inner[-1]
+                if len(inner) == 1:
+                    return lambda values: function(a(values))
+                return lambda values: function(a(values), b(values))
             case If(condition, then, otherwise):
                 return chosen(node, *(self.of(x, order) for x in (condition, then, otherwise)))
         return self.over(node, order)
 
-    def applied(
-        self, function: Callable[..., Any], args: tuple[Expr, ...], order: Letters
-    ) -> Function:
-        """An operator or a function; of constants it is a Python number, which changes no type."""
-        inner = [self.of(x, order) for x in args]
-        if all(isinstance(x, Number | Size | Apply) for arg in args for x in walk(arg)):
-            constant = float(function(*(x({}) for x in inner)))
-            return lambda _: constant
-        if len(inner) == 1:
-            (only,) = inner
-            return lambda values: function(only(values))
-        left, right = inner
-        return lambda values: function(left(values), right(values))
-
     def over(self, node: Over, order: Letters) -> Function:
         """A sum, a largest number, a softmax or the log of a sum of powers."""
-        if node.kind == "softmax":
-            return self.softmax(node, order)
-        if {*node.letters} & {*order}:  # its letters are others than those around it
-            node = primed(node)
-            self.sizes |= {x: self.sizes[x[:-1]] for x in node.letters}
+        kind, is_share = node.kind, node.kind == "softmax"
+        if {*node.letters} & {*order} and not is_share:  # its letters are others than those around
+            primes = {x: (f"{x}′",) for x in node.letters}
+            self.sizes.update({f"{x}′": self.sizes[x] for x in node.letters})
+            node = cast(Over, with_letters(node, primes))
         match node:  # a sum of sums is one sum
-            case Over("sum", outer, Over("sum", inner_letters, body, where), None):
-                return self.over(Over("sum", outer + inner_letters, body, where), order)
-        if node.kind == "sum" and (product := self.product(node, order)) is not None:
+            case Over("sum", outer, Over("sum", more, body, guard), None):
+                return self.over(Over("sum", outer + more, body, guard), order)
+        if kind == "sum" and (product := self.product(node, order)) is not None:
             return product
-        inner, n = [*order, *node.letters], len(node.letters)
-        terms, ends = self.of(node.body, inner), self.shape(node.letters)
-        counted = self.of(node.where, inner) if node.where is not None else None
-        if node.kind == "lse":
-            sink = self.of(node.sink, order) if node.sink is not None else None
-            return lambda values: kernels.log_sum_exp(
-                _counted(_full(terms(values), ends, len(inner)), counted, values, -np.inf),
-                *_optional(values, sink),
-            )
-        reductions: Mapping[str, Callable[..., Any]] = {"sum": np.sum, "max": np.max}
-        axes, reduced = tuple(range(-n, 0)), reductions[node.kind]
-        filler = 0.0 if node.kind == "sum" else -np.inf
-
-        def run(values: Mapping[str, Any]) -> Any:
-            x = _counted(_full(terms(values), ends, len(inner)), counted, values, filler)
-            return reduced(x, axis=axes)
-
-        return run
-
-    def softmax(self, node: Over, order: Letters) -> Function:
-        """The softmax along one letter of its stage."""
-        (letter,) = node.letters
-        axis, ends = order.index(letter) - len(order), self.shape(order)
-        terms = self.of(node.body, order)
-        allowed, sink = (None if x is None else self.of(x, order) for x in (node.where, node.sink))
-        empty: Any = node.empty or "zero"
-        hides = self.hides
+        inner = order if is_share else [*order, *node.letters]
+        terms, ends = self.of(node.body, inner), self.shape(order if is_share else node.letters)
+        where = None if node.where is None else self.of(node.where, inner)
+        sink = None if node.sink is None else self.of(node.sink, order)
+        is_hidden, empty = is_share and self.hides, cast(EmptyRows, node.empty or "zero")
+        filler = 0.0 if kind == "sum" else -np.inf
+        axes = tuple(inner.index(x) - len(inner) for x in node.letters)
+        if kind in ("softmax", "lse") and len(axes) > 1:
+            raise InputError(f"{kind} is along one letter, not along {' and '.join(node.letters)}")
+        of_kind: Mapping[str, Callable[..., Array]] = {
+            "sum": lambda x, *_: np.sum(x, axis=axes),
+            "max": lambda x, *_: np.max(x, axis=axes),
+            "lse": lambda x, _, sink: kernels.log_sum_exp(x, sink),
+            "softmax": lambda x, counted, sink: kernels.softmax(x, axes[0], counted, sink, empty),
+        }
+        reduced = of_kind[kind]
 
         def run(values: Mapping[str, Any]) -> Array:
-            x = _full(terms(values), ends, len(ends))
-            guard, more = _optional(values, allowed, sink)
-            if guard is not None and not hides:
-                x = np.where(guard, x, -np.inf)
-            return kernels.softmax(x, axis, guard, more, empty)
+            x, counted = np.asarray(terms(values)), where and where(values)
+            full = ((1,) * (len(inner) - x.ndim) + x.shape)[: len(inner) - len(ends)] + ends
+            x = x if x.shape == full else np.broadcast_to(x, full)
+            if counted is not None and not is_hidden:
+                x = np.where(counted, x, filler)
+            return reduced(x, counted, sink and sink(values))
 
         return run
 
@@ -226,26 +197,23 @@ class _Compiler:
         if not (isinstance(node.body, Apply) and node.body.function == "*"):
             return None
         left, right = node.body.args
-        guard = () if node.where is None else self.letters(node.where)
-        (of_a, a_letters), (of_b, b_letters) = self.factor(left), self.factor(right)
-        inner = [x for x in node.letters if x in a_letters and x in b_letters]
-        both = [x for x in a_letters if x in b_letters and x not in inner]
-        rows, columns = (
-            [x for x in own if x not in (*both, *inner)] for own in (a_letters, b_letters)
-        )
+        (of_a, a), (of_b, b) = self.factor(left), self.factor(right)
+        inner = [x for x in node.letters if x in a and x in b]
+        both = [x for x in a if x in b and x not in inner]
+        rows, columns = ([x for x in own if x not in (*both, *inner)] for own in (a, b))
         rest = [x for x in node.letters if x not in inner]
-        is_of_left = {*guard} <= {*a_letters}
-        if not (rows and columns and inner and is_of_left) or prod(self.shape(rest)) > 1:
+        guard = () if node.where is None else self.letters(node.where)
+        if not (rows and columns and inner and {*guard} <= {*a}) or prod(self.shape(rest)) > 1:
             return None
-        matrix_a = self.matrix(of_a, a_letters, both, rows, inner)
-        matrix_b = self.matrix(of_b, b_letters, both, inner, columns)
+        matrix_a = self.matrix(of_a, a, both, rows, inner)
+        matrix_b = self.matrix(of_b, b, both, inner, columns)
         letters = [x for x in (*both, *rows, *columns) if x not in rest]
-        shape, ends, counts = self.shape(letters), self.shape(a_letters), None
+        shape, counts, is_of_nonzero = self.shape(letters), None, False
         if node.where is not None:
-            where = self.of(node.where, a_letters)
-            full: Function = lambda values: np.broadcast_to(where(values), ends)  # noqa: E731
-            counts = self.matrix(full, a_letters, both, rows, inner)
-        is_of_nonzero = node.where is not None and _is_of_nonzero(node.where, left)
+            counts = self.matrix(self.factor(node.where, a)[0], a, both, rows, inner)
+            match node.where:  # it holds wherever the left factor is not 0
+                case Apply("or", (_, Apply("!=", (cell, Number(0.0))))):
+                    is_of_nonzero = cell == left
 
         def run(values: Mapping[str, Any]) -> Array:
             x, y, multiply = matrix_a(values), matrix_b(values), values.get(PRODUCT, np.matmul)
@@ -257,11 +225,12 @@ class _Compiler:
 
         return aligned(run, letters, order)
 
-    def factor(self, node: Expr) -> tuple[Function, list[str]]:
-        """A factor of a product, and its letters: an array, or an expression of some."""
-        if isinstance(node, Cell):
+    def factor(self, node: Expr, letters: Letters = ()) -> tuple[Function, Letters]:
+        """An array, or an expression of some at full length, and its letters."""
+        if isinstance(node, Cell) and not letters:
             return self.cell(node)
-        letters = [x for x in dict.fromkeys(self.letters(node)) if x not in summed_letters(node)]
+        summed = summed_letters(node)
+        letters = letters or [x for x in dict.fromkeys(self.letters(node)) if x not in summed]
         value, full = self.of(node, letters), self.shape(letters)
         return lambda values: np.broadcast_to(value(values), full), letters
 
@@ -290,7 +259,7 @@ class _Compiler:
         picked: list[int | slice] = []
         for axis, size in zip(index, shape, strict=True):
             if not isinstance(axis, tuple) or {*axis} & {*letters}:
-                return self.gathered(name, index)
+                return self.gathered(Cell(name, index))
             match axis:
                 case (int(at),):
                     apart, picked = [*apart, size], [*picked, at]
@@ -305,35 +274,29 @@ class _Compiler:
             return lambda values: values[name], letters
         return lambda values: values[name].reshape(full)[where], letters
 
-    def gathered(self, name: str, index: tuple[Any, ...]) -> tuple[Function, list[str]]:
+    def gathered(self, node: Cell) -> tuple[Function, list[str]]:
         """The same where places are computed; what no case takes may be outside the array."""
-        letters: list[str] = []
-        for axis in index:
-            letters += map(str, axis) if isinstance(axis, tuple) else self.letters(axis)
-        order = [*dict.fromkeys(letters)]
-        places = [self.of(_place(axis, self.sizes), order) for axis in index]
+        axes = [axis if isinstance(axis, tuple) else self.letters(axis) for axis in node.index]
+        letters = [*dict.fromkeys(str(x) for axis in axes for x in axis)]
+        full = self.shape(letters)
+        places = dict(zip(letters, np.ix_(*map(range, full)), strict=True))
 
         def run(values: Mapping[str, Any]) -> Array:
-            x = values[name]
-            sizes = zip(places, x.shape, strict=True)
-            at = [np.clip(np.nan_to_num(place(values)), 0, size - 1) for place, size in sizes]
-            cells: Array = x[tuple(np.asarray(each, np.intp) for each in at)]
-            return cells
+            cells = evaluate.Values(Formula("", (), node), values, values, self.sizes)
+            return np.broadcast_to(cells.number(node, places), full)
 
-        return run, order
+        return run, letters
 
 
 def aligned(value: Function, letters: Letters, order: Letters) -> Function:
     """The array with an axis for each letter of the order, of one entry where it has none."""
     axes = [letters.index(x) for x in order if x in letters]
-    last = len(order) - len(letters)
-    is_turned = axes != [*range(len(axes))]
-    if not is_turned and [*order[last:]] == [*letters]:
-        return value
     apart = tuple(slice(None) if x in letters else None for x in order)
-    if not is_turned:
-        return lambda values: value(values)[apart]
-    return lambda values: value(values).transpose(axes)[apart]
+    if axes != [*range(len(axes))]:
+        return lambda values: value(values).transpose(axes)[apart]
+    if [*order[len(order) - len(letters) :]] == [*letters]:
+        return value
+    return lambda values: value(values)[apart]
 
 
 def chosen(node: If, condition: Function, then: Function, otherwise: Function) -> Function:
@@ -356,39 +319,3 @@ def _put(x: Any, number: float, where: Any) -> Any:
         return np.where(where, number, x)
     np.copyto(x, number, where=np.asarray(where, dtype=bool))
     return x
-
-
-def _full(x: Any, ends: Shape, n: int) -> Array:
-    """The array with these last axes at full length, of n axes in all."""
-    shape = (1,) * (n - np.ndim(x)) + np.shape(x)
-    full = shape[: n - len(ends)] + ends
-    return np.asarray(x) if np.shape(x) == full else np.broadcast_to(x, full)
-
-
-def _counted(x: Array, where: Function | None, values: Mapping[str, Any], filler: float) -> Array:
-    """The terms that count, and what stands for the others."""
-    return x if where is None else np.where(where(values), x, filler)
-
-
-def _optional(values: Mapping[str, Any], *functions: Function | None) -> list[Any]:
-    return [None if function is None else function(values) for function in functions]
-
-
-def _place(axis: Index | Expr, sizes: Mapping[str, int]) -> Expr:
-    """Where an index is along its axis: of several letters side by side, all of them together."""
-    if not isinstance(axis, tuple):
-        return axis
-    at: Expr = Number(0.0)
-    for x in axis:
-        own = Place(x) if isinstance(x, str) else Number(float(x))
-        before = Apply("*", (at, Number(float(sizes.get(str(x), 1)))))
-        at = own if at == Number(0.0) else Apply("+", (before, own))
-    return at
-
-
-def _is_of_nonzero(where: Expr, left: Expr) -> bool:
-    """Whether a guard holds wherever the left factor is not 0: it changes no finite product."""
-    match where:
-        case Apply("or", (_, Apply("!=", (cell, Number(0.0))))):
-            return cell == left
-    return False

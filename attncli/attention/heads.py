@@ -24,10 +24,8 @@ def split_heads(x: Array, n_heads: int) -> Array:  # [..., n, h·d] -> [..., h, 
     """
     width = x.shape[-1]
     if n_heads < 1 or width % n_heads:
-        raise ShapeError(
-            f"a width of {width} does not divide into {n_heads} heads",
-            f"use a number of heads that divides {width}",
-        )
+        hint = f"use a number of heads that divides {width}"
+        raise ShapeError(f"a width of {width} does not divide into {n_heads} heads", hint)
     apart = x.reshape(*x.shape[:-1], n_heads, width // n_heads)
     return np.swapaxes(apart, -2, -3)
 
@@ -43,18 +41,15 @@ def merge_heads(x: Array) -> Array:  # [..., h, n, d] -> [..., n, h·d]
 
 
 def key_head_of(n_heads: int, n_kv_heads: int, order: HeadOrder = "blocks") -> npt.NDArray[np.intp]:
-    """For every query head, the key head it uses (grouped-query attention).
-
-    Source: Ainslie et al. (2023), section 2.2. Raises ShapeError where the heads do not divide.
+    """For every query head, the key head it uses: Ainslie et al. (2023), section 2.2.
 
     >>> key_head_of(4, 2).tolist(), key_head_of(4, 2, "tiled").tolist()
     ([0, 0, 1, 1], [0, 1, 0, 1])
     """
     if n_kv_heads < 1 or n_heads % n_kv_heads:
-        raise ShapeError(
-            f"{n_heads} query heads cannot evenly share {n_kv_heads} key heads",
-            "the number of query heads must be a multiple of the number of key heads",
-        )
+        message = f"{n_heads} query heads cannot evenly share {n_kv_heads} key heads"
+        hint = "the number of query heads must be a multiple of the number of key heads"
+        raise ShapeError(message, hint)
     heads = np.arange(n_heads)
     return heads // (n_heads // n_kv_heads) if order == "blocks" else heads % n_kv_heads
 
@@ -71,9 +66,8 @@ def heads_first(x: Array, layout: Layout, n_heads: int | None = None) -> Array:
     if layout not in LAYOUTS:
         raise ConventionError(f"there is no layout {layout!r}", f"use {', '.join(LAYOUTS)}")
     if x.ndim != len(layout):
-        raise ShapeError(
-            f"the layout {layout} has {len(layout)} axes, the array {x.ndim}: {shape_text(x)}"
-        )
+        message = f"the layout {layout} has {len(layout)} axes, the array {x.ndim}: {shape_text(x)}"
+        raise ShapeError(message)
     if layout == "bsd":
         return split_heads(x, n_heads or 1)
     return np.swapaxes(x, -2, -3) if layout.endswith("shd") else x

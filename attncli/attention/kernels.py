@@ -25,18 +25,12 @@ def softmax(
     """exp(X) / (Σ exp(X) + exp(s)) along an axis; a sink s joins the sum and has no weight.
 
     The largest score is subtracted first, which changes nothing but keeps exp finite. What is not
-    `allowed` is −∞ in x, and gets no weight; where nothing is allowed, and there is no sink,
-    `empty` says what the weights are: "zero", "nan" or "uniform" (1/n each); "unmasked" is the
-    mask's work, here as "zero". `allowed` and the sink broadcast to x.
-
+    `allowed` is −∞ in x, and gets no weight; where nothing is, nor a sink, `empty` says what the
+    weights are ("unmasked" is the mask's work, here as "zero"). Both broadcast to x.
     Source of the sinks: gpt-oss model card (OpenAI, 2025), section 2.2.
 
-    >>> softmax(np.array([[1000.0, 1000.0]]))
-    array([[0.5, 0.5]])
-    >>> softmax(np.full((1, 2), -np.inf), allowed=np.zeros((1, 2), dtype=bool))
-    array([[0., 0.]])
-    >>> softmax(np.zeros((1, 2)), sink=np.log([[2.0]]))
-    array([[0.25, 0.25]])
+    >>> softmax(np.array([[1000.0, 1000.0]])), softmax(np.zeros((1, 2)), sink=np.log([[2.0]]))
+    (array([[0.5, 0.5]]), array([[0.25, 0.25]]))
     """
     top = x.max(axis=axis, keepdims=True)
     top = top if sink is None else np.maximum(top, sink)
@@ -62,12 +56,7 @@ def log_sum_exp(x: Array, sink: Array | None = None) -> Array:  # [..., n] -> [.
     """m + ln Σ exp(X − m) of each row, m its largest score: by exp of it softmax divides exp(X).
 
     A sink, [...], joins the sum. Where all are −∞ it is −∞.
-
-    Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018); Dao,
-    "FlashAttention-2" (2023), section 3.1.1, L.
-
-    >>> log_sum_exp(np.log([[2.0, 6.0]])).round(4)
-    array([2.0794])
+    Source: Milakov & Gimelshein (2018); Dao, "FlashAttention-2" (2023), section 3.1.1, L.
     """
     top = x.max(axis=-1)
     top = top if sink is None else np.maximum(top, sink)
@@ -101,37 +90,26 @@ def weighted_sum(
     >>> weighted_sum(a, v, allowed=np.array([[True, False]]))
     array([[2.]])
     """
-    finite = np.isfinite(v)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if allowed is None or finite.all():
-            return np.asarray(multiply(a, v))
-        reaching = np.broadcast_to(allowed | (a != 0), a.shape)
-        return np.asarray(multiply(a, np.where(finite, v, 0)) + not_finite(a, v, reaching))
-
-
-def not_finite(a: Array, v: Array, reaching: BoolArray) -> Array:
-    """What IEEE 754 makes of Σ weight · value over the infinite and NaN values that reach a query.
-
-    [n_q, n_k], [n_k, d_v], [n_q, n_k] -> [n_q, d_v] of 0, inf, −inf and NaN.
-    """
 
     def any_of(cells: BoolArray, values: BoolArray) -> BoolArray:
         hits: Array = cells.astype(a.dtype) @ values.astype(a.dtype)
         return hits > 0
 
-    counted = reaching & (a != 0)
-    is_nan = any_of(reaching, np.isnan(v)) | any_of(reaching & (a == 0), np.isinf(v))
-    above, below = any_of(counted, np.isposinf(v)), any_of(counted, np.isneginf(v))
-    either = np.where(above, np.inf, np.where(below, -np.inf, 0))
-    return np.where(is_nan | (above & below), np.nan, either).astype(a.dtype)
+    finite = np.isfinite(v)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if allowed is None or finite.all():
+            return np.asarray(multiply(a, v))
+        reaching = np.broadcast_to(allowed | (a != 0), a.shape)
+        counted = reaching & (a != 0)
+        is_nan = any_of(reaching, np.isnan(v)) | any_of(reaching & (a == 0), np.isinf(v))
+        above, below = any_of(counted, np.isposinf(v)), any_of(counted, np.isneginf(v))
+        either = np.where(above, np.inf, np.where(below, -np.inf, 0))
+        more = np.where(is_nan | (above & below), np.nan, either).astype(a.dtype)
+        return np.asarray(multiply(a, np.where(finite, v, 0)) + more)
 
 
 def draw_kept(shape: tuple[int, ...], p: float, seed: int) -> BoolArray:
-    """Which numbers dropout keeps, a share 1 − p of them.
-
-    Drawn from NumPy's PCG64 with this seed, so the same on every machine.
-    Source: Srivastava et al. (2014), section 10; "Attention Is All You Need", section 5.4.
-    """
+    """Which numbers dropout keeps, a share 1 − p: by NumPy's PCG64, the same on every machine."""
     return np.random.default_rng(seed).random(shape) >= p
 
 

@@ -7,7 +7,7 @@ any other number is added to the score. `window` gives a boolean array (True = m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,9 @@ def window(
 ) -> BoolArray:
     """Query i may attend to key j where −left ≤ j − (i + offset) ≤ right; −1 means no limit.
 
-    offset: how many keys come before the first query's own, a number, or one per batch item (then
-    the result is [batch, 1, n_q, n_k]). rows: the queries that are wanted, all where left out.
-    Source: "Attention Is All You Need", section 3.2.3; ONNX Attention-25 (left_window_size,
-    right_window_size); Beltagy et al. (2020), section 3.1.
+    offset  keys before the first query's own; of one per batch item, [batch, 1, n_q, n_k]
+    rows    the queries that are wanted, all where left out
+    Source: "Attention Is All You Need", section 3.2.3; Beltagy et al. (2020), section 3.1.
 
     >>> window(3, 3, 1, 0).astype(int)
     array([[1, 0, 0],
@@ -67,18 +66,13 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
 
     -> [n_q, n_k] or [rows, n_k], with a batch and a head axis before where they differ.
 
-    given_mask  broadcasts from the right to the scores, of all queries or of the rows; true and
-                false become 0 (may attend) and −inf (may not), as `meaning` says
+    given_mask  broadcasts from the right to the scores, of all queries or of the rows
     kv_len      valid keys of each batch item
     rows        the queries wanted; all where left out
     n_past      keys before the first query's own position, where causality is aligned top-left
     n_axes      how many axes the scores have
     unmasks     a query that may attend to no key is restricted by causality and window alone
     shift       moves the causal diagonal; 0 but for what `check` tries
-
-    >>> total_mask(n_q=2, n_k=3, n_past=0, n_axes=2, causal=True)
-    array([[  0., -inf, -inf],
-           [  0.,   0., -inf]])
     """
     first = first_position(align, n_q, n_k, n_past, kv_len)
     allowed = [window(n_q, n_k, -1, 0, first + shift, rows)] if causal else []
@@ -96,17 +90,15 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
         total = meaning(picked, means, numbers)
         if total.dtype == np.bool_:  # chosen, never multiplied: 0 · −inf is NaN
             total = np.where(total, 0.0, -np.inf)
-    total = _restricted(total, allowed)
+    total = reduce(_restricted, allowed, total)
     if unmasks:
         is_empty = np.isneginf(total).all(axis=-1, keepdims=True)
-        total = np.where(is_empty, _restricted(np.zeros(size), around), total)
+        total = np.where(is_empty, reduce(_restricted, around, np.zeros(size)), total)
     return total.reshape(total.shape[-n_axes:])  # key lengths bring a batch axis
 
 
-def _restricted(mask: Array, allowed: Iterable[BoolArray]) -> Array:
-    for may in allowed:
-        mask = np.where(may, mask, -np.inf)
-    return mask
+def _restricted(mask: Array, may: BoolArray) -> Array:
+    return np.where(may, mask, -np.inf)
 
 
 def meaning(mask: Array, means: MaskMeans, numbers: MaskNumbers | None = None) -> Array:
@@ -135,9 +127,7 @@ def meant_mask(mask: Array, means: MaskMeans | None, how: Convention) -> Array:
     means  the keyword mask_means, else what the convention has chosen; "keep", its default, is
            no choice
 
-    Other numbers are added to the scores, and 0 and 1 too where `mask_numbers` says what numbers
-    mean. Raises ConventionError where 0 and 1 could mean either, and where the keyword says that
-    other numbers are true and false.
+    Raises ConventionError as `checked_mask` does.
     """
     is_said = mask.dtype == np.bool_ or how.mask_numbers is not None
     if is_said or (means is None and not _is_binary(mask)):
@@ -150,36 +140,24 @@ def checked_mask(mask: Array, means: str | None, name: str, flag: str) -> Array:
 
     name, flag  what messages call the mask, and what says what it means
 
-    Floats of nothing but 0, which is what models add where nothing is masked, are added.
-    Raises ConventionError where it could mean either, or cannot mean what was said.
+    Raises ConventionError where it could mean either, or cannot mean what was said. Floats of
+    nothing but 0, which is what models add where nothing is masked, are added.
     """
     if mask.dtype == np.bool_:
         return mask
     if means is None and _is_binary(mask) and (mask.dtype.kind != "f" or mask.any()):
         library = "--semantics NAME" if flag.startswith("--") else "Convention.of(NAME)"
-        raise ConventionError(
-            f"{name} holds nothing but 0 and 1",
-            f"say what 1 means: {flag}keep, ignore or add; or what a library means: {library}",
-        )
-    if means in {"keep", "ignore"}:
-        if not _is_binary(mask):
-            raise ConventionError(
-                f"{flag}{means} needs a mask of true/false or 0/1, {name} has others",
-                f"use {flag}add",
-            )
-        return mask.astype(np.bool_)
-    return mask.astype(np.float64)
+        hint = f"say what 1 means: {flag}keep, ignore or add; or what a library means: {library}"
+        raise ConventionError(f"{name} holds nothing but 0 and 1", hint)
+    is_truth = means in {"keep", "ignore"}
+    if is_truth and not _is_binary(mask):
+        what = f"{flag}{means} needs a mask of true/false or 0/1, {name} has others"
+        raise ConventionError(what, f"use {flag}add")
+    return mask.astype(np.bool_ if is_truth else np.float64)
 
 
 def _is_binary(mask: Array) -> bool:
     return bool(((mask == 0) | (mask == 1)).all())
-
-
-LOWEST = (
-    *(float(np.finfo(dtype).min) for dtype in (np.float16, np.float32, np.float64)),
-    -(2.0**128 - 2.0**120),  # of bfloat16
-)
-"""The least number of each type, which models add where a query may not attend."""
 
 
 def forbids(mask: Array) -> BoolArray:
@@ -188,17 +166,14 @@ def forbids(mask: Array) -> BoolArray:
     >>> forbids(np.array([0.0, -np.inf, -65504.0, -1e9])).tolist()
     [False, True, True, False]
     """
-    return np.asarray(np.isin(mask, (-np.inf, *LOWEST)))
+    lowest = [float(np.finfo(dtype).min) for dtype in (np.float16, np.float32, np.float64)]
+    return np.isin(mask, [-np.inf, *lowest, -(2.0**128 - 2.0**120)])  # the last is bfloat16's
 
 
 def first_position(
     align: CausalAlign, n_q: int, n_k: int, n_past: int, kv_len: npt.NDArray[np.int64] | None
 ) -> Offset:
-    """The key position of the first query.
-
-    top-left, open-last: the length of the past; bottom-right: such that the last query is at the
-    last key, or at the last valid one where key lengths are given (then one number per batch item).
-    """
+    """The key position of the first query; where key lengths count, one for each batch item."""
     if align != "bottom-right":
         return n_past
     return n_k - n_q if kv_len is None else kv_len - n_q

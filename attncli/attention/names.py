@@ -19,20 +19,13 @@ Form = Literal["plain", "linear", "kernel", "conv1d"]
 
 
 class Name(NamedTuple):
-    """What the name of an array says.
+    """What the name of an array says."""
 
-    scope  the block that it belongs to, such as "encoder.layers.0.self_attn"; "" for none
-    leaf   w_q, w_k, w_v, w_o, w_qkv, w_kv, and b_q … b_kv
-    form   who writes so, which says what the axes are
-    head   the number of the head, as it is counted there; None where it names none
-    bare   it says only that it is the weights, as ONNX Runtime's Attention has it
-    """
-
-    scope: str
-    leaf: str
-    form: Form
-    head: int | None = None
-    bare: bool = False
+    scope: str  # the block that it belongs to, such as "encoder.layers.0.self_attn"; "" for none
+    leaf: str  # w_q, w_k, w_v, w_o, w_qkv, w_kv, and b_q … b_kv
+    form: Form  # who writes so, which says what the axes are
+    head: int | None = None  # the number of the head, as it is counted there; None: it names none
+    bare: bool = False  # it says only that it is the weights, as ONNX Runtime's Attention has it
 
 
 _ROLES = {
@@ -44,11 +37,8 @@ _ROLES = {
     "kv": "kv",
 }
 _PROJECTION = ("proj", "projection")
-_MATRIX = {
-    *_PROJECTION,
-    *("w", "weight", WEIGHTS, "omega", "u", "kernel", "matrix"),
-    *("linear", "lin", "dense", "to", "fc"),
-}
+_MATRIX = {*_PROJECTION, "w", "weight", WEIGHTS, "omega", "u", "kernel", "matrix"}
+_MATRIX |= {"linear", "lin", "dense", "to", "fc"}
 _BIAS = {"b", "bias", "biases"}
 _BARE = {"weight": "w_qkv", WEIGHTS: "w_qkv", "bias": "b_qkv"}  # also the name of a stage
 
@@ -67,10 +57,8 @@ def parse(name: str) -> Name | None:
 
     >>> parse("encoder.layers.0.self_attn.q_proj.weight")
     Name(scope='encoder.layers.0.self_attn', leaf='w_q', form='linear', head=None, bare=False)
-    >>> parse("W_Q^(2)").leaf, parse("WQ2").head, parse("heads.0.key.weight").head
-    ('w_q', 2, 0)
-    >>> parse("key.weight").leaf, parse("query/kernel").form, parse("key"), parse("w_1")
-    ('w_k', 'kernel', None, None)
+    >>> parse("heads.0.key.weight").head, parse("query/kernel").form, parse("key"), parse("w_1")
+    (0, 'kernel', None, None)
     """
     text = _MARKS.sub("", name.lower()).replace("/", ".").replace("-", "_")
     if text in _BARE:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -43,36 +42,26 @@ SUM = Step("input", formulas.ADDED, {"x": "embeddings", "y": "positions"}, {}, "
 
 
 def sinusoidal(
-    n_positions: int,
-    dim: int,
-    *,
-    exponent: Exponent = "paper",
-    base: float = 10000.0,
-    start: int = 0,
+    n: int, dim: int, *, exponent: Exponent = "paper", base: float = 10000.0, start: int = 0
 ) -> Trace:
     """The table of sines and cosines that is added to embeddings.
 
     PE(pos, 2i) = sin(pos / base^(2i/d)),  PE(pos, 2i+1) = cos(pos / base^(2i/d))
 
     `exponent="article"` counts 2i twice, pos / base^(2·2i/d), as a loop over the even columns
-    does that multiplies its index by 2 again. With an odd d the last column is a sine without
-    its cosine. `start` is the first position.
-
+    does that multiplies its index by 2 again. `start` is the first position.
     Stages: divisors [⌈d/2⌉], angles [n, ⌈d/2⌉] in radians, positions [n, d] in −1 … 1.
-    Labels: a row "pos 3", a column "sin λ6.28" with its wavelength 2π·base^(2i/d) in positions.
     Raises ConventionError for an exponent, base, start or size that does not exist.
-    Source: Vaswani et al., "Attention Is All You Need" (2017), section 3.5.
+    Source: "Attention Is All You Need" (2017), section 3.5.
 
     >>> sinusoidal(2, 4)["positions"].value.round(4).tolist()
     [[0.0, 1.0, 0.0, 1.0], [0.8415, 0.5403, 0.01, 1.0]]
-    >>> sinusoidal(1, 3)["positions"].labels["dimension"]
-    ('sin λ6.28', 'cos λ6.28', 'sin λ2916')
     """
-    steps = sinusoidal_steps(n_positions, dim, exponent=exponent, base=base, start=start)
+    steps = sinusoidal_steps(n, dim, exponent=exponent, base=base, start=start)
     lengths = 2 * math.pi * run(steps, {}, ["divisors"])["divisors"]
     waves = [f"λ{x:.0f}" if 1000 <= x < 1e7 else f"λ{x:.3g}" for x in lengths]
     labels = {
-        "position": [f"pos {position}" for position in range(start, start + n_positions)],
+        "position": [f"pos {position}" for position in range(start, start + n)],
         "pair": waves,
         "dimension": [f"{('sin', 'cos')[i % 2]} {waves[i // 2]}" for i in range(dim)],
     }
@@ -80,49 +69,41 @@ def sinusoidal(
 
 
 def sinusoidal_steps(
-    n_positions: int,
-    dim: int,
-    *,
-    exponent: Exponent = "paper",
-    base: float = 10000.0,
-    start: int = 0,
+    n: int, dim: int, *, exponent: Exponent = "paper", base: float = 10000.0, start: int = 0
 ) -> list[Step]:
-    """The steps of `sinusoidal`, from the divisors to the table.
-
-    Raises ConventionError as it does.
-    """
-    for name, size in {"the number of positions": n_positions, "dim": dim}.items():
+    """The steps of `sinusoidal`, from the divisors to the table."""
+    for name, size in {"the number of positions": n, "dim": dim}.items():
         if size < 1:
             raise ConventionError(f"{name} is {size}", "use a whole number from 1")
     if exponent not in get_args(Exponent):
         raise ConventionError(f"exponent is {exponent!r}", "use paper or article")
-    if not 1 <= base < math.inf:
-        raise ConventionError(f"base is {base}", "use a finite number from 1; the paper's is 10000")
-    if max(abs(start), abs(start + n_positions)) > _FARTHEST:
-        raise ConventionError(
-            f"positions from {start} on cannot be distinguished in float64", "start below 2^53"
-        )
+    check_base(base)
+    if max(abs(start), abs(start + n)) > _FARTHEST:
+        what = f"positions from {start} on cannot be distinguished in float64"
+        raise ConventionError(what, "start below 2^53")
     notes = [_COUNTS_TWICE] * (exponent == "article")
     notes += [f"d = {dim} is odd: the last column is a sine without its cosine"] * (dim % 2)
     power = f"{plain(base)}^({_EXPONENTS[exponent]})"
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
-    sizes, text = {"dim": dim, "exponent": exponent, "base": base}, formulas.DIVISORS[exponent]
-    rows, reads, note = {"n": n_positions, "start": start}, {"angles": "angles"}, "; ".join(notes)
-    pairs, places, angles = {"c": -(-dim // 2)}, {"p": n_positions}, formulas.POSITION_ANGLES
+    rows, pairs = {"n": n, "start": start}, {"dim": dim, "exponent": exponent, "base": base}
+    divisors = Step("divisors", formulas.DIVISORS[exponent], {}, pairs, f"w = {power}")
+    angles = Step("angles", formulas.POSITION_ANGLES, {"w": "divisors"}, rows, "θ = pos / w")
+    table = Step("positions", formulas.WAVES, {"angles": "angles"}, {"dim": dim}, formula)
     return [
-        Step("divisors", text, {}, sizes, f"w = {power}", note=_WAVES, sizes=pairs),
-        Step("angles", angles, {"w": "divisors"}, rows, "θ = pos / w", sizes=places),
-        Step(
-            "positions", formulas.WAVES, reads, {"dim": dim}, formula, note=note, function=waves_of
-        ),
+        divisors._replace(note=_WAVES, sizes={"c": -(-dim // 2)}),
+        angles._replace(sizes={"p": n}),
+        table._replace(note="; ".join(notes), function=waves_of),
     ]
 
 
-def waves_of(angles: Array, dim: int) -> FloatArray:
-    """The sine and the cosine of each angle, side by side.
+def check_base(base: float) -> None:
+    """ConventionError for a base below 1."""
+    if not 1 <= base < math.inf:
+        raise ConventionError(f"base is {base}", "use a finite number from 1; the paper's is 10000")
 
-    [n, ⌈d/2⌉] -> [n, d]; with an odd d the last cosine is left out.
-    """
+
+def waves_of(angles: Array, dim: int) -> FloatArray:
+    """The sine and the cosine of each angle, side by side: [n, ⌈d/2⌉] -> [n, d]."""
     table = np.empty((angles.shape[0], dim))
     np.sin(angles, out=table[:, 0::2])
     np.cos(angles[:, : dim // 2], out=table[:, 1::2])
@@ -134,20 +115,14 @@ def add_positions(
 ) -> Trace:
     """Embeddings with their positions added: the input of the first layer.
 
-    input = embeddings + positions     # [n, d] + [n, d] -> [n, d]
-
     `positions` is a trace of `sinusoidal` or any array of the same shape; `tokens` name the rows.
-    Stages: embeddings, then those of `positions`, then input.
     Raises ShapeError where the shapes differ or a matrix is not one.
-    Source: "Attention Is All You Need", section 3.5.
     """
     words, given = _matrix(embeddings, "the matrix of embeddings"), _position_stages(positions)
     table = given[-1]
     if words.shape != table.value.shape:
-        raise ShapeError(
-            f"embeddings are {shape_text(words)} but positions are {shape_text(table.value)}",
-            "both need one row per token and the same number of columns",
-        )
+        what = f"embeddings are {shape_text(words)} but positions are {shape_text(table.value)}"
+        raise ShapeError(what, "both need one row per token and the same number of columns")
     names = tuple(tokens) or table.labels.get("position", ())
     labels, axes = {"token": names} if names else {}, ("token", "dimension")
     before = Stage("embeddings", "E", "one row per token", words, axes, labels)
@@ -159,21 +134,14 @@ def add_positions(
 def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
     """Every position's dot product with every other: what an encoding says about distance.
 
-    D = PE · PEᵀ     # [n, d], [n, d] -> [n, n]
-
-    With an even d, D[a, b] = Σᵢ cos((a − b) / base^(2i/d)): it depends on the distance alone,
-    is d/2 at distance 0, and falls with the distance at first.
-
-    Stages: those of `positions`, then dots. Raises ShapeError where positions are no matrix.
-    Source: follows from the formula in "Attention Is All You Need", section 3.5.
+    With an even d, D[a, b] = Σᵢ cos((a − b) / base^(2i/d)): it depends on the distance alone.
     """
     given = _position_stages(positions)
     rows, is_even = given[-1].labels.get("position", ()), given[-1].value.shape[1] % 2 == 0
     alike = "each diagonal holds one number: the dot product depends on the distance alone"
     notes = (alike,) if len(given) > 1 and is_even else ()  # a table as given need not be of waves
     heading = Heading("Dot products of positions", None, {"position": rows, "other": rows}, notes)
-    formula, reads = "D = PE · PEᵀ", {"x": "positions"}
-    dots = Step("dots", formulas.DOTS, reads, formula=formula)
+    dots = Step("dots", formulas.DOTS, {"x": "positions"}, formula="D = PE · PEᵀ")
     return traced([dots], heading, *given)
 
 
@@ -192,63 +160,46 @@ def _matrix(values: npt.ArrayLike, name: str) -> FloatArray:
     return matrix
 
 
-def alibi_slopes(n_heads: int) -> FloatArray:
-    """One slope per head: how fast its scores fall with the distance.
-
-    m = 2^(−8/n), 2^(−16/n), …, 2^(−8)     # -> [heads]
-
-    for n heads, n a power of two. Otherwise, with p the power of two below n: the p slopes of p
-    heads, then every other slope of 2p heads, from the first, until there are n.
-
-    Raises ConventionError for fewer than one head.
-    Source: Press et al., "Train Short, Test Long" (2022), section 3; other counts: its code.
-
-    >>> alibi_slopes(4).tolist()
-    [0.25, 0.0625, 0.015625, 0.00390625]
-    >>> alibi_slopes(3).tolist()
-    [0.0625, 0.00390625, 0.25]
-    """
-    if n_heads < 1:
-        raise ConventionError(f"there are {n_heads} heads", "use a whole number from 1")
-    below = 1 << (n_heads.bit_length() - 1)
-    own, between = (np.exp2(-8.0 / n * np.arange(1, n + 1)) for n in (below, 2 * below))
-    return np.concatenate([own, between[::2]])[:n_heads]
-
-
 def alibi(
     n_heads: int, n_q: int, n_k: int | None = None, *, causal: bool = True, first_query: int = 0
 ) -> Trace:
     """The bias that ALiBi adds to the scores, usable as an additive mask.
 
     causal:     B[h, i, j] = −m_h · (i − j), and −∞ for a key after its query
-    symmetric:  B[h, i, j] = −m_h · |i − j|
+    symmetric:  B[h, i, j] = −m_h · |i − j|, as its authors have it for encoders
 
-    The first query is at position `first_query` (n_k − n_q puts the last query at the last key).
-
+    The slopes of n heads, n a power of two, are m = 2^(−8/n), 2^(−16/n), …, 2^(−8). Otherwise, with
+    p the power of two below n: the p slopes of p heads, then every other slope of 2p heads. The
+    first query is at position `first_query` (n_k − n_q puts the last query at the last key).
     Stages: slopes [heads], bias [heads, n_q, n_k]. Raises ConventionError for sizes below 1.
-    Source: Press et al., "Train Short, Test Long" (2022), section 3 and figure 3; the symmetric
-    form is the one its authors give for encoders.
+    Source: Press et al., "Train Short, Test Long" (2022), section 3; other counts: its code.
     """
     n_k = n_q if n_k is None else n_k
-    for name, size in {"queries": n_q, "keys": n_k}.items():
+    for name, size in {"queries": n_q, "keys": n_k, "heads": n_heads}.items():
         if size < 1:
             raise ConventionError(f"there are {size} {name}", "use a whole number from 1")
-    slopes = alibi_slopes(n_heads)
-    distance = (np.arange(n_q) + first_query)[:, None] - np.arange(n_k)
-    bias = slopes[:, None, None] * np.abs(distance)
-    np.subtract(0.0, bias, out=bias)  # 0 − x, as −x would give −0
-    if causal:
-        np.copyto(bias, -np.inf, where=distance < 0)
-    rule = "−m·(i − j), −∞ where the key comes after its query" if causal else "−m·|i − j|"
+
+    def slopes_of(heads: int) -> FloatArray:
+        own, between = (np.exp2(-8.0 / n * np.arange(1, n + 1)) for n in (heads, 2 * heads))
+        slopes: FloatArray = np.concatenate([own, between[::2]])[:n_heads]
+        return slopes
+
+    def bias_of(m: FloatArray, first_query: int, causal: bool) -> FloatArray:
+        distance = (np.arange(n_q) + first_query)[:, None] - np.arange(n_k)
+        bias: FloatArray = m[:, None, None] * np.abs(distance)
+        np.subtract(0.0, bias, out=bias)  # 0 − x, as −x would give −0
+        if causal:
+            np.copyto(bias, -np.inf, where=distance < 0)
+        return bias
+
     below = 1 << (n_heads.bit_length() - 1)
-    slope = f"2^(−8h/{below}) for head h"
+    slope = f"m = 2^(−8h/{below}) for head h"
     if below != n_heads:
         slope += f" to {below}, then every other of {2 * below} heads"
-    of_heads = Stage("slopes", "m", f"m = {slope}", slopes, ("head",))
-    of_cells = Stage("bias", "B", f"B = {rule}", bias, ("head", "query", "key"))
+    rule = "B = −m·(i − j), −∞ where the key comes after its query" if causal else "B = −m·|i − j|"
     params, text = {"first_query": first_query, "causal": causal}, formulas.DISTANCES[causal]
-    steps = (
-        replace(of_heads, params={"heads": below}, expression=formulas.SLOPES),
-        replace(of_cells, reads={"m": "slopes"}, params=params, expression=text),
-    )
-    return Trace("ALiBi", steps)
+    steps = [
+        Step("slopes", formulas.SLOPES, {}, {"heads": below}, slope, function=slopes_of),
+        Step("bias", text, {"m": "slopes"}, params, rule, function=bias_of),
+    ]
+    return traced(steps, Heading("ALiBi"))

@@ -14,17 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.axes import (
-    ORDER,
-    READS_X,
-    Axes,
-    Piece,
-    Turn,
-    listed,
-    output_of,
-    turned,
-    turns_of,
-)
+from attncli.attention import axes as ways
+from attncli.attention.axes import ORDER, READS_X, Axes, Piece, Turn, listed
 from attncli.attention.heads import shape_text
 from attncli.attention.names import parse
 from attncli.attention.numbers import as_numbers
@@ -32,24 +23,15 @@ from attncli.errors import InputError, ShapeError
 
 
 class Published(NamedTuple):
-    """The weights of one attention.
+    """The weights of one attention."""
 
-    arrays      w_q, w_k, w_v, and w_o and b_* where there are any, [in, out] and [out]
-    names       each of them → the names that it came under
-    turned      those that came as [out, in]
-    n_heads     the heads that the arrays themselves have; None where they are one matrix
-    n_kv_heads  heads of K and V, where they differ
-    columns     tokens are the columns of x
-    notes       what was assumed, for one line
-    """
-
-    arrays: dict[str, Array]
-    names: dict[str, tuple[str, ...]]
-    turned: frozenset[str] = frozenset()
-    n_heads: int | None = None
-    n_kv_heads: int | None = None
-    columns: bool = False
-    notes: tuple[str, ...] = ()
+    arrays: dict[str, Array]  # w_q, w_k, w_v, and w_o and b_* if there are any, [in, out] and [out]
+    names: dict[str, tuple[str, ...]]  # each of them → the names that it came under
+    turned: frozenset[str] = frozenset()  # those that came as [out, in]
+    n_heads: int | None = None  # that the arrays themselves have; None where they are one matrix
+    n_kv_heads: int | None = None  # heads of K and V, where they differ
+    columns: bool = False  # tokens are the columns of x
+    notes: tuple[str, ...] = ()  # what was assumed, for one line
 
 
 def blocks(names: Iterable[str]) -> dict[str, list[str]]:
@@ -58,17 +40,16 @@ def blocks(names: Iterable[str]) -> dict[str, list[str]]:
     >>> blocks(["h.0.attn.c_attn.weight", "h.0.mlp.c_proj.weight", "wte.weight"])
     {'h.0.attn': ['h.0.attn.c_attn.weight']}
     """
-    scopes: dict[str, list[str]] = {}
-    projecting = set()
+    scopes: dict[str, dict[str, str]] = {}
     for name in names:
         if parsed := parse(name):
-            scopes.setdefault(parsed.scope, []).append(name)
-            projecting |= {parsed.scope} if parsed.leaf in READS_X else set()
+            scopes.setdefault(parsed.scope, {})[name] = parsed.leaf
     blocks = {}
-    for scope, members in scopes.items():
-        if scope in projecting:
-            start = members[0][: len(scope)]  # the scope as it is written there
-            blocks[start if start.lower().replace("/", ".") == scope else scope] = members
+    for scope, leaves in scopes.items():
+        if not {*leaves.values()}.isdisjoint(READS_X):
+            start = next(iter(leaves))[: len(scope)]  # the scope as it is written there
+            is_same = start.lower().replace("/", ".") == scope
+            blocks[start if is_same else scope] = [*leaves]
     return blocks
 
 
@@ -94,19 +75,24 @@ def published(
     """
     pieces = _pieces(arrays, place)
     names = _names(pieces, place, whole=whole)
-    turns, columns = turns_of(pieces, shapes, axes, whole=whole)
+    turns, columns = ways.turns_of(pieces, shapes, axes, whole=whole)
     matrices: dict[str, Array] = {}
     for leaf in turns:
-        w = turned(pieces[leaf], turns[leaf])
+        w = ways.turned(pieces[leaf], turns[leaf])
         matrices |= _cut(w, leaf, pieces[leaf], n_heads, n_kv_heads)
-    weights = {leaf: _merged(w) for leaf, w in matrices.items()}
     heads = {leaf: w.shape[0] for leaf, w in matrices.items() if w.ndim == 3}
+    weights = dict(matrices)
+    for leaf in heads:  # side by side: [head, in, d] -> [in, head·d]
+        w = matrices[leaf]
+        weights[leaf] = w.transpose(1, 0, 2).reshape(w.shape[1], -1)
     own_heads, own_kv_heads = _heads_of(weights, heads, n_heads, n_kv_heads)
     if "w_o" in pieces:
         n = own_heads or n_heads or 1
         width = _width(weights, "w_v") // (own_kv_heads or n) * n
         out = 0 if whole else shapes[0][-1]
-        weights["w_o"], turns["w_o"] = output_of(pieces, (width, out), turns, axes, whole=whole)
+        weights["w_o"], turns["w_o"] = ways.output_of(
+            pieces, (width, out), turns, axes, whole=whole
+        )
     for leaf, piece in pieces.items():
         if leaf[0] == "b":
             weights |= _biases(piece, leaf, weights, whole=whole)
@@ -133,17 +119,15 @@ def _pieces(arrays: Mapping[str, npt.ArrayLike], place: str) -> dict[str, Piece]
     pieces = {}
     for leaf in sorted(leaves, key=lambda leaf: (leaf[0] == "b", "qkvo".index(leaf[2]))):
         heads = leaves[leaf]
-        if len(heads) > 1 and None in heads:
-            other = next(name for head, name in heads.items() if head is not None)
-            raise twice(heads[None], other, f"{place}{leaf}")
         names = tuple(heads[head] for head in sorted(heads, key=lambda head: head or 0))
+        if len(heads) > 1 and None in heads:
+            other = next(name for name in heads.values() if name != heads[None])
+            raise twice(heads[None], other, f"{place}{leaf}")
         parts = [as_numbers(arrays[name], name) for name in names]
         for name, part in zip(names, parts, strict=True):
             if part.shape != parts[0].shape:
-                raise ShapeError(
-                    f"{name} is {shape_text(part)}, {names[0]} is {shape_text(parts[0])}",
-                    "the heads need matrices of one shape",
-                )
+                message = f"{name} is {shape_text(part)}, {names[0]} is {shape_text(parts[0])}"
+                raise ShapeError(message, "the heads need matrices of one shape")
         value = parts[0] if len(parts) == 1 else np.stack(parts)
         pieces[leaf] = Piece(names, parsed[names[0]].form, value)
     return pieces
@@ -154,10 +138,7 @@ def twice(name: str, other: str, meaning: str) -> InputError:
 
 
 def _names(pieces: Mapping[str, Piece], place: str, *, whole: bool) -> dict[str, tuple[str, ...]]:
-    """The names under which each matrix and bias came; InputError for one that is there twice.
-
-    whole  whether W_q, W_k and W_v must be there
-    """
+    """The names under which each matrix and bias came, each once; whole: W_q, W_k and W_v too."""
     names: dict[str, tuple[str, ...]] = {}
     for leaf, piece in pieces.items():
         for letter in leaf[2:]:
@@ -168,10 +149,8 @@ def _names(pieces: Mapping[str, Piece], place: str, *, whole: bool) -> dict[str,
     missing = [leaf for leaf in ("w_q", "w_k", "w_v") if leaf not in names]
     if missing and whole:
         given = listed([name for piece in pieces.values() for name in piece.names]) or "none"
-        raise InputError(
-            f"there is no {listed(missing)} among the weights ({given})",
-            "x needs w_q, w_k and w_v, or all three in one: in_proj_weight, c_attn or qkv",
-        )
+        hint = "x needs w_q, w_k and w_v, or all three in one: in_proj_weight, c_attn or qkv"
+        raise InputError(f"there is no {listed(missing)} among the weights ({given})", hint)
     return names
 
 
@@ -192,27 +171,19 @@ def _cut(
         shares = [n_heads, n_kv_heads, n_kv_heads]
     if w.ndim != 2 or w.shape[1] % sum(shares):
         parts = {2: "two", 3: "three"}[len(keys)] if len(set(shares)) == 1 else sum(shares)
-        raise ShapeError(
-            f"{piece.text} cannot be cut in {parts}, for {listed(keys)}",
-            "where K and V have fewer heads, give the heads and the key heads too",
-        )
-    each = w.shape[1] // sum(shares)
-    ends = np.cumsum([share * each for share in shares])[:-1]
+        hint = "where K and V have fewer heads, give the heads and the key heads too"
+        raise ShapeError(f"{piece.text} cannot be cut in {parts}, for {listed(keys)}", hint)
+    ends = np.cumsum(shares)[:-1] * (w.shape[1] // sum(shares))
     return dict(zip(keys, np.split(w, ends, axis=1), strict=True))
 
 
-def _merged(w: Array) -> Array:
-    """The matrices of the heads side by side: [head, in, d] -> [in, head·d]."""
-    return w.transpose(1, 0, 2).reshape(w.shape[1], -1) if w.ndim == 3 else w
-
-
-def _width(found: Mapping[str, Array], leaf: str) -> int:
+def _width(weights: Mapping[str, Array], leaf: str) -> int:
     """The columns of a matrix; 0 where there is none."""
-    return found[leaf].shape[-1] if leaf in found and found[leaf].ndim else 0
+    return weights[leaf].shape[-1] if leaf in weights and weights[leaf].ndim else 0
 
 
 def _heads_of(
-    found: Mapping[str, Array], heads: Mapping[str, int], n_heads: int | None, n_kv: int | None
+    weights: Mapping[str, Array], heads: Mapping[str, int], n_heads: int | None, n_kv: int | None
 ) -> tuple[int | None, int | None]:
     """The heads of Q, and of K and V where they are fewer, as far as the arrays say so."""
     own, own_kv = heads.get("w_q"), heads.get("w_k", heads.get("w_v"))
@@ -223,9 +194,9 @@ def _heads_of(
     if heads.get("w_k", own_kv) != heads.get("w_v", own_kv):
         raise ShapeError(f"w_k holds {heads['w_k']} heads, w_v {heads['w_v']}", "they need as many")
     own = own or n_heads
-    d_k, rest = divmod(_width(found, "w_q"), own or 1)
-    if own and d_k and not (own_kv or n_kv or rest or _width(found, "w_k") % d_k):
-        own_kv = _width(found, "w_k") // d_k  # heads of the width that those of W_q have
+    d_k, rest = divmod(_width(weights, "w_q"), own or 1)
+    if own and d_k and not (own_kv or n_kv or rest or _width(weights, "w_k") % d_k):
+        own_kv = _width(weights, "w_k") // d_k  # heads of the width that those of W_q have
     return own, own_kv or n_kv
 
 
@@ -233,24 +204,22 @@ def _heads_of(
 
 
 def _biases(
-    piece: Piece, leaf: str, found: Mapping[str, Array], *, whole: bool
+    piece: Piece, leaf: str, weights: Mapping[str, Array], *, whole: bool
 ) -> dict[str, Array]:
     """A bias as [out], or those of several matrices in one; [n, 1] and [head, d] too."""
-    matrices = [f"w_{name}" for name in leaf[2:]]
-    keys = [f"b_{name}" for name in leaf[2:]]
-    lacking = [name for name in matrices if name not in found]
+    matrices, keys = [f"w_{name}" for name in leaf[2:]], [f"b_{name}" for name in leaf[2:]]
+    lacking = [name for name in matrices if name not in weights]
     if lacking and whole:
         raise InputError(f"{piece.text} has no {lacking[0]}", "leave it out, or give the matrix")
-    flat, widths = piece.value.reshape(-1), [_width(found, name) for name in matrices]
+    flat, widths = piece.value.reshape(-1), [_width(weights, name) for name in matrices]
     if not lacking and flat.size == sum(widths) and piece.value.ndim <= 3:
         return dict(zip(keys, np.split(flat, np.cumsum(widths)[:-1]), strict=True))
-    if not whole and len(keys) == 1:
+    if whole or flat.size % len(keys):
+        needed = f"it needs {sum(widths)} numbers"
+        raise ShapeError(f"{piece.text} does not fit {listed(matrices)}", needed)
+    if len(keys) == 1:
         return {keys[0]: piece.value}
-    if not whole and not flat.size % len(keys):
-        return dict(zip(keys, np.split(flat, len(keys)), strict=True))
-    raise ShapeError(
-        f"{piece.text} does not fit {listed(matrices)}", f"it needs {sum(widths)} numbers"
-    )
+    return dict(zip(keys, np.split(flat, len(keys)), strict=True))
 
 
 # ---- what was assumed
@@ -267,9 +236,8 @@ def _notes(
     """What was assumed and the names do not say by themselves."""
     if columns:
         yield "the tokens are the columns of x"
-    turned = [leaf for leaf, turn in turns.items() if turn == "turned"]
-    odd = [leaf for leaf, turn in turns.items() if turn != ORDER[pieces[leaf].form][0]]
-    odd = [leaf for leaf in odd if leaf not in turned]
+    odd = [x for x, turn in turns.items() if turn not in ("turned", ORDER[pieces[x].form][0])]
+    turned = [x for x, turn in turns.items() if turn == "turned"]
     for leaves, form in ((turned, "[out, in]: X Wᵀ"), (odd, "[in, out]: X W")):
         if leaves:
             names = [name for leaf in leaves for name in pieces[leaf].names]

@@ -6,7 +6,6 @@ position ids → angles → cos, sin → x turned     the dot product of two tur
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -18,6 +17,7 @@ from attncli.arrays import Array, FloatArray
 from attncli.attention.heads import shape_text
 from attncli.attention.matrices import plain
 from attncli.attention.numbers import as_numbers
+from attncli.attention.positions import check_base
 from attncli.attention.run import Step
 from attncli.attention.traces import Heading, traced
 from attncli.errors import ConventionError, ShapeError
@@ -29,18 +29,15 @@ Layout = Literal["halves", "interleaved"]
 def rotary_angles(
     position_ids: npt.ArrayLike, rotary_dim: int, *, base: float = 10000.0
 ) -> FloatArray:
-    """How far each pair of entries is turned at each position, in radians.
+    """How far each pair of entries is turned at each position, in radians; r is `rotary_dim`.
 
     θ[pos, i] = pos · base^(−2i/r),  i = 0 … r/2 − 1     # [..., n] -> [..., n, r/2]
 
-    r is `rotary_dim`. Raises ConventionError for an odd r or a base below 1, ShapeError for
-    positions that are no finite numbers.
     Source: Su et al., "RoFormer" (2021), section 3.4.2, equation 15.
     """
     if rotary_dim < 2 or rotary_dim % 2:
         raise ConventionError(f"the rotary dim is {rotary_dim}", "use an even number from 2")
-    if not 1 <= base < math.inf:
-        raise ConventionError(f"base is {base}", "use a finite number from 1; the paper's is 10000")
+    check_base(base)
     positions = as_numbers(position_ids, "position ids").astype(np.float64)
     if not np.isfinite(positions).all():
         raise ShapeError("position ids are not all finite numbers")
@@ -50,10 +47,8 @@ def rotary_angles(
 def rotary_table(n_positions: int, dim: int, *, base: float = 10000.0, start: int = 0) -> Trace:
     """The angles by which rotary positions turn each pair of entries, and their cos and sin.
 
-    θ = pos · base^(−2i/d), stages angles, cos, sin [n, d/2]; `start` is the first position.
-
+    Stages angles, cos, sin [n, d/2]; `start` is the first position.
     Raises ConventionError for sizes below 1 and an odd d.
-    Source: Su et al., "RoFormer" (2021), section 3.4.2, equation 34.
     """
     if n_positions < 1:
         raise ConventionError(f"the number of positions is {n_positions}", "use one from 1")
@@ -84,8 +79,6 @@ def rotary(
     x is [n, d], [heads, n, d] or [batch, heads, n, d]; `position_ids` [n] or [batch, n], by
     default 0 … n − 1. `caches` are (cos, sin) made elsewhere: [longest, r/2], from which the
     position ids pick rows, or without position ids [n, r/2] or [batch, n, r/2] as they are.
-
-    Stages: x, angles (not with caches), cos, sin, rotated.
     Raises ShapeError where shapes do not fit, ConventionError for a choice that does not exist.
     Source: Su et al., "RoFormer" (2021), section 3.4.2, equation 34; ONNX RotaryEmbedding.
 
@@ -96,9 +89,8 @@ def rotary(
         raise ConventionError(f"layout is {layout!r}", "use halves or interleaved")
     vectors = as_numbers(x, "x").astype(np.float64)
     if not 2 <= vectors.ndim <= 4:
-        raise ShapeError(
-            f"x has {vectors.ndim} dimensions", "give (n, d), (heads, n, d) or (batch, heads, n, d)"
-        )
+        hint = "give (n, d), (heads, n, d) or (batch, heads, n, d)"
+        raise ShapeError(f"x has {vectors.ndim} dimensions", hint)
     n, dim = vectors.shape[-2:]
     r = dim if rotary_dim is None else rotary_dim
     if r > dim:
@@ -106,29 +98,27 @@ def rotary(
     if r < 2 or r % 2:
         hint = "use an even number from 2 up to the size of a row"
         raise ConventionError(f"the rotary dim is {r}", hint)
-    given = np.arange(n) if position_ids is None and caches is None else position_ids
-    ids: Any = None if given is None else as_numbers(given, "the list of position ids")
-    as_given: Any = {"formula": "as given", "kind": "unrotated", "function": lambda: vectors}
-    steps = [Step("x", "", {}, **as_given)]
+    if position_ids is None and caches is None:
+        position_ids = np.arange(n)
+    ids = None if position_ids is None else as_numbers(position_ids, "the list of position ids")
+    steps = [Step("x", "", {}, {}, "as given", kind="unrotated", function=lambda: vectors)]
     if caches is None:
         steps += _tables(ids, r, base)
-    else:
-        for name, cache in zip(("cos", "sin"), caches, strict=True):
-            rows = partial(_rows, cache, ids, name)
-            steps.append(Step(name, "", {}, {}, "from the cache", function=rows))
+    for name, cache in zip(("cos", "sin"), caches or (), strict=False):
+        rows = partial(_rows, cache, ids, name)
+        steps.append(Step(name, "", {}, {}, "from the cache", function=rows))
     pairs = "i and i + r/2" if layout == "halves" else "2i and 2i + 1"
     note = f"{layout}: entries {pairs} are a pair"
     note += f"; the last {dim - r} of {dim} stay as they are" if dim > r else ""
-    reads = {name: name for name in ("x", "cos", "sin")}
+    reads, pairing = {name: name for name in ("x", "cos", "sin")}, {"r": r, "layout": layout}
     formula = "(a, b) → (a·cos θ − b·sin θ, a·sin θ + b·cos θ)"
-    pairing = {"r": r, "layout": layout}
-    text = formulas.TURNED[layout]
-    steps.append(Step("rotated", text, reads, pairing, formula, note=note, function=_turned))
+    turned = Step("rotated", formulas.TURNED[layout], reads, pairing, formula, function=_turned)
+    steps.append(turned._replace(note=note))
     labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
     return traced(steps, Heading("Rotary positions", None, {"position": labels}))
 
 
-def _tables(ids: npt.ArrayLike, r: int, base: float) -> list[Step]:
+def _tables(ids: Any, r: int, base: float) -> list[Step]:
     """The steps of the angles, and their cos and sin."""
     angles, reads = partial(rotary_angles, ids), {"angles": "angles"}
     sizes, formula = {"rotary_dim": r, "base": base}, f"θ = pos · {plain(base)}^(−2i/r)"
@@ -140,8 +130,17 @@ def _tables(ids: npt.ArrayLike, r: int, base: float) -> list[Step]:
 
 
 def _turned(x: Array, cos: Array, sin: Array, r: int, layout: Layout) -> Array:
-    # [..., n, d], [..., n, r/2], [..., n, r/2] -> [..., n, d]
-    cos, sin = (_fitting(table, x, r, name) for name, table in (("cos", cos), ("sin", sin)))
+    """[..., n, d], [..., n, r/2], [..., n, r/2] -> [..., n, d]; a table of a batch has no heads."""
+    tables = []
+    for name, table in (("cos", cos), ("sin", sin)):
+        has_batch, whole = table.ndim == 3 and x.ndim == 4, (x.shape[-2], r // 2)
+        if table.shape not in ([(1, *whole), (x.shape[0], *whole)] if has_batch else [whole]):
+            needed = "×".join(map(str, whole))
+            hint = f"one row of {r // 2} numbers per position is needed: {needed}"
+            hint += f" or {x.shape[0]}×{needed}" if x.ndim == 4 else ""
+            raise ShapeError(f"{name} is {shape_text(table)}, x is {shape_text(x)}", hint)
+        tables.append(table[:, None] if has_batch else table)
+    cos, sin = tables
     first, second = slice(0, r // 2), slice(r // 2, r)
     if layout == "interleaved":
         first, second = slice(0, r, 2), slice(1, r, 2)
@@ -157,30 +156,11 @@ def _rows(cache: npt.ArrayLike, ids: Array | None, name: str) -> FloatArray:
     if ids is None:
         return values
     if values.ndim != 2 or ids.dtype.kind not in "iu":
-        raise ShapeError(
-            f"position ids of type {ids.dtype} cannot pick rows from a {name} cache of "
-            f"{values.ndim} dimensions",
-            "give whole numbers and a cache of shape (longest, r/2)",
-        )
+        what = f"position ids of type {ids.dtype} cannot pick rows from a {name} cache of"
+        hint = "give whole numbers and a cache of shape (longest, r/2)"
+        raise ShapeError(f"{what} {values.ndim} dimensions", hint)
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < len(values):
-        raise ShapeError(
-            f"position ids run from {ids.min()} to {ids.max()}, the {name} cache from 0 to "
-            f"{len(values) - 1}"
-        )
+        ends = f"position ids run from {ids.min()} to {ids.max()}"
+        raise ShapeError(f"{ends}, the {name} cache from 0 to {len(values) - 1}")
     picked: FloatArray = values[ids]
     return picked
-
-
-def _fitting(table: Array, x: Array, r: int, name: str) -> Array:
-    """The table with an axis for the heads where it has one for the batch."""
-    whole, batch = (x.shape[-2], r // 2), x.shape[0]
-    has_batch = table.ndim == 3 and x.ndim == 4
-    allowed = [(1, *whole), (batch, *whole)] if has_batch else [whole]
-    if table.shape not in allowed:
-        needed = "×".join(map(str, whole))
-        raise ShapeError(
-            f"{name} is {shape_text(table)}, x is {shape_text(x)}",
-            f"one row of {r // 2} numbers per position is needed: {needed}"
-            + (f" or {batch}×{needed}" if x.ndim == 4 else ""),
-        )
-    return table[:, None] if has_batch else table

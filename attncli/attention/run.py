@@ -27,40 +27,25 @@ Values = Mapping[str, Array]
 class Step(NamedTuple):
     """One stage still to be computed, by its formula.
 
-    name     of the stage, with dots for the blocks it is in
-    text     its formula by cells (see expression.py), of which a part in braces counts where all of
-             it is read; "" where only a function says it
-    reads    name in the formula → the stage that it is
-    params   its numbers
-    formula  in matrices, such as "Z = S / √d_k"
-    dtype    the number type the result is rounded to; None: left as it is
-    kind     the row of the registry, where it is not that of the name
-    note     a sentence for the reader
-    symbol   its letter, where it is not that of the registry
-    sizes    of letters that no array has alone
-    function  what computes it instead, of all that it reads and its parameters
-    back     what it reads → the formula of its gradient, by cells and in words, where the chain
-             rule is not how it is written; None: it has none
-    through  of a gradient: the stage whose formula it goes back through, and what that reads
-    product  how matrices are multiplied
-    hides    whether what its softmax leaves out is −∞ already
+    back  what it reads → the formula of its gradient, by cells and in words, where the chain rule
+          is not how it is written; None: it has none
     """
 
-    name: str
-    text: str
-    reads: Mapping[str, str]
-    params: Mapping[str, Any] = {}
-    formula: str = ""
-    dtype: DType | None = None
-    kind: str = ""
-    note: str = ""
-    symbol: str = ""
-    sizes: Mapping[str, int] = {}
-    function: Callable[..., Array] | None = None
+    name: str  # of the stage, with dots for the blocks it is in
+    text: str  # its formula by cells, with optional parts in braces; "": only a function says it
+    reads: Mapping[str, str]  # name in the formula → the stage that it is
+    params: Mapping[str, Any] = {}  # its numbers
+    formula: str = ""  # in matrices, such as "Z = S / √d_k"
+    dtype: DType | None = None  # the number type the result is rounded to; None: left as it is
+    kind: str = ""  # the row of the registry, where it is not that of the name
+    note: str = ""  # a sentence for the reader
+    symbol: str = ""  # its letter, where it is not that of the registry
+    sizes: Mapping[str, int] = {}  # of letters that no array has alone
+    function: Callable[..., Array] | None = None  # what computes it instead, of reads and params
     back: Mapping[str, tuple[str, str] | None] = {}
-    through: str = ""
-    product: Callable[[Array, Array], Array] = np.matmul
-    hides: bool = False
+    through: str = ""  # of a gradient: the stage whose formula it goes back through, and its read
+    product: Callable[[Array, Array], Array] = np.matmul  # how matrices are multiplied
+    hides: bool = False  # whether what its softmax leaves out is −∞ already
 
     @property
     def expression(self) -> str:
@@ -102,8 +87,7 @@ def run(
     """
     if wanted is None:
         kinds = {step.name: kind_of(step.kind or step.name) for step in steps}
-        shown_kinds = {n: kind for n, kind in kinds.items() if kind.role not in HIDDEN}
-        wanted = [name for name, kind in shown_kinds.items() if not kind.asked]
+        wanted = [n for n, kind in kinds.items() if kind.role not in HIDDEN and not kind.asked]
     todo, shown = needed(steps, inputs, wanted), set(wanted)
     last_read = {name: at for at, step in enumerate(todo) for name in step.reads.values()}
     values = dict(inputs)
@@ -133,7 +117,6 @@ def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> li
             names.update(step.reads.values())
             todo.append(step)
     if missing := names - inputs.keys() - {step.name for step in todo}:
-        raise StageError(
-            f"there is no {', '.join(sorted(missing))}", f"the inputs are {', '.join(inputs)}"
-        )
+        what = f"there is no {', '.join(sorted(missing))}"
+        raise StageError(what, f"the inputs are {', '.join(inputs)}")
     return todo[::-1]

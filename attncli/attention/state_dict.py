@@ -51,14 +51,10 @@ _PARTS = {
 
 # PyTorch's names of what is no attention's → ours; a matrix is transposed.
 _PYTORCH = {
-    "linear1.weight": "w_1",
-    "linear1.bias": "b_1",
-    "linear2.weight": "w_2",
-    "linear2.bias": "b_2",
-    "norm.weight": "gamma",
-    "norm.bias": "beta",
-    **{f"norm{number}.weight": f"gamma_{number}" for number in (1, 2, 3)},
-    **{f"norm{number}.bias": f"beta_{number}" for number in (1, 2, 3)},
+    **{f"linear{number}.weight": f"w_{number}" for number in (1, 2)},
+    **{f"linear{number}.bias": f"b_{number}" for number in (1, 2)},
+    **{f"norm{number}.weight": f"gamma_{number}".rstrip("_") for number in ("", 1, 2, 3)},
+    **{f"norm{number}.bias": f"beta_{number}".rstrip("_") for number in ("", 1, 2, 3)},
 }
 
 
@@ -89,10 +85,8 @@ def canonical(
     Raises InputError for names that are not known, mean the same array twice, or leave open whether
     they belong to the encoder or the decoder; ShapeError where in_proj cannot be cut in three.
     """
-    matrices: dict[str, Named] = {}
-    others: dict[str, Named] = {}
-    attentions: dict[str, dict[str, npt.ArrayLike]] = {}
-    unknown = []
+    matrices, others = dict[str, Named](), dict[str, Named]()
+    attentions, unknown = dict[str, dict[str, npt.ArrayLike]](), list[str]()
     for source, x in arrays.items():
         name, leaf = _place(source, block), source.lower()
         if not name:
@@ -105,9 +99,9 @@ def canonical(
             is_turned = leaf.endswith(".weight") and name.rpartition(".")[2].startswith("w_")
             array = as_numbers(x, source)
             others[name] = Named(array.T if is_turned else array, source, is_turned)
+    heads: Any = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "whole": False}
     for place, own in attentions.items():
-        more: Any = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "place": f"{place}."}
-        made = published(own, [(1, d_model)], whole=False, **more)
+        made = published(own, [(1, d_model)], place=f"{place}.", **heads)
         for leaf, array in made.arrays.items():
             sources = ", ".join(made.names[leaf])
             matrices[f"{place}.{leaf}"] = Named(array, sources, leaf in made.turned)
@@ -153,10 +147,8 @@ def _place(source: str, block: BlockKind) -> str:
     if not is_last_norm and leaf not in LEAVES.get(part, ()):
         return ""
     if stack == "encoder-decoder":
-        raise InputError(
-            f"{source!r} could belong to the encoder or to the decoder",
-            f"call it encoder.{source} or decoder.{source}",
-        )
+        what = f"{source!r} could belong to the encoder or to the decoder"
+        raise InputError(what, f"call it encoder.{source} or decoder.{source}")
     if is_last_norm:
         return f"{stack}.{leaf}"
     number = int(match["from_0"]) + 1 if match["from_0"] else int(match["from_1"] or 1)
@@ -191,9 +183,8 @@ def weights_from_arrays(arrays: Mapping[str, npt.ArrayLike], block: Block) -> di
         elif leaf.startswith("w_") and (block.kind, leaf) != ("attention", "w_o"):
             hint = f"it is {' × '.join(axes)}"
             hint += "; with d_ff 0 a layer has no feed-forward" * (leaf in ("w_1", "w_2"))
-            given = ", ".join([*named][:5]) or "nothing"
-            given += " …" if len(named) > 5 else ""
-            raise InputError(f"the weights hold no {name} (they hold {given})", hint)
+            names = ", ".join([*named][:5]) + " …" * (len(named) > 5) or "nothing"
+            raise InputError(f"the weights hold no {name} (they hold {names})", hint)
     return weights
 
 
@@ -201,12 +192,8 @@ def _with_open_widths(block: Block, named: Mapping[str, Named]) -> Block:
     """The block, with d_k, d_v and d_ff as the first layer's arrays have them."""
     n_heads, n_kv_heads = block.n_heads, block.n_kv_heads or block.n_heads
     first = f"{block.stacks[0]}.1." if block.stacks else ""
-    columns = {
-        "d_k": ("attention.w_q", n_heads),
-        "d_v": ("attention.w_v", n_kv_heads),
-        "d_ff": ("feed_forward.w_1", 1),
-    }
-    for width, (leaf, n_parts) in columns.items():
+    columns = [("d_k", "attention.w_q", n_heads), ("d_v", "attention.w_v", n_kv_heads)]
+    for width, leaf, n_parts in [*columns, ("d_ff", "feed_forward.w_1", 1)]:
         name, array = first + leaf, named.get(first + leaf)
         if array is None or getattr(block, width) is not None:
             continue
@@ -214,11 +201,9 @@ def _with_open_widths(block: Block, named: Mapping[str, Named]) -> Block:
         if len(shape) != 2 or shape[0] != block.d_model or not shape[1]:
             raise _wrong_shape(name, array, (block.d_model, "any"), axes)
         if shape[1] % n_parts:
-            raise ShapeError(
-                f"{array.called(name)} gives {axes[1]} = {shape[1]}, which {n_parts} heads cannot "
-                "share",
-                f"use a number of heads that divides {shape[1]}",
-            )
+            gives = f"{array.called(name)} gives {axes[1]} = {shape[1]}"
+            hint = f"use a number of heads that divides {shape[1]}"
+            raise ShapeError(f"{gives}, which {n_parts} heads cannot share", hint)
         block = replace(block, **{width: shape[1] // n_parts})
     return block
 
@@ -233,8 +218,6 @@ def _wrong_shape(
     fits = given.ndim == len(expected) == 2 and all(
         size in (of_given, "any") for of_given, size in zip(given.T.shape, expected, strict=True)
     )
-    return ShapeError(
-        f"{array.called(name)} is {shape_text(given) or 'one number'}, expected "
-        f"{' × '.join(map(str, expected))} ({' × '.join(axes)})",
-        "it fits transposed" if fits else "",
-    )
+    what = f"{array.called(name)} is {shape_text(given) or 'one number'}, expected "
+    what += f"{' × '.join(map(str, expected))} ({' × '.join(axes)})"
+    return ShapeError(what, "it fits transposed" if fits else "")

@@ -33,8 +33,8 @@ TRIES = 1000
 def exercise(n: int, d_k: int, d_v: int, seed: int = 0) -> dict[str, Array]:
     """Small whole numbers as q [n, d_k], k [n, d_k] and v [n, d_v], to be computed by hand.
 
-    No two queries or keys are equal where so many differ, no score is beyond ±6, and where such
-    numbers are drawn no query gives all keys alike weights, nor more than 0.9 to one key.
+    No two queries or keys are equal, no score is beyond ±6, and no query gives all keys alike
+    weights, nor more than 0.9 to one key: the first such draw, or the last of TRIES.
 
     >>> {name: x.shape for name, x in exercise(3, 2, 5).items()}
     {'q': (3, 2), 'k': (3, 2), 'v': (3, 5)}
@@ -54,9 +54,8 @@ def exercise(n: int, d_k: int, d_v: int, seed: int = 0) -> dict[str, Array]:
 def measures_of(weights: Array) -> Array:
     """The means over all queries of MEASURES [3] of weights [..., n_q, n_k].
 
-    The entropy is −Σ A log₂ A: 0 of one key alone, log₂ n of n keys alike. The gradient is the
-    Frobenius norm of ∂A[i]/∂Z[i] = diag(A[i]) − A[i]ᵀ A[i], of which each row's is
-    √(Σ A² − 2 Σ A³ + (Σ A²)²).
+    The entropy is −Σ A log₂ A. The gradient is the Frobenius norm of ∂A[i]/∂Z[i] =
+    diag(A[i]) − A[i]ᵀ A[i], of which each row's is √(Σ A² − 2 Σ A³ + (Σ A²)²).
 
     >>> measures_of(np.array([[0.5, 0.5], [1.0, 0.0]])).round(3).tolist()
     [0.75, 0.5, 0.25]
@@ -73,10 +72,6 @@ def sweep_widths(widths: Sequence[int], n_keys: int = N_KEYS, seed: int = 0) -> 
 
     Two stages, `without_scale` and `with_scale`, a row for each d_k: the deviation of the scores
     that softmax reads, then MEASURES, means over up to 1,024 queries with keys of their own.
-
-    >>> trace = sweep_widths([1, 256])
-    >>> trace["without_scale"].value[:, 0].round(0).tolist()
-    [1.0, 16.0]
     """
     rng, rows = np.random.default_rng(seed), list[list[Array]]()
     for d_k in widths:
@@ -109,18 +104,12 @@ def sweep(name: str, values: Sequence[float], arguments: Any, row: int | None = 
 
     The stages are `query_weights` [..., value, key] and `spread` [value, measure], the means of
     MEASURES over all queries or those of the one.
-
-    >>> x = np.eye(2)
-    >>> arguments = {"q": x, "k": x, "v": x, "convention": Convention()}
-    >>> sweep("scale", [0.0, 2.0], arguments, 0)["query_weights"].value.round(2).tolist()
-    [[0.5, 0.5], [0.88, 0.12]]
     """
     how: Convention = arguments["convention"]
-    fields: list[dict[str, Any]] = [{name: x} for x in values]
-    traces = [attend(**{**arguments, "convention": replace(how, **field)}) for field in fields]
-    weights = [trace[WEIGHTS].value for trace in traces]
-    if row is not None:
-        weights = [x[..., row : row + 1, :] for x in weights]
+    hows = [Convention(**{**how.changes(), name: x}) for x in values]
+    traces = [attend(**{**arguments, "convention": each}) for each in hows]
+    rows = slice(None) if row is None else slice(row, row + 1)
+    weights = [trace[WEIGHTS].value[..., rows, :] for trace in traces]
     stage, labels = traces[0][WEIGHTS], {"value": tuple(f"{name} {x:g}" for x in values)}
     spread = np.array([measures_of(x) for x in weights])
     measured = f"{_WHAT}; {'means over all queries' if row is None else 'of this query'}"
@@ -135,7 +124,7 @@ def sweep(name: str, values: Sequence[float], arguments: Any, row: int | None = 
         steps.insert(0, own)
         if "mask" in traces[0]:
             mask = traces[0]["mask"]
-            allowed = mask.value if mask.value.shape[-2] == 1 else mask.value[..., row : row + 1, :]
+            allowed = mask.value if mask.value.shape[-2] == 1 else mask.value[..., rows, :]
             axes = (*mask.axes[:-2], "value", mask.axes[-1])
             steps.append(replace(mask, value=allowed, axes=axes, labels={}))
     return Trace(f"Attention for several values of {name}", tuple(steps), how)

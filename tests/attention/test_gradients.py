@@ -12,6 +12,8 @@ import pytest
 import attncli
 from attncli import Projections, attend, multi_head_attention
 from attncli.arrays import Array
+from attncli.attention.backward import backward
+from attncli.attention.run import Step, run
 from attncli.errors import ShapeError
 from attncli.stages import gradient_of, kind_of
 from tests import plain
@@ -214,11 +216,30 @@ def test_normalised_queries_and_keys() -> None:
     )
     trace, draw = attend(Q, K, V, qk_norm=True, d_output="random"), np.random.default_rng(0)
     d = trace["d_output"].value
+    assert [*trace][-4:] == ["d_q_norm", "d_k_norm", "d_q", "d_k"]
     for name, x in (("q", Q), ("k", K)):
         moved = lambda z, name=name: (  # noqa: E731
             attend(**{"q": Q, "k": K, "v": V, name: z}, qk_norm=True)["output"].value * d
         ).sum()
         assert_slope(moved, np.asarray(x, float), trace[f"d_{name}"].value, draw)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["x[i] / y[i]", "x[i] ** 3 - y[i] ** x[i]", "-ln(x[i]) * sqrt(y[i] + 1)", "max(x[i], y[i])",
+     "exp(tanh(x[i])) if y[i] > 0.5 else y[i] ** 2", "sum[j](x[j] / (y[i] + x[j]))"],
+)  # fmt: skip
+def test_what_flows_through_every_operator(body: str) -> None:
+    draw = np.random.default_rng(0)
+    steps = [Step("z", f"Z[i] = {body}", {"x": "x", "y": "y"}, sizes={"j": 5})]
+    inputs = {name: draw.uniform(0.1, 2, 5) for name in ("x", "y", "given_gradient")}
+    gradients = run([*steps, *backward(steps)], inputs, ["d_x", "d_y"])
+    for own in ("x", "y"):
+
+        def loss(x: Array, own: str = own) -> float:
+            return float(run(steps, {**inputs, own: x}, ["z"])["z"] @ inputs["given_gradient"])
+
+        assert_slope(loss, inputs[own], gradients[f"d_{own}"], draw)
 
 
 def test_ones_random_and_a_layout() -> None:
