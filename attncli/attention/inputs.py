@@ -55,13 +55,13 @@ OTHERS = ("mask", *CACHE.values(), "kv_len", "sinks", "d_output", "rows")
 class Inputs:
     """What one attention is computed from, checked to fit.
 
-    given   the arrays as they came, by the names that the plan reads, and the cache
-    merge   what becomes of the outputs of the heads, see `plan`
-    labels  axis → the names of all queries, and of all keys
-    title   of the trace; "": by what is computed
+    originals  the arrays as they came, by the names that the plan reads, and the cache
+    merge      what becomes of the outputs of the heads, see `plan`
+    labels     axis → the names of all queries, and of all keys
+    title      of the trace; "": by what is computed
     """
 
-    given: Mapping[str, Array]
+    originals: Mapping[str, Array]
     how: Convention
     sizes: Sizes
     merge: Merge
@@ -72,7 +72,7 @@ class Inputs:
     def arrays(self) -> dict[str, Array]:
         """What the plan reads, in the number type: of q the queries that are wanted."""
         as_they_are = ("given_mask", "kv_len", "rows")
-        own = self.given if "x" in self.given else {**self.given, **self._with_cache}
+        own = self.originals if "x" in self.originals else {**self.originals, **self._with_cache}
         arrays = {
             name: x if name in as_they_are else entered(x, self.how)
             for name, x in own.items()
@@ -85,16 +85,16 @@ class Inputs:
     @property
     def _with_cache(self) -> dict[str, Array]:
         """q, k and v as they were given, the cache before k and v."""
-        whole = {name: self.given[name] for name in QKV}
+        whole = {name: self.originals[name] for name in QKV}
         for name, past in CACHE.items():
-            if past in self.given:
-                whole[name] = np.concatenate([self.given[past], whole[name]], axis=-2)
+            if past in self.originals:
+                whole[name] = np.concatenate([self.originals[past], whole[name]], axis=-2)
         return whole
 
     @property
     def qkv(self) -> dict[str, Array]:
         """q, k and v with the cache, as they were given or as they are made of x."""
-        if "x" not in self.given:
+        if "x" not in self.originals:
             return self._with_cache
         return {name: self.values[name] for name in QKV}
 
@@ -121,56 +121,58 @@ class Inputs:
     @property
     def output_shape(self) -> tuple[int, ...]:
         """That of the output of the heads."""
-        if "x" not in self.given:
-            return (*self.sizes.scores[:-1], self.given["v"].shape[-1])
-        whole = {name: x for name, x in self.given.items() if name != "w_o"}
+        if "x" not in self.originals:
+            return (*self.sizes.scores[:-1], self.originals["v"].shape[-1])
+        whole = {name: x for name, x in self.originals.items() if name != "w_o"}
         *_, width = result_shape(whole, 1, self.sizes.n_kv_heads)
         return (*self.sizes.scores[:-1], width)
 
     def with_gradient(self, d: Gradient) -> Inputs:
         """The same with the gradient of what the whole gives. ShapeError where it does not fit."""
         of, shape = OUTPUT, self.output_shape
-        if "x" in self.given:
+        if "x" in self.originals:
             of = [OUTPUT, *self.last][-1]
-            shape = result_shape(self.given, self.sizes.n_heads, self.sizes.n_kv_heads)
+            shape = result_shape(self.originals, self.sizes.n_heads, self.sizes.n_kv_heads)
         gradient = given_gradient(d, shape, of, self.how.seed)
         if of == OUTPUT:
             gradient = gradient.reshape(self.output_shape)
-        given = {**self.given, GIVEN_GRADIENT: gradient}
-        return replace(self, given=given, sizes=_naming(self.sizes, given))
+        given = {**self.originals, GIVEN_GRADIENT: gradient}
+        return replace(self, originals=given, sizes=_naming(self.sizes, given))
 
     @property
     def gradients_around(self) -> list[str]:
         """The gradients that follow from those of q, k and v, or from that of the whole."""
-        of = {gradient_of(name) for name in {*self.last, OUTPUT, *self.given} - {*QKV}}
-        return [step.name for step in self.steps if step.name in of] if "x" in self.given else []
+        of = {gradient_of(name) for name in {*self.last, OUTPUT, *self.originals} - {*QKV}}
+        return (
+            [step.name for step in self.steps if step.name in of] if "x" in self.originals else []
+        )
 
     @property
     def d_output(self) -> Array:
         """The gradient of the output of the attention itself, that of the whole given."""
-        if "x" not in self.given or not self.last:
-            return self.given[GIVEN_GRADIENT]
+        if "x" not in self.originals or not self.last:
+            return self.originals[GIVEN_GRADIENT]
         return self.run([gradient_of(OUTPUT)])[gradient_of(OUTPUT)]
 
     def without(self, *names: str) -> Inputs:
         """The same without some of the arrays."""
-        given = {name: x for name, x in self.given.items() if name not in names}
-        return replace(self, given=given, sizes=_naming(self.sizes, given))
+        given = {name: x for name, x in self.originals.items() if name not in names}
+        return replace(self, originals=given, sizes=_naming(self.sizes, given))
 
     def of_rows(self, rows: Sequence[int]) -> Inputs:
         """The same for some queries alone; raises as `attend` does."""
-        given = {**self.given, "rows": check_rows(rows, self.sizes.scores[-2], self.how)}
+        given = {**self.originals, "rows": check_rows(rows, self.sizes.scores[-2], self.how)}
         if GIVEN_GRADIENT in given:
             what = "gradients of keys and values are sums over all queries, not over some rows"
             raise ConventionError(what, "leave out rows")
-        return replace(self, given=given, sizes=_naming(self.sizes, given))
+        return replace(self, originals=given, sizes=_naming(self.sizes, given))
 
     @property
     def heading(self) -> Heading:
         """Title and labels of what is computed."""
         queries, keys = (self.labels.get(axis) for axis in ("query", "key"))
         n_q, title = self.sizes.scores[-2], self.title or title_of(self.sizes, self.how)
-        if (rows := self.given.get("rows")) is not None:
+        if (rows := self.originals.get("rows")) is not None:
             if queries and len(queries) != n_q:
                 raise ShapeError(
                     f"there are {n_q} queries but {len(queries)} query labels",
@@ -181,9 +183,9 @@ class Inputs:
 
     def trace(self) -> Trace:
         """Every stage."""
-        values = self.in_order(run(self.steps, self.arrays))
+        values = self.ordered(run(self.steps, self.arrays))
         stages = {}
-        if "rows" in self.given and "x" in self.given:  # of which all tokens are shown
+        if "rows" in self.originals and "x" in self.originals:  # of which all tokens are shown
             own = {"": Heading("", self.how, self.labels)}
             stages = {"x": trace_of([], {"x": self.arrays["x"]}, own)["x"]}
         return trace_of(self.steps, values, {"": self.heading}, stages, self.arrays)
@@ -191,14 +193,16 @@ class Inputs:
     def trace_of(self, known: Values) -> Trace:
         """What is known already, computed in another way, and what follows the output of it."""
         last = self.last if OUTPUT in known else []
-        weights = {name: entered(x, self.how) for name, x in self.given.items() if name in WEIGHTS}
+        weights = {
+            name: entered(x, self.how) for name, x in self.originals.items() if name in WEIGHTS
+        }
         after = run(self.steps, {**weights, **known}, last)
         steps = [step for step in self.steps if step.name in {*known, *last}]
         steps = [s._replace(reads={}, text="") if s.name in known else s for s in steps]
         values = {step.name: after[step.name] for step in steps}
         return trace_of(steps, values, {"": self.heading})
 
-    def in_order(self, values: Values) -> dict[str, Array]:
+    def ordered(self, values: Values) -> dict[str, Array]:
         """The values in the order in which they are read: x and weights, q, k, v, then others."""
         first = [name for name in values if name in (*EMBEDDINGS, *WEIGHTS)]
         names = dict.fromkeys([*first, *QKV, *values])

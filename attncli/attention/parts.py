@@ -171,7 +171,7 @@ def trace_in_parts(
 
     Raises ConventionError for what keys in parts do not have.
     """
-    if GIVEN_GRADIENT in inputs.given:
+    if GIVEN_GRADIENT in inputs.originals:
         what = "gradients are those of one softmax over all keys"
         raise ConventionError(what, f"leave out the gradient, or the {kind}s")
     how, sizes = inputs.how, inputs.sizes
@@ -180,7 +180,7 @@ def trace_in_parts(
     steps, n_k = [*steps_of(how, sizes, bounds), *after], sizes.scores[-1]
     kinds = {step.name: kind_of(step.name) for step in steps}
     shown = [name for name, kind in kinds.items() if kind.role not in HIDDEN]
-    values = inputs.in_order(run(steps, inputs.arrays, shown))
+    values = inputs.ordered(run(steps, inputs.arrays, shown))
     if "mask" in values:  # as `attend` shows it, of every head, query and key
         values["mask"] = np.broadcast_to(values["mask"], (*values["q"].shape[:-1], n_k))
     heading = inputs.heading

@@ -140,7 +140,7 @@ class Job:
         self.is_stopped = False
         n_batch, n_heads, n_q, d_k = self.q.shape
         self.key_head = key_head_of(n_heads, self.k.shape[1], how.head_order).tolist()
-        self.mask = inputs.given.get("given_mask")
+        self.mask = inputs.originals.get("given_mask")
         causal, is_masked = how.restricting(self.mask is not None)
         how = self.how = replace(how, causal=causal, mask_and_causal="both")
         self.mask = self.mask if is_masked else None
@@ -148,7 +148,7 @@ class Job:
         if self.mask is not None:
             means = meaning(self.mask, how.mask_means, how.mask_numbers)
             self.mask = np.broadcast_to(means, (n_batch, n_heads, n_q, n_k))
-        valid = inputs.given.get("kv_len")
+        valid = inputs.originals.get("kv_len")
         first = first_position(how.causal_align, n_q, n_k, self.n_past, valid)
         self.first = np.broadcast_to(np.asarray(first), (n_batch,)).tolist()
         self.valid = [n_k] * n_batch if valid is None else valid.tolist()

@@ -220,10 +220,10 @@ def setup_of(
     """
     how, scheme = convention or Convention(), None
     more = {name: arrays.pop(name) for name in ("layout", "means") if name in arrays}
-    made = inputs_of({"q": q, "k": k, "v": v, **arrays}, how, **more)
-    sizes = made.sizes
-    floats = {x: widen(y, "float64") for x, y in made.arrays.items() if y.dtype.kind == "f"}
-    inputs = made.arrays | floats
+    attention = inputs_of({"q": q, "k": k, "v": v, **arrays}, how, **more)
+    sizes = attention.sizes
+    floats = {x: widen(y, "float64") for x, y in attention.arrays.items() if y.dtype.kind == "f"}
+    inputs = attention.arrays | floats
     if positions is not None:
         scheme = positions_of(positions, sizes.n_past)
         check_widths(positions, sizes.d_k, inputs["v"].shape[-1])

@@ -111,7 +111,7 @@ def _checked(
     numbers, notes = _numbers(observed, given, is_shared=is_shared)
     check_facts([inputs, choices], given.facts | of_lse(numbers))
     has_gradients = any(name in GRADIENTS for name in numbers)
-    if given.is_of_x and "w_o" in given.made.given and not has_gradients:
+    if given.is_of_x and "w_o" in given.inputs.originals and not has_gradients:
         notes = (*notes, "w_o is not used: the output is compared as it goes into it")
     earlier = [] if earlier is None else earlier
     new = [text for text in (*given.notes, *notes) if text not in earlier]
@@ -123,7 +123,7 @@ def _checked(
 
 def _as_observed(given: AttentionInputs) -> AttentionInputs:
     """The same, with no axes to move or split where the observed q is the given one as it is."""
-    loaded, q = given.observed, entered(given.made.qkv["q"], given.how)
+    loaded, q = given.observed, entered(given.inputs.qkv["q"], given.how)
     name = None if loaded is None else name_of(loaded, "q")
     if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
         return given
@@ -245,7 +245,7 @@ def _that_follow(
     """The stages that follow from what is given, and a note on those that do not: gradients need
     that of the output, those of weights also x. Where no other is there, all: an error follows."""
     lacking = {
-        name for name in named if name in GRADIENTS and GIVEN_GRADIENT not in given.made.given
+        name for name in named if name in GRADIENTS and GIVEN_GRADIENT not in given.inputs.originals
     }
     if not given.is_of_x:
         lacking |= {name for name in named if name in OF_X}
@@ -344,7 +344,7 @@ def _verdict(
             numbers,
             rows=rows,
             heads=None if observed.head is None else observed.head - 1,
-            projected=given.made if given.is_of_x else None,
+            projected=given.inputs if given.is_of_x else None,
             pairs=not observed.single,
             tiles=given.flags.tiles,
             split=split,

@@ -105,40 +105,44 @@ def _read(
 
 def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
     """The trace of what is asked for, from x to heads side by side, and what is left to choose."""
-    made, shape, how = given.made, given.score_shape, given.how
+    attention, shape, how = given.inputs, given.score_shape, given.how
     if given.flags.tiles is not None or given.flags.split is not None:
         return _in_parts(given, quiet=show.quiet), show
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
     if math.prod(shape) <= _SURELY_FITS and not streams:
-        return made.trace(), show
+        return attention.trace(), show
     from attncli.cli import memory
 
     if streams:
         what = f"the output of {shape[-2]} queries needs"
         memory.check_fits(memory.of_streaming(given.arguments, shape), what, _FEWER)
-        return made.trace_of({OUTPUT: _streamed(given, show)}), show
+        return attention.trace_of({OUTPUT: _streamed(given, show)}), show
     if form_of(show).name in _TEXTS and not (show.stage or show.rows or show.head or show.batch):
         check_written(2 * math.prod(shape))  # the scores and the weights, at least
     if memory.fits(_need(given, shape, show)):
-        return made.trace(), show
+        return attention.trace(), show
     rows, shown, hint = None, show, _FEWER
-    if GIVEN_GRADIENT in made.given:
+    if GIVEN_GRADIENT in attention.originals:
         if any(kind_of(name).heading for name in show.stage or ()):
             if _are_streamed(given, show):
                 return _streamed_gradients(given, show), show
             memory.check_fits(_need(given, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
-            return made.trace(), show
+            return attention.trace(), show
         note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
         given = given.without_gradient()
-        made = given.made
+        attention = given.inputs
     if not how.dropout and how.softmax_over == "keys":  # else no row can be computed alone
         rows, shown = _rows(given, show)
-        shape, hint, made = (*shape[:-2], len(rows), shape[-1]), _ADVICE, made.of_rows(rows)
+        shape, hint, attention = (
+            (*shape[:-2], len(rows), shape[-1]),
+            _ADVICE,
+            attention.of_rows(rows),
+        )
     what = f"the stages of {' × '.join(map(str, shape))} scores need"
     memory.check_fits(_need(given, shape, shown), what, hint)
     text = f"too large for memory at once: {shape[-2]} of {given.score_shape[-2]} queries computed"
     note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows) or len(rows or ()) == 1)
-    return made.trace(), shown
+    return attention.trace(), shown
 
 
 def _in_parts(given: AttentionInputs, *, quiet: bool) -> Trace:
@@ -148,7 +152,7 @@ def _in_parts(given: AttentionInputs, *, quiet: bool) -> Trace:
     from attncli.cli import memory
 
     flags, shape = given.flags, given.score_shape
-    if GIVEN_GRADIENT in given.made.given and flags.d_output is None:
+    if GIVEN_GRADIENT in given.inputs.originals and flags.d_output is None:
         note("the gradient in the file is not used: parts of the keys have none", quiet=quiet)
         given = given.without_gradient()
     places = whole_numbers(flags.split, "--split", "A,B,…, such as 2,5") if flags.split else []
@@ -160,15 +164,15 @@ def _in_parts(given: AttentionInputs, *, quiet: bool) -> Trace:
     what = f"the stages of {len(bounds) - 1} parts of the keys need"
     memory.check_fits(need, what, "give larger parts, or fewer queries or heads")
     if flags.tiles is None:
-        return trace_in_splits(given.made, places)
-    return trace_in_tiles(given.made, flags.tiles)
+        return trace_in_splits(given.inputs, places)
+    return trace_in_tiles(given.inputs, flags.tiles)
 
 
 def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) -> int:
     """Bytes of the stages of scores of this shape, and of writing them."""
     from attncli.cli.memory import of_attention, of_output
 
-    restricts = given.made.given.keys() & {"given_mask", "kv_len"}
+    restricts = given.inputs.originals.keys() & {"given_mask", "kv_len"}
     is_masked = given.how.causal or given.how.window is not None or bool(restricts)
     need = of_attention(given.arguments, shape)
     return need + of_output(show, shape, masked=is_masked, weights=True)
@@ -176,20 +180,20 @@ def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) ->
 
 def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
     """Whether nothing but the output is asked for, and it can be streamed."""
-    last = {OUTPUT, *given.made.last}
+    last = {OUTPUT, *given.inputs.last}
     asked = set(show.stage or (last if form_of(show).one_stage else ()))
     if not asked or asked - last or show.work or show.cell or show.query:
         return False
-    return _can_be_streamed(given.made)
+    return _can_be_streamed(given.inputs)
 
 
-def _can_be_streamed(made: Inputs) -> bool:
+def _can_be_streamed(attention: Inputs) -> bool:
     from attncli.attention.streaming import check_streams
 
-    if "sinks" in made.given:
+    if "sinks" in attention.originals:
         return False
     try:
-        check_streams(made.how)
+        check_streams(attention.how)
     except ConventionError:
         return False
     return True
@@ -200,15 +204,15 @@ def _streamed(given: AttentionInputs, show: DisplayFlags) -> Array:
     from attncli.cli.terminal import progress_bar
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
-        return streamed(given.made, n_threads=1 if is_limited() else None, progress=progress)
+        return streamed(given.inputs, n_threads=1 if is_limited() else None, progress=progress)
 
 
 def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
     """Whether the gradients asked for are those of q, k and v and what they are made of alone."""
-    own = {*map(gradient_of, QKV), *given.made.gradients_around}
+    own = {*map(gradient_of, QKV), *given.inputs.gradients_around}
     if {*(show.stage or ())} - own or show.work or show.cell or show.query:
         return False
-    return _can_be_streamed(given.made)
+    return _can_be_streamed(given.inputs)
 
 
 def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
@@ -216,18 +220,18 @@ def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
     from attncli.cli import memory
     from attncli.cli.terminal import progress_bar
 
-    made, asked = given.made, {*(show.stage or ())}
+    attention, asked = given.inputs, {*(show.stage or ())}
     need = memory.of_stream_gradients(given.arguments, given.score_shape)
-    need += memory.size_of(made.values.values(), memory.FLOAT) if given.is_of_x else 0
+    need += memory.size_of(attention.values.values(), memory.FLOAT) if given.is_of_x else 0
     memory.check_fits(need, f"the gradients of {given.score_shape[-2]} queries need", _FEWER)
     with progress_bar("heads", quiet=show.quiet) as progress:
-        n_threads, d = 1 if is_limited() else None, made.d_output
-        values = streamed_gradients(made, d, n_threads=n_threads, progress=progress)
-    if around := asked & {*made.gradients_around}:
+        n_threads, d = 1 if is_limited() else None, attention.d_output
+        values = streamed_gradients(attention, d, n_threads=n_threads, progress=progress)
+    if around := asked & {*attention.gradients_around}:
         of_w_o = gradient_of("w_o") in asked
         output = {OUTPUT: _streamed(given, show)} if of_w_o else {}
-        values |= made.run(around, **values, **output)
-    return made.trace_of(values)
+        values |= attention.run(around, **values, **output)
+    return attention.trace_of(values)
 
 
 def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:
@@ -252,5 +256,5 @@ def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], Displa
 
 def _names(given: AttentionInputs) -> tuple[str, ...]:
     """What the queries are called."""
-    names = given.made.labels["query"]
+    names = given.inputs.labels["query"]
     return tuple(names) if names else tuple(f"q{row + 1}" for row in range(given.score_shape[-2]))

@@ -64,7 +64,7 @@ class Heads(NamedTuple):
 class AttentionInputs(NamedTuple):
     """Everything that one attention is computed from, and the notes on where it came from."""
 
-    made: Inputs
+    inputs: Inputs
     in_heads: bool  # the last axis was split into heads
     stdin_used: bool
     notes: list[str]
@@ -75,39 +75,39 @@ class AttentionInputs(NamedTuple):
     @property
     def how(self) -> Convention:
         """The convention."""
-        return self.made.how
+        return self.inputs.how
 
     @property
     def score_shape(self) -> tuple[int, ...]:
         """The shape of the scores."""
-        return self.made.sizes.scores
+        return self.inputs.sizes.scores
 
     @property
     def is_of_x(self) -> bool:
         """Whether q, k and v are made of x and weights."""
-        return "x" in self.made.given
+        return "x" in self.inputs.originals
 
     @property
     def labels(self) -> dict[str, Any]:
         """query_labels and key_labels, as `attend` and `check` take them."""
-        return {f"{axis}_labels": names for axis, names in self.made.labels.items()}
+        return {f"{axis}_labels": names for axis, names in self.inputs.labels.items()}
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arrays of q, k and v, and what else `attend` and `check` take, by name."""
-        made, own = self.made, {"given_mask": "mask", GIVEN_GRADIENT: D_OUTPUT}
-        arrays = {own.get(name, name): x for name, x in made.given.items()}
+        inputs, own = self.inputs, {"given_mask": "mask", GIVEN_GRADIENT: D_OUTPUT}
+        arrays = {own.get(name, name): x for name, x in inputs.originals.items()}
         if self.is_of_x:
-            arrays |= made.qkv
+            arrays |= inputs.qkv
             for name in ("k", "v"):  # without the cache, which is an argument of its own
-                arrays[name] = arrays[name][..., made.sizes.n_past :, :]
-            arrays |= {D_OUTPUT: made.d_output} if D_OUTPUT in arrays else {}
+                arrays[name] = arrays[name][..., inputs.sizes.n_past :, :]
+            arrays |= {D_OUTPUT: inputs.d_output} if D_OUTPUT in arrays else {}
             arrays = {name: x for name, x in arrays.items() if name not in (*EMBEDDINGS, *OF_X)}
-        return {**arrays, "convention": made.how}
+        return {**arrays, "convention": inputs.how}
 
     def without_gradient(self) -> AttentionInputs:
         """The same without the gradient of the output."""
-        return self._replace(made=self.made.without(GIVEN_GRADIENT))
+        return self._replace(inputs=self.inputs.without(GIVEN_GRADIENT))
 
 
 def read_inputs(
@@ -164,14 +164,14 @@ def read_inputs(
     given |= {} if drawn is None else {D_OUTPUT: drawn}
     is_split = inputs.heads is not None or inputs.layout == "bsd"
     merge: Merge | None = None if is_x else "shown" if is_split else "never"
-    made = inputs_of(given, convention, **heads._asdict(), merge=merge)
-    _check_call(made, choices, arrays.get("mask"))
-    notes += _on_ones(made) if drawn == ONES else []
-    n_past, (*_, n_q, n_k) = made.sizes.n_past, made.sizes.scores
-    made = replace(made, labels=_labels(n_q, n_k - n_past, n_past, _named(files, inputs)))
+    attention = inputs_of(given, convention, **heads._asdict(), merge=merge)
+    _check_call(attention, choices, arrays.get("mask"))
+    notes += _on_ones(attention) if drawn == ONES else []
+    n_past, (*_, n_q, n_k) = attention.sizes.n_past, attention.sizes.scores
+    attention = replace(attention, labels=_labels(n_q, n_k - n_past, n_past, _named(files, inputs)))
     return AttentionInputs(
-        made,
-        in_heads=len(made.sizes.scores) > 2 if is_x else is_split,
+        attention,
+        in_heads=len(attention.sizes.scores) > 2 if is_x else is_split,
         stdin_used=any(source.split("::")[0] == "-" for source in sources.values()),
         notes=notes,
         flags=inputs,
@@ -180,19 +180,19 @@ def read_inputs(
     )
 
 
-def _check_call(made: Inputs, choices: Choices, mask: Array | None) -> None:
+def _check_call(attention: Inputs, choices: Choices, mask: Array | None) -> None:
     """ConventionError where the library of --semantics takes no such call."""
-    sizes, (*_, n_q, n_k) = made.sizes, made.sizes.scores
-    heads, widths = (sizes.n_heads, sizes.n_kv_heads), (sizes.d_k, made.output_shape[-1])
+    sizes, (*_, n_q, n_k) = attention.sizes, attention.sizes.scores
+    heads, widths = (sizes.n_heads, sizes.n_kv_heads), (sizes.d_k, attention.output_shape[-1])
     lengths = (n_q, n_k - sizes.n_past)
-    choices.check_call(made.how, mask, heads=heads, widths=widths, lengths=lengths)
+    choices.check_call(attention.how, mask, heads=heads, widths=widths, lengths=lengths)
 
 
-def _on_ones(made: Inputs) -> list[str]:
+def _on_ones(attention: Inputs) -> list[str]:
     """A note on a gradient of ones."""
     note = ONES_SHOW
-    if "x" not in made.given:
-        sums = made.given["v"].sum(axis=-1)
+    if "x" not in attention.originals:
+        sums = attention.originals["v"].sum(axis=-1)
         if np.allclose(sums, sums[..., :1]):
             note += "; every value here has the same sum, so dQ and dK are 0"
     return [note]

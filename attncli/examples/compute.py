@@ -133,13 +133,13 @@ class SelfAttention(_Attending):
         given = {name: getattr(self, name) for name in ("w_q", "w_k", "w_v", "w_o")}
         own = {name: entered(w, how) for name, w in given.items() if w is not None}
         if own or self.n_heads is not None:
-            made = inputs_of(
+            attention = inputs_of(
                 {"x": x, **own, "mask": self.mask}, how, n_heads=n_heads, merge="shown"
             )
         else:
-            made = inputs_of({"q": x, "k": x, "v": x, "mask": self.mask}, how)
-        steps += plan(how, made.sizes, source="input")
-        inputs |= {name: y for name, y in made.arrays.items() if name != "x"}
+            attention = inputs_of({"q": x, "k": x, "v": x, "mask": self.mask}, how)
+        steps += plan(how, attention.sizes, source="input")
+        inputs |= {name: y for name, y in attention.arrays.items() if name != "x"}
         values = run(steps, inputs)
         if self.residual:
             last = steps[-1].name

@@ -62,8 +62,8 @@ def outcomes(
     """
     base = Convention(**{**fields, "mask_numbers": "add"})  # the mask is left as it is
     layout = more.pop("layout", None)
-    made = inputs_of({"q": q, "k": k, "v": v, "mask": mask, **more}, base, layout=layout)
-    inputs, sizes = made.arrays, made.sizes
+    attention = inputs_of({"q": q, "k": k, "v": v, "mask": mask, **more}, base, layout=layout)
+    inputs, sizes = attention.arrays, attention.sizes
     given = None if mask is None else as_numbers(mask, "the mask")
     widths = sizes.d_k, inputs["v"].shape[-1]
     call = Call(sizes.scores, sizes.n_kv_heads, widths, given, dict(fields), sizes.n_past)
