@@ -1,0 +1,98 @@
+// ---- the heads: all of them small, one or two large with lines between words
+
+const isMap = s => s.isShare && !s.vector && s.axes.join() === (part("weights") ?? s).axes.join();
+const weightStages = () => stages.filter(s => isMap(s) && (s.bytes || !stages.some(other => other.bytes)));
+const isOf = (choice, s, p) => choice?.[0] === s && choice[1] === p;
+const headName = ([s, p]) => [s.layer && `layer ${s.layer}`, headWords(s, p)].filter(Boolean).join(", ");
+
+function wordsPanel() {
+  const maps = weightStages(), isMany = sum(maps.map(s => s.n)) > 1, own = part("weights"), first = maps.includes(own) ? own : maps[0];
+  if (!first) return null;
+  if (!maps.includes(state.large?.[0])) state.large = [first, 0];
+  const line = s => [el("span", { class: "of", text: s.layer ? `layer ${s.layer}` : "" }), ...range(s.n).map(p => {
+    const button = el("button", { class: "mini", "aria-label": headName([s, p]), title: headName([s, p]), onclick: () => chooseHead(s, p) }, el("canvas", { width: s.cols, height: s.rows }));
+    button.head = [s, p];
+    return button;
+  })];
+  const setCompare = event => {
+    state.compares = event.target.checked;
+    if (!state.compares) state.other = null;
+    paint();
+  };
+  const compare = el("label", {}, el("input", { type: "checkbox", checked: state.compares, onchange: setCompare }), " compare: the next choice stands beside");
+  const small = isMany && el("div", { class: "all" }, el("div", { class: "minis" }, maps.map(s => el("div", {}, line(s)))), compare);
+  return el("section", { id: "words" }, el("h2", { text: isMany ? "Who attends to whom, head by head" : "Who attends to whom" }),
+    el("p", { class: "hint", text: "On the left is the word that looks, on the right what it looks at; the thicker a line, the larger the weight. Point at a word." }),
+    el("div", { class: "heads" }, small, el("div", { id: "large" })));
+}
+
+function chooseHead(s, p) {
+  if (state.compares) {
+    state.other = isOf(state.other, s, p) ? null : [s, p];
+    return paint();
+  }
+  state.large = [s, p];
+  if (s.bytes) return paint();
+  [state.batch, state.head] = [Math.floor(p / headsOf(s)), p % headsOf(s)];
+  if (s.group === groupShown() || !s.tree) return paint();
+  [state.layer, state.group] = [s.layer ?? null, s.group];
+  layOut();
+  pin(startCell());
+}
+
+function paintWords() {
+  if (!$("words")) return;
+  $("words").hidden = weightStages().some(s => isHidden(s) || isAsked(s));
+  for (const button of all(".mini")) {
+    const [s, p] = button.head;
+    button.setAttribute("aria-pressed", String(isOf(state.large, s, p) || isOf(state.other, s, p)));
+    drawPixels(button.firstChild, s, p);
+  }
+  $("large").replaceChildren(...[state.large, state.other].filter(Boolean).map(drawWords), el("p", { id: "about" }, aboutWord()));
+}
+
+const MOST_LINES = 4096; // between words; more weights are a picture
+
+function drawWords([s, p]) {
+  if (s.rows * s.cols > MOST_LINES) {
+    const canvas = el("canvas", { width: s.cols, height: s.rows, class: "picture", role: "img", "aria-label": `weights: ${headName([s, p])}` });
+    drawPixels(canvas, s, p);
+    return el("figure", {}, el("figcaption", { text: headName([s, p]) }), canvas);
+  }
+  const gap = Math.max(19, Math.min(28, 320 / s.rows)), height = gap * Math.max(s.rows, s.cols) + 6, { word } = state;
+  const lines = svg("svg", { viewBox: `0 0 120 ${height}`, width: 120, height, "aria-hidden": "true" });
+  s.value[p].forEach((x, at) => {
+    if (!(x > 0.004)) return;
+    const i = Math.floor(at / s.cols), j = at % s.cols, isOwn = !word || (word[0] === "from" ? i : j) === word[1];
+    const path = `M0 ${gap * (i + 0.5)}C50 ${gap * (i + 0.5)} 70 ${gap * (j + 0.5)} 120 ${gap * (j + 0.5)}`, opacity = !isOwn ? 0.04 : word ? 0.85 : Math.min(0.12 + x, 0.9);
+    lines.append(svg("path", { d: path, class: "tie", "stroke-width": (0.5 + 11 * x).toFixed(2), opacity: opacity.toFixed(2) }));
+  });
+  const column = (labels, which) => el("div", { class: `words ${which}` }, labels.map((label, at) => {
+    const isOther = word && word[0] !== which, x = isOther ? s.value[p][which === "to" ? word[1] * s.cols + at : at * s.cols + word[1]] : null;
+    const turn = () => pointAtWord([which, at]);
+    const button = el("button", { class: word && !isOther && word[1] === at ? "chosen" : "", onpointerenter: event => event.pointerType === "mouse" && turn(), onclick: turn, onfocus: turn }, labelNodes(label), isOther && el("small", { text: ` ${percent(x)}` }));
+    button.style.height = `${gap}px`;
+    button.dataset.key = `${s.id}.${p}.${which}.${at}`;
+    return button;
+  }));
+  const leave = event => event.pointerType === "mouse" && pointAtWord(null);
+  return el("figure", { class: "graph", onpointerleave: leave }, el("figcaption", { text: headName([s, p]) }), column(s.rowNames, "from"), lines, column(s.colNames, "to"));
+}
+
+function pointAtWord(word) {
+  if (JSON.stringify(word) === JSON.stringify(state.word)) return;
+  const { key } = document.activeElement?.dataset ?? {};
+  state.word = word;
+  paintWords();
+  if (key) all(".words button").find(button => button.dataset.key === key)?.focus();
+}
+
+function aboutWord() {
+  if (!state.word) return null;
+  const [which, at] = state.word, isFrom = which === "from";
+  return [state.large, state.other].filter(Boolean).map(([s, p]) => {
+    const shares = isFrom ? s.colNames.map((label, j) => [label, s.value[p][at * s.cols + j]]) : s.rowNames.map((label, i) => [label, s.value[p][i * s.cols + at]]);
+    const most = [...shares].sort((a, b) => b[1] - a[1]).slice(0, 3), name = (isFrom ? s.rowNames : s.colNames)[at];
+    return el("span", {}, labelNodes(name), isFrom ? " attends most to " : " gets most from ", joined(most.map(([label, x]) => [labelNodes(label), ` ${percent(x)}`]), ", "), ` (${headName([s, p])}). `);
+  });
+}

@@ -1,0 +1,55 @@
+// ---- at the start
+
+// Where it opens: a number of the output, on a narrow screen a score, which is then on it.
+function startCell() {
+  const wide = $("main").clientWidth >= 900, s = part(wide ? "output" : "scores") ?? order.at(-1);
+  if (!s || s.words || isPicture(s)) return null;
+  return [s, shownPlane(s), Math.min(s.rows, 12) - 1, 0];
+}
+
+function keepInView(cell) {
+  const td = cell && cellsAt.get(keyOf(cell[0], cell[2], cell[3]))?.[0];
+  td?.scrollIntoView({ block: "nearest", inline: "nearest" });
+}
+
+// The sentence, each word with others to choose from.
+function drawSentence() {
+  $("sentence")?.remove();
+  if (!canWord()) return;
+  const words = [...vocabulary().keys()];
+  const choose = (event, at) => {
+    setWord(at, event.target.value);
+    all("#sentence select")[at].focus();
+  };
+  const selects = embeddings().rowNames.map((label, at) => el("select", { "aria-label": `word ${at + 1}`, title: "another word, with its vector", onchange: event => choose(event, at) },
+    words.map(word => el("option", { text: word, selected: word === label.name }))));
+  $("invite").after(el("p", { id: "sentence" }, selects, el("span", { class: "hint", text: " each word may be another" })));
+}
+
+function start() {
+  readData();
+  const first = page.groups.find(group => group.attention && byName.get(group.attention.weights)?.value);
+  state.layer = first?.layer ?? null;
+  state.locked = check();
+  for (const s of stages) s.shown = s.data.slice();
+  atStart = snapshot();
+  const change = state.locked ? "" : " Drag a dotted one, or type another, and all that follows is computed again.";
+  $("invite").textContent = isSheet() ? "Fill in the blanks. Point at one to see what it is made of; Check says what is right."
+    : computed().length ? `Point at any number to see what it is made of: of the table at its left and of the one above it.${change}` : "Point at any number to see all its digits.";
+  layOut();
+  listenToPointer();
+  listenToKeys();
+  let width = innerWidth;
+  on(window, "resize", () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    layOut();
+  });
+  on(dark, "change", layOut);
+  if (isSheet()) ask(true);
+  else pin(startCell());
+  keepInView(state.pinned);
+  document.documentElement.dataset.ready = "1";
+}
+
+start();

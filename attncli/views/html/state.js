@@ -1,0 +1,230 @@
+// ---- what may be changed, and how it comes back
+
+const state = {
+  head: 0, batch: 0, layer: null, group: null, step: Infinity, // what is looked at
+  pinned: null, forwards: false, word: null, large: null, other: null, compares: false,
+  quiz: false, walk: null, edited: false, locked: "",
+};
+const computed = () => stages.filter(s => s.tree);
+const isHere = s => !s.bytes && (s.layer === state.layer || !s.layer);
+
+// Of several attentions in a layer, as a decoder has them, the one that is looked at.
+const groupShown = () => state.group ?? page.groups.find(group => group.attention && (group.layer ?? null) === state.layer);
+const inGroup = () => stages.filter(s => s.group === groupShown());
+const part = role => byName.get(groupShown()?.attention?.[role]);
+const mask = () => part("mask");
+// Computed, but by no formula that is here: after a change it is not known.
+const isStale = s => !s.tree && !s.isInput && !s.words && !s.whole;
+let asked = new Set(); // the stages whose numbers are to be filled in
+const isAsked = s => asked.has(s);
+const isSheet = () => stages.some(s => s.blank); // a worksheet, on which nothing else can be done
+const WORK = 4e6; // products that are computed again at most, at each change
+const differs = (a, b, most) => a !== b && !(Math.abs(a - b) <= most * Math.max(1, Math.abs(a), Math.abs(b))) && (a === a || b === b);
+
+// Computes every stage from the numbers of the trace: a formula that does not give the stage is not
+// used. Says why the numbers cannot be changed, or nothing.
+function check() {
+  let problem = page.locked ?? "";
+  const products = s => s.data.length * Math.max(1, ...Object.values(s.sources).map(source => source.cols));
+  const isLarge = sum(computed().map(products)) > WORK;
+  for (const s of isLarge ? [] : computed()) {
+    compute(s);
+    const most = JSON.stringify(s.is).includes("arccos") ? 1e-6 : 1e-9; // of a small angle few digits are known
+    if (!s.blank && s.data.some((x, at) => differs(x, s.original[at], most))) s.tree = s.product = null;
+    if (s.blank) s.original.set(s.data);
+    s.data.set(s.original);
+  }
+  const unknown = page.groups.flatMap(group => Object.values(group.attention ?? {})).map(id => byName.get(id)).find(isStale);
+  if (isLarge) problem ||= "the tables are too large to be computed again at every change";
+  if (unknown) problem ||= `the page does not know the rule of stage ${unknown.short}`;
+  if (!computed().length) problem ||= "nothing here is computed from other tables";
+  return problem;
+}
+
+// ---- a mask where there was none: two more stages, and the formulas that attncli has with a mask
+
+const isAdded = () => Boolean(mask()?.isAdded);
+
+function addMask() {
+  const group = groupShown(), own = group.ifMasked.find(step => !byName.has(group.prefix + step.name));
+  const before = byName.get(own.reads.x), { layer, rows, cols, rowNames, colNames, axes } = before;
+  const like = { group, layer, rows, cols, rowNames, colNames, axes, sources: {}, isAdded: true, params: {}, had: {}, shade: "" };
+  const add = (short, symbol, n, shape, more) => {
+    const data = new Float64Array(n * rows * cols), id = group.prefix + short;
+    const s = { ...like, id, short, called: short, symbol, n, shape, data, original: data.slice(), ...more };
+    s.value = planesOf(s, data);
+    byName.set(id, s);
+    stages.splice(stages.indexOf(before) + 1, 0, s);
+    return s;
+  };
+  add(own.name, own.symbol, before.n, before.shape, { shade: "signed", batches: before.batches });
+  add("mask", "M", 1, before.shape.slice(-2), { isInput: true, batches: 1, formula: "0 = may attend, −∞ = may not" });
+  group.attention.mask = `${group.prefix}mask`;
+  for (const step of group.ifMasked) become(byName.get(group.prefix + step.name), step);
+}
+
+const FORMULA = ["is", "at", "sizes", "reads", "remark", "formula", "params"];
+function become(s, step) {
+  s.before ??= Object.fromEntries(FORMULA.map(name => [name, s[name]]));
+  for (const name of FORMULA) if (name !== "params") s[name] = step[name];
+  const params = Object.entries(step.params ?? {}).map(([name, x]) => [name, numberOfText(x)]);
+  s.params = { ...Object.fromEntries(params), ...s.before.params };
+  prepare(s);
+}
+
+function dropMask() {
+  const group = groupShown();
+  for (const s of stages.filter(s => s.isAdded && s.group === group)) {
+    stages.splice(stages.indexOf(s), 1);
+    byName.delete(s.id);
+  }
+  delete group.attention.mask;
+  for (const s of inGroup().filter(s => s.before)) {
+    Object.assign(s, s.before);
+    prepare(s);
+  }
+}
+
+const isAfter = (mask, at) => at % mask.cols > Math.floor(at / mask.cols) % mask.rows;
+const isCausal = mask => mask.data.every((x, at) => x === (isAfter(mask, at) ? -Infinity : 0));
+function setCausal(isOn) {
+  const { data } = mask();
+  data.forEach((_, at) => isAfter(mask(), at) && (data[at] = isOn ? -Infinity : 0));
+}
+
+// ---- what was before, for undo: inputs, parameters, words, and whether a mask was added
+
+const past = [], future = [];
+const snapshot = () => ({
+  isMasked: isAdded(),
+  inputs: stages.filter(s => s.isInput).map(s => [s.id, s.data.slice()]),
+  params: stages.map(s => [s.id, { ...s.params }]),
+  labels: stages.map(s => [s.id, s.rowNames, s.colNames]),
+});
+
+function remember() {
+  past.push(snapshot());
+  if (past.length > 200) past.shift();
+  future.length = 0;
+}
+
+function restore(was) {
+  if (was.isMasked !== isAdded()) (was.isMasked ? addMask : dropMask)();
+  for (const [id, data] of was.inputs) byName.get(id)?.data.set(data);
+  for (const [id, params] of was.params) Object.assign(byName.get(id)?.params ?? {}, params);
+  for (const [id, rowNames, colNames] of was.labels) Object.assign(byName.get(id) ?? {}, { rowNames, colNames });
+  layOut();
+  recompute();
+}
+
+function turnBack(from, to) {
+  if (!from.length || state.quiz) return;
+  const focus = document.activeElement?.id;
+  to.push(snapshot());
+  restore(from.pop());
+  $(focus)?.focus();
+}
+
+let atStart = null;
+function reset() {
+  remember();
+  restore(atStart);
+  announce("the numbers are as they came");
+}
+
+// Everything again; what has changed flashes.
+let isDragging = false;
+function recompute() {
+  const before = new Map(stages.map(s => [s, s.shown ?? s.data.slice()]));
+  computed().forEach(compute);
+  const moved = (s, at) => differs(s.data[at], before.get(s)[at], 1e-12);
+  let count = 0;
+  for (const s of stages) {
+    s.shown = s.data.slice();
+    if (s.tree) s.data.forEach((_, at) => (count += moved(s, at)));
+  }
+  const isOther = s => s.isAdded || Object.keys(s.had).some(name => s.params[name] !== s.had[name]);
+  state.edited = stages.some(s => isOther(s) || s.data.some((x, at) => differs(x, s.original[at], 1e-12)));
+  if (!state.edited) for (const s of stages) s.data.set(s.original); // to the last digit as they came
+  paint((s, at) => !isDragging && moved(s, at));
+  if (!isDragging) announce(`${count} numbers have changed`);
+}
+
+// A number, 1/2, √8, −∞; a comma is a point.
+function numberOf(text) {
+  const plain = text.trim().replaceAll("−", "-").replace(/^-(inf|∞).*$/, "-Infinity").replace(",", ".");
+  const parts = plain.split("/").map(one => (/^√/.test(one.trim()) ? Math.sqrt(Number(one.trim().slice(1))) : one.trim() === "" ? NaN : Number(one)));
+  return parts.length > 2 ? NaN : parts.length === 2 ? parts[0] / parts[1] : parts[0];
+}
+
+function edit(cell, text) {
+  const x = numberOf(text);
+  if (Number.isNaN(x) || (!Number.isFinite(x) && !isMaskCell(cell))) return announce(`${text} is no number`);
+  remember();
+  put(cell, x);
+}
+
+function put(cell, x) {
+  cell[0].data[indexOf(cell)] = x;
+  recompute();
+}
+
+// ---- a word in place of another, with its vector
+
+const embeddings = () => byName.get("embeddings");
+
+function vocabulary() {
+  const e = embeddings(), words = new Map(Object.entries(page.spare ?? {}));
+  const [, rows] = atStart.labels.find(([id]) => id === e.id);
+  rows.forEach((label, i) => words.set(label.name, [...e.original.subarray(i * e.cols, (i + 1) * e.cols)]));
+  return words;
+}
+const canWord = () => Boolean(embeddings()?.isInput) && !state.locked && !state.quiz && vocabulary().size > 1;
+
+function setWord(at, word) {
+  const e = embeddings(), old = e.rowNames.map(label => label.name), fresh = labelsOf(old.map((name, i) => (i === at ? word : name)));
+  remember();
+  e.data.set(vocabulary().get(word), at * e.cols);
+  const fits = labels => labels.length === old.length && labels.every((label, i) => label.name === old[i]);
+  for (const s of stages) {
+    if (fits(s.rowNames)) s.rowNames = fresh;
+    if (fits(s.colNames)) s.colNames = fresh;
+  }
+  layOut();
+  recompute();
+}
+
+// ---- the state as attncli reads it: a call, and its numbers as JSON
+
+// The numbers of a stage in lists, as its array has them.
+function nested(s, shape = s.shape, from = 0) {
+  if (!shape.length) return Number.isFinite(s.data[from]) ? s.data[from] : String(s.data[from]);
+  const size = shape.slice(1).reduce((n, each) => n * each, 1);
+  return range(shape[0]).map(at => nested(s, shape.slice(1), from + at * size));
+}
+
+function asInput() {
+  const { inputs, tokens } = page.command, json = {};
+  for (const [name, id] of Object.entries(inputs)) json[name] = nested(byName.get(id));
+  if (tokens) json.tokens = byName.get(tokens).rowNames.map(label => label.name);
+  if (mask() && !isSquareCausal() && mask().data.some(Boolean)) json.mask = nested(mask());
+  return json;
+}
+const isSquareCausal = () => Boolean(mask()) && mask().rows === mask().cols && isCausal(mask());
+
+function command() {
+  const { call, literals = {}, flags } = page.command, json = asInput(), words = [call];
+  const quoted = x => `'${JSON.stringify(x).replaceAll("'", "\\u0027")}'`;
+  for (const [flag, id] of Object.entries(literals)) words.push(flag, quoted(nested(byName.get(id))));
+  for (const name of page.command.separate ?? []) {
+    if (name in json) words.push(`--${name}`, quoted(json[name]));
+    delete json[name];
+  }
+  if (isSquareCausal()) words.push("--causal");
+  for (const s of inGroup())
+    for (const [name, x] of Object.entries(s.params)) {
+      const { flag, always, inverse } = flags[name] ?? {};
+      if (flag && !words.includes(flag) && (always || x !== s.had[name])) words.push(flag, String(inverse ? 1 / x : x));
+    }
+  return `${words.join(" ")} <<'END'\n${JSON.stringify(json)}\nEND`;
+}

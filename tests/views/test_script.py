@@ -1,0 +1,62 @@
+"""The script of a page of HTML, by node: every stage of every kind of trace from its formula."""
+
+import json
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncli.views.html.data import PageData, packed
+from tests.test_stages import MAKERS
+
+NODE = shutil.which("node")
+RUN = """
+const { readFileSync } = require("fs");
+for (const line of readFileSync(process.argv[2], "utf8").trim().split("\\n")) {
+  byName.clear();
+  const { stages } = JSON.parse(line), numbers = {};
+  for (const stage of stages) {
+    const size = stage.shape.reduce((n, each) => n * each, 1), params = Object.entries(stage.params ?? {});
+    const bytes = stage.base64 && Uint8Array.from(atob(stage.base64), char => char.charCodeAt(0));
+    stage.data = bytes ? new Float64Array(bytes.buffer) : Float64Array.from(stage.value ?? Array(size).fill(0), numberOfText);
+    stage.params = Object.fromEntries(params.map(([name, x]) => [name, numberOfText(x)]));
+    for (const array of Object.values(stage.arrays ?? {})) array.data = Float64Array.from(array.value, numberOfText);
+    byName.set(stage.id, stage);
+  }
+  for (const stage of stages.filter(stage => stage.is)) {
+    prepare(stage);
+    compute(stage);
+    numbers[stage.id] = [...stage.data].map(String);
+  }
+  console.log(JSON.stringify(numbers));
+}
+"""
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no node")
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_script_computes_every_stage_from_what_it_computed(make: Any, tmp_path: Path) -> None:
+    """As NumPy did, within 1e-12, each stage from those before it; angles near 0 within 1e-6."""
+    traces, lines = list(make()), []
+    for trace in traces:
+        data = PageData()
+        data.add(trace)
+        lines.append(packed({}, data))
+    (tmp_path / "traces").write_text("\n".join(lines))
+    formula = files("attncli.views.html").joinpath("formula.js").read_text("utf-8")
+    (tmp_path / "run.js").write_text(formula + RUN)
+    words = [str(NODE), str(tmp_path / "run.js"), str(tmp_path / "traces")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for trace, line in zip(traces, done.stdout.splitlines(), strict=True):
+        numbers = json.loads(line)
+        assert numbers.keys() == {name for name, stage in trace.stages() if stage.expression}
+        for name, texts in numbers.items():
+            stage = trace[name]
+            near = 1e-6 if "arccos" in stage.expression else 1e-12
+            expected = pytest.approx(stage.value.astype(float).ravel(), 1e-12, near, nan_ok=True)
+            assert np.array([float(x) for x in texts]) == expected, (trace.title, name)
