@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from attncli.stages import PARTS, QKV, WEIGHTS
 from attncli.trace import Trace
 from attncli.views.html.command import command
 from attncli.views.html.data import PageData, packed
+from attncli.views.html.slips import slips_of
 from attncli.views.html.tree import flat
 from attncli.views.matrix import Matrix
 from attncli.views.page import Page
@@ -73,6 +74,7 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     call = {} if part.locked else command(trace)
     more: dict[str, Any] = {"command": call} if call else {}
     more |= {"locked": part.locked} if part.locked else {"spare": spare_words(trace)}
+    more["slips"] = {} if part.locked else dict(_slips(trace))
     weights = [s for s in data.stages if s.get("shade") == "share" and "vector" not in s]
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
     has_words = any(name.endswith(TOKENS) for name in trace)
@@ -112,6 +114,11 @@ class _Part(NamedTuple):
     def size(self, trace: Trace) -> int:
         """How many numbers they have."""
         return sum(stage.value.size for _, stage in self.of(trace).stages())
+
+
+def _slips(trace: Trace) -> Iterator[tuple[str, Any]]:
+    for block in blocks_of(trace):
+        yield from slips_of(block).items()
 
 
 def _why_locked(trace: Trace, options: DisplayOptions) -> str:

@@ -14,12 +14,13 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.stages import OUTPUT, PARTS, SCORES, WEIGHTS
+from attncli.stages import KINDS, MASKED, OUTPUT, PARTS, SCORES, WEIGHTS
 from attncli.trace import Stage, Trace
 from attncli.views.html.masked import if_masked
 from attncli.views.html.tree import flat, stage_tree
@@ -61,15 +62,37 @@ class PageData:
         blocks = {block.prefix: block for block in blocks_of(trace)}
         places = {prefix: at for at, prefix in enumerate(blocks)}
         for block in blocks.values():
-            own = {"prefix": block.prefix, "title": sentence(block.trace.title), **_layer(block)}
+            own: dict[str, Any] = {
+                "prefix": block.prefix,
+                "title": sentence(block.trace.title),
+                **_layer(block),
+            }
             own |= {"tiled": "1"} if block.convention.head_order == "tiled" else {}
-            more = {"attention": _roles(block), "ifMasked": if_masked(block)}
-            self.groups.append(own | {key: x for key, x in more.items() if x and has_formulas})
+            self.groups.append(own)
+            if has_formulas:
+                own |= {"attention": roles} if (roles := _roles(block)) else {}
+                own |= {"ifMasked": added} if (added := self.masked(block)) else {}
         for name, stage in trace.stages():
             block = blocks[name[: len(name) - len(stage.name)]]
             tree = stage_tree(block, block.stages[stage.name]) if has_formulas else {}
             known = self.stage(block, stage) | {"group": places[block.prefix]}
             self.stages.append(known | self.numbers(stage) | tree)
+
+    def masked(self, block: Block) -> list[dict[str, Any]]:
+        """The stages of a mask that may be added, and the formulas that others have with it."""
+        changed = if_masked(block)
+        if not changed:
+            return []
+        scores, zeros = block.stages[SCORES], np.zeros(block.stages[SCORES].value.shape)
+        masked = replace(scores, name=MASKED, symbol=KINDS[MASKED].symbol, value=zeros)
+        words = "0 = may attend, −∞ = may not"
+        plane, axes = zeros[(0,) * (zeros.ndim - 2)], scores.axes[-2:]
+        mask = replace(masked, name="mask", symbol="M", formula=words, value=plane, axes=axes)
+        new = {
+            block.prefix + s.name: self.stage(block, s) | self.numbers(s) for s in (mask, masked)
+        }
+        first = new.pop(f"{block.prefix}mask")
+        return [first, *(new.get(step["id"], {}) | step for step in changed)]
 
     def add_pictures(self, trace: Trace, names: Sequence[str]) -> None:
         """Adds stages of which only a picture is shown, the coarser, the more of them there are."""

@@ -48,7 +48,7 @@ function paintWords() {
     button.setAttribute("aria-pressed", String(isOf(state.large, s, p) || isOf(state.other, s, p)));
     drawPixels(button.firstChild, s, p);
   }
-  $("large").replaceChildren(...[state.large, state.other].filter(Boolean).map(drawWords), el("p", { id: "about" }, aboutWord()));
+  $("large").replaceChildren(...[state.large, state.other].filter(Boolean).map(drawWords));
 }
 
 const MOST_LINES = 4096; // between words; more weights are a picture
@@ -81,18 +81,8 @@ function drawWords([s, p]) {
 
 function pointAtWord(word) {
   if (JSON.stringify(word) === JSON.stringify(state.word)) return;
-  const { key } = document.activeElement?.dataset ?? {};
+  const { key } = focused()?.dataset ?? {};
   state.word = word;
   paintWords();
   if (key) all(".words button").find(button => button.dataset.key === key)?.focus();
-}
-
-function aboutWord() {
-  if (!state.word) return null;
-  const [which, at] = state.word, isFrom = which === "from";
-  return [state.large, state.other].filter(Boolean).map(([s, p]) => {
-    const shares = isFrom ? s.colNames.map((label, j) => [label, s.value[p][at * s.cols + j]]) : s.rowNames.map((label, i) => [label, s.value[p][i * s.cols + at]]);
-    const most = [...shares].sort((a, b) => b[1] - a[1]).slice(0, 3), name = (isFrom ? s.rowNames : s.colNames)[at];
-    return el("span", {}, labelNodes(name), isFrom ? " attends most to " : " gets most from ", joined(most.map(([label, x]) => [labelNodes(label), ` ${percent(x)}`]), ", "), ` (${headName([s, p])}). `);
-  });
 }

@@ -151,8 +151,8 @@ function viewOf(s, piece, turned, seen, place) {
   const view = { s, turned, packed: isPacked ? piece.stage.cols : 0, isShade: piece.isShade, cells: [], sums: [] };
   const symbol = [math(s.symbol), turned && el("sup", { text: "T" })];
   view.formula = place === "own" && isFirst && el("span", { class: "formula" });
-  const note = place === "own" && isFirst && s.note && el("span", { class: "note", text: s.note });
-  const caption = el("div", { class: "caption" }, el("span", { class: "symbol" }, symbol), " ", el("span", { class: "kind", text: s.called }), view.formula, note);
+  const note = place === "own" && isFirst && s.note && span("note", s.note);
+  const caption = el("div", { class: "caption" }, span("symbol", symbol), " ", span("kind", s.called), view.formula, note);
   const table = isPicture(s) ? pictureOf(view) : tableOf(view, rowNames, colNames, place === "own" && hasSums(piece));
   view.box = el("figure", { class: `view${canEdit(s) ? " editable" : ""}${view.isShade ? " shades" : ""}` }, el("div", { class: "scroll" }, table), el("figcaption", {}, caption));
   view.box.style.setProperty("--cell", `${piece.cell}ch`);

@@ -66,11 +66,9 @@ def _changed(
         read_shapes = {p: shapes[n] for p, n in reads.items()} | {"mask": shapes["mask"]}
         known = sizes_of(line, shapes[name], read_shapes, step.sizes)
         reads |= {"mask": "mask"} if "mask[" in step.expression else {}
-        symbol = step.formula.partition(" = ")[0] if stage is None else stage.symbol
         params = {p: x for p, x in step.params.items() if isinstance(x, int | float)}
         yield {
-            "name": name,
-            "symbol": symbol,
+            "id": block.prefix + name,
             "formula": step.formula,
             **formula(line, known),
             "reads": {p: block.prefix + n for p, n in reads.items()},

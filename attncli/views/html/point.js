@@ -50,8 +50,8 @@ function inGeneral(cell) {
   const [s] = cell, [[a, b]] = pairsAt(cell) ?? [[]];
   if (!a || !s.product.isWhole) return s.formula?.includes(" = ") ? math(formulaOf(s).split(" = ").slice(1).join(" = ")) : null;
   const column = isTurned(s) ? b[0].rowNames[b[2]] : b[0].colNames[b[3]];
-  const left = el("span", { class: "left" }, "row ", labelNodes(a[0].rowNames[a[2]]), " of ", math(a[0].symbol));
-  const top = el("span", { class: "top" }, "column ", labelNodes(column), " of ", math(b[0].symbol), isTurned(s) && el("sup", { text: "T" }));
+  const left = span("left", "row ", labelNodes(a[0].rowNames[a[2]]), " of ", math(a[0].symbol));
+  const top = span("top", "column ", labelNodes(column), " of ", math(b[0].symbol), isTurned(s) && el("sup", { text: "T" }));
   return [left, " times ", top];
 }
 
@@ -63,13 +63,13 @@ function explain(cell, isQuiet) {
   const [s, p, i, j] = cell, at = indexOf(cell), x = s.words?.[at] ?? s.data[at], was = s.original[at], isSecret = isAsked(s);
   const words = isSecret ? ["?"] : s.tree ? wordsAt(cell) : null, general = words && inGeneral(cell), head = headWords(s, p);
   const kind = !s.isInput ? "" : canEdit(s) ? " an input: drag it, or type another number" : " an input";
-  const result = isSecret ? null : [" = ", el("b", { text: s.words ? x : trimmed(x, 4) }), String(x).length > 7 && el("span", { class: "exact", text: exact(x) })];
+  const result = isSecret ? null : [" = ", el("b", { text: s.words ? x : trimmed(x, 4) }), String(x).length > 7 && span("exact", exact(x))];
   const copies = () => el("select", { "aria-label": `copy ${s.short}`, onchange: event => copyTable(s, event.target) }, [`copy ${s.symbol} as`, ...Object.keys(COPIES)].map(text => el("option", { text })));
   const change = () => (isMaskCell(cell) ? toggleMask(cell) : openEdit(cellsAt.get(keyOf(s, i, j))[0]));
   panel.replaceChildren(
-    el("p", { class: "sum-up" }, nameOf(cell), head && ` of ${head}`, general && [" = ", el("span", { class: "general" }, general)], el("span", { class: "kind", text: kind })),
-    el("p", { class: "derivation" }, words && ["= ", words], result),
-    el("p", { class: "aside" }, !isSecret && differs(x, was, 1e-12) && el("span", { class: "was", text: `was ${trimmed(was, 4)}` })),
+    paragraph("sum-up", nameOf(cell), head && ` of ${head}`, general && [" = ", span("general", general)], span("kind", kind)),
+    paragraph("derivation", words && ["= ", words], result),
+    paragraph("aside", !isSecret && differs(x, was, 1e-12) && el("span", { class: "was", text: `was ${trimmed(was, 4)}` })),
     el("div", { class: "turn" },
       computed().length > 0 && el("button", { text: state.forwards ? "← what it is made of" : "→ what is made of it", onclick: () => ((state.forwards = !state.forwards), light(cell)) }),
       canEdit(s) && el("button", { text: "change it", onclick: change }),
@@ -183,7 +183,7 @@ function listenToPointer() {
     const td = tdOf(event);
     if (!td?.cell || event.target.tagName === "INPUT") return;
     if (td.wasDragged) return (td.wasDragged = false);
-    const isAgain = td === document.activeElement && td.wasHere;
+    const isAgain = td === focused() && td.wasHere;
     td.wasHere = true;
     td.focus();
     pin(td.cell);
@@ -197,7 +197,7 @@ function listenToKeys() {
     const td = tdOf(event);
     if (!td?.cell) return;
     for (const other of td.view.cells) other.tabIndex = other === td ? 0 : -1;
-    if (!td.contains(document.activeElement) || document.activeElement === td) pin(td.cell, false);
+    if (!td.contains(focused()) || focused() === td) pin(td.cell, false);
   });
   on(document, "focusout", event => tdOf(event) && (tdOf(event).wasHere = false));
   on(document, "keydown", event => globalThis.walkKeys?.(event));

@@ -69,43 +69,20 @@ function judge(cell) {
   return { cell, kind: "wrong", slip: slip?.[0] ?? "" };
 }
 
-// The usual slips at a cell, each with the number that it leads to; `of` gives the numbers that are read.
+// The slips of a stage, each a formula, and those of its terms; `of` gives the numbers that are read.
 function slipsAt(cell, of) {
-  const [s, p, i, j] = cell, { op, args = [] } = s.tree, slips = [], factor = s.params.root ?? 1 / s.params.factor;
-  if (s.product?.isWhole) slips.push(...slipsOfProduct(cell, of));
-  else if (op === "softmax") slips.push(...slipsOfSoftmax(cell, of));
-  else if (Number.isFinite(factor)) {
-    const x = of(readsAt(cell)[0][0]);
-    slips.push(["not scaled: it is still to be divided by √d_k", x], ["divided by d_k, not by its root", x / factor ** 2],
-      ["multiplied where it is divided", x * factor], ["divided by the root of the number of keys", x / Math.sqrt(s.cols)]);
-  } else if (op === "if" && args.length) slips.push(["the mask is left out", of(firstRead(cell))]);
+  const [s, p, i, j] = cell, pairs = pairsAt(cell) ?? [], whole = numberAt(cell, of);
+  s.slips ??= (page.slips[s.id] ?? []).map(([words, formula]) => [words, { ...s, ...formula }]);
+  const slips = s.slips.map(([words, other]) => {
+    if (other.tree === s.tree) prepare(other);
+    return [words, numberAt([other, p, i, j], of)];
+  });
+  for (const [a, b] of pairs) {
+    slips.push([`the term ${plainName(a)}·${plainName(b)} is left out`, whole - of(a) * of(b)]);
+    slips.push(["a term has the wrong sign", whole - 2 * of(a) * of(b)]);
+  }
   if (i < s.cols && j < s.rows) slips.push(["row and column are swapped", numberAt([s, p, j, i], of)]);
-  return [...slips, ["the sign is wrong", -numberAt(cell, of)]];
-}
-
-const firstRead = ([s, p, i, j]) => [Object.values(s.sources)[0], p, i, j];
-
-function slipsOfProduct(cell, of) {
-  const [s, , i, j] = cell, pairs = pairsAt(cell), terms = pairs.map(([a, b]) => of(a) * of(b)), whole = sum(terms), [left, right] = pairs[0];
-  const number = ([source, plane], row, column) => (row < source.rows && column < source.cols ? of([source, plane, row, column]) : NaN);
-  const slips = pairs.map(([a, b], at) => [`the term ${plainName(a)}·${plainName(b)} is left out`, whole - terms[at]]);
-  if (isTurned(s)) slips.push([`${right[0].symbol} is not transposed`, sum(range(left[0].cols).map(t => number(left, i, t) * number(right, t, j)))]);
-  else slips.push([`a column of ${left[0].symbol} where its row belongs`, sum(range(right[0].rows).map(t => number(left, t, i) * number(right, t, j)))],
-    ["the values without their weights", sum(pairs.map(([, b]) => of(b)))], ["the plain mean of the values", sum(pairs.map(([, b]) => of(b))) / pairs.length]);
-  slips.push(...terms.map(term => ["a term has the wrong sign", whole - 2 * term]));
-  return [...slips, ["added where it is multiplied", sum(pairs.flat().map(of))]];
-}
-
-function slipsOfSoftmax([s, p, i, j], of) {
-  const [from] = Object.values(s.sources), z = (row, column) => of([from, p, row, column]), e = (row, column) => Math.exp(z(row, column));
-  const columns = range(s.cols), rows = range(s.rows), below = sum(columns.map(c => e(i, c))), whole = sum(rows.flatMap(r => columns.map(c => e(r, c))));
-  const share = number => Math.exp(number(j)) / sum(columns.map(c => Math.exp(number(c))));
-  const raw = part("scores"), [before] = Object.values(from.sources);
-  const slips = [["no exp: shares of the scores themselves", z(i, j) / sum(columns.map(c => z(i, c)))], ["softmax over columns, not rows", e(i, j) / sum(rows.map(r => e(r, j)))],
-    ["softmax of the scores before they were scaled", share(c => of([raw, p, i, c]))], ["exp, but not divided by the sum of the row", e(i, j)],
-    ["softmax of the whole table, not of the row", e(i, j) / whole], ["exp of the negative", share(c => -z(i, c))], ["no softmax", z(i, j)]];
-  if (from.tree?.op === "if") slips.push(["the mask is left out", share(c => of([before, p, i, c]))]);
-  return [...slips, ...columns.map(c => [`e to ${plainName([from, p, i, c])} is missing in the sum`, e(i, j) / (below - e(i, c))])];
+  return [...slips, ["the sign is wrong", -whole]];
 }
 
 function checkAnswers() {

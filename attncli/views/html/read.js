@@ -22,6 +22,10 @@ function el(tag, properties = {}, ...children) {
   return element;
 }
 
+const span = (name, ...children) => el("span", { class: name }, children);
+const paragraph = (name, ...children) => el("p", { class: name }, children);
+const focused = () => document.activeElement;
+
 function svg(tag, attributes, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -35,7 +39,7 @@ const page = JSON.parse($("data").textContent);
 const stages = []; // in the order of computation
 
 function readData() {
-  for (const own of page.stages) addStage(own, page.groups[own.group]);
+  stages.push(...page.stages.map(own => newStage(own, page.groups[own.group])));
   for (const s of stages) if (s.is && canCompute(s)) prepare(s);
 }
 
@@ -43,20 +47,21 @@ function readData() {
 const canCompute = s => Object.values(s.reads).every(id => byName.has(id));
 
 // A stage has planes (heads of batch entries), each a matrix; a vector is one row or column.
-function addStage(own, group) {
+function newStage(own, group) {
   const n = own.shape.reduce((all, size) => all * size, 1), data = numbersOf(own, n);
-  const params = Object.entries(own.params ?? {}).map(([name, x]) => [name, numberOfText(x)]);
   const s = {
     ...own, group, data, n: n / (own.rows * own.cols), short: own.id.slice(group.prefix.length), layer: group.layer,
-    original: data.slice(), params: Object.fromEntries(params), had: Object.fromEntries(params), sources: {},
+    original: data.slice(), params: paramsOf(own), had: paramsOf(own), sources: {},
     rowNames: labelsOf(own.names[0]), colNames: labelsOf(own.names[1]), isShare: own.shade === "share",
     isInput: Boolean(own.input) && !own.is && !own.bytes && !own.words && !own.whole,
   };
   for (const array of Object.values(s.arrays ?? {})) array.data = Float64Array.from(array.value, numberOfText);
   s.value = planesOf(s, data);
-  stages.push(s);
   byName.set(s.id, s);
+  return s;
 }
+
+const paramsOf = own => Object.fromEntries(Object.entries(own.params ?? {}).map(([name, x]) => [name, numberOfText(x)]));
 
 // Numbers as they are, as bytes of their square roots, or none.
 function numbersOf(own, n) {

@@ -23,7 +23,7 @@ function drawSentence() {
   };
   const selects = embeddings().rowNames.map((label, at) => el("select", { "aria-label": `word ${at + 1}`, title: "another word, with its vector", onchange: event => choose(event, at) },
     words.map(word => el("option", { text: word, selected: word === label.name }))));
-  $("invite").after(el("p", { id: "sentence" }, selects, el("span", { class: "hint", text: " each word may be another" })));
+  $("invite").after(el("p", { id: "sentence" }, selects, span("hint", " each word may be another")));
 }
 
 function start() {

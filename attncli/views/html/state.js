@@ -46,30 +46,23 @@ function check() {
 const isAdded = () => Boolean(mask()?.isAdded);
 
 function addMask() {
-  const group = groupShown(), own = group.ifMasked.find(step => !byName.has(group.prefix + step.name));
-  const before = byName.get(own.reads.x), { layer, rows, cols, rowNames, colNames, axes } = before;
-  const like = { group, layer, rows, cols, rowNames, colNames, axes, sources: {}, isAdded: true, params: {}, had: {}, shade: "" };
-  const add = (short, symbol, n, shape, more) => {
-    const data = new Float64Array(n * rows * cols), id = group.prefix + short;
-    const s = { ...like, id, short, called: short, symbol, n, shape, data, original: data.slice(), ...more };
-    s.value = planesOf(s, data);
-    byName.set(id, s);
-    stages.splice(stages.indexOf(before) + 1, 0, s);
-    return s;
-  };
-  add(own.name, own.symbol, before.n, before.shape, { shade: "signed", batches: before.batches });
-  add("mask", "M", 1, before.shape.slice(-2), { isInput: true, batches: 1, formula: "0 = may attend, −∞ = may not" });
+  const group = groupShown(), { rowNames, colNames } = part("weights"), fresh = [];
+  for (const step of group.ifMasked) {
+    const s = byName.get(step.id);
+    if (s) become(s, step);
+    else fresh.push(Object.assign(newStage(step, group), { rowNames, colNames, isAdded: true }));
+  }
+  stages.splice(stages.findIndex(s => s.before && s.group === group), 0, ...fresh);
   group.attention.mask = `${group.prefix}mask`;
-  for (const step of group.ifMasked) become(byName.get(group.prefix + step.name), step);
+  for (const { id } of group.ifMasked) if (byName.get(id).is) prepare(byName.get(id));
 }
 
+// Another formula in place of that of a stage, which is kept.
 const FORMULA = ["is", "at", "sizes", "reads", "remark", "formula", "params"];
 function become(s, step) {
-  s.before ??= Object.fromEntries(FORMULA.map(name => [name, s[name]]));
-  for (const name of FORMULA) if (name !== "params") s[name] = step[name];
-  const params = Object.entries(step.params ?? {}).map(([name, x]) => [name, numberOfText(x)]);
-  s.params = { ...Object.fromEntries(params), ...s.before.params };
-  prepare(s);
+  s.before = Object.fromEntries(FORMULA.map(name => [name, s[name]]));
+  for (const name of FORMULA) s[name] = step[name];
+  s.params = { ...paramsOf(step), ...s.before.params };
 }
 
 function dropMask() {
@@ -80,7 +73,7 @@ function dropMask() {
   }
   delete group.attention.mask;
   for (const s of inGroup().filter(s => s.before)) {
-    Object.assign(s, s.before);
+    Object.assign(s, s.before, { before: null });
     prepare(s);
   }
 }
@@ -119,7 +112,7 @@ function restore(was) {
 
 function turnBack(from, to) {
   if (!from.length || state.quiz) return;
-  const focus = document.activeElement?.id;
+  const focus = focused()?.id;
   to.push(snapshot());
   restore(from.pop());
   $(focus)?.focus();
@@ -224,7 +217,7 @@ function command() {
   for (const s of inGroup())
     for (const [name, x] of Object.entries(s.params)) {
       const { flag, always, inverse } = flags[name] ?? {};
-      if (flag && !words.includes(flag) && (always || x !== s.had[name])) words.push(flag, String(inverse ? 1 / x : x));
+      if (flag && Number.isFinite(x) && !words.includes(flag) && (always || x !== s.had[name])) words.push(flag, String(inverse ? 1 / x : x));
     }
   return `${words.join(" ")} <<'END'\n${JSON.stringify(json)}\nEND`;
 }

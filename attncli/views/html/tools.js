@@ -73,7 +73,7 @@ function parameter(s, name) {
 
 function whatIf() {
   const refit = change => {
-    const focus = document.activeElement?.id;
+    const focus = focused()?.id;
     remember();
     change();
     layOut();
@@ -104,19 +104,18 @@ function legend() {
   const has = kind => stages.some(s => isHere(s) && s.shade === kind), big = trimmed(largest, 2);
   const shares = [0, 0.1, 0.25, 0.5, 1].map(x => swatch({ isShare: true }, x, String(x)));
   const signed = [[-1, `−${big}`], [-0.1, ""], [0, "0"], [0.1, ""], [1, big]].map(([x, text]) => swatch({ shade: "signed" }, x * largest, text));
-  return field("legend", has("share") && ["shares ", shares], has("signed") && [el("span", { class: "next", text: "other numbers" }), signed]);
+  return field("legend", has("share") && ["shares ", shares], has("signed") && [span("next", "other numbers"), signed]);
 }
 
 // ---- tables to be taken elsewhere
 
-const textOf = (s, at) => s.words?.[at] ?? num(s.data[at], 12).replace(/\.?0+$/, "").replace("−", "-");
+const textOf = (s, at) => s.words?.[at] ?? String(s.data[at]).replace("Infinity", "inf");
 const rowsOf = s => range(s.rows).map(i => range(s.cols).map(j => textOf(s, indexOf([s, shownPlane(s), i, j]))));
 const guarded = text => (/^[=+\-@\t＝＋－＠]/.test(text) && !/^-?[\d.]+$/.test(text) ? `'${text}` : text); // no formula of a spreadsheet
 const csvText = text => (/[",\n]/.test(guarded(text)) ? `"${guarded(text).replaceAll('"', '""')}"` : guarded(text));
 const COPIES = {
   csv: s => [["", ...s.colNames.map(labelText)], ...rowsOf(s).map((row, i) => [labelText(s.rowNames[i]), ...row])].map(row => row.map(csvText).join(",")).join("\n"),
-  LaTeX: s => `\\begin{pmatrix}\n${rowsOf(s).map(row => row.join(" & ").replaceAll("-∞", "-\\infty")).join(" \\\\\n")}\n\\end{pmatrix}`,
-  NumPy: s => `np.array([${rowsOf(s).map(row => `[${row.join(", ").replaceAll("-∞", "-np.inf").replaceAll("NaN", "np.nan")}]`).join(", ")}])`,
+  NumPy: s => `np.array([${rowsOf(s).map(row => `[${row.join(", ").replaceAll("inf", "np.inf").replaceAll("NaN", "np.nan")}]`).join(", ")}])`,
 };
 
 function copyTable(s, select) {

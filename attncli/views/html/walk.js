@@ -59,9 +59,9 @@ function lightWalk() {
 }
 
 function drawWalk(s, path, cells) {
-  const { walk } = state, focus = document.activeElement?.id, most = !isNarrow() ? 6 : s.isShare ? 1 : 3;
+  const { walk } = state, focus = focused()?.id, most = !isNarrow() ? 6 : s.isShare ? 1 : 3;
   const button = (id, text, label, onclick, disabled = false) => el("button", { id, text, "aria-label": label, onclick, disabled });
-  const words = el("p", { class: "sum-up" }, el("b", {}, "Query ", labelNodes(part("scores").rowNames[walk.row])), ` · step ${walk.at + 1} of ${path.length}: `,
+  const words = paragraph("sum-up", el("b", {}, "Query ", labelNodes(part("scores").rowNames[walk.row])), ` · step ${walk.at + 1} of ${path.length}: `,
     math(formulaOf(s)), s.note ? ` · ${s.note}.` : "");
   const lines = cells.slice(0, most).map(cell => el("li", {}, nameOf(cell), s.tree && [" = ", wordsAt(cell)], " = ", el("b", { text: trimmed(valueAt(cell), 4) })));
   if (cells.length > most) lines.push(el("li", { text: `and ${cells.length - most} more, lit above` }));
@@ -80,7 +80,7 @@ function drawWalk(s, path, cells) {
 function shareBars() {
   const { walk } = state, a = part("weights"), shares = range(a.cols).map(j => valueAt([a, shownPlane(a), walk.row, j]));
   return el("div", { class: "bars", role: "img", "aria-label": shares.map((x, j) => `${labelText(a.colNames[j])} ${percent(x)}`).join(", ") }, shares.map((x, j) => {
-    const bar = el("span", { class: "bar" }, labelNodes(a.colNames[j]), ` ${percent(x)}`);
+    const bar = span("bar", labelNodes(a.colNames[j]), ` ${percent(x)}`);
     bar.style.flexGrow = Math.max(x, 0.001);
     [bar.style.background, bar.style.color] = shadeOf(a, x) ?? ["", ""];
     return bar;

@@ -29,8 +29,8 @@ function decimalsOf(s, most) {
 
 const joined = (parts, between) => parts.flatMap((part, at) => (at ? [between, part] : [part]));
 const cut = (parts, most = 10) => (parts.length > most + 1 ? [...parts.slice(0, most), `… ${parts.length - most} more`] : parts);
-const fraction = (above, below) => el("span", { class: "fraction" }, el("span", {}, above), el("span", {}, below));
-const root = inner => [el("span", { class: "sign", text: "√" }), el("span", { class: "root" }, inner)];
+const fraction = (above, below) => span("fraction", el("span", {}, above), el("span", {}, below));
+const root = inner => [span("sign", "√"), span("root", inner)];
 const power = (base, above) => [el("i", { text: base }), el("sup", {}, above)];
 
 // A formula as the trace writes it: S = Q Kᵀ, √d_k, 10000^(2i/d).
@@ -63,7 +63,7 @@ function upToBracket(text) {
 
 const placeOf = ([s, , i, j]) =>
   s.vector === "row" ? [s.colNames[j]] : s.vector ? [s.rowNames[i]] : [s.rowNames[i], s.colNames[j]];
-const nameOf = cell => el("span", { class: "name" }, math(cell[0].symbol), el("sub", {}, joined(placeOf(cell).map(labelNodes), ", ")));
+const nameOf = cell => span("name", math(cell[0].symbol), el("sub", {}, joined(placeOf(cell).map(labelNodes), ", ")));
 const plainName = cell => `${cell[0].symbol}[${placeOf(cell).map(labelText).join(",")}]`;
 const formulaOf = s => {
   const { root: now, factor } = s.params;
