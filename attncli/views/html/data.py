@@ -133,6 +133,7 @@ class PageData:
             "heading": kind.heading,
             "sums": "rows" if kind.sums and block.convention.softmax_over == "keys" else "",
             "input": 1 if is_input else 0,
+            "isParameter": 1 if kind.role == "parameter" else 0,
         }
         return {
             "id": clean(block.prefix + stage.name),

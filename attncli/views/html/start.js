@@ -2,12 +2,13 @@
 
 // Where it opens: a number of the output, on a narrow screen a score, which is then on it.
 function startCell() {
-  const wide = $("main").clientWidth >= 900, s = part(wide ? "output" : "scores") ?? order.at(-1);
+  const isWide = $("main").clientWidth >= 900, s = part(isWide ? "output" : "scores") ?? strips[0]?.at(-1).stage;
   if (!s || s.words || isPicture(s)) return null;
   return [s, shownPlane(s), Math.min(s.rows, 12) - 1, 0];
 }
 
 function keepInView(cell) {
+  document.documentElement.style.scrollPaddingBottom = `${$("why").offsetHeight + 8}px`;
   const td = cell && cellsAt.get(keyOf(cell[0], cell[2], cell[3]))?.[0];
   td?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
