@@ -130,9 +130,10 @@ class PageData:
             "formula": sentence(stage.formula),
             "shade": shade,
             "vector": vector or "",
-            "heading": kind.heading,
+            "heading": _heading(block, stage),
             "sums": "rows" if kind.sums and block.convention.softmax_over == "keys" else "",
             "input": 1 if is_input else 0,
+            "isBackward": 1 if kind.heading else 0,
             "isParameter": 1 if kind.role == "parameter" else 0,
         }
         return {
@@ -159,6 +160,17 @@ class PageData:
             numbers = b64encode(np.ascontiguousarray(stage.value, "<f8").tobytes())
             return {"base64": numbers.decode()}
         return {"value": flat(stage.value), **kind}
+
+
+def _heading(block: Block, stage: Stage) -> str:
+    """What the part of the page is called in which a stage stands."""
+    names = [*block.stages]
+    if stage.kind.heading or not _roles(block) or stage.name not in names:
+        return stage.kind.heading or sentence(block.trace.title)
+    if names.index(stage.name) < names.index(SCORES):
+        return "Where queries, keys and values come from"
+    is_within = names.index(stage.name) <= names.index(OUTPUT)
+    return "Attention: follow one row, it is one query" if is_within else "The heads together"
 
 
 def _layer(block: Block) -> dict[str, str]:

@@ -4,35 +4,13 @@
 // places of all letters, such as { b: 0, h: 1, i: 2, j: 0 }.
 
 const FUNCTIONS = {
-  "+": (a, b) => a + b,
-  "-": (a, b) => a - b,
-  "*": (a, b) => a * b,
-  "/": (a, b) => a / b,
-  "//": (a, b) => Math.floor(a / b),
-  "%": (a, b) => a - b * Math.floor(a / b),
-  "**": (a, b) => (b === 2 ? a * a : a ** b),
-  "==": (a, b) => a === b,
-  "!=": (a, b) => a !== b,
-  "<": (a, b) => a < b,
-  "<=": (a, b) => a <= b,
-  ">": (a, b) => a > b,
-  ">=": (a, b) => a >= b,
-  and: (a, b) => a && b,
-  or: (a, b) => a || b,
-  not: a => !a,
-  neg: a => -a,
-  exp: Math.exp,
-  exp2: a => 2 ** a,
-  ln: Math.log,
-  log2: Math.log2,
-  sqrt: Math.sqrt,
-  tanh: Math.tanh,
-  sin: Math.sin,
-  cos: Math.cos,
+  "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b, neg: a => -a,
+  "//": (a, b) => Math.floor(a / b), "%": (a, b) => a - b * Math.floor(a / b), "**": (a, b) => (b === 2 ? a * a : a ** b),
+  "==": (a, b) => a === b, "!=": (a, b) => a !== b, "<": (a, b) => a < b, "<=": (a, b) => a <= b,
+  ">": (a, b) => a > b, ">=": (a, b) => a >= b, and: (a, b) => a && b, or: (a, b) => a || b, not: a => !a,
+  ...Object.fromEntries(["exp", "log2", "sqrt", "tanh", "sin", "cos", "abs", "max"].map(name => [name, Math[name]])),
+  exp2: a => 2 ** a, ln: Math.log, degrees: a => (a * 180) / Math.PI,
   arccos: a => Math.acos(Math.min(Math.max(a, -1), 1)), // but for rounding
-  degrees: a => (a * 180) / Math.PI,
-  abs: Math.abs,
-  max: Math.max,
 };
 const SPECIAL = { Infinity: Infinity, "-Infinity": -Infinity, NaN: NaN };
 const numberOfText = x => (typeof x === "string" ? SPECIAL[x] : x);
@@ -144,15 +122,13 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
     const shift = Math.abs(top) === Infinity ? 0 : top; // −∞ − −∞ would be NaN
     return shift + Math.log(sum(all.map(x => Math.exp(x - shift))) + Math.exp(end - shift));
   };
-  if (op === "sum") node.run = places => sumAlong(stage, node, places);
-  else if (op === "max") node.run = places => Math.max(...filtered(places));
-  else if (op === "lse") node.run = logSum;
-  else node.run = places => {
-    const whole = rowOnce(stage, node, places, logSum), fallback = { nan: NaN, uniform: 1 / count }[empty] ?? 0;
-    if (guard && whole === -Infinity) return fallback;
+  const share = places => {
+    const whole = rowOnce(stage, node, places, logSum);
+    if (guard && whole === -Infinity) return { nan: NaN, uniform: 1 / count }[empty] ?? 0;
     return node.counts(places) ? Math.exp(body.run(places) - whole) : 0;
   };
-  return node;
+  const total = places => sumAlong(stage, node, places), largest = places => Math.max(...filtered(places));
+  return Object.assign(node, { run: { sum: total, max: largest, lse: logSum, softmax: share }[op] });
 }
 
 function sumAlong(stage, node, places) {
@@ -185,6 +161,8 @@ function productOf(node, isWhole = true) {
   if (node.op === "max") return node.args[1] ? productOf(node.args[1], isWhole) : null;
   return node.op === "/" ? productOf(node.args[0], false) : null;
 }
+
+const sourcesOf = stage => Object.values(stage.sources);
 
 // ---- A cell is [stage, plane, row, column]; a plane is one head of one batch entry.
 

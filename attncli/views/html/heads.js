@@ -10,9 +10,9 @@ function wordsPanel() {
   if (!first) return null;
   if (!maps.includes(state.large?.[0])) state.large = [first, 0];
   const line = s => [el("span", { class: "of", text: s.layer ? `layer ${s.layer}` : "" }), ...range(s.n).map(p => {
-    const button = el("button", { class: "mini", "aria-label": headName([s, p]), title: headName([s, p]), onclick: () => chooseHead(s, p) }, el("canvas", { width: s.cols, height: s.rows }));
-    button.head = [s, p];
-    return button;
+    const title = headName([s, p]), mini = button("", () => chooseHead(s, p), title, { class: "mini", title, head: [s, p] });
+    mini.append(el("canvas", { width: s.cols, height: s.rows }));
+    return mini;
   })];
   const setCompare = event => {
     state.compares = event.target.checked;
@@ -43,10 +43,10 @@ function chooseHead(s, p) {
 function paintWords() {
   if (!$("words")) return;
   $("words").hidden = weightStages().some(s => isHidden(s) || isAsked(s));
-  for (const button of all(".mini")) {
-    const [s, p] = button.head;
-    button.setAttribute("aria-pressed", String(isOf(state.large, s, p) || isOf(state.other, s, p)));
-    drawPixels(button.firstChild, s, p);
+  for (const mini of all(".mini")) {
+    const [s, p] = mini.head;
+    mini.setAttribute("aria-pressed", String(isOf(state.large, s, p) || isOf(state.other, s, p)));
+    drawPixels(mini.firstChild, s, p);
   }
   $("large").replaceChildren(...[state.large, state.other].filter(Boolean).map(drawWords));
 }
@@ -70,10 +70,10 @@ function drawWords([s, p]) {
   const column = (labels, which) => el("div", { class: `words ${which}` }, labels.map((label, at) => {
     const isOther = word && word[0] !== which, x = isOther ? s.value[p][which === "to" ? word[1] * s.cols + at : at * s.cols + word[1]] : null;
     const turn = () => pointAtWord([which, at]);
-    const button = el("button", { class: word && !isOther && word[1] === at ? "chosen" : "", onpointerenter: event => event.pointerType === "mouse" && turn(), onclick: turn, onfocus: turn }, labelNodes(label), isOther && el("small", { text: ` ${percent(x)}` }));
-    button.style.height = `${gap}px`;
-    button.dataset.key = `${s.id}.${p}.${which}.${at}`;
-    return button;
+    const link = el("button", { class: word && !isOther && word[1] === at ? "chosen" : "", onpointerenter: event => event.pointerType === "mouse" && turn(), onclick: turn, onfocus: turn }, labelNodes(label), isOther && el("small", { text: ` ${percent(x)}` }));
+    link.style.height = `${gap}px`;
+    link.dataset.key = `${s.id}.${p}.${which}.${at}`;
+    return link;
   }));
   const leave = event => event.pointerType === "mouse" && pointAtWord(null);
   return el("figure", { class: "graph", onpointerleave: leave }, el("figcaption", { text: headName([s, p]) }), column(s.rowNames, "from"), lines, column(s.colNames, "to"));
@@ -84,5 +84,5 @@ function pointAtWord(word) {
   const { key } = focused()?.dataset ?? {};
   state.word = word;
   paintWords();
-  if (key) all(".words button").find(button => button.dataset.key === key)?.focus();
+  if (key) all(".words button").find(link => link.dataset.key === key)?.focus();
 }

@@ -16,7 +16,7 @@ function findStrips() {
   strips = [];
   order = stages.filter(s => isHere(s) && Object.keys(s.sources).length);
   for (const s of order) {
-    const read = Object.values(s.sources), last = strip?.at(-1), before = last?.stage;
+    const read = sourcesOf(s), last = strip?.at(-1), before = last?.stage;
     const isSibling = last && isProduct(s) && isProduct(before) && read[0] === last.left && s.group === before.group;
     const isNext = before && read.includes(before) && (!isProduct(s) || read[0] === before) && s.n === before.n;
     const belongs = before && s.heading === before.heading && (s.group === before.group || !strip[1]);
@@ -30,14 +30,6 @@ function findStrips() {
   }
   const standing = new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops]));
   for (const s of stages) if (!standing.has(s) && isHere(s)) strips.push([{ stage: s, tops: [] }]);
-}
-
-function titleOf(strip) {
-  const s = (strip[1] ?? strip[0]).stage, { attention, title, prefix } = s.group;
-  if (s.heading) return s.heading;
-  if (attention && strip.some(piece => piece.stage.id === attention.scores)) return "Attention: follow one row, it is one query";
-  if (attention && s.tree && !Object.values(s.sources).some(source => source.group === s.group && source.tree)) return "Where queries, keys and values come from";
-  return prefix || !attention ? title : "";
 }
 
 // Strips too wide for the page are cut; a product stays beside its left factor, which is repeated.
@@ -116,7 +108,7 @@ function layOut() {
   let title = null;
   const first = Math.max(0, strips.findIndex(strip => strip.some(piece => piece.stage === part("scores"))));
   for (const strip of [...strips.slice(first, first + 1), ...strips.filter((_, at) => at !== first)]) {
-    const heading = titleOf(strip), box = el("section", { class: "strip" }, heading && heading !== title && el("h2", { text: heading }));
+    const { heading } = (strip[1] ?? strip[0]).stage, box = el("section", { class: "strip" }, heading && heading !== title && el("h2", { text: heading }));
     title = heading;
     for (const line of cutStrip(strip, room)) box.append(lineOf(line, seen));
     box.stages = (strip[1] ? strip.slice(1) : strip).map(piece => piece.stage);

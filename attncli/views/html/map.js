@@ -14,7 +14,7 @@ function drawMap() {
   const tip = svg("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto" }, svg("path", { d: "M0 0 8 4 0 8z" }));
   const lines = svg("svg", { width, height: 92, "aria-hidden": "true" }, svg("defs", {}, tip));
   for (const s of order.filter(s => place.has(s)))
-    for (const from of new Set(Object.values(s.sources).filter(source => place.has(source)))) {
+    for (const from of new Set(sourcesOf(s).filter(source => place.has(source)))) {
       const [a, y1] = place.get(from), [b, y2] = place.get(s), isNext = y1 && y2 && b - a === 1;
       const path = isNext ? `M${X(a) + 18} ${Y(1)}H${X(b) - 19}` : a === b ? `M${X(a)} ${Y(0) + 13}V${Y(1) - 14}` : "";
       if (path) lines.append(svg("path", { d: path, class: "edge", "marker-end": "url(#tip)" }));

@@ -64,17 +64,16 @@ function explain(cell, isQuiet) {
   const words = isSecret ? ["?"] : s.tree ? wordsAt(cell) : null, general = words && inGeneral(cell), head = headWords(s, p);
   const kind = !s.isInput ? "" : canEdit(s) ? " an input: drag it, or type another number" : " an input";
   const result = isSecret ? null : [" = ", el("b", { text: s.words ? x : trimmed(x, 4) }), String(x).length > 7 && span("exact", exact(x))];
-  const copies = () => el("select", { "aria-label": `copy ${s.short}`, onchange: event => copyTable(s, event.target) }, [`copy ${s.symbol} as`, ...Object.keys(COPIES)].map(text => el("option", { text })));
   const change = () => (isMaskCell(cell) ? toggleMask(cell) : openEdit(cellsAt.get(keyOf(s, i, j))[0]));
   panel.replaceChildren(
     paragraph("sum-up", nameOf(cell), head && ` of ${head}`, general && [" = ", span("general", general)], span("kind", kind)),
     paragraph("derivation", words && ["= ", words], result),
     paragraph("aside", !isSecret && differs(x, was, 1e-12) && el("span", { class: "was", text: `was ${trimmed(was, 4)}` })),
     el("div", { class: "turn" },
-      computed().length > 0 && el("button", { text: state.forwards ? "← what it is made of" : "→ what is made of it", onclick: () => ((state.forwards = !state.forwards), light(cell)) }),
-      canEdit(s) && el("button", { text: "change it", onclick: change }),
-      !isSecret && copies(),
-      el("button", { text: "×", "aria-label": "close", onclick: () => pin(null) })),
+      computed().length > 0 && button(state.forwards ? "← what it is made of" : "→ what is made of it", () => ((state.forwards = !state.forwards), light(cell))),
+      canEdit(s) && button("change it", change),
+      !isSecret && button(`copy ${s.symbol} as NumPy`, () => copyText(asNumPy(s), `${s.short} was copied`)),
+      button("×", () => pin(null), "close")),
   );
   if (!isQuiet) announce(panel.children[0].textContent + panel.children[1].textContent);
 }

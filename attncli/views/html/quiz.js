@@ -13,7 +13,7 @@ const answerTo = cell => (answers.get(cellKey(cell)) ?? "").trim();
 
 function stagesToAsk() {
   if (isSheet()) return stages.filter(s => s.blank);
-  const own = order.filter(s => s.group === groupShown() && !s.heading);
+  const own = order.filter(s => s.group === groupShown());
   return own.slice(own.indexOf(part("scores")), own.indexOf(part("output")) + 1).filter(s => s.tree);
 }
 
@@ -122,4 +122,4 @@ function hint() {
 
 const tell = lines => $("verdict").replaceChildren(...lines.map(words => el("li", { text: `${words}.` })));
 const quizBar = () => el("div", { id: "quizbar" }, tool("check", "Check", checkAnswers), tool("hint", "Hint", hint),
-  !isSheet() && el("button", { text: "End, show the numbers", onclick: () => ask(false) }), el("ul", { id: "verdict" }));
+  !isSheet() && button("End, show the numbers", () => ask(false)), el("ul", { id: "verdict" }));

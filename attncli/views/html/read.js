@@ -24,6 +24,7 @@ function el(tag, properties = {}, ...children) {
 
 const span = (name, ...children) => el("span", { class: name }, children);
 const paragraph = (name, ...children) => el("p", { class: name }, children);
+const button = (text, onclick, label = text, more = {}) => el("button", { text, onclick, "aria-label": label, ...more });
 const focused = () => document.activeElement;
 
 function svg(tag, attributes, ...children) {

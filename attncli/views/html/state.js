@@ -25,7 +25,7 @@ const differs = (a, b, most) => a !== b && !(Math.abs(a - b) <= most * Math.max(
 // used. Says why the numbers cannot be changed, or nothing.
 function check() {
   let problem = page.locked ?? "";
-  const products = s => s.data.length * Math.max(1, ...Object.values(s.sources).map(source => source.cols));
+  const products = s => s.data.length * Math.max(1, ...sourcesOf(s).map(source => source.cols));
   const isLarge = sum(computed().map(products)) > WORK;
   for (const s of isLarge ? [] : computed()) {
     compute(s);
@@ -90,9 +90,7 @@ function setCausal(isOn) {
 const past = [], future = [];
 const snapshot = () => ({
   isMasked: isAdded(),
-  inputs: stages.filter(s => s.isInput).map(s => [s.id, s.data.slice()]),
-  params: stages.map(s => [s.id, { ...s.params }]),
-  labels: stages.map(s => [s.id, s.rowNames, s.colNames]),
+  each: stages.map(({ id, isInput, data, params, rowNames, colNames }) => ({ id, data: isInput && data.slice(), params: { ...params }, rowNames, colNames })),
 });
 
 function remember() {
@@ -103,9 +101,11 @@ function remember() {
 
 function restore(was) {
   if (was.isMasked !== isAdded()) (was.isMasked ? addMask : dropMask)();
-  for (const [id, data] of was.inputs) byName.get(id)?.data.set(data);
-  for (const [id, params] of was.params) Object.assign(byName.get(id)?.params ?? {}, params);
-  for (const [id, rowNames, colNames] of was.labels) Object.assign(byName.get(id) ?? {}, { rowNames, colNames });
+  for (const { id, data, ...rest } of was.each) {
+    const s = byName.get(id);
+    if (data) s.data.set(data);
+    Object.assign(s, rest, { params: { ...s.params, ...rest.params } });
+  }
   layOut();
   recompute();
 }
@@ -168,8 +168,7 @@ const embeddings = () => byName.get("embeddings");
 
 function vocabulary() {
   const e = embeddings(), words = new Map(Object.entries(page.spare ?? {}));
-  const [, rows] = atStart.labels.find(([id]) => id === e.id);
-  rows.forEach((label, i) => words.set(label.name, [...e.original.subarray(i * e.cols, (i + 1) * e.cols)]));
+  atStart.each.find(({ id }) => id === e.id).rowNames.forEach((label, i) => words.set(label.name, [...e.original.subarray(i * e.cols, (i + 1) * e.cols)]));
   return words;
 }
 const canWord = () => Boolean(embeddings()?.isInput) && !state.locked && !state.quiz && vocabulary().size > 1;

@@ -1,14 +1,14 @@
 // ---- tools: step by step, ask, what if
 
 const field = (name, ...children) => el("span", { class: `field ${name}` }, children);
-const tool = (id, text, onclick, title = "") => el("button", { id, text, onclick, title });
+const tool = (id, text, onclick, title = "") => button(text, onclick, text, { id, title });
 const box = (id, words, checked, change) =>
   el("label", { htmlFor: id }, el("input", { type: "checkbox", id, checked, onchange: event => change(event.target.checked) }), ` ${words}`);
 
 function makeTools() {
   const wasOpen = $("tools").querySelector("details")?.open ?? !isNarrow();
   const learn = field("learn", globalThis.canWalk?.() && tool("walk", "Follow one query", () => startWalk()),
-    globalThis.canAsk?.() && !isSheet() && el("button", { id: "quiz", "aria-pressed": String(state.quiz), text: state.quiz ? "End the quiz" : "Quiz me", onclick: () => ask(!state.quiz) }),
+    globalThis.canAsk?.() && !isSheet() && tool("quiz", state.quiz ? "End the quiz" : "Quiz me", () => ask(!state.quiz)),
     order.length > 1 && !isSheet() && stepper());
   const change = isSheet() ? null : state.locked ? order.length > 0 && field("locked", `Read only: ${state.locked}.`) : whatIf();
   $("tools").replaceChildren(el("details", { open: wasOpen }, el("summary", { text: "Learn, and what if" }), learn, change, legend()));
@@ -35,7 +35,7 @@ function stepper() {
     $(`at-${last()?.id}`)?.scrollIntoView({ block: "nearest" });
   };
   on(slider, "input", () => go(Number(slider.value)));
-  const turn = (text, label, by) => el("button", { text, "aria-label": label, onclick: () => go(shown() + by) });
+  const turn = (text, label, by) => button(text, () => go(shown() + by), label);
   tell();
   return field("upto", el("label", { htmlFor: "step", text: "Show up to" }), turn("◀", "one stage less", -1), slider, turn("▶", "one stage more", 1), words);
 }
@@ -97,30 +97,22 @@ function paintTools() {
 
 function legend() {
   const swatch = (s, x, text) => {
-    const node = el("span", { class: "swatch", text });
+    const node = span("swatch", text);
     [node.style.background, node.style.color] = shadeOf(s, x);
     return node;
   };
-  const has = kind => stages.some(s => isHere(s) && s.shade === kind), big = trimmed(largest, 2);
+  const has = kind => stages.some(s => isHere(s) && s.shade === kind), most = trimmed(largest, 2);
   const shares = [0, 0.1, 0.25, 0.5, 1].map(x => swatch({ isShare: true }, x, String(x)));
-  const signed = [[-1, `−${big}`], [-0.1, ""], [0, "0"], [0.1, ""], [1, big]].map(([x, text]) => swatch({ shade: "signed" }, x * largest, text));
-  return field("legend", has("share") && ["shares ", shares], has("signed") && [span("next", "other numbers"), signed]);
+  const others = [-1, -0.1, 0, 0.1, 1].map(x => swatch({ shade: "signed" }, x * largest, x * x === 1 ? (x < 0 ? "−" : "") + most : x ? "" : "0"));
+  return field("legend", has("share") && ["shares ", shares], has("signed") && [span("next", "other numbers"), others]);
 }
 
 // ---- tables to be taken elsewhere
 
-const textOf = (s, at) => s.words?.[at] ?? String(s.data[at]).replace("Infinity", "inf");
-const rowsOf = s => range(s.rows).map(i => range(s.cols).map(j => textOf(s, indexOf([s, shownPlane(s), i, j]))));
-const guarded = text => (/^[=+\-@\t＝＋－＠]/.test(text) && !/^-?[\d.]+$/.test(text) ? `'${text}` : text); // no formula of a spreadsheet
-const csvText = text => (/[",\n]/.test(guarded(text)) ? `"${guarded(text).replaceAll('"', '""')}"` : guarded(text));
-const COPIES = {
-  csv: s => [["", ...s.colNames.map(labelText)], ...rowsOf(s).map((row, i) => [labelText(s.rowNames[i]), ...row])].map(row => row.map(csvText).join(",")).join("\n"),
-  NumPy: s => `np.array([${rowsOf(s).map(row => `[${row.join(", ").replaceAll("inf", "np.inf").replaceAll("NaN", "np.nan")}]`).join(", ")}])`,
-};
-
-function copyTable(s, select) {
-  copyText(COPIES[select.value](s), `${s.short} was copied as ${select.value}`);
-  select.selectedIndex = 0;
+function asNumPy(s) {
+  const text = at => String(s.words?.[at] ?? s.data[at]).replace("Infinity", "np.inf").replace("NaN", "np.nan");
+  const rows = range(s.rows).map(i => `[${range(s.cols).map(j => text(indexOf([s, shownPlane(s), i, j]))).join(", ")}]`);
+  return `np.array([${rows.join(", ")}])`;
 }
 
 async function copyText(text, message) {

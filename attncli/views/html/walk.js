@@ -1,6 +1,6 @@
 // ---- one query's way: its row through all stages, one step at a time
 
-const sameRows = s => s.axes[0] === part("scores").axes[0] && s.rows === part("scores").rows && !s.vector && !s.heading;
+const sameRows = s => s.axes[0] === part("scores").axes[0] && s.rows === part("scores").rows && !s.vector && !s.isBackward;
 const walkStages = () => inGroup().filter(s => sameRows(s) && isHere(s) && Object.keys(s.sources).length);
 function canWalk() {
   return Boolean(part("scores")?.tree && part("weights")?.tree && !state.quiz && !isPicture(part("scores")));
@@ -8,7 +8,7 @@ function canWalk() {
 
 function startWalk() {
   const { pinned } = state, isRow = pinned && pinned[0].axes[0] === part("scores").axes[0];
-  state.walk = { row: isRow ? pinned[2] : part("scores").rows - 1, at: 0, timer: null, back: pinned };
+  state.walk = { row: isRow ? pinned[2] : part("scores").rows - 1, at: 0, back: pinned };
   state.step = Infinity;
   $("why").append(el("div", { id: "walkbar" }));
   paint();
@@ -17,7 +17,6 @@ function startWalk() {
 
 function endWalk() {
   const { back } = state.walk;
-  pause();
   state.walk = null;
   $("walkbar").remove();
   pin(back ?? startCell());
@@ -27,20 +26,6 @@ function endWalk() {
 function walkTo(at, row = state.walk.row) {
   const n = walkStages().length, { walk } = state, { rows } = part("scores");
   [walk.at, walk.row] = [Math.max(0, Math.min(n - 1, at)), (row + rows) % rows];
-  if (walk.at === n - 1) pause();
-  light(null);
-}
-
-function pause(isOn = false) {
-  const { walk } = state;
-  clearInterval(walk.timer);
-  walk.timer = isOn ? setInterval(() => walkTo(walk.at + 1), 3500) : null;
-}
-
-function play() {
-  const { walk } = state, starts = !walk.timer;
-  if (starts && walk.at === walkStages().length - 1) walk.at = 0;
-  pause(starts);
   light(null);
 }
 
@@ -60,19 +45,18 @@ function lightWalk() {
 
 function drawWalk(s, path, cells) {
   const { walk } = state, focus = focused()?.id, most = !isNarrow() ? 6 : s.isShare ? 1 : 3;
-  const button = (id, text, label, onclick, disabled = false) => el("button", { id, text, "aria-label": label, onclick, disabled });
+  const key = (id, text, label, onclick, disabled = false) => button(text, onclick, label, { id, disabled });
   const words = paragraph("sum-up", el("b", {}, "Query ", labelNodes(part("scores").rowNames[walk.row])), ` · step ${walk.at + 1} of ${path.length}: `,
     math(formulaOf(s)), s.note ? ` · ${s.note}.` : "");
   const lines = cells.slice(0, most).map(cell => el("li", {}, nameOf(cell), s.tree && [" = ", wordsAt(cell)], " = ", el("b", { text: trimmed(valueAt(cell), 4) })));
   if (cells.length > most) lines.push(el("li", { text: `and ${cells.length - most} more, lit above` }));
-  const turn = el("div", { class: "turn" }, button("walk-back", "◀", "step back", () => walkTo(walk.at - 1), !walk.at),
-    button("walk-play", walk.timer ? "❚❚ Pause" : "▶ Play", walk.timer ? "pause" : "play", play),
-    button("walk-next", "Next ▶", "next step", () => walkTo(walk.at + 1), walk.at === path.length - 1),
-    button("walk-up", "▲", "the query above", () => walkTo(walk.at, walk.row - 1)), button("walk-down", "▼", "the query below", () => walkTo(walk.at, walk.row + 1)),
-    button("walk-end", "×", "end the walk", endWalk));
-  const showsShares = s.isShare || Object.values(s.sources).some(source => source.isShare);
+  const turn = el("div", { class: "turn" }, key("walk-back", "◀", "step back", () => walkTo(walk.at - 1), !walk.at),
+    key("walk-next", "Next ▶", "next step", () => walkTo(walk.at + 1), walk.at === path.length - 1),
+    key("walk-up", "▲", "the query above", () => walkTo(walk.at, walk.row - 1)), key("walk-down", "▼", "the query below", () => walkTo(walk.at, walk.row + 1)),
+    key("walk-end", "×", "end the walk", endWalk));
+  const showsShares = s.isShare || sourcesOf(s).some(source => source.isShare);
   $("walkbar").replaceChildren(words, el("ul", { class: "derivation" }, lines), showsShares ? shareBars() : "", turn);
-  if (focus?.startsWith("walk-")) ($(focus).disabled ? $("walk-play") : $(focus)).focus();
+  if (focus?.startsWith("walk-")) ($(focus).disabled ? $("walk-end") : $(focus)).focus();
   announce(words.textContent);
 }
 
@@ -93,6 +77,5 @@ function walkKeys(event) {
   const turn = { ArrowRight: [walk.at + 1], ArrowLeft: [walk.at - 1], ArrowDown: [walk.at, walk.row + 1], ArrowUp: [walk.at, walk.row - 1], Home: [0], End: [99] }[event.key];
   if (!turn) return;
   event.preventDefault();
-  pause();
   walkTo(...turn);
 }

@@ -68,7 +68,7 @@ const plainName = cell => `${cell[0].symbol}[${placeOf(cell).map(labelText).join
 const formulaOf = s => {
   const { root: now, factor } = s.params;
   if ((now ?? factor) === (s.had.root ?? s.had.factor)) return (s.formula ?? "").split(": ")[0];
-  return `${s.symbol} = ${Object.values(s.sources)[0].symbol} ${now ? "/" : "·"} ${trimmed(now ?? factor, 4)}`;
+  return `${s.symbol} = ${sourcesOf(s)[0].symbol} ${now ? "/" : "·"} ${trimmed(now ?? factor, 4)}`;
 };
 
 // ---- the formula of a cell with its numbers put in
