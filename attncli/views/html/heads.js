@@ -86,3 +86,41 @@ function pointAtWord(word) {
   paintWords();
   if (key) all(".words button").find(link => link.dataset.key === key)?.focus();
 }
+
+// ---- a word in place of another, with its vector
+
+const embeddings = () => byName.get("embeddings");
+
+function vocabulary() {
+  const e = embeddings(), words = new Map(Object.entries(page.spare ?? {}));
+  atStart.each.find(({ id }) => id === e.id).rowNames.forEach((label, i) => words.set(label.name, [...e.original.subarray(i * e.cols, (i + 1) * e.cols)]));
+  return words;
+}
+const canWord = () => Boolean(embeddings()?.isInput) && !state.locked && !state.quiz && vocabulary().size > 1;
+
+function setWord(at, word) {
+  const e = embeddings(), old = e.rowNames.map(label => label.name), fresh = labelsOf(old.map((name, i) => (i === at ? word : name)));
+  remember();
+  e.data.set(vocabulary().get(word), at * e.cols);
+  const fits = labels => labels.length === old.length && labels.every((label, i) => label.name === old[i]);
+  for (const s of stages) {
+    if (fits(s.rowNames)) s.rowNames = fresh;
+    if (fits(s.colNames)) s.colNames = fresh;
+  }
+  layOut();
+  recompute();
+}
+
+// The sentence, each word with others to choose from.
+function drawSentence() {
+  $("sentence")?.remove();
+  if (!canWord()) return;
+  const words = [...vocabulary().keys()];
+  const choose = (event, at) => {
+    setWord(at, event.target.value);
+    all("#sentence select")[at].focus();
+  };
+  const selects = embeddings().rowNames.map((label, at) => el("select", { "aria-label": `word ${at + 1}`, title: "another word, with its vector", onchange: event => choose(event, at) },
+    words.map(word => el("option", { text: word, selected: word === label.name }))));
+  $("invite").after(el("p", { id: "sentence" }, selects, span("hint", " each word may be another")));
+}

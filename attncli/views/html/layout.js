@@ -115,7 +115,7 @@ function layOut() {
     main.append(box);
     if (strip === strips[first]) main.append(globalThis.wordsPanel?.() ?? "");
   }
-  drawSentence();
+  globalThis.drawSentence?.();
   drawMap();
   makeTools();
   paint();

@@ -11,13 +11,12 @@ function drawMap() {
     if (top && place.has(stage)) place.set(top, [place.get(stage)[0], 0]);
   }
   const X = at => 24 + 56 * at, Y = row => 16 + 44 * row, width = X(lower.length - 1) + 40;
-  const tip = svg("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto" }, svg("path", { d: "M0 0 8 4 0 8z" }));
-  const lines = svg("svg", { width, height: 92, "aria-hidden": "true" }, svg("defs", {}, tip));
+  const lines = svg("svg", { width, height: 92, "aria-hidden": "true" });
   for (const s of order.filter(s => place.has(s)))
     for (const from of new Set(sourcesOf(s).filter(source => place.has(source)))) {
       const [a, y1] = place.get(from), [b, y2] = place.get(s), isNext = y1 && y2 && b - a === 1;
       const path = isNext ? `M${X(a) + 18} ${Y(1)}H${X(b) - 19}` : a === b ? `M${X(a)} ${Y(0) + 13}V${Y(1) - 14}` : "";
-      if (path) lines.append(svg("path", { d: path, class: "edge", "marker-end": "url(#tip)" }));
+      if (path) lines.append(svg("path", { d: path, class: "edge" }));
     }
   const inner = el("div", { class: "inner" }, lines, [...place].map(([s, [at, row]]) => {
     const link = el("a", { href: `#at-${s.id}`, title: s.short, "aria-label": `${s.symbol}, ${s.short}`, onclick: event => goTo(event, s) }, math(s.symbol));

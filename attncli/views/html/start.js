@@ -13,20 +13,6 @@ function keepInView(cell) {
   td?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
-// The sentence, each word with others to choose from.
-function drawSentence() {
-  $("sentence")?.remove();
-  if (!canWord()) return;
-  const words = [...vocabulary().keys()];
-  const choose = (event, at) => {
-    setWord(at, event.target.value);
-    all("#sentence select")[at].focus();
-  };
-  const selects = embeddings().rowNames.map((label, at) => el("select", { "aria-label": `word ${at + 1}`, title: "another word, with its vector", onchange: event => choose(event, at) },
-    words.map(word => el("option", { text: word, selected: word === label.name }))));
-  $("invite").after(el("p", { id: "sentence" }, selects, span("hint", " each word may be another")));
-}
-
 function start() {
   readData();
   const first = page.groups.find(group => group.attention && byName.get(group.attention.weights)?.value);

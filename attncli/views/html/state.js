@@ -29,7 +29,7 @@ function check() {
   const isLarge = sum(computed().map(products)) > WORK;
   for (const s of isLarge ? [] : computed()) {
     compute(s);
-    const most = JSON.stringify(s.is).includes("arccos") ? 1e-6 : 1e-9; // of a small angle few digits are known
+    const most = JSON.stringify(s.is).includes("arccos") ? 2e-6 : 1e-9; // of a small angle few digits are known
     if (!s.blank && s.data.some((x, at) => differs(x, s.original[at], most))) s.tree = s.product = null;
     if (s.blank) s.original.set(s.data);
     s.data.set(s.original);
@@ -159,30 +159,6 @@ function edit(cell, text) {
 
 function put(cell, x) {
   cell[0].data[indexOf(cell)] = x;
-  recompute();
-}
-
-// ---- a word in place of another, with its vector
-
-const embeddings = () => byName.get("embeddings");
-
-function vocabulary() {
-  const e = embeddings(), words = new Map(Object.entries(page.spare ?? {}));
-  atStart.each.find(({ id }) => id === e.id).rowNames.forEach((label, i) => words.set(label.name, [...e.original.subarray(i * e.cols, (i + 1) * e.cols)]));
-  return words;
-}
-const canWord = () => Boolean(embeddings()?.isInput) && !state.locked && !state.quiz && vocabulary().size > 1;
-
-function setWord(at, word) {
-  const e = embeddings(), old = e.rowNames.map(label => label.name), fresh = labelsOf(old.map((name, i) => (i === at ? word : name)));
-  remember();
-  e.data.set(vocabulary().get(word), at * e.cols);
-  const fits = labels => labels.length === old.length && labels.every((label, i) => label.name === old[i]);
-  for (const s of stages) {
-    if (fits(s.rowNames)) s.rowNames = fresh;
-    if (fits(s.colNames)) s.colNames = fresh;
-  }
-  layOut();
   recompute();
 }
 
