@@ -91,6 +91,8 @@ TRACES: dict[str, Any] = {
     "gradients": lambda: attention(d_output=[[1, 0], [0, 1], [1, 1]]),
     "attention": lambda: attncli.explain("the river bank", **SENTENCE),
     "encoder": lambda: attncli.explain("the river bank", block="encoder", layers=2, **SENTENCE),
+    "decoder": lambda: attncli.explain("A bank", target="La rive", dim=4, block="decoder"),
+    "cross": lambda: attncli.explain("A bank", target="La rive", dim=4, heads=2),
     "pre": lambda: attncli.explain("the bank", block="encoder", norm="pre", **SENTENCE),
 }  # fmt: skip
 
@@ -155,7 +157,7 @@ def why(page: Any) -> str:
 
 
 CHANGE = """() => {
-  const inputs = stages.filter(s => s.isInput && s !== mask());
+  const inputs = stages.filter(s => s.isInput && s.short !== "mask" && !page.command.drawn?.includes(s.id));
   for (let n = 0; n < 3; n++) {
     const s = inputs[(n * 3 + 1) % inputs.length], at = (n * 5 + 2) % s.data.length;
     s.data[at] = ((n * 91 + 37) % 400 - 200) / 64;

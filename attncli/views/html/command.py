@@ -10,6 +10,7 @@ takes, by which names, and by which options all else is said.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -37,11 +38,12 @@ def command(trace: Trace) -> dict[str, Any]:
     inputs    name in the JSON of standard input → stage
     literals  option → stage whose numbers it is given as JSON
     tokens    the stage whose labels are the words
+    drawn     the stages whose numbers follow from the words and a seed
     separate  names of inputs that are options of their own
     """
     blocks = [block for block in blocks_of(trace) if block.weights]
     has_parts = any(name.split(".")[0] in PARTS for name in trace)
-    if not blocks or has_parts or "target.tokens" in trace:
+    if not blocks or has_parts:
         return {}
     own = _explain(trace, blocks) if "embeddings" in trace else _compute(trace, blocks[0])
     return {**own, "flags": FLAGS} if own else {}
@@ -88,8 +90,17 @@ def _heads(block: Block) -> str:
 def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
     """A sentence, its vectors and the weights of all layers."""
     first = blocks[0]
-    inputs = {n: n for n, stage in trace.stages() if stage.kind.role == "parameter"}
-    literals = {"--embeddings": "embeddings"}
+    weights = [n for n, stage in trace.stages() if stage.kind.role == "parameter"]
+    inputs = {n if first.layer else n.replace("cross_", ""): n for n in weights}
+    literals, drawn = {"--embeddings": "embeddings"}, []
+    words = ["attncli explain --weights -", *_architecture(trace, blocks)]
+    if "target.tokens" in trace:  # the vectors of two sentences follow from a seed
+        seed = seed_of(trace)
+        if seed is None:
+            return {}
+        literals, drawn = {}, ["embeddings", "target.embeddings"]
+        words += [f"--dim {trace['embeddings'].value.shape[-1]} --seed {seed}"]
+        words += [f"--target {shlex.quote(' '.join(trace['target.tokens'].labels['token']))}"]
     positions = "none"
     if "positions" in trace:
         stage = trace["positions"]
@@ -99,7 +110,6 @@ def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
     gradients = (name for name, stage in trace.stages() if stage.kind.heading)
     gradient = next((name for name in gradients if trace[name].formula.endswith("given")), "")
     literals |= {"--d-output": gradient} if gradient else {}
-    words = ["attncli explain --weights -", *_architecture(trace, blocks)]
     words += [f"--positions {shlex.quote(positions)}"] if positions else []
     call = " ".join(words) + _heads(first) + _options(first.convention, whole=len(blocks) > 1)
     return {
@@ -107,8 +117,15 @@ def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
         "inputs": inputs,
         "literals": literals,
         "tokens": "embeddings",
+        "drawn": drawn,
         "separate": ["tokens", *(["mask"] if len(blocks) == 1 else [])],
     }
+
+
+def seed_of(trace: Trace) -> int | None:
+    """The seed from which the vectors of the words were drawn, if they were."""
+    seed = re.search(r"random numbers \(seed (\d+)\)", trace["embeddings"].note)
+    return int(seed[1]) if seed else None
 
 
 def _architecture(trace: Trace, blocks: list[Block]) -> Iterator[str]:
@@ -116,7 +133,7 @@ def _architecture(trace: Trace, blocks: list[Block]) -> Iterator[str]:
     first = blocks[0]
     if not first.layer:
         return
-    yield "--block encoder"
+    yield f"--block {'decoder' if blocks[-1].prefix.startswith('decoder') else 'encoder'}"
     layers = max(int(block.layer) for block in blocks)
     if layers > 1:
         yield f"--layers {layers}"

@@ -7,7 +7,6 @@ and layer, of one that is still larger the first rows and columns, and of all he
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import numpy as np
 from attncli.pipeline.sentence import random_vectors
 from attncli.stages import PARTS, QKV, WEIGHTS
 from attncli.trace import Trace
-from attncli.views.html.command import command
+from attncli.views.html.command import command, seed_of
 from attncli.views.html.data import PageData, packed
 from attncli.views.html.slips import slips_of
 from attncli.views.html.tree import flat
@@ -151,11 +150,10 @@ def spare_words(trace: Trace) -> dict[str, list[Any]]:
     """Vectors of further words, to be put in place of those of a sentence drawn from a seed."""
     if "embeddings" not in trace or has_blanks(trace):
         return {}
-    stage = trace["embeddings"]
-    seed, width = re.search(r"random numbers \(seed (\d+)\)", stage.note), stage.value.shape[-1]
-    if not seed or width > WIDEST:
+    seed, width = seed_of(trace), trace["embeddings"].value.shape[-1]
+    if seed is None or width > WIDEST:
         return {}
-    drawn = random_vectors(SPARE.split(), width, int(seed[1]))
+    drawn = random_vectors(SPARE.split(), width, seed)
     return {word: flat(vector) for word, vector in drawn.items()}
 
 

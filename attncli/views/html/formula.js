@@ -130,7 +130,6 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
   const total = places => sumAlong(stage, node, places), largest = places => Math.max(...filtered(places));
   return Object.assign(node, { run: { sum: total, max: largest, lse: logSum, softmax: share }[op] });
 }
-
 function sumAlong(stage, node, places) {
   const inner = { ...places };
   let total = 0;

@@ -78,7 +78,6 @@ function drawWords([s, p]) {
   const leave = event => event.pointerType === "mouse" && pointAtWord(null);
   return el("figure", { class: "graph", onpointerleave: leave }, el("figcaption", { text: headName([s, p]) }), column(s.rowNames, "from"), lines, column(s.colNames, "to"));
 }
-
 function pointAtWord(word) {
   if (JSON.stringify(word) === JSON.stringify(state.word)) return;
   const { key } = focused()?.dataset ?? {};

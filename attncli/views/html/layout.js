@@ -52,8 +52,7 @@ function measure(piece) {
   const columns = tables.flatMap(([s, turned]) => lengths(turned ? s.rowNames : s.colNames));
   const rows = tables.flatMap(([s, turned]) => lengths(turned ? s.colNames : s.rowNames));
   const digits = ([s]) => (isPicture(s) ? 0 : isAsked(s) ? 6 : s.cells.reduce((most, text) => Math.max(most, text.length), 0));
-  const widest = Math.max(...tables.map(digits));
-  const least = stage.words ? 12 : Math.min(Math.max(...columns), 5);
+  const widest = Math.max(...tables.map(digits)), least = stage.words ? 12 : Math.min(Math.max(...columns), 5);
   piece.cell = piece.isShade ? 1 : Math.max(2, Math.min(widest, 40), least);
   piece.label = Math.min(Math.max(...rows), 9);
   const beside = hasSums(piece) ? 4 * digit + 11 : 0;
@@ -89,7 +88,6 @@ function chooseSize(main, room) {
     if (fits()) return;
   }
 }
-
 function writeCells() {
   for (const s of new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops]))) {
     s.decimals = decimalsOf(s, decimals);

@@ -31,7 +31,6 @@ function drawMap() {
   $("map").hidden = lower.length < 2;
   markMap();
 }
-
 function goTo(event, s) {
   event.preventDefault();
   const box = $(`at-${s.id}`), td = box?.querySelector("td[tabindex='0']");

@@ -77,11 +77,9 @@ function explain(cell, isQuiet) {
   );
   if (!isQuiet) announce(panel.children[0].textContent + panel.children[1].textContent);
 }
-
 function announce(text) {
   $("live").textContent = text;
 }
-
 function pin(cell, isQuiet) {
   if (state.walk) return;
   state.pinned = cell;
@@ -142,7 +140,6 @@ function dragOn(event) {
   const x = rounded(drag.from + Math.trunc(way / 5) * drag.step);
   if (x !== valueAt(drag.cell)) put(drag.cell, x);
 }
-
 function endDrag() {
   if (isDragging) {
     isDragging = false;
@@ -152,7 +149,6 @@ function endDrag() {
   }
   drag = null;
 }
-
 function nudge(td, by) {
   remember();
   put(td.cell, rounded(valueAt(td.cell) + by * stepOf(valueAt(td.cell))));

@@ -62,8 +62,7 @@ function judge(cell) {
     const y = isAsked(other[0]) ? numberOf(answerTo(other)) : NaN;
     return Number.isNaN(y) ? valueAt(other) : y;
   };
-  const carried = numberAt(cell, written);
-  const isOther = !isNear(truth, 2 * allowed + Math.abs(carried - truth) / 2);
+  const carried = numberAt(cell, written), isOther = !isNear(truth, 2 * allowed + Math.abs(carried - truth) / 2);
   if (isOther && isNear(carried, 5 * allowed + 0.005 * Math.abs(carried))) return { cell, kind: "follows" };
   const slip = [...slipsAt(cell, written), ...slipsAt(cell, valueAt)].find(([, y]) => isNear(y) && Math.abs(y - truth) >= 1e-9);
   return { cell, kind: "wrong", slip: slip?.[0] ?? "" };

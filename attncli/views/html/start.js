@@ -6,7 +6,6 @@ function startCell() {
   if (!s || s.words || isPicture(s)) return null;
   return [s, shownPlane(s), Math.min(s.rows, 12) - 1, 0];
 }
-
 function keepInView(cell) {
   document.documentElement.style.scrollPaddingBottom = `${$("why").offsetHeight + 8}px`;
   const td = cell && cellsAt.get(keyOf(cell[0], cell[2], cell[3]))?.[0];

@@ -109,7 +109,6 @@ function restore(was) {
   layOut();
   recompute();
 }
-
 function turnBack(from, to) {
   if (!from.length || state.quiz) return;
   const focus = focused()?.id;
@@ -149,14 +148,12 @@ function numberOf(text) {
   const parts = plain.split("/").map(one => (/^√/.test(one.trim()) ? Math.sqrt(Number(one.trim().slice(1))) : one.trim() === "" ? NaN : Number(one)));
   return parts.length > 2 ? NaN : parts.length === 2 ? parts[0] / parts[1] : parts[0];
 }
-
 function edit(cell, text) {
   const x = numberOf(text);
   if (Number.isNaN(x) || (!Number.isFinite(x) && !isMaskCell(cell))) return announce(`${text} is no number`);
   remember();
   put(cell, x);
 }
-
 function put(cell, x) {
   cell[0].data[indexOf(cell)] = x;
   recompute();
@@ -170,7 +167,6 @@ function nested(s, shape = s.shape, from = 0) {
   const size = shape.slice(1).reduce((n, each) => n * each, 1);
   return range(shape[0]).map(at => nested(s, shape.slice(1), from + at * size));
 }
-
 function asInput() {
   const { inputs, tokens } = page.command, json = {};
   for (const [name, id] of Object.entries(inputs)) json[name] = nested(byName.get(id));
@@ -180,7 +176,13 @@ function asInput() {
 }
 const isSquareCausal = () => Boolean(mask()) && mask().rows === mask().cols && isCausal(mask());
 
+// Vectors that no longer are those of the words can be said by no call that draws them.
+const isDrawn = id => {
+  const s = byName.get(id), known = vocabulary(), row = i => s.data.subarray(i * s.cols, (i + 1) * s.cols);
+  return s.rowNames.every(({ name }, i) => row(i).every((x, j) => x === (known.get(name) ?? s.original.subarray(i * s.cols))[j]));
+};
 function command() {
+  if (page.command.drawn && !page.command.drawn.every(isDrawn)) return "";
   const { call, literals = {}, flags } = page.command, json = asInput(), words = [call];
   const quoted = x => `'${JSON.stringify(x).replaceAll("'", "\\u0027")}'`;
   for (const [flag, id] of Object.entries(literals)) words.push(flag, quoted(nested(byName.get(id))));

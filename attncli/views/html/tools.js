@@ -86,10 +86,9 @@ function whatIf() {
     canMask && box("causal", "causal", mask() ? isCausal(mask()) : false, isOn => refit(() => (isOn && !mask() && addMask(), setCausal(isOn)))),
     canMask && (!mask() || isAdded()) && box("mask", "mask by cell", Boolean(mask()), isOn => refit(isOn ? addMask : dropMask)),
     field("back", tool("undo", "Undo", () => turnBack(past, future), "Ctrl+Z"), tool("redo", "Redo", () => turnBack(future, past), "Ctrl+Y"), tool("reset", "Reset", reset)),
-    page.command && field("take", tool("command", "Copy as command", () => copyText(command(), "the state was copied as an attncli command")),
+    page.command && field("take", tool("command", "Copy as command", () => (command() ? copyText(command(), "the state was copied as an attncli command") : announce("no call gives vectors that were changed by hand"))),
       tool("json", "JSON", () => copyText(JSON.stringify(asInput()), "the input was copied as JSON"))));
 }
-
 function paintTools() {
   for (const [id, can] of [["undo", past.length], ["redo", future.length], ["reset", state.edited]])
     if ($(id)) $(id).disabled = !can;

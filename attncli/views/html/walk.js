@@ -5,7 +5,6 @@ const walkStages = () => inGroup().filter(s => sameRows(s) && isHere(s) && Objec
 function canWalk() {
   return Boolean(part("scores")?.tree && part("weights")?.tree && !state.quiz && !isPicture(part("scores")));
 }
-
 function startWalk() {
   const { pinned } = state, isRow = pinned && pinned[0].axes[0] === part("scores").axes[0];
   state.walk = { row: isRow ? pinned[2] : part("scores").rows - 1, at: 0, back: pinned };
@@ -14,7 +13,6 @@ function startWalk() {
   paint();
   $("walk-next").focus();
 }
-
 function endWalk() {
   const { back } = state.walk;
   state.walk = null;
@@ -22,7 +20,6 @@ function endWalk() {
   pin(back ?? startCell());
   $("walk")?.focus();
 }
-
 function walkTo(at, row = state.walk.row) {
   const n = walkStages().length, { walk } = state, { rows } = part("scores");
   [walk.at, walk.row] = [Math.max(0, Math.min(n - 1, at)), (row + rows) % rows];
@@ -70,7 +67,6 @@ function shareBars() {
     return bar;
   }));
 }
-
 function walkKeys(event) {
   const { walk } = state;
   if (!walk || !event.target.closest?.("#walkbar")) return;

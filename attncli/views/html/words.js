@@ -51,7 +51,6 @@ function math(text) {
   }
   return nodes;
 }
-
 function upToBracket(text) {
   let depth = 0;
   for (let at = 0; at < text.length; at++) {
@@ -82,10 +81,8 @@ function sideOf(cell, side, tight) {
 
 // `tight`: as a factor, a sum in brackets.
 function wordsOf(s, node, places, tight = false) {
-  const { op, args = [] } = node, [a, b] = args;
-  const words = (other, inner) => wordsOf(s, other, places, inner);
-  const bracketed = parts => (tight ? ["(", parts, ")"] : parts);
-  const isAtom = other => !other.args;
+  const { op, args = [] } = node, [a, b] = args, words = (other, inner) => wordsOf(s, other, places, inner);
+  const bracketed = parts => (tight ? ["(", parts, ")"] : parts), isAtom = other => !other.args;
   if (node.letters) return wordsOver(s, node, places, tight);
   if (op === "if") {
     const taken = args[2].run(places) ? a : b;
@@ -124,8 +121,7 @@ function wordsOver(s, node, places, tight) {
   if (sink) powers.push(" + ", power("e", wordsOf(s, sink, places)));
   const below = sum([...exponents, ...(sink ? [sink.run(places)] : [])].map(Math.exp));
   if (op === "lse") return ["ln(", powers, ") = ln ", num(below, 4)];
-  const above = body.run(places);
-  const result = [" = ", fraction(num(Math.exp(above), 4), num(below, 4))];
+  const above = body.run(places), result = [" = ", fraction(num(Math.exp(above), 4), num(below, 4))];
   return [fraction(power("e", wordsOf(s, body, places)), powers), below < Infinity ? result : null];
 }
 
@@ -147,7 +143,6 @@ function shade(x, hue) {
   const light = dark.matches ? 0.23 + 0.6 * strength : 0.985 - 0.44 * strength;
   return [`oklch(${light.toFixed(3)} ${(0.14 * strength).toFixed(3)} ${hue})`, light > 0.565 ? "#000" : "#fff"];
 }
-
 function setLargest() {
   const shown = stages.filter(s => s.shade === "signed" && isHere(s) && !isAsked(s));
   largest = Math.max(1e-9, ...shown.map(s => s.data.reduce((most, x) => (Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most), 0)));
