@@ -82,7 +82,8 @@ function chooseSize(main, room) {
   }
   if (isNarrow() || part("weights")?.cols > 40) return;
   const isMap = ({ stage }) => stage.cols === part("scores")?.cols;
-  for (const isShade of [piece => isMap(piece) && !isProduct(piece.stage), isMap, () => false]) {
+  const isBetween = piece => isMap(piece) && !isProduct(piece.stage);
+  for (const isShade of [piece => isBetween(piece) && !piece.stage.isShare, isBetween, isMap, () => false]) {
     for (const piece of first.slice(1)) piece.isShade = isShade(piece);
     first.forEach(measure);
     if (fits()) return;

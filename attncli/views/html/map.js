@@ -19,10 +19,10 @@ function drawMap() {
       if (path) lines.append(svg("path", { d: path, class: "edge" }));
     }
   const inner = el("div", { class: "inner" }, lines, [...place].map(([s, [at, row]]) => {
-    const link = el("a", { href: `#at-${s.id}`, title: s.short, "aria-label": `${s.symbol}, ${s.short}`, onclick: event => goTo(event, s) }, math(s.symbol));
+    const link = el("a", { href: `#at-${s.id}`, title: s.short, "aria-label": `${s.symbol}, ${s.short}`, onclick: event => goTo(event, s) }, math(s.symbol || s.called));
     link.style.left = `${X(at) - 18}px`;
     link.style.top = `${Y(row) - 13}px`;
-    link.classList.toggle("long", s.symbol.length > 3);
+    link.classList.toggle("long", (s.symbol || s.called).length > 3);
     link.stage = s;
     return link;
   }));

@@ -21,7 +21,7 @@ function start() {
   atStart = snapshot();
   const change = state.locked ? "" : " Drag a dotted one, or type another, and all that follows is computed again.";
   $("invite").textContent = isSheet() ? "Fill in the blanks. Point at one to see what it is made of; Check says what is right."
-    : computed().length ? `Point at any number to see what it is made of: of the table at its left and of the one above it.${change}` : "Point at any number to see all its digits.";
+    : computed().length ? `Point at any number to see what it is made of: of the table at its left and of the one above it.${change}` : stages.some(s => !s.words) ? "Point at any number to see all its digits." : "";
   layOut();
   listenToPointer();
   listenToKeys();

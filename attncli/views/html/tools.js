@@ -12,7 +12,7 @@ function makeTools() {
     order.length > 1 && !isSheet() && stepper());
   const change = isSheet() ? null : state.locked ? order.length > 0 && field("locked", `Read only: ${state.locked}.`) : whatIf();
   $("tools").replaceChildren(el("details", { open: wasOpen }, el("summary", { text: "Learn, and what if" }), learn, change, legend()));
-  $("bar").hidden = false;
+  $("bar").hidden = !stages.some(s => !s.words);
   paintTools();
 }
 
