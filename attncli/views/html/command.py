@@ -19,6 +19,7 @@ from attncli.convention import Convention, flag_text
 from attncli.stages import PARTS, QKV
 from attncli.trace import Trace
 from attncli.views.select import Block, blocks_of
+from attncli.views.text import clean
 
 _OF_X = ("x", "x_kv", "x_v")
 FLAGS: dict[str, dict[str, Any]] = {
@@ -100,7 +101,8 @@ def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
             return {}
         literals, drawn = {}, ["embeddings", "target.embeddings"]
         words += [f"--dim {trace['embeddings'].value.shape[-1]} --seed {seed}"]
-        words += [f"--target {shlex.quote(' '.join(trace['target.tokens'].labels['token']))}"]
+        target = clean(" ".join(trace["target.tokens"].labels["token"]))
+        words += [f"--target {shlex.quote(target)}"]
     positions = "none"
     if "positions" in trace:
         stage = trace["positions"]

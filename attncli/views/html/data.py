@@ -45,8 +45,8 @@ _COLUMNS = ("query", "key", "token", "position")
 def packed(more: Mapping[str, Any], data: PageData) -> str:
     """The data as text of an element that no label can end."""
     whole = {**more, "labels": [*data.labels], "groups": data.groups, "stages": data.stages}
-    text = json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "replace").decode().replace("<", "\\u003c")
+    text = json.dumps(whole, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 class PageData:
