@@ -64,16 +64,16 @@ def _compute(trace: Trace, block: Block) -> dict[str, Any]:
     stages = block.stages
     if len([*blocks_of(trace)]) > 1:
         return {}
-    given = {name for name, stage in stages.items() if not stage.expression and not stage.reads}
-    inputs = {name: name for name in (*QKV, "sinks") if name in given}
+    first = {name for name, stage in stages.items() if not stage.expression and not stage.reads}
+    inputs = {name: name for name in (*QKV, "sinks") if name in first}
     source, heads = "--q", ""
-    if not {*QKV} <= given:
+    if not {*QKV} <= first:
         names = [n for n, x in stages.items() if x.kind.role == "parameter" or n in _OF_X]
         inputs, source = {n: n for n in names}, "--x"
         heads = _heads(block)
-        if not {"x", "w_q", "w_k", "w_v"} <= {*inputs} or "x" not in given:
+        if not {"x", "w_q", "w_k", "w_v"} <= {*inputs} or "x" not in first:
             return {}
-    gradient = next((n for n in ("d_projected", "d_concat", "d_output") if n in given), "")
+    gradient = next((n for n in ("d_projected", "d_concat", "d_output") if n in first), "")
     own: dict[str, Any] = {"call": f"attncli compute {source} -{heads}{_options(block.convention)}"}
     own |= {"inputs": inputs}
     labels = stages["scores"].labels if "scores" in stages else {}

@@ -68,7 +68,6 @@ function compiled(stage, is, isGuard) {
   if (op === "if") return { op, args, run: places => (c(places) ? a(places) : b(places)) };
   return { op, args, run: b ? places => apply(a(places), b(places)) : places => apply(a(places)) };
 }
-
 function compiledCell(stage, name, index, isGuard) {
   const source = stage.arrays?.[name] ?? byName.get(stage.reads[name]), text = JSON.stringify([name, index]);
   const axes = index.slice(-source.shape.length), steps = [];
@@ -160,11 +159,9 @@ function productOf(node, isWhole = true) {
   if (node.op === "max") return node.args[1] ? productOf(node.args[1], isWhole) : null;
   return node.op === "/" ? productOf(node.args[0], false) : null;
 }
-
 const sourcesOf = stage => Object.values(stage.sources);
 
 // ---- A cell is [stage, plane, row, column]; a plane is one head of one batch entry.
-
 const cellOf = (s, at) => [s, Math.floor(at / (s.rows * s.cols)), Math.floor(at / s.cols) % s.rows, at % s.cols];
 const indexOf = ([s, p, i, j]) => (p * s.rows + i) * s.cols + j;
 const placesOf = cell => cell[0].placesAt(indexOf(cell));

@@ -1,5 +1,4 @@
 // ---- the heads: all of them small, one or two large with lines between words
-
 const isMap = s => s.isShare && !s.vector && s.axes.join() === (part("weights") ?? s).axes.join();
 const weightStages = () => stages.filter(s => isMap(s) && (s.bytes || !stages.some(other => other.bytes)));
 const isOf = (choice, s, p) => choice?.[0] === s && choice[1] === p;
@@ -25,7 +24,6 @@ function wordsPanel() {
     el("p", { class: "hint", text: "On the left is the word that looks, on the right what it looks at; the thicker a line, the larger the weight. Point at a word." }),
     el("div", { class: "heads" }, small, el("div", { id: "large" })));
 }
-
 function chooseHead(s, p) {
   if (state.compares) {
     state.other = isOf(state.other, s, p) ? null : [s, p];
@@ -39,7 +37,6 @@ function chooseHead(s, p) {
   layOut();
   pin(startCell());
 }
-
 function paintWords() {
   if (!$("words")) return;
   $("words").hidden = weightStages().some(s => isHidden(s) || isAsked(s));
@@ -50,7 +47,6 @@ function paintWords() {
   }
   $("large").replaceChildren(...[state.large, state.other].filter(Boolean).map(drawWords));
 }
-
 const MOST_LINES = 4096; // between words; more weights are a picture
 
 function drawWords([s, p]) {
@@ -87,7 +83,6 @@ function pointAtWord(word) {
 }
 
 // ---- a word in place of another, with its vector
-
 const embeddings = () => byName.get("embeddings");
 
 function vocabulary() {

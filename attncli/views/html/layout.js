@@ -1,5 +1,4 @@
 // ---- laying out: strips in which every table stands right of one and below another it is made of
-
 let views = [], strips = [], order = [];
 const cellsAt = new Map(); // "stage|row|column" → the cells of the page that show it
 const keyOf = (s, i, j) => `${s.id}|${i}|${j}`;
@@ -59,7 +58,6 @@ function measure(piece) {
   const width = isPicture(stage) ? 256 : stage.cols * (piece.isShade ? SHADE : piece.cell * digit + 11);
   piece.width = width + (piece.isBare ? 4 : piece.label * digit + 14) + beside;
 }
-
 const hasSums = piece => piece.stage.sums === "rows" && !piece.isShade && !isNarrow();
 const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 : 26) * line.length;
 
@@ -95,7 +93,6 @@ function writeCells() {
     s.cells = isPicture(s) ? [] : Array.from(s.words ?? s.data, x => num(x, s.decimals));
   }
 }
-
 function layOut() {
   setLargest();
   findStrips();
@@ -119,7 +116,6 @@ function layOut() {
   makeTools();
   paint();
 }
-
 function lineOf(line, seen) {
   const grid = el("div", { class: "line" });
   line.forEach((piece, at) => {
@@ -153,7 +149,6 @@ function viewOf(s, piece, turned, seen, place) {
   views.push(view);
   return view.box;
 }
-
 function tableOf(view, rowNames, colNames, hasSum) {
   const { s, turned, packed } = view, columns = range(packed || colNames.length);
   const th = (label, scope) => el("th", { scope, title: labelText(label) }, labelNodes(label));
@@ -185,7 +180,6 @@ function pictureOf(view) {
   });
   return canvas;
 }
-
 function drawPixels(canvas, s, plane, turned = false) {
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, canvas.width, canvas.height);
@@ -220,7 +214,6 @@ function paint(isChanged = () => false) {
   markMap();
   light(state.pinned);
 }
-
 const FLASH = { backgroundColor: "#ffd54a", color: "#000" };
 function paintCell(td, view, plane, isBlank, isChanged) {
   const { s } = view, [i, column] = td.at, j = column + view.packed * state.head, cell = [s, plane, i, j], at = indexOf(cell), x = s.data[at];

@@ -1,5 +1,4 @@
 // ---- the map of the stages
-
 // A stage stands in the lower row; what only enters one of them, as K does S, above it.
 function drawMap() {
   const pieces = strips.flat(), shown = [...new Set(pieces.map(piece => piece.stage))];
@@ -38,7 +37,6 @@ function goTo(event, s) {
   box.scrollIntoView({ block: "center", behavior: isCalm() ? "auto" : "smooth" });
   td?.focus({ preventScroll: true });
 }
-
 const isCalm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 function markMap(current = state.pinned?.[0]) {

@@ -32,14 +32,14 @@ def if_masked(block: Block) -> list[dict[str, Any]]:
     shapes = {name: stage.value.shape for name, stage in own.items()}
     n_kv = shapes["k"][-3] if len(shapes["k"]) > 2 else 1
     sizes = Sizes(shapes[SCORES], n_kv, shapes["q"][-1])
-    given = {"q", "k", "v", *({"sinks"} & own.keys())}
+    inputs = {"q", "k", "v", *({"sinks"} & own.keys())}
     if any(stage.kind.heading for stage in own.values()):
-        given.add(GIVEN_GRADIENT)
-    steps = plan(replace(how, causal=True), sizes._replace(given=given))
+        inputs.add(GIVEN_GRADIENT)
+    steps = plan(replace(how, causal=True), sizes._replace(given=inputs))
     old = next((n for n, stage in own.items() if "delta" in stage.reads), "")
     new = next((step.name for step in steps if "delta" in step.reads), "")
     shapes["mask"], shapes[MASKED] = shapes[SCORES][-2:], shapes[SCORES]
-    steps = [step for step in steps if step.name not in ("mask", "kept", "lse", *given)]
+    steps = [step for step in steps if step.name not in ("mask", "kept", "lse", *inputs)]
     known = {*shapes, GIVEN_GRADIENT, "kept", new}
     if any(step.name not in known for step in steps if step.name != gradient_of(OUTPUT)):
         return []

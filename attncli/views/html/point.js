@@ -1,5 +1,4 @@
 // ---- pointing: what a cell was made of, through all stages, or what is made of it
-
 const cellKey = ([s, p, i, j]) => `${p}|${keyOf(s, i, j)}`;
 const MOST_CELLS = 4000; // that are followed back, or looked through for what is made of one
 
@@ -27,7 +26,6 @@ function reach(cell) {
     }
   return [near, far];
 }
-
 const mark = ([s, p, i, j], ...names) => shownPlane(s) === p && cellsAt.get(keyOf(s, i, j))?.forEach(td => td.classList.add("on", ...names));
 
 function light(cell, isQuiet = true) {
@@ -54,7 +52,6 @@ function inGeneral(cell) {
   const top = span("top", "column ", labelNodes(column), " of ", math(b[0].symbol), isTurned(s) && el("sup", { text: "T" }));
   return [left, " times ", top];
 }
-
 function explain(cell, isQuiet) {
   const why = $("why"), panel = why.firstElementChild;
   why.hidden = !cell && !state.quiz && !state.walk;
@@ -85,7 +82,6 @@ function pin(cell, isQuiet) {
   state.pinned = cell;
   light(cell, isQuiet);
 }
-
 const canEdit = s => !state.locked && !state.quiz && s.isInput;
 const isMaskCell = cell => canEdit(cell[0]) && cell[0] === mask();
 
@@ -93,7 +89,6 @@ function toggleMask(cell) {
   remember();
   put(cell, valueAt(cell) === -Infinity ? 0 : -Infinity);
 }
-
 function openEdit(td, first) {
   if (!td?.cell || !canEdit(td.cell[0]) || td.querySelector("input")) return;
   const text = String(valueAt(td.cell));
@@ -117,7 +112,6 @@ function openEdit(td, first) {
 }
 
 // ---- a number is dragged as on a slider; its size says how far a pixel goes
-
 const stepOf = x => 10 ** Math.floor(Math.log10(Math.max(Math.abs(x), 1)) - 1);
 const rounded = x => Number(x.toFixed(4));
 let drag = null;
@@ -126,7 +120,6 @@ function startDrag(td, event) {
   const x = valueAt(td.cell);
   drag = { td, cell: td.cell, from: x, start: event.clientX, step: stepOf(x) / (event.shiftKey ? 10 : 1), id: event.pointerId };
 }
-
 function dragOn(event) {
   const way = event.clientX - drag.start;
   if (!isDragging && Math.abs(way) < 6) return;
@@ -155,7 +148,6 @@ function nudge(td, by) {
 }
 
 // ---- mouse, finger, keyboard
-
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const tdOf = event => event.target.closest?.("td");
 let hovered = null;
@@ -186,7 +178,6 @@ function listenToPointer() {
     else if (isAgain) openEdit(td);
   });
 }
-
 function listenToKeys() {
   on(document, "focusin", event => {
     const td = tdOf(event);
@@ -207,7 +198,6 @@ function listenToKeys() {
     if (td?.cell && event.target === td && !isControl && !event.altKey) cellKeys(event, td);
   });
 }
-
 function cellKeys(event, td) {
   const { key } = event, move = MOVES[key], isMask = isMaskCell(td.cell), can = canEdit(td.cell[0]);
   const next = move && td.closest("table").rows[td.parentElement.rowIndex + move[0]]?.cells[td.cellIndex + move[1]];

@@ -1,5 +1,4 @@
 // ---- the quiz: numbers to be filled in, judged one by one, each from those that were filled in before it
-
 const answers = new Map(); // cell → text
 const MOST_ASKED = 36; // cells of a table that is asked as a whole; of a larger one the row of one query
 let inFocus = null;
@@ -16,7 +15,6 @@ function stagesToAsk() {
   const own = order.filter(s => s.group === groupShown());
   return own.slice(own.indexOf(part("scores")), own.indexOf(part("output")) + 1).filter(s => s.tree);
 }
-
 function ask(isOn) {
   state.asks = state.pinned?.[0].axes[0] === part("scores")?.axes[0] ? state.pinned[2] : 0;
   state.quiz = isOn;
@@ -32,7 +30,6 @@ function ask(isOn) {
   pin(first ?? null);
   if (!isSheet()) document.querySelector("input.ask")?.focus();
 }
-
 function askIn(td) {
   const { cell } = td, input = el("input", { class: "ask", value: answerTo(cell), "aria-label": `${plainName(cell)} = ?`, autocomplete: "off" });
   if (!isAskedCell(cell)) return (td.textContent = "·");
@@ -83,7 +80,6 @@ function slipsAt(cell, of) {
   if (i < s.cols && j < s.rows) slips.push(["row and column are swapped", numberAt([s, p, j, i], of)]);
   return [...slips, ["the sign is wrong", -whole]];
 }
-
 function checkAnswers() {
   const judged = askedCells().map(judge), of = kind => judged.filter(one => one.kind === kind), wrong = of("wrong");
   for (const { cell, kind } of judged)
@@ -118,7 +114,6 @@ function hint() {
   tell([`${plainName(one.cell)}: step ${s.short}, ${formulaOf(s)}. Read ${cut(reads, 8).join(", ")}`]);
   announce($("verdict").textContent);
 }
-
 const tell = lines => $("verdict").replaceChildren(...lines.map(words => el("li", { text: `${words}.` })));
 const quizBar = () => el("div", { id: "quizbar" }, tool("check", "Check", checkAnswers), tool("hint", "Hint", hint),
   !isSheet() && button("End, show the numbers", () => ask(false)), el("ul", { id: "verdict" }));

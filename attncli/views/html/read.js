@@ -21,7 +21,6 @@ function el(tag, properties = {}, ...children) {
   element.append(...children.flat(9).filter(child => child || child === 0));
   return element;
 }
-
 const span = (name, ...children) => el("span", { class: name }, children);
 const paragraph = (name, ...children) => el("p", { class: name }, children);
 const button = (text, onclick, label = text, more = {}) => el("button", { text, onclick, "aria-label": label, ...more });
@@ -35,7 +34,6 @@ function svg(tag, attributes, ...children) {
 }
 
 // ---- reading the data
-
 const page = JSON.parse($("data").textContent);
 const stages = []; // in the order of computation
 
@@ -61,7 +59,6 @@ function newStage(own, group) {
   byName.set(s.id, s);
   return s;
 }
-
 const paramsOf = own => Object.fromEntries(Object.entries(own.params ?? {}).map(([name, x]) => [name, numberOfText(x)]));
 
 // Numbers as they are, as bytes of their square roots, or none.
@@ -71,7 +68,6 @@ function numbersOf(own, n) {
   if (own.bytes) return Float64Array.from(atob(own.bytes), char => (char.charCodeAt(0) / 254) ** 2);
   return new Float64Array(n).fill(NaN);
 }
-
 const planesOf = (s, data) => range(s.n).map(p => data.subarray(p * s.rows * s.cols, (p + 1) * s.rows * s.cols));
 
 // Equal names are told apart by their places.
@@ -79,7 +75,6 @@ function labelsOf(names) {
   const list = typeof names === "number" ? page.labels[names] : names;
   return list.map((name, at) => ({ name, at: list.indexOf(name) !== list.lastIndexOf(name) ? at + 1 : 0 }));
 }
-
 const labelNodes = label => [el("bdi", {}, /^\w[\w√]?_\w|[₀-₉′]$/.test(label.name) ? math(label.name) : label.name), label.at ? el("sub", { text: label.at }) : null];
 const labelText = label => label.name + (label.at ? ` (${label.at})` : "");
 const headsOf = s => s.n / s.batches;

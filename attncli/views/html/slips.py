@@ -54,8 +54,8 @@ def slips_of(block: Block) -> dict[str, list[list[Any]]]:
     """The slips of each stage of an attention: what they are called, and their trees."""
     if block.weights is None or not {SCORES, OUTPUT} <= block.stages.keys():
         return {}
-    found = {name: [*_of_stage(block, name)] for name in _SLIPS if name in block.stages}
-    return {block.prefix + name: slips for name, slips in found.items() if slips}
+    each = {name: [*_of_stage(block, name)] for name in _SLIPS if name in block.stages}
+    return {block.prefix + name: slips for name, slips in each.items() if slips}
 
 
 def _of_stage(block: Block, name: str) -> Iterator[list[Any]]:

@@ -1,5 +1,4 @@
 // ---- at the start
-
 // Where it opens: a number of the output, on a narrow screen a score, which is then on it.
 function startCell() {
   const isWide = $("main").clientWidth >= 900, s = part(isWide ? "output" : "scores") ?? strips[0]?.at(-1).stage;
@@ -11,7 +10,6 @@ function keepInView(cell) {
   const td = cell && cellsAt.get(keyOf(cell[0], cell[2], cell[3]))?.[0];
   td?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
-
 function start() {
   readData();
   const first = page.groups.find(group => group.attention && byName.get(group.attention.weights)?.value);

@@ -1,5 +1,4 @@
 // ---- what may be changed, and how it comes back
-
 const state = {
   head: 0, batch: 0, layer: null, group: null, step: Infinity, // what is looked at
   pinned: null, forwards: false, word: null, large: null, other: null, compares: false,
@@ -42,7 +41,6 @@ function check() {
 }
 
 // ---- a mask where there was none: two more stages, and the formulas that attncli has with a mask
-
 const isAdded = () => Boolean(mask()?.isAdded);
 
 function addMask() {
@@ -64,7 +62,6 @@ function become(s, step) {
   for (const name of FORMULA) s[name] = step[name];
   s.params = { ...paramsOf(step), ...s.before.params };
 }
-
 function dropMask() {
   const group = groupShown();
   for (const s of stages.filter(s => s.isAdded && s.group === group)) {
@@ -77,7 +74,6 @@ function dropMask() {
     prepare(s);
   }
 }
-
 const isAfter = (mask, at) => at % mask.cols > Math.floor(at / mask.cols) % mask.rows;
 const isCausal = mask => mask.data.every((x, at) => x === (isAfter(mask, at) ? -Infinity : 0));
 function setCausal(isOn) {
@@ -86,7 +82,6 @@ function setCausal(isOn) {
 }
 
 // ---- what was before, for undo: inputs, parameters, words, and whether a mask was added
-
 const past = [], future = [];
 const snapshot = () => ({
   isMasked: isAdded(),
@@ -98,7 +93,6 @@ function remember() {
   if (past.length > 200) past.shift();
   future.length = 0;
 }
-
 function restore(was) {
   if (was.isMasked !== isAdded()) (was.isMasked ? addMask : dropMask)();
   for (const { id, data, ...rest } of was.each) {
@@ -160,7 +154,6 @@ function put(cell, x) {
 }
 
 // ---- the state as attncli reads it: a call, and its numbers as JSON
-
 // The numbers of a stage in lists, as its array has them.
 function nested(s, shape = s.shape, from = 0) {
   if (!shape.length) return Number.isFinite(s.data[from]) ? s.data[from] : String(s.data[from]);

@@ -1,5 +1,4 @@
 // ---- tools: step by step, ask, what if
-
 const field = (name, ...children) => el("span", { class: `field ${name}` }, children);
 const tool = (id, text, onclick, title = "") => button(text, onclick, text, { id, title });
 const box = (id, words, checked, change) =>
@@ -39,7 +38,6 @@ function stepper() {
   tell();
   return field("upto", el("label", { htmlFor: "step", text: "Show up to" }), turn("◀", "one stage less", -1), slider, turn("▶", "one stage more", 1), words);
 }
-
 const PARAMETERS = { root: "scores /", factor: "scores ·", cap: "cap", value: "masked score" };
 
 // A number of the attention, in its gradients too: the scale (also by a slider), the cap, the masked score.
@@ -70,7 +68,6 @@ function parameter(s, name) {
   }
   return [el("label", { htmlFor: id, text: PARAMETERS[name] }), input, slider];
 }
-
 function whatIf() {
   const refit = change => {
     const focus = focused()?.id;
@@ -93,7 +90,6 @@ function paintTools() {
   for (const [id, can] of [["undo", past.length], ["redo", future.length], ["reset", state.edited]])
     if ($(id)) $(id).disabled = !can;
 }
-
 function legend() {
   const swatch = (s, x, text) => {
     const node = span("swatch", text);
@@ -107,13 +103,11 @@ function legend() {
 }
 
 // ---- tables to be taken elsewhere
-
 function asNumPy(s) {
   const text = at => String(s.words?.[at] ?? s.data[at]).replace("Infinity", "np.inf").replace("NaN", "np.nan");
   const rows = range(s.rows).map(i => `[${range(s.cols).map(j => text(indexOf([s, shownPlane(s), i, j]))).join(", ")}]`);
   return `np.array([${rows.join(", ")}])`;
 }
-
 async function copyText(text, message) {
   const area = el("textarea", { value: text, "aria-label": "copied" });
   try {

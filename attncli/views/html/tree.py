@@ -101,10 +101,10 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
     Empty where it has none, where the trace does not hold all that it is computed from, or where
     a letter, a parameter or an index is not what the formula takes it for.
     """
-    found = bound_formula(block, stage)
-    if found is None:
+    binding = bound_formula(block, stage)
+    if binding is None:
         return {}
-    values, stages = found
+    values, stages = binding
     body = values.formula.body
     names = {cell.name for cell in cells(body, guards=True)}
     arrays = {}

@@ -1,5 +1,4 @@
 // ---- one query's way: its row through all stages, one step at a time
-
 const sameRows = s => s.axes[0] === part("scores").axes[0] && s.rows === part("scores").rows && !s.vector && !s.isBackward;
 const walkStages = () => inGroup().filter(s => sameRows(s) && isHere(s) && Object.keys(s.sources).length);
 function canWalk() {
@@ -25,7 +24,6 @@ function walkTo(at, row = state.walk.row) {
   [walk.at, walk.row] = [Math.max(0, Math.min(n - 1, at)), (row + rows) % rows];
   light(null);
 }
-
 function lightWalk() {
   const { walk } = state, path = walkStages(), s = path[walk.at];
   const rowOf = stage => range(stage.cols).map(j => [stage, shownPlane(stage), walk.row, j]);
@@ -39,7 +37,6 @@ function lightWalk() {
   markMap(s);
   $(`at-${s.id}`)?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
-
 function drawWalk(s, path, cells) {
   const { walk } = state, focus = focused()?.id, most = !isNarrow() ? 6 : s.isShare ? 1 : 3;
   const key = (id, text, label, onclick, disabled = false) => button(text, onclick, label, { id, disabled });

@@ -1,5 +1,4 @@
 // ---- numbers, formulas and the arithmetic of a cell as they are written
-
 function num(x, decimals) {
   if (typeof x === "string") return x;
   if (Number.isNaN(x)) return "NaN";
@@ -15,7 +14,6 @@ function fixed(x, decimals) {
   const isHalf = long.endsWith("5" + "0".repeat(20)) && "13579".includes(text.at(-1));
   return isHalf ? long.slice(0, decimals ? -21 : -22) : text;
 }
-
 const trimmed = (x, decimals) => (num(x, 4) === num(Math.round(x), 4) ? num(x, 0) : num(x, decimals));
 const exact = x => String(x).replace("-Infinity", "−∞").replace("-", "−");
 const percent = x => `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`;
@@ -26,7 +24,6 @@ function decimalsOf(s, most) {
   const needs = x => (Number.isFinite(x) ? (fixed(x, most).replace(/\.?0+$/, "").split(".")[1] ?? "").length : 0);
   return s.data.reduce((decimals, x) => (decimals < most ? Math.max(decimals, needs(x)) : decimals), 0);
 }
-
 const joined = (parts, between) => parts.flatMap((part, at) => (at ? [between, part] : [part]));
 const cut = (parts, most = 10) => (parts.length > most + 1 ? [...parts.slice(0, most), `… ${parts.length - most} more`] : parts);
 const fraction = (above, below) => span("fraction", el("span", {}, above), el("span", {}, below));
@@ -59,7 +56,6 @@ function upToBracket(text) {
   }
   return text;
 }
-
 const placeOf = ([s, , i, j]) =>
   s.vector === "row" ? [s.colNames[j]] : s.vector ? [s.rowNames[i]] : [s.rowNames[i], s.colNames[j]];
 const nameOf = cell => span("name", math(cell[0].symbol), el("sub", {}, joined(placeOf(cell).map(labelNodes), ", ")));
@@ -71,7 +67,6 @@ const formulaOf = s => {
 };
 
 // ---- the formula of a cell with its numbers put in
-
 const wordsAt = cell => wordsOf(cell[0], cell[0].tree, placesOf(cell));
 
 function sideOf(cell, side, tight) {
@@ -103,7 +98,6 @@ function wordsOf(s, node, places, tight = false) {
   if (op === "degrees") return [words(a), " in degrees"];
   return [op, "(", joined(args.map(arg => words(arg)), ", "), ")"];
 }
-
 function wordsOver(s, node, places, tight) {
   const { op, body, sink, letters } = node, terms = node.terms(places);
   const written = (parts, each) => joined(cut(parts).map(part => (typeof part === "string" ? part : each(part))), " + ");
@@ -126,7 +120,6 @@ function wordsOver(s, node, places, tight) {
 }
 
 // ---- colour: one hue for shares, two for signs; by the square root, so that small ones show
-
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const [SHARE, PLUS, MINUS] = [165, 60, 255]; // hues
 let largest = 1; // of the numbers of both signs
