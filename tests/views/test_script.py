@@ -1,6 +1,7 @@
 """The script of a page of HTML, by node: every stage of every kind of trace from its formula."""
 
 import json
+import re
 import shutil
 import subprocess
 from importlib.resources import files
@@ -10,8 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import attncli
 from attncli.views.html.data import PageData, packed
 from tests.test_stages import MAKERS
+
+from .traces import attention, grouped
 
 NODE = shutil.which("node")
 RUN = """
@@ -75,3 +79,19 @@ def test_the_script_computes_every_stage_and_lights_all_that_a_cell_depends_on(
             near = 1e-6 if "arccos" in stage.expression else 1e-12
             expected = pytest.approx(stage.value.astype(float).ravel(), 1e-12, near, nan_ok=True)
             assert np.array([float(x) for x in texts]) == expected, (trace.title, name)
+
+
+def test_script_and_style_are_small_and_ship_as_they_are_written() -> None:
+    """Less comments and indentation; with several heads or words there are two files more."""
+    folder = files("attncli.views.html")
+    sources = [x for x in folder.iterdir() if x.name.endswith((".js", ".css"))]
+    written = {line.strip() for x in sources for line in x.read_text("utf-8").splitlines()}
+    assert sum(len(x.read_text("utf-8").splitlines()) for x in sources) <= 1_700
+    for trace, most in ((attention(), 75_000), (grouped(), 82_000)):
+        text = attncli.render(trace, "html")
+        (style,), (script,) = (
+            re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL) for tag in ("style", "script")
+        )
+        assert len((style + script).encode()) <= most
+        for line in f"{style}\n{script}".splitlines():
+            assert any(own.startswith(line) for own in written), line

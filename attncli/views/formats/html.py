@@ -65,7 +65,7 @@ def fragment(trace: Trace, options: DisplayOptions, page: Page = parts) -> Itera
     """The page within a frame of its own, to stand in another page, such as a notebook."""
     document = escape("".join(text(trace, options, page)))
     title = escape(clean(trace.title))
-    style = "width:100%;height:44em;max-height:85vh;border:0;resize:vertical"
+    style = "width:100%;height:36em;border:0;resize:vertical"
     yield f'<iframe title="{title}" style="{style}" srcdoc="{document}"></iframe>\n'
 
 

@@ -92,6 +92,11 @@ function vocabulary() {
 }
 const canWord = () => Boolean(embeddings()?.isInput) && !state.locked && !state.quiz && vocabulary().size > 1;
 
+// Vectors that no longer are those of the words can be said by no call that draws them.
+const isDrawn = id => {
+  const s = byName.get(id), known = vocabulary(), row = i => s.data.subarray(i * s.cols, (i + 1) * s.cols);
+  return s.rowNames.every(({ name }, i) => row(i).every((x, j) => x === (known.get(name) ?? s.original.subarray(i * s.cols))[j]));
+};
 function setWord(at, word) {
   const e = embeddings(), old = e.rowNames.map(label => label.name), fresh = labelsOf(old.map((name, i) => (i === at ? word : name)));
   remember();

@@ -24,15 +24,13 @@ function start() {
   listenToPointer();
   listenToKeys();
   let width = innerWidth;
-  on(window, "resize", () => {
-    if (innerWidth === width) return;
-    width = innerWidth;
-    layOut();
-  });
+  on(window, "resize", () => width !== innerWidth && ((width = innerWidth), layOut()));
   on(dark, "change", layOut);
   if (isSheet()) ask(true);
   else pin(startCell());
   keepInView(state.pinned);
+  // Within a notebook the frame is as tall as the page, up to a limit; of another origin it is null.
+  if (frameElement) frameElement.style.height = `${Math.min(document.documentElement.scrollHeight, 860)}px`;
   document.documentElement.dataset.ready = "1";
 }
 

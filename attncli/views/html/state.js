@@ -169,13 +169,8 @@ function asInput() {
 }
 const isSquareCausal = () => Boolean(mask()) && mask().rows === mask().cols && isCausal(mask());
 
-// Vectors that no longer are those of the words can be said by no call that draws them.
-const isDrawn = id => {
-  const s = byName.get(id), known = vocabulary(), row = i => s.data.subarray(i * s.cols, (i + 1) * s.cols);
-  return s.rowNames.every(({ name }, i) => row(i).every((x, j) => x === (known.get(name) ?? s.original.subarray(i * s.cols))[j]));
-};
 function command() {
-  if (page.command.drawn && !page.command.drawn.every(isDrawn)) return "";
+  if (!(page.command.drawn ?? []).every(id => isDrawn(id))) return "";
   const { call, literals = {}, flags } = page.command, json = asInput(), words = [call];
   const quoted = x => `'${JSON.stringify(x).replaceAll("'", "\\u0027")}'`;
   for (const [flag, id] of Object.entries(literals)) words.push(flag, quoted(nested(byName.get(id))));

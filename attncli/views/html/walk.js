@@ -43,7 +43,7 @@ function drawWalk(s, path, cells) {
   const words = paragraph("sum-up", el("b", {}, "Query ", labelNodes(part("scores").rowNames[walk.row])), ` · step ${walk.at + 1} of ${path.length}: `,
     math(formulaOf(s)), s.note ? ` · ${s.note}.` : "");
   const lines = cells.slice(0, most).map(cell => el("li", {}, nameOf(cell), s.tree && [" = ", wordsAt(cell)], " = ", el("b", { text: trimmed(valueAt(cell), 4) })));
-  if (cells.length > most) lines.push(el("li", { text: `and ${cells.length - most} more, lit above` }));
+  if (cells.length > most) lines.push(el("li", {}, `and ${cells.length - most} more, lit above`));
   const turn = el("div", { class: "turn" }, key("walk-back", "◀", "step back", () => walkTo(walk.at - 1), !walk.at),
     key("walk-next", "Next ▶", "next step", () => walkTo(walk.at + 1), walk.at === path.length - 1),
     key("walk-up", "▲", "the query above", () => walkTo(walk.at, walk.row - 1)), key("walk-down", "▼", "the query below", () => walkTo(walk.at, walk.row + 1)),
