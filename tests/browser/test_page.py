@@ -550,5 +550,8 @@ def test_the_size_of_twelve_layers_of_twelve_heads(opened: Opener, n: int, most:
     page = opened(text)
     assert "(--full shows all)" in page.locator("body").inner_text()
     assert page.locator(".mini").count() == 144
+    if n == 24:  # of the first head all numbers are there
+        cell(page, "output", 2, 1).hover()
+        assert "row q2 of A times column 1 of V" in why(page)
     page.get_by_label("batch entry 5, head 7", exact=True).click()
     assert page.locator(".graph figcaption").inner_text() == "batch entry 5, head 7"

@@ -95,3 +95,5 @@ def test_script_and_style_are_small_and_ship_as_they_are_written() -> None:
         assert len((style + script).encode()) <= most
         for line in f"{style}\n{script}".splitlines():
             assert any(own.startswith(line) for own in written), line
+    many = attncli.explain("the bank " * 16, block="encoder", dim=32, heads=8, layers=6)
+    assert len(attncli.render(many, "html").encode()) <= 250_000  # of heads a byte a weight

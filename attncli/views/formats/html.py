@@ -31,7 +31,7 @@ from attncli.views.work import at_length
 LABEL = 40  # cells of a label
 EDGES = 16  # rows or columns of a table that is cut
 ROOM = 40  # rows or columns up to which it is whole
-CELLS = 1_500  # of all tables that stand there for browsers without scripts
+CELLS = 1_000  # of all tables that stand there for browsers without scripts
 PARTS = ("read", "formula", "words", "state", "layout", "point", "map", "tools")
 OF_ATTENTION = ("walk", "quiz")
 """Files of the script: the page begins with the first of them, and ends with start.js."""

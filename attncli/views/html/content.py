@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.pipeline.sentence import random_vectors
-from attncli.stages import PARTS, QKV, WEIGHTS
+from attncli.stages import CONCAT, OUTPUT, PARTS, PROJECTED, QKV, WEIGHTS
 from attncli.trace import Trace
 from attncli.views.html.command import command, seed_of
 from attncli.views.html.data import PageData, packed
@@ -64,7 +64,7 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     if not options.full and part.size(trace) > NUMBERS:
         shown, part = _reduced(trace, whole, page)
     data = PageData()
-    data.add(part.of(trace), has_formulas=not part.is_cut)
+    data.add(part.of(trace), has_formulas=not part.is_cut, is_locked=bool(part.locked))
     if part.options is not whole:
         data.add_pictures(trace, [n for n in listed if n.rpartition(".")[2] == WEIGHTS])
         shown.insert(1, Remark(f"{part.locked} (--full shows all)"))
@@ -137,7 +137,9 @@ def _reduced(trace: Trace, whole: DisplayOptions, page: Page) -> tuple[list[Part
     if part.size(trace) > NUMBERS_OF_ONE:
         attention = next((n for n in names if n.endswith(WEIGHTS)), "")
         prefix = attention.removesuffix(WEIGHTS)
-        part = part._replace(names=[n for n in names if n.startswith(prefix)])
+        own = [n for n in names if n.startswith(prefix)]
+        ends = [at for at, n in enumerate(own) if n.endswith((OUTPUT, CONCAT, PROJECTED))]
+        part = part._replace(names=own[: ends[-1] + 1] if ends else own)
     for room in ROOMS:
         if part.size(trace) > NUMBERS_OF_ONE:
             one = part.options

@@ -57,8 +57,8 @@ class PageData:
         self.groups: list[dict[str, Any]] = []
         self.stages: list[dict[str, Any]] = []
 
-    def add(self, trace: Trace, *, has_formulas: bool = True) -> None:
-        """Adds every stage of a trace."""
+    def add(self, trace: Trace, *, has_formulas: bool = True, is_locked: bool = False) -> None:
+        """Adds every stage of a trace; is_locked: without what only changes need."""
         blocks = {block.prefix: block for block in blocks_of(trace)}
         places = {prefix: at for at, prefix in enumerate(blocks)}
         for block in blocks.values():
@@ -71,7 +71,8 @@ class PageData:
             self.groups.append(own)
             if has_formulas:
                 own |= {"attention": roles} if (roles := _roles(block)) else {}
-                own |= {"ifMasked": added} if (added := self.masked(block)) else {}
+                added = [] if is_locked else self.masked(block)
+                own |= {"ifMasked": added} if added else {}
         for name, stage in trace.stages():
             block = blocks[name[: len(name) - len(stage.name)]]
             tree = stage_tree(block, block.stages[stage.name]) if has_formulas else {}
@@ -103,7 +104,8 @@ class PageData:
             self.groups[-1] |= _layer(block)
             for name in (n for n in block.stages if block.prefix + n in names):
                 stage = block.stages[name]
-                self.stages.append(self.stage(block, stage) | picture(stage, edge))
+                known = self.stage(block, stage)
+                self.stages.append(known | picture(stage, edge) | {"id": f"{known['id']}, all"})
 
     def stage(self, block: Block, stage: Stage) -> dict[str, Any]:
         """What is known of a stage beside its numbers: where it stands, and its names."""
