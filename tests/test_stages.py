@@ -26,7 +26,6 @@ from attncli.attention.rotary import rotary
 from attncli.evaluate import AbsentError
 from attncli.views.cell import Entry
 from attncli.views.page import places_of
-from attncli.views.reads import Read, reads_of
 from attncli.views.select import DisplayOptions, blocks_of
 from attncli.views.words import Work, is_softmax, work_of
 from attncli.words.similarity import similarity
@@ -195,40 +194,6 @@ def test_the_formula_of_a_stage_gives_what_numpy_computed(make: Any) -> None:
             expected = pytest.approx(work.entry.value, abs=near, nan_ok=True)
             is_empty = is_softmax(stage) and np.isnan(computed)  # no key at all
             assert computed == expected or is_empty, stage.expression
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_a_cell_changes_with_what_is_lit_and_with_nothing_else(make: Any) -> None:
-    rng, n_lit = np.random.default_rng(3), 0
-    for work in [*cells(make)][::3]:
-        entry, values = work.entry, work.values
-        reads = reads_of(entry, [entry.row], [entry.column])
-        for name in entry.stage.reads if reads else ():
-            array = values.arrays[name].astype(float)
-            at = tuple(int(rng.integers(size)) for size in array.shape)
-            array[at] += 0.37  # −∞ stays what it is
-            other = work._replace(values=values._replace(arrays={**values.arrays, name: array}))
-            with np.errstate(all="ignore"), suppress(AbsentError):
-                one, two = (x.number(values.formula.body, work.places) for x in (work, other))
-                if not np.array_equal(one, two, equal_nan=True):
-                    n_lit += 1
-                    assert is_lit(work, reads, name, at), (entry.stage.expression, name, at)
-    assert n_lit > 20
-
-
-def is_lit(work: Work, reads: list[Read], name: str, at: tuple[int, ...]) -> bool:
-    """Whether a cell is among those that are read, as the script of the page has it."""
-    source, place = work.stages[name], [*at]
-    if "" in source.axes:
-        place.insert(source.axes.index(""), 0)
-    *outer, row, column = (0, *place)[-max(2, len(place)) :]
-    here: dict[Any, Any] = {"all": None, "i": work.entry.row, "j": work.entry.column}
-
-    def fits(line: Any, index: int) -> bool:
-        return (line[1][0] if isinstance(line, tuple) else here.get(line, line)) in (None, index)
-
-    own = [read for read in reads if read.stage is source and [*read.where.values()] == outer]
-    return any(fits(read.rows, row) and fits(read.columns, column) for read in own)
 
 
 @pytest.mark.parametrize(

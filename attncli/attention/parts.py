@@ -36,6 +36,10 @@ from attncli.trace import Trace
 
 StepsOf = Callable[[Convention, Sizes, Sequence[int]], list[Step]]
 
+KEYS_OF = "K[b,g,j,d] = x[b,g,j + start,d]"
+VALUES_OF = "V[b,g,j,e] = x[b,g,j + start,e]"
+COLUMNS_OF = "M[b,h,i,j] = x[b,h,i,j + start]"
+
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -120,12 +124,13 @@ class Parts(NamedTuple):
         at = {"start": bounds[number - 1], "stop": bounds[number]}
         sub = subscript(number)
         k = next(step.reads["k"] for step in self.own if "k" in step.reads)
+        keys, values, mask = map(self.text, (KEYS_OF, VALUES_OF, COLUMNS_OF))
         cut = [
-            Step(n, "", {"x": x}, at, symbol=f"{kind_of(x).symbol}{sub}", function=keys_of)
-            for n, x in (("k", k), ("v", "v"))
+            Step(n, text, {"x": x}, at, symbol=f"{kind_of(x).symbol}{sub}", function=keys_of)
+            for n, x, text in (("k", k, keys), ("v", "v", values))
         ]
         if any(step.name == "mask" for step in self.shared):
-            cut.append(Step("mask", "", {"x": "mask"}, at, function=columns_of))
+            cut.append(Step("mask", mask, {"x": "mask"}, at, function=columns_of))
         return cut
 
     def part(self, kind: str, number: int, bounds: Sequence[int]) -> list[Step]:

@@ -75,7 +75,7 @@ def work_of(entry: Entry) -> Work | None:
     """The arithmetic of an entry; None as `equation` has it."""
     block, stage = entry.block, entry.stage
     if id(stage) not in block.formulas:  # of all its cells
-        block.formulas[id(stage)] = stage, _bound(block, stage)
+        block.formulas[id(stage)] = stage, bound_formula(block, stage)
     bound = block.formulas[id(stage)][1]
     if bound is None:
         return None
@@ -83,7 +83,7 @@ def work_of(entry: Entry) -> Work | None:
     return Work(entry, values, stages, places_at(values.formula, index_of(entry), values.sizes))
 
 
-def _bound(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stage]] | None:
+def bound_formula(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stage]] | None:
     """The formula of a stage with what it reads; None where the trace does not hold all of it."""
     formula = formula_of(stage)
     sources = {name: block.read(stage, name) for name in stage.reads}

@@ -115,7 +115,7 @@ FAULTS = [
     Fault("safetensors: the tensors may leave a gap", "files/safetensors.py",
           "return ends[::2] == ends[1::2] and all(", "return all(", "files"),
     Fault("html: the script is allowed by the digest of another", "views/formats/html.py",
-          "hashlib.sha256(script.encode())", "hashlib.sha256(script.strip().encode())", "views cli"),
+          "script_hash=_digest(script)", "script_hash=_digest(style)", "views cli"),
     Fault("html: the title of the page is not escaped", "views/formats/html.py",
           "title=escape(clean(trace.title)),", "title=trace.title,", "views cli"),
 ]

@@ -85,6 +85,7 @@ def test_a_browser_is_shown_the_file_or_the_file_is_named(
 ) -> None:
     opened = tmp_path / "opened"
     monkeypatch.setenv("BROWSER", f"sh -c 'echo $0 > {opened}' %s")
+    monkeypatch.setattr("webbrowser._tryorder", None)  # it is read anew, whatever ran before
     assert call("compute", "--q", three, "--open", "--output", "a b.html").code == 0
     assert opened.read_text() == f"{(tmp_path / 'a b.html').as_uri()}\n"
     monkeypatch.setenv("TMPDIR", str(tmp_path))

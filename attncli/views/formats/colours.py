@@ -2,9 +2,8 @@
 
 Two ramps, both dark where the number is small and bright where it is large, both readable to
 colour-blind eyes: cividis (Nuñez, Anderton and Renslow 2018) for weights, and blue, grey, orange
-around 0 for numbers of both signs. On paper and white pages it is the other way round, from white
-to blue, and blue, white, orange (ColorBrewer's Blues, and the ends of its RdBu and PuOr). The text
-on a shade is black or white, whichever contrasts more, so it does not depend on the terminal's own
+around 0 for numbers of both signs. Figures have the colours of the page instead. The text on a
+shade is black or white, whichever contrasts more, so it does not depend on the terminal's own
 colours.
 
 Where there are 16 colours or 8, whose ramps would end in two or three shades, marks say how large
@@ -31,14 +30,7 @@ MIDDLE = 0.179  # luminance on which black and white are read equally well: √(
 # Dark to bright; the stops step over the greys on which neither black nor white is legible.
 _CIVIDIS = "00224e 123570 3b496c 575d6d 8a8678 a59c74 c3b369 e1cc55 fee838"
 _BLUE_TO_ORANGE = "8fc4ff 5a9ee6 1c528c 26282c 8a3e1c e88a4a ffd0a0"
-_BLUES = "ffffff deebf7 c6dbef 9ecae1 6baed6 4292c6 2171b5 08519c 08306b"
-_BLUE_WHITE_ORANGE = "2166ac 4393c3 92c5de d1e5f0 ffffff fee0b6 fdb863 e08214 b35806"
-_STOPS: dict[tuple[Ramp, bool], list[str]] = {
-    ("share", False): _CIVIDIS.split(),
-    ("signed", False): _BLUE_TO_ORANGE.split(),
-    ("share", True): _BLUES.split(),
-    ("signed", True): _BLUE_WHITE_ORANGE.split(),
-}
+_STOPS: dict[Ramp, list[str]] = {"share": _CIVIDIS.split(), "signed": _BLUE_TO_ORANGE.split()}
 
 # From OKLab to the cube roots of what the cones respond, and from the responses to linear sRGB.
 _ROOTS_OF_LAB = np.array(
@@ -63,14 +55,11 @@ _OF_256: dict[Ramp, tuple[int, ...]] = {  # picked by hand: a ramp cut to the 25
 }
 
 
-def style(
-    shade: float, ramp: Ramp, *, few: bool = False, paper: bool = False, of_256: bool = False
-) -> Style:
+def style(shade: float, ramp: Ramp, *, few: bool = False, of_256: bool = False) -> Style:
     """Background and text colour of a shade: 0 to 1 of a share, −1 to 1 of a signed number.
 
     few     whether there are 16 colours or 8: then one of those, to stand behind a mark, and none
             behind the smallest fifth
-    paper   whether it is on white
     of_256  whether there are 256 colours
     """
     if of_256:
@@ -86,33 +75,21 @@ def style(
         background = _FIFTHS[size] if ramp == "share" else "red" if shade > 0 else "blue"
         text = "black" if background in _DARK_TEXT else "bright_white"
         return Style(color=text, bgcolor=background)
-    return _style(round(shade * STEPS), ramp, paper)
-
-
-def css(shade: float, ramp: Ramp, paper: bool = False) -> tuple[str, str]:
-    """Background and text colour of a shade, as CSS writes them.
-
-    >>> css(1.0, "share"), css(1.0, "share", paper=True)
-    (('#fee838', '#000000'), ('#08306b', '#ffffff'))
-    """
-    found = style(shade, ramp, paper=paper)
-    colours = (color for color in (found.bgcolor, found.color) if color is not None)
-    background, text = (color.get_truecolor().hex for color in colours)
-    return background, text
+    return _style(round(shade * STEPS), ramp)
 
 
 @lru_cache(maxsize=512)
-def _style(step: int, ramp: Ramp, paper: bool) -> Style:
-    background = Color.from_rgb(*colour(step / STEPS, ramp, paper))
+def _style(step: int, ramp: Ramp) -> Style:
+    background = Color.from_rgb(*colour(step / STEPS, ramp))
     seen = background.downgrade(ColorSystem.EIGHT_BIT)  # in a terminal of 256 colours
-    both = [luminance(*x.get_truecolor()) for x in (background, background if paper else seen)]
+    both = [luminance(*x.get_truecolor()) for x in (background, seen)]
     text = (0, 0, 0) if max(both) * min(both) > MIDDLE**2 else (255, 255, 255)
     return Style(color=Color.from_rgb(*text), bgcolor=background)
 
 
-def colour(shade: float, ramp: Ramp, paper: bool = False) -> Rgb:
+def colour(shade: float, ramp: Ramp) -> Rgb:
     """The colour of a shade, interpolated between its two neighbouring stops."""
-    stops = _STOPS[ramp, paper]
+    stops = _STOPS[ramp]
     share = (shade + 1) / 2 if ramp == "signed" else shade
     at = min(max(share, 0.0), 1.0) * (len(stops) - 1)
     low = min(int(at), len(stops) - 2)

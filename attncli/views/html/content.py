@@ -1,0 +1,186 @@
+"""What a page shows of a trace: all of it, or a part where that is too much.
+
+A page holds so many numbers to the last digit. Of a trace with more it holds one head, batch entry
+and layer, of one that is still larger the first rows and columns, and of all heads a picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli.pipeline.sentence import random_vectors
+from attncli.stages import CONCAT, OUTPUT, PARTS, PROJECTED, QKV, WEIGHTS
+from attncli.trace import Trace
+from attncli.views.html.command import command, seed_of
+from attncli.views.html.data import PageData, packed
+from attncli.views.html.slips import slips_of
+from attncli.views.html.tree import flat
+from attncli.views.matrix import Matrix
+from attncli.views.page import Page
+from attncli.views.parts import Derivation, Heading, Part, Remark
+from attncli.views.select import Bounds, DisplayOptions, blocks_of, has_blanks, select
+from attncli.views.text import clean
+
+NUMBERS = 16_000  # that a page holds to the last digit: 11 to 18 bytes each
+NUMBERS_OF_ONE = 12_000  # where the weights of other heads are there as pictures too
+ROOMS = (40, 16)  # rows and columns of tables of which only a part is there
+SPARE = (
+    "I you she he we the a bank money river loves love hate like AI cat dog sat not blue good bad"
+)
+"""Words that any word of a sentence may be changed to."""
+WIDEST = 32  # of their vectors
+TOKENS = "tokens"
+"""A stage that the labels say already."""
+ALL = (None, None)
+
+
+class Content(NamedTuple):
+    """What a page shows: its parts, and the data of its script.
+
+    names          dotted names of all stages that are shown, of a large trace by their part
+    has_attention  whether there is one to be walked through and asked for
+    has_heads      whether there are words, or several heads, to be compared
+    """
+
+    parts: tuple[Part, ...]
+    names: frozenset[str]
+    data: str
+    has_attention: bool
+    has_heads: bool
+
+
+def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
+    """Every stage that is to be shown, with its formula where all that it reads is there."""
+    whole = replace(
+        options, given=not options.stages, every=True, work=False, cell=None, query=None
+    )
+    shown, listed = _shown(trace, whole, page)
+    part = _Part(whole, listed, _why_locked(trace, options))
+    if not options.full and part.size(trace) > NUMBERS:
+        shown, part = _reduced(trace, whole, page)
+    data = PageData()
+    data.add(part.of(trace), has_formulas=not part.is_cut, is_locked=bool(part.locked))
+    if part.options is not whole:
+        data.add_pictures(trace, [n for n in listed if n.rpartition(".")[2] == WEIGHTS])
+        shown.insert(1, Remark(f"{part.locked} (--full shows all)"))
+    if options.cell or options.query:
+        shown += [each for each in page(trace, options) if isinstance(each, Derivation)]
+    call = {} if part.locked else command(trace)
+    more: dict[str, Any] = {"command": call} if call else {}
+    more |= {"locked": part.locked} if part.locked else {"spare": spare_words(trace)}
+    more["slips"] = {} if part.locked else dict(_slips(trace))
+    weights = [s for s in data.stages if s.get("shade") == "share" and "vector" not in s]
+    n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
+    has_words = any(name.endswith(TOKENS) for name in trace)
+    return Content(
+        tuple(shown or [Heading(clean(trace.title))]),
+        frozenset(listed),
+        packed(more, data),
+        any("attention" in group for group in data.groups),
+        n_maps > 1 or (n_maps > 0 and has_words),
+    )
+
+
+class _Part(NamedTuple):
+    """What of a trace the script makes tables of.
+
+    options  the heads, batch entries, rows and columns
+    names    dotted names of the stages
+    locked   why no number can be changed, "" if it can
+    """
+
+    options: DisplayOptions
+    names: Sequence[str]
+    locked: str
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether rows or columns are missing, without which nothing can be computed again."""
+        return not (self.options.rows == ALL == self.options.cols)
+
+    def of(self, trace: Trace) -> Trace:
+        """The stages themselves."""
+        names = {n for n in self.names if len(self.names) == 1 or n.rpartition(".")[2] != TOKENS}
+        if not names or not (self.is_cut or self.options.index):
+            return trace.keep(names)
+        return select(trace, replace(self.options, stages=tuple(names)))
+
+    def size(self, trace: Trace) -> int:
+        """How many numbers they have."""
+        return sum(stage.value.size for _, stage in self.of(trace).stages())
+
+
+def _slips(trace: Trace) -> Iterator[tuple[str, Any]]:
+    for block in blocks_of(trace):
+        yield from slips_of(block).items()
+
+
+def _why_locked(trace: Trace, options: DisplayOptions) -> str:
+    """Why numbers of these stages cannot be changed; "" if they can."""
+    if options.stages or options.index or not options.rows == ALL == options.cols:
+        return "only a part of the computation is here"
+    dtypes = {block.convention.dtype for block in blocks_of(trace)} - {"float64"}
+    return f"the numbers are {dtypes.pop()}, the page computes in float64" if dtypes else ""
+
+
+def _reduced(trace: Trace, whole: DisplayOptions, page: Page) -> tuple[list[Part], _Part]:
+    """Of a large trace one head, of that the attention, or the first rows and columns."""
+    one = replace(first_place(trace, whole), given=False)
+    shown, names = _shown(trace, one, page)
+    names += [name for name in trace if name in (*QKV, "mask") and name not in names]
+    part = _Part(one, names, "only one head, batch entry and layer is here")
+    if part.size(trace) > NUMBERS_OF_ONE:
+        attention = next((n for n in names if n.endswith(WEIGHTS)), "")
+        prefix = attention.removesuffix(WEIGHTS)
+        own = [n for n in names if n.startswith(prefix)]
+        ends = [at for at, n in enumerate(own) if n.endswith((OUTPUT, CONCAT, PROJECTED))]
+        part = part._replace(names=own[: ends[-1] + 1] if ends else own)
+    for room in ROOMS:
+        if part.size(trace) > NUMBERS_OF_ONE:
+            one = part.options
+            one = replace(one, rows=_first(one.rows, room), cols=_first(one.cols, room))
+            part = _Part(one, part.names, "only the first rows and columns are here")
+    return shown, part
+
+
+def spare_words(trace: Trace) -> dict[str, list[Any]]:
+    """Vectors of further words, to be put in place of those of a sentence drawn from a seed."""
+    if "embeddings" not in trace or has_blanks(trace):
+        return {}
+    seed, width = seed_of(trace), trace["embeddings"].value.shape[-1]
+    if seed is None or width > WIDEST:
+        return {}
+    drawn = random_vectors(SPARE.split(), width, seed)
+    return {word: flat(vector) for word, vector in drawn.items()}
+
+
+def _shown(trace: Trace, options: DisplayOptions, page: Page) -> tuple[list[Part], list[str]]:
+    """The parts of a page, and the names of those of its matrices that are stages of the trace."""
+    shown = list(page(trace, options))
+    matrices = (part for part in shown if isinstance(part, Matrix) and part.stage.name)
+    named = {m.block.prefix + m.stage.name: m.stage for m in matrices}
+    is_of = np.may_share_memory
+    names = [n for n, x in named.items() if n in trace and is_of(trace[n].value, x.value)]
+    if not options.stages:  # keys and values of a tile are no tables of other formats
+        names += [n for n in trace if n.split(".")[0] in PARTS and n not in names]
+    return shown, names
+
+
+def _first(bounds: Bounds, room: int) -> Bounds:
+    """At most so many rows or columns of those asked for."""
+    start, stop = bounds[0] or 0, bounds[1]
+    return (start, start + room) if stop is None or not 0 <= stop < start + room else bounds
+
+
+def first_place(trace: Trace, options: DisplayOptions) -> DisplayOptions:
+    """The same for the first head, batch entry and layer alone, where there are several."""
+    sizes = [(block.n_heads, block.sizes["batch"]) for block in blocks_of(trace)]
+    n_heads, n_entries = (max(each, default=0) for each in zip(*sizes, strict=True))
+    head = 0 if options.head is None and n_heads > 1 else options.head
+    batch = 0 if options.batch is None and n_entries > 1 else options.batch
+    return replace(options, head=head, batch=batch, every=False)

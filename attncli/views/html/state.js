@@ -1,0 +1,188 @@
+// ---- what may be changed, and how it comes back
+const state = {
+  head: 0, batch: 0, layer: null, group: null, step: Infinity, // what is looked at
+  pinned: null, forwards: false, word: null, large: null, other: null, compares: false,
+  quiz: false, walk: null, edited: false, locked: "",
+};
+const computed = () => stages.filter(s => s.tree);
+const isHere = s => !s.bytes && (s.layer === state.layer || !s.layer);
+
+// Of several attentions in a layer, as a decoder has them, the one that is looked at.
+const groupShown = () => state.group ?? page.groups.find(group => group.attention && (group.layer ?? null) === state.layer);
+const inGroup = () => stages.filter(s => s.group === groupShown());
+const part = role => byName.get(groupShown()?.attention?.[role]);
+const mask = () => part("mask");
+// Computed, but by no formula that is here: after a change it is not known.
+const isStale = s => !s.tree && !s.isInput && !s.words && !s.whole;
+let asked = new Set(); // the stages whose numbers are to be filled in
+const isAsked = s => asked.has(s);
+const isSheet = () => stages.some(s => s.blank); // a worksheet, on which nothing else can be done
+const WORK = 4e6; // products that are computed again at most, at each change
+const differs = (a, b, most) => a !== b && !(Math.abs(a - b) <= most * Math.max(1, Math.abs(a), Math.abs(b))) && (a === a || b === b);
+
+// Computes every stage from the numbers of the trace: a formula that does not give the stage is not
+// used. Says why the numbers cannot be changed, or nothing.
+function check() {
+  let problem = page.locked ?? "";
+  const products = s => s.data.length * Math.max(1, ...sourcesOf(s).map(source => source.cols));
+  const isLarge = sum(computed().map(products)) > WORK;
+  for (const s of isLarge ? [] : computed()) {
+    compute(s);
+    const most = JSON.stringify(s.is).includes("arccos") ? 2e-6 : 1e-9; // of a small angle few digits are known
+    if (!s.blank && s.data.some((x, at) => differs(x, s.original[at], most))) s.tree = s.product = null;
+    if (s.blank) s.original.set(s.data);
+    s.data.set(s.original);
+  }
+  const unknown = page.groups.flatMap(group => Object.values(group.attention ?? {})).map(id => byName.get(id)).find(isStale);
+  if (isLarge) problem ||= "the tables are too large to be computed again at every change";
+  if (unknown) problem ||= `the page does not know the rule of stage ${unknown.short}`;
+  if (!computed().length) problem ||= "nothing here is computed from other tables";
+  return problem;
+}
+
+// ---- a mask where there was none: two more stages, and the formulas that attncli has with a mask
+const isAdded = () => Boolean(mask()?.isAdded);
+
+function addMask() {
+  const group = groupShown(), { rowNames, colNames } = part("weights"), fresh = [];
+  for (const step of group.ifMasked) {
+    const s = byName.get(step.id);
+    if (s) become(s, step);
+    else fresh.push(Object.assign(newStage(step, group), { rowNames, colNames, isAdded: true }));
+  }
+  stages.splice(stages.findIndex(s => s.before && s.group === group), 0, ...fresh);
+  group.attention.mask = `${group.prefix}mask`;
+  for (const { id } of group.ifMasked) if (byName.get(id).is) prepare(byName.get(id));
+}
+
+// Another formula in place of that of a stage, which is kept.
+const FORMULA = ["is", "at", "sizes", "reads", "remark", "formula", "params"];
+function become(s, step) {
+  s.before = Object.fromEntries(FORMULA.map(name => [name, s[name]]));
+  for (const name of FORMULA) s[name] = step[name];
+  s.params = { ...paramsOf(step), ...s.before.params };
+}
+function dropMask() {
+  const group = groupShown();
+  for (const s of stages.filter(s => s.isAdded && s.group === group)) {
+    stages.splice(stages.indexOf(s), 1);
+    byName.delete(s.id);
+  }
+  delete group.attention.mask;
+  for (const s of inGroup().filter(s => s.before)) {
+    Object.assign(s, s.before, { before: null });
+    prepare(s);
+  }
+}
+const isAfter = (mask, at) => at % mask.cols > Math.floor(at / mask.cols) % mask.rows;
+const isCausal = mask => mask.data.every((x, at) => x === (isAfter(mask, at) ? -Infinity : 0));
+function setCausal(isOn) {
+  const { data } = mask();
+  data.forEach((_, at) => isAfter(mask(), at) && (data[at] = isOn ? -Infinity : 0));
+}
+
+// ---- what was before, for undo: inputs, parameters, words, and whether a mask was added
+const past = [], future = [];
+const snapshot = () => ({
+  isMasked: isAdded(),
+  each: stages.map(({ id, isInput, data, params, rowNames, colNames }) => ({ id, data: isInput && data.slice(), params: { ...params }, rowNames, colNames })),
+});
+
+function remember() {
+  past.push(snapshot());
+  if (past.length > 200) past.shift();
+  future.length = 0;
+}
+function restore(was) {
+  if (was.isMasked !== isAdded()) (was.isMasked ? addMask : dropMask)();
+  for (const { id, data, ...rest } of was.each) {
+    const s = byName.get(id);
+    if (data) s.data.set(data);
+    Object.assign(s, rest, { params: { ...s.params, ...rest.params } });
+  }
+  layOut();
+  recompute();
+}
+function turnBack(from, to) {
+  if (!from.length || state.quiz) return;
+  const focus = focused()?.id;
+  to.push(snapshot());
+  restore(from.pop());
+  $(focus)?.focus();
+}
+
+let atStart = null;
+function reset() {
+  remember();
+  restore(atStart);
+  announce("the numbers are as they came");
+}
+
+// Everything again; what has changed flashes.
+let isDragging = false;
+function recompute() {
+  const before = new Map(stages.map(s => [s, s.shown ?? s.data.slice()]));
+  computed().forEach(compute);
+  const moved = (s, at) => differs(s.data[at], before.get(s)[at], 1e-12);
+  let count = 0;
+  for (const s of stages) {
+    s.shown = s.data.slice();
+    if (s.tree) s.data.forEach((_, at) => (count += moved(s, at)));
+  }
+  const isOther = s => s.isAdded || Object.keys(s.had).some(name => s.params[name] !== s.had[name]);
+  state.edited = stages.some(s => isOther(s) || s.data.some((x, at) => differs(x, s.original[at], 1e-12)));
+  if (!state.edited) for (const s of stages) s.data.set(s.original); // to the last digit as they came
+  paint((s, at) => !isDragging && moved(s, at));
+  if (!isDragging) announce(`${count} numbers have changed`);
+}
+
+// A number, 1/2, √8, −∞; a comma is a point.
+function numberOf(text) {
+  const plain = text.trim().replaceAll("−", "-").replace(/^-(inf|∞).*$/, "-Infinity").replace(",", ".");
+  const parts = plain.split("/").map(one => (/^√/.test(one.trim()) ? Math.sqrt(Number(one.trim().slice(1))) : one.trim() === "" ? NaN : Number(one)));
+  return parts.length > 2 ? NaN : parts.length === 2 ? parts[0] / parts[1] : parts[0];
+}
+function edit(cell, text) {
+  const x = numberOf(text);
+  if (Number.isNaN(x) || (!Number.isFinite(x) && !isMaskCell(cell))) return announce(`${text} is no number`);
+  remember();
+  put(cell, x);
+}
+function put(cell, x) {
+  cell[0].data[indexOf(cell)] = x;
+  recompute();
+}
+
+// ---- the state as attncli reads it: a call, and its numbers as JSON
+// The numbers of a stage in lists, as its array has them.
+function nested(s, shape = s.shape, from = 0) {
+  if (!shape.length) return Number.isFinite(s.data[from]) ? s.data[from] : String(s.data[from]);
+  const size = shape.slice(1).reduce((n, each) => n * each, 1);
+  return range(shape[0]).map(at => nested(s, shape.slice(1), from + at * size));
+}
+function asInput() {
+  const { inputs, tokens } = page.command, json = {};
+  for (const [name, id] of Object.entries(inputs)) json[name] = nested(byName.get(id));
+  if (tokens) json.tokens = byName.get(tokens).rowNames.map(label => label.name);
+  if (mask() && !isSquareCausal() && mask().data.some(Boolean)) json.mask = nested(mask());
+  return json;
+}
+const isSquareCausal = () => Boolean(mask()) && mask().rows === mask().cols && isCausal(mask());
+
+function command() {
+  if (!(page.command.drawn ?? []).every(id => isDrawn(id))) return "";
+  const { call, literals = {}, flags } = page.command, json = asInput(), words = [call];
+  const quoted = x => `'${JSON.stringify(x).replaceAll("'", "\\u0027")}'`;
+  for (const [flag, id] of Object.entries(literals)) words.push(flag, quoted(nested(byName.get(id))));
+  for (const name of page.command.separate ?? []) {
+    if (name in json) words.push(`--${name}`, quoted(json[name]));
+    delete json[name];
+  }
+  if (isSquareCausal()) words.push("--causal");
+  for (const s of inGroup())
+    for (const [name, x] of Object.entries(s.params)) {
+      const { flag, always, inverse } = flags[name] ?? {};
+      if (flag && Number.isFinite(x) && !words.includes(flag) && (always || x !== s.had[name])) words.push(flag, String(inverse ? 1 / x : x));
+    }
+  return `${words.join(" ")} <<'END'\n${JSON.stringify(json)}\nEND`;
+}

@@ -1,0 +1,557 @@
+"""The page of --format html in Chromium: numbers, what if, walk, quiz, keyboard, print, policy."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attncli
+from attncli.trace import Trace
+from tests.turns import in_turn
+from tests.views.hostile import LABELS
+from tests.views.traces import CAUSAL, attention, every_kind, shown
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+Opener = Any  # what `opened` gives: a function from text and options of a context to its page
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install attncli[browser]")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: Any, tmp_path: Path) -> Iterator[Opener]:
+    """Opens text as a file; at the end: no request but of that file, no error, no dialog.
+
+    complaints  what has been complained of so far
+    """
+    contexts: list[Any] = []
+    complaints: list[str] = []
+
+    def complain_of_others(request: Any) -> None:
+        if not request.url.startswith(("file:", "data:")):
+            complaints.append(request.url)
+
+    def open_page(text: str, ready: bool = True, **options: Any) -> Any:
+        options = {"viewport": {"width": 1280, "height": 900}, **options}
+        contexts.append(chromium.new_context(offline=True, **options))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(10_000)
+        page.on("request", complain_of_others)
+        page.on("pageerror", lambda problem: complaints.append(str(problem)))
+        page.on("console", lambda words: complaints.append(words.text))
+        page.on("dialog", lambda dialog: complaints.append(f"a dialog: {dialog.message}"))
+        file = tmp_path / f"page{len(contexts)}.html"
+        file.write_text(text, encoding="utf-8")
+        page.goto(file.as_uri())
+        if ready:
+            page.locator("html[data-ready]").wait_for(state="attached")
+        return page
+
+    open_page.complaints = complaints  # type: ignore[attr-defined]
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+# ---- pages and what is on them
+
+THREE = attention()
+SENTENCE: dict[str, Any] = {"heads": 2, "dim": 4}
+NEVER = [[True, True, False], [False, False, False], [True, True, True]]
+NAN = [[1, np.nan], [0, 1], [1, 1]]
+TRACES: dict[str, Any] = {
+    "three": lambda: THREE,
+    "causal": lambda: attention(causal=True),
+    "unscaled": lambda: attention(scale="none"),
+    "factor": lambda: attention(scale=0.3, softcap=1.5, causal=True),
+    "cap after the mask": lambda: attention(softcap=3.0, softcap_place="after-mask", causal=True),
+    "columns": lambda: attention(softmax_over="queries"),
+    "mask value": lambda: attention(causal=True, mask_value=-5.0, mask_value_rule="add"),
+    "dropout": lambda: attention(dropout=0.3, seed=1),
+    "sinks": lambda: attention(sinks=[0.5], window=(1, 0)),
+    "no key": lambda: attncli.attend(*(THREE[x].value for x in "qkv"), mask=NEVER, empty_rows="uniform"),
+    "not a number": lambda: attention(NAN, causal=True),
+    "gradients": lambda: attention(d_output=[[1, 0], [0, 1], [1, 1]]),
+    "attention": lambda: attncli.explain("the river bank", **SENTENCE),
+    "encoder": lambda: attncli.explain("the river bank", block="encoder", layers=2, **SENTENCE),
+    "decoder": lambda: attncli.explain("A bank", target="La rive", dim=4, block="decoder"),
+    "cross": lambda: attncli.explain("A bank", target="La rive", dim=4, heads=2),
+    "pre": lambda: attncli.explain("the bank", block="encoder", norm="pre", **SENTENCE),
+}  # fmt: skip
+
+
+def html_of(trace: Trace, **options: Any) -> str:
+    return shown(trace, "html", **options)
+
+
+def of_page(page: Any) -> dict[str, Any]:
+    """The stages of a page, with all their digits."""
+    stages = page.evaluate("stages.map(s => [s.id, s.shape, [...s.data].map(String)])")
+    return {
+        name: np.array([float(x) for x in values]).reshape(shape) for name, shape, values in stages
+    }
+
+
+def check_all(page: Any, trace: Trace, least: int = 3) -> None:
+    """Every stage of the trace that is on the page too is the same there."""
+    stages, names = of_page(page), set()
+    for name, stage in trace.stages():
+        if name in stages and stage.expression:
+            expected = np.broadcast_to(stage.value, stages[name].shape)
+            assert stages[name] == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True), name
+            names.add(name)
+    assert len(names) >= least
+
+
+def computed_by(call: str) -> dict[str, Any]:
+    """Every stage of what a copied command computes, by dotted name."""
+    first, _, rest = call.partition(" <<'END'\n")
+    words = ["sh", "-c", f"{sys.executable} -m {first} --quiet --format json"]
+    numbers = rest.removesuffix("\nEND")
+    done = subprocess.run(words, input=numbers, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+    def flat(steps: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+        for step in steps:
+            if step["kind"] == "trace":
+                yield from flat(step["steps"], f"{prefix}{step['name']}.")
+            else:
+                yield prefix + step["name"], np.array(step["value"], dtype=float)
+
+    return dict(flat(json.loads(done.stdout)["steps"]))
+
+
+def cell(page: Any, stage: str, row: int, column: int) -> Any:
+    """The cell of a stage's table, rows and columns counted from 1."""
+    return page.locator(f"[id='at-{stage}'] tr:nth-child({row + 1}) td:nth-child({column + 1})")
+
+
+def type_into(page: Any, stage: str, row: int, column: int, text: str) -> None:
+    cell(page, stage, row, column).dblclick()
+    page.locator("input.edit").fill(text)
+    page.keyboard.press("Enter")
+
+
+def why(page: Any) -> str:
+    return str(page.locator("#why").inner_text())
+
+
+# ---- numbers
+
+
+CHANGE = """() => {
+  const inputs = stages.filter(s => s.isInput && s.short !== "mask" && !page.command.drawn?.includes(s.id));
+  for (let n = 0; n < 3; n++) {
+    const s = inputs[(n * 3 + 1) % inputs.length], at = (n * 5 + 2) % s.data.length;
+    s.data[at] = ((n * 91 + 37) % 400 - 200) / 64;
+  }
+  recompute();
+  return command();
+}"""
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_every_stage_is_computed_again_and_the_copied_command_gives_what_the_page_shows(
+    opened: Opener, name: str
+) -> None:
+    trace = TRACES[name]()
+    page = opened(html_of(trace))
+    assert page.evaluate("state.locked") == ""
+    page.evaluate("computed().forEach(compute)")
+    check_all(page, trace)
+    theirs = computed_by(page.evaluate(CHANGE))
+    ours = of_page(page)
+    same = {x for x in theirs.keys() & ours.keys() if x in trace and trace[x].expression}
+    for stage in same:
+        expected = theirs[stage].reshape(ours[stage].shape)
+        assert ours[stage] == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True), stage
+    assert same == {name for name in ours if name in trace and trace[name].expression}
+    assert page.locator("td.flash").count() + page.locator("td.new").count() > 0
+
+
+OTHERS = sorted(
+    {"tiles", "split", "posenc", "rope", "rotated", "alibi", "similarity", "analogy", "gradients"}
+)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_pages_of_other_kinds_can_be_changed(opened: Opener, name: str) -> None:
+    trace = every_kind()[name]()
+    page = opened(html_of(trace))
+    page.evaluate("computed().forEach(compute)")
+    check_all(page, trace, least=1)
+    before = of_page(page)
+    inputs = page.evaluate("stages.filter(s => canEdit(s)).map(s => s.id)")
+    if inputs:
+        type_into(page, inputs[0], 1, 1, "3,5")
+        assert any(
+            not np.array_equal(x, before[k], equal_nan=True) for k, x in of_page(page).items()
+        )
+
+
+# ---- looking
+
+
+def test_it_opens_on_the_flow_with_one_number_explained(opened: Opener) -> None:
+    """Falk's scheme: Q at the left, Kᵀ above S, S in the corner; one query is one line."""
+    page = opened(html_of(THREE))
+    assert "row q3 of A times column 1 of V" in why(page)
+    assert "0.5035" in why(page)  # A[q3,k1], e^√2 / (e^√2 + 2 e^(√2/2))
+    assert [page.locator(f"td.{side}").count() for side in ("left", "top", "here")] == [3, 3, 1]
+    boxes = [
+        page.locator(f"[id='at-{s}'] table").bounding_box()
+        for s in ("q", "scores", "scaled", "weights", "output")
+    ]
+    bottoms = [box["y"] + box["height"] for box in boxes]
+    assert max(bottoms) - min(bottoms) < 2
+    assert boxes[-1]["x"] + boxes[-1]["width"] <= 1280
+    left = [
+        page.locator(f"[id='at-{s}'] th[scope=col]").first.bounding_box()["x"]
+        for s in ("k", "scores")
+    ]
+    assert left[0] == pytest.approx(left[1], abs=1.5)
+
+
+def test_ten_words_keep_the_output_on_the_screen_with_the_chosen_cell(opened: Opener) -> None:
+    page = opened(
+        html_of(attncli.explain("She visited the money bank, near the river bank", heads=2))
+    )
+    box = page.locator("td.here").first.bounding_box()
+    assert 0 <= box["x"] <= 1280 - box["width"]
+    assert box["y"] + box["height"] <= page.locator("#why").bounding_box()["y"]
+    assert cell(page, "attention.weights", 3, 2).inner_text() == ""  # a shade alone
+    cell(page, "attention.weights", 3, 2).hover()
+    assert re.search(r"= 0\.\d{4}", why(page))
+
+
+def test_hidden_stages_are_not_in_the_text_of_the_page(opened: Opener) -> None:
+    page = opened(html_of(THREE))
+    for _ in range(2):
+        page.get_by_label("one stage less").click()
+    text = page.locator("body").inner_text()
+    assert "1.4142" in text  # of Z
+    for result in ("0.4011", "0.5035", "6.2762", "attends"):  # of A, A, O, and of the sentences
+        assert result not in text
+    page = opened(html_of(TRACES["attention"]()))
+    for _ in range(9):
+        page.get_by_label("one stage less").click()
+    assert "cosine" not in page.locator("body").inner_text()
+    assert not page.locator("#words").is_visible()
+
+
+def test_the_digits_are_those_of_attncli(opened: Opener) -> None:
+    """Of every stage in the page's tables, of halves too, and all of them in the panel."""
+    for trace in (THREE, attention([[0.03125, 0.21875]]), TRACES["gradients"]()):
+        page = opened(html_of(trace))
+        for name in trace:
+            cells = page.locator(f"[id='at-{name}'] td:not(.sum, .corner)").all_inner_texts()
+            decimals = len(cells[0].partition(".")[2])
+            values = trace[name].value.T.ravel() if name == "k" else trace[name].value.ravel()
+            ours = [float(text.replace("−", "-")) for text in cells]
+            assert ours == [float(f"{value:.{decimals}f}") for value in values.tolist()], name
+    page = opened(html_of(THREE))
+    cell(page, "weights", 3, 1).hover()
+    assert repr(float(THREE["weights"].value[2, 0])) in why(page)
+
+
+def test_noise_ids_and_masks_have_no_shade(opened: Opener) -> None:
+    words = attncli.similarity(("a", "b", "c"), [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    page = opened(html_of(words))
+    shade = "td => td.style.getPropertyValue('--b')"
+    assert cell(page, "vectors", 1, 1).evaluate(shade) != ""
+    assert cell(page, "lengths", 1, 1).evaluate(shade) == ""  # another kind of number
+    page = opened(html_of(attention(causal=True)))
+    assert cell(page, "mask", 1, 2).evaluate(shade) == ""
+    assert cell(page, "mask", 3, 1).evaluate(shade) == ""
+    noise = attention([[1e-17, 0], [0, 1], [1, 1]], mask=CAUSAL)
+    light = opened(html_of(noise)).evaluate("shadeOf(byName.get('q'), 1e-17)[0]")
+    assert light.startswith("oklch(0.985 0.000")
+
+
+# ---- what if
+
+
+def test_a_number_typed_dragged_and_taken_back(opened: Opener) -> None:
+    page = opened(html_of(THREE))
+    type_into(page, "q", 3, 1, "-2.5")
+    q = [[1, 0], [0, 1], [-2.5, 1]]
+    check_all(page, attention(q))
+    assert page.locator("td.flash").count() > 5
+    assert not page.get_by_text("attends to").first.is_visible()  # sentences of other numbers
+    box = cell(page, "v", 1, 1).bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 60, y, steps=12)
+    page.mouse.up()
+    dragged = page.evaluate("byName.get('v').data[0]")
+    assert dragged > 10
+    check_all(page, attention(q, THREE["k"].value, [[dragged, 0], [0, 10], [5, 5]]))
+    page.keyboard.press("Control+z")
+    check_all(page, attention(q))
+    page.keyboard.press("Control+z")
+    check_all(page, THREE)
+    assert page.locator("td.new").count() == 0
+    page.keyboard.press("Control+y")
+    check_all(page, attention(q))
+    page.locator("#reset").click()
+    assert page.evaluate("stages.every(s => s.data.every((x, at) => x === s.original[at]))")
+
+
+@pytest.mark.parametrize(("name", "how"), [
+    ("cap", {"softcap": 2.0}), ("cap after the mask", {"softcap": 2.0, "softcap_place": "after-mask"}),
+    ("a number", {"mask_value": -3.0}), ("dropout", {"dropout": 0.3}), ("sinks", {"sinks": [0.5]}),
+    ("gradients", {"d_output": [[1, 0], [0, 1], [1, 1]]}), ("not a number", {"empty_rows": "nan"}),
+])  # fmt: skip
+def test_a_mask_where_there_was_none(opened: Opener, name: str, how: dict[str, Any]) -> None:
+    page = opened(html_of(attention(**how)))
+    page.locator("#causal").check()
+    check_all(page, attention(causal=True, **how))
+    assert "--causal" in page.evaluate("command()")
+    if name == "not a number":
+        cell(page, "mask", 1, 1).click()
+        check_all(page, attention(mask=[[-np.inf] * 3, *CAUSAL.tolist()[1:]], **how))
+    page.locator("#causal").uncheck()
+    page.locator("#reset").click()
+    check_all(page, attention(**how))
+    assert page.locator("#at-mask").count() == 0
+
+
+def test_the_scale_and_other_words(opened: Opener) -> None:
+    page = opened(html_of(THREE))
+    page.locator("#param-root").fill("√8")
+    page.keyboard.press("Tab")
+    check_all(page, attention(scale=8**-0.5))
+    for block in ("attention", "encoder"):
+        how: dict[str, Any] = {**SENTENCE, "block": block}
+        page = opened(html_of(attncli.explain("I love AI", **how)))
+        page.locator("#sentence select").nth(1).select_option("hate")
+        check_all(page, attncli.explain("I hate AI", **how), least=12)
+        assert page.locator("main th:visible", has_text="love").count() == 0
+        page.locator("#undo").click()
+        assert page.locator("main th:visible", has_text="hate").count() == 0
+
+
+# ---- learning
+
+
+def test_one_query_is_followed(opened: Opener) -> None:
+    page = opened(html_of(attention(causal=True)))
+    page.locator("#walk").click()
+    steps = []
+    for _ in range(7):
+        steps.append(page.locator("#walkbar .sum-up").inner_text())
+        page.keyboard.press("ArrowRight")
+    assert len({*steps}) == 5  # S, Z, L, A, O
+    page.keyboard.press("ArrowUp")
+    assert "Query q2" in page.locator("#walkbar").inner_text()
+    page.keyboard.press("Home")
+    assert "step 1 of 5" in page.locator("#walkbar").inner_text()
+    page.keyboard.press("Escape")
+    assert page.locator("#walkbar").count() == 0
+    assert page.evaluate("document.activeElement.id") == "walk"
+
+
+def fill(page: Any, values: dict[str, Any]) -> str:
+    """Fills in what is asked for, and gives what is said of it."""
+    for stage, matrix in values.items():
+        inputs = page.locator(f"[id='at-{stage}'] input.ask")
+        for at, x in enumerate(np.ravel(np.asarray(matrix, dtype=object))):
+            inputs.nth(at).fill(x if isinstance(x, str) else f"{x:.4f}")
+    page.locator("#check").click()
+    return str(page.locator("#verdict").inner_text())
+
+
+def test_the_quiz_names_the_slip_and_what_only_follows_from_it(opened: Opener) -> None:
+    page = opened(html_of(THREE))
+    right = {name: THREE[name].value for name in ("scores", "scaled", "weights", "output")}
+    s, z, a, o = right.values()
+    page.locator("#quiz").click()
+    shown_text = page.locator("body").inner_text()
+    assert "0.4011" not in shown_text
+    assert "6.2762" not in shown_text
+    assert "All 33 numbers are right" in fill(page, right)
+    slip = s.copy()
+    slip[2, 0] = 3
+    carried = attention()["scaled"].value * 0 + slip / 2**0.5
+    shares = np.exp(carried) / np.exp(carried).sum(axis=1, keepdims=True)
+    columns = np.exp(z) / np.exp(z).sum(axis=0)
+    for values, expected in [
+        ({"scores": slip, "scaled": carried, "weights": shares, "output": shares @ THREE["v"].value}, "One mistake, S[q3,k1]"),
+        ({**right, "scaled": s}, "not scaled"), ({**right, "scaled": s / 2}, "divided by d_k"),
+        ({**right, "weights": z / z.sum(axis=1, keepdims=True)}, "no exp"),
+        ({**right, "weights": columns}, "over columns"), ({**right, "weights": np.exp(z)}, "not divided by the sum"),
+        ({**right, "output": [[a[0, 0] * 10, 5], o[1], o[2]]}, "is left out"),
+        ({**right, "output": [o[0], o[1], [-o[2, 0], o[2, 1]]]}, "sign is wrong"),
+        ({**right, "weights": [f"{x:.2f}" for x in a.ravel()]}, "All 33"),
+        ({**right, "weights": [f"{x:.1f}" for x in a.ravel()]}, "two decimals"),
+    ]:  # fmt: skip
+        assert expected in fill(page, values)
+    page.locator("#hint").click()
+    assert "step weights" in page.locator("#verdict").inner_text()
+
+
+def test_a_worksheet_is_filled_in_on_the_screen(opened: Opener) -> None:
+    """The answers are in no text or data of the page; --blank STAGE leaves out that stage alone."""
+    page = opened(attncli.render(THREE, "html", blank=True))
+    assert "0.4011" not in page.content()
+    right = {name: THREE[name].value for name in ("scores", "scaled", "weights", "output")}
+    assert "All 33 numbers are right" in fill(page, right)
+    page = opened(attncli.render(THREE, "html", blank="output"))
+    assert "All 6 numbers are right" in fill(page, {"output": right["output"]})
+    page.emulate_media(media="print")
+    assert page.locator("input.ask").first.is_visible()
+    assert not page.locator("#check").is_visible()
+
+
+def test_heads_are_compared_and_chosen(opened: Opener) -> None:
+    trace = TRACES["encoder"]()
+    page = opened(html_of(trace))
+    assert page.locator(".mini").count() == 4
+    page.get_by_label("layer 2, head 2", exact=True).click()
+    assert float(cell(page, "encoder.2.attention.weights", 3, 1).inner_text()) == pytest.approx(
+        trace["encoder.2.attention.weights"].value[1, 2, 0], abs=5e-3
+    )
+    page.get_by_label("compare").check()
+    page.get_by_label("layer 1, head 1", exact=True).click()
+    assert page.locator(".graph").count() == 2
+
+
+# ---- every reader: keyboard, paper, no script, notebook, strangers' labels
+
+
+def test_the_keyboard_reaches_and_changes_everything(opened: Opener) -> None:
+    page = opened(html_of(THREE))
+    reached = set()
+    place = "(document.activeElement.closest('figure') ?? document.activeElement).id"
+    for _ in range(45):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate(place))
+    assert {"walk", "quiz", "step", "param-root", "causal", "mask", "command", "json"} <= reached
+    assert {"at-q", "at-scores", "at-weights", "at-output"} <= reached
+    page.locator("#at-q td[tabindex='0']").focus()
+    for key in ("ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    assert why(page).startswith("Qq2, 2")
+    page.keyboard.type("7")
+    page.keyboard.press("Enter")
+    assert page.evaluate("byName.get('q').data[3]") == 7
+    page.keyboard.press("PageUp")
+    assert page.evaluate("byName.get('q').data[3]") == 7.1
+    page.keyboard.press("Escape")
+    assert page.locator("#why").is_hidden()
+    page.locator("#causal").focus()
+    page.keyboard.press("Space")
+    assert page.evaluate("document.activeElement.id") == "causal"
+    assert page.locator("#at-mask").count() == 1
+
+
+def test_on_paper_without_scripts_and_in_a_notebook(opened: Opener) -> None:
+    page = opened(html_of(THREE))
+    page.emulate_media(media="print", color_scheme="dark")
+    assert not page.locator("#bar").is_visible()
+    assert not page.locator("#why").is_visible()
+    assert page.pdf()[:5] == b"%PDF-"
+    page = opened(html_of(THREE), ready=False, java_script_enabled=False)
+    assert page.locator("main table").count() == 7
+    assert "6.2762" in page.locator("main").inner_text()
+    page = opened(f"<!doctype html><title>n</title>{THREE._repr_html_()}", ready=False)
+    frame = page.frame_locator("iframe")
+    frame.locator("html[data-ready]").wait_for(state="attached")
+    assert "6.2762" in frame.locator("#why").inner_text()
+    assert 500 < page.evaluate("document.querySelector('iframe').clientHeight") < 900
+
+
+BAD = (
+    "</script><script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "<svg onload=alert(3)>",
+)  # fmt: skip
+
+
+def test_labels_are_inert_wherever_they_stand(opened: Opener) -> None:
+    names = (*BAD, *LABELS.values())
+    labels = {"query": names, "key": names, "head": BAD[:2]}
+    rng = np.random.default_rng(1)
+    q, k, v = rng.normal(size=(3, 2, len(names), 3))
+    base = attention(q, k, v, labels=labels, notes=names)
+    inner = Trace(BAD[1], base.steps, base.convention, name="inner")
+    trace = Trace(BAD[0], (*base.steps, inner), base.convention, notes=names)
+    for options in ({"full": True}, {"cell": ("1", "2")}, {"rows": (0, 9), "cols": (0, 9)}):
+        page = opened(html_of(trace, **options))
+        for td in page.locator("td:visible").all()[:40:7]:
+            td.hover(force=True)
+        foreign = "img, main script, iframe, [onload], [onerror]"
+        assert page.evaluate(f"document.querySelectorAll('{foreign}').length") == 0
+        assert page.evaluate("document.scripts.length") == 2  # one of data, one that runs
+
+
+def test_no_other_script_runs(opened: Opener) -> None:
+    """The policy itself: a script that would have got into the page does nothing."""
+    text = html_of(THREE).replace("</main>", "<script>document.title = 'ran'</script></main>")
+    assert opened(text).title() != "ran"
+    (complaint,) = opened.complaints
+    assert "Content Security Policy directive" in complaint
+    opened.complaints.clear()
+
+
+VIEWS = [(1280, "light"), (1280, "dark"), (768, "light"), (390, "dark"), (320, "light")]
+SEEN = {
+    **{name: TRACES[name] for name in ("three", "gradients", "attention", "encoder")},
+    "posenc": lambda: attncli.posenc(7, 4), "tiles": every_kind()["tiles"],
+    "many": lambda: attncli.attend(*np.random.default_rng(7).normal(size=(3, 3, 5, 70, 4))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "view"), in_turn(SEEN, VIEWS))
+def test_axe_has_no_complaint_and_nothing_scrolls_sideways(
+    opened: Opener, name: str, view: tuple[int, str]
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="attncli[browser]")
+    width, scheme = view
+    size = {"width": width, "height": 844}
+    page = opened(html_of(SEEN[name]()), viewport=size, color_scheme=scheme, bypass_csp=True)
+
+    def complaints() -> list[Any]:
+        return [x["id"] for x in axe.Axe().run(page).response["violations"]]
+
+    assert complaints() == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for button in ("#walk", "#quiz"):
+        if page.locator(button).is_visible():
+            page.locator(button).click()
+            assert complaints() == []
+            page.keyboard.press("Escape")
+
+
+# ---- large traces
+
+
+@pytest.mark.parametrize(("n", "most"), [(24, 320_000), (64, 2_000_000)])
+def test_the_size_of_twelve_layers_of_twelve_heads(opened: Opener, n: int, most: int) -> None:
+    q, k, v = np.random.default_rng(5).normal(size=(3, 12, 12, n, 64))
+    text = html_of(attncli.attend(q, k, v, causal=n == 24))
+    assert len(text.encode()) <= most
+    page = opened(text)
+    assert "(--full shows all)" in page.locator("body").inner_text()
+    assert page.locator(".mini").count() == 144
+    if n == 24:  # of the first head all numbers are there
+        cell(page, "output", 2, 1).hover()
+        assert "row q2 of A times column 1 of V" in why(page)
+    page.get_by_label("batch entry 5, head 7", exact=True).click()
+    assert page.locator(".graph figcaption").inner_text() == "batch entry 5, head 7"

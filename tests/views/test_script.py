@@ -1,0 +1,99 @@
+"""The script of a page of HTML, by node: every stage of every kind of trace from its formula."""
+
+import json
+import re
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attncli
+from attncli.views.html.data import PageData, packed
+from tests.test_stages import MAKERS
+
+from .traces import attention, grouped
+
+NODE = shutil.which("node")
+RUN = """
+const { readFileSync } = require("fs");
+for (const line of readFileSync(process.argv[2], "utf8").trim().split("\\n")) {
+  byName.clear();
+  const { stages } = JSON.parse(line), numbers = {};
+  for (const stage of stages) {
+    const size = stage.shape.reduce((n, each) => n * each, 1), params = Object.entries(stage.params ?? {});
+    const bytes = stage.base64 && Uint8Array.from(atob(stage.base64), char => char.charCodeAt(0));
+    stage.data = bytes ? new Float64Array(bytes.buffer) : Float64Array.from(stage.value ?? Array(size).fill(0), numberOfText);
+    stage.params = Object.fromEntries(params.map(([name, x]) => [name, numberOfText(x)]));
+    for (const array of Object.values(stage.arrays ?? {})) array.data = Float64Array.from(array.value, numberOfText);
+    byName.set(stage.id, stage);
+  }
+  const dark = []; // cells on which one depends that is not lit with it
+  for (const stage of stages.filter(stage => stage.is)) {
+    prepare(stage);
+    compute(stage);
+    numbers[stage.id] = [...stage.data].map(String);
+    for (const at of new Set([0, Math.floor(stage.data.length / 2), stage.data.length - 1])) {
+      const cell = cellOf(stage, at), lit = readsAt(cell).map(([read]) => `${read[0].id} ${indexOf(read)}`);
+      for (const source of Object.values(stage.sources))
+        for (let other = 0; other < Math.min(source.data.length, 60); other++) {
+          const x = source.data[other], before = stage.tree.run(placesOf(cell));
+          source.data[other] += 0.37; // −∞ stays what it is
+          const isSame = Object.is(stage.tree.run(placesOf(cell)), before);
+          source.data[other] = x;
+          if (!isSame && !lit.includes(`${source.id} ${other}`)) dark.push([stage.id, at, source.id, other]);
+        }
+    }
+  }
+  console.log(JSON.stringify([numbers, dark]));
+}
+"""
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no node")
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_script_computes_every_stage_and_lights_all_that_a_cell_depends_on(
+    make: Any, tmp_path: Path
+) -> None:
+    """As NumPy did, within 1e-12, each stage from those before it; angles near 0 within 1e-6."""
+    traces, lines = list(make()), []
+    for trace in traces:
+        data = PageData()
+        data.add(trace)
+        lines.append(packed({}, data))
+    (tmp_path / "traces").write_text("\n".join(lines))
+    formula = files("attncli.views.html").joinpath("formula.js").read_text("utf-8")
+    (tmp_path / "run.js").write_text(formula + RUN)
+    words = [str(NODE), str(tmp_path / "run.js"), str(tmp_path / "traces")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for trace, line in zip(traces, done.stdout.splitlines(), strict=True):
+        numbers, dark = json.loads(line)
+        assert dark == [], trace.title
+        assert numbers.keys() == {name for name, stage in trace.stages() if stage.expression}
+        for name, texts in numbers.items():
+            stage = trace[name]
+            near = 1e-6 if "arccos" in stage.expression else 1e-12
+            expected = pytest.approx(stage.value.astype(float).ravel(), 1e-12, near, nan_ok=True)
+            assert np.array([float(x) for x in texts]) == expected, (trace.title, name)
+
+
+def test_script_and_style_are_small_and_ship_as_they_are_written() -> None:
+    """Less comments and indentation; with several heads or words there are two files more."""
+    folder = files("attncli.views.html")
+    sources = [x for x in folder.iterdir() if x.name.endswith((".js", ".css"))]
+    written = {line.strip() for x in sources for line in x.read_text("utf-8").splitlines()}
+    assert sum(len(x.read_text("utf-8").splitlines()) for x in sources) <= 1_700
+    for trace, most in ((attention(), 75_000), (grouped(), 82_000)):
+        text = attncli.render(trace, "html")
+        (style,), (script,) = (
+            re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL) for tag in ("style", "script")
+        )
+        assert len((style + script).encode()) <= most
+        for line in f"{style}\n{script}".splitlines():
+            assert any(own.startswith(line) for own in written), line
+    many = attncli.explain("the bank " * 16, block="encoder", dim=32, heads=8, layers=6)
+    assert len(attncli.render(many, "html").encode()) <= 250_000  # of heads a byte a weight
