@@ -28,7 +28,7 @@ from attncli.convention import Convention
 from attncli.files.roles import D_OUTPUT
 from attncli.stages import DROPPED, GIVEN_GRADIENT, MAPS, gradient_of
 from attncli.views.formats import FIGURE, PAGE
-from attncli.views.matrix import LARGE, OVERVIEW
+from attncli.views.matrix import LARGE
 from attncli.views.page import MOST
 
 FLOAT = 8  # bytes of a float64
@@ -290,8 +290,8 @@ _SHADE = 18
 _PIXEL = 65  # bytes of one of a picture of many numbers
 _SIDE = 1500  # pixels of the side of a picture; several share it
 _DRAWN = 55 * 10**6  # bytes of Matplotlib and its fonts
-_PAGE = 12 * 10**6  # bytes of a page of HTML: its tables and their arithmetic
-_MAPPED = 36  # bytes of a weight of its overview, while it is packed
+_PAGE = 26 * 10**6  # bytes of a page of HTML: its tables, formulas and script
+_MAPPED, _MAPS = 5, 4_000_000  # bytes of a weight while its picture is made, of so many at most
 _BUFFER = 1 << 24  # bytes of the pieces in which NumPy writes an array into an archive
 
 
@@ -303,7 +303,7 @@ def of_output(
     if form.name == "npz":
         return 2 * min(math.prod(shape) * FLOAT, _BUFFER)  # a piece, and its bytes
     if form.name == "html" and not show.full:
-        return _PAGE + _MAPPED * min(math.prod(shape), OVERVIEW) * weights
+        return _PAGE + _MAPPED * min(math.prod(shape), _MAPS) * weights
     if form.holds not in {PAGE, FIGURE}:
         return 0  # written row by row
     asked = []

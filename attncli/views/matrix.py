@@ -25,7 +25,6 @@ Kept = tuple[int | None, ...]
 WIDEST = 16  # numbers of a vector of a word that are shown unasked
 LARGE = 100  # rows or columns a matrix is shown whole up to, where no screen sets a limit
 EDGE = 8  # rows or columns at each end of one that is larger
-OVERVIEW = 4_000_000  # weights in the overview of a page of HTML: 10 to 20 MB
 MASKED = "///"
 WORD_CELLS = 40  # of a text in a cell
 
