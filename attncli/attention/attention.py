@@ -194,9 +194,8 @@ def operands(plan: Plan, source: str) -> None:
         of = plan.inputs(w=f"w_{name}")
         text = PROJECTED_ROWS[name] if of else SPLIT_ROWS[name]
         bias = plan.inputs(b=f"b_{name}") if of else {}
-        heads = {"h": plan.sizes.n_heads}
-        if name != "q" and plan.is_shared:
-            heads = {"g": plan.sizes.n_kv_heads}
+        shares, sizes = name != "q" and plan.is_shared, plan.sizes
+        heads = {"g": sizes.n_kv_heads} if shares else {"h": sizes.n_heads}
         plan.add(name, text, "", x, reads=of | bias, sizes=heads if plan.has_heads else {})
         if f"past_{name}" in given:
             plan.after_cache(name)
