@@ -67,7 +67,7 @@ def weights(rng: Random) -> Arrays:
 
 def to_json(arrays: Arrays, rng: Random) -> bytes:
     lists: Any = {name: getattr(x, "tolist", lambda x=x: x)() for name, x in arrays.items()}
-    text = json.dumps(lists.get("", lists)).replace("-Infinity", '"-Infinity"')
+    text = re.sub('(?<!")-Infinity', '"-Infinity"', json.dumps(lists.get("", lists)))
     text = text.replace(".0,", ",") if rng.random() < 0.5 else text
     return text.encode(rng.choice(["utf-8"] * 8 + ["utf-16", "utf-8-sig"] * ("" not in arrays)))
 

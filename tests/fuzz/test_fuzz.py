@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from attncli.cli.main import run
 from tests import plain
+from tests.examples.made import CATALOG
 from tests.fuzz import forms, reading
 from tests.fuzz.forms import FORMS, SINGLE, Arrays, damaged
 from tests.turns import in_turn
@@ -62,12 +63,9 @@ class Row(NamedTuple):
     forms: tuple[str, ...]
 
 
-CLAIM = {"claim": "w", "stage": "weights", "at": {"query": 1}, "printed": ["0.73", "0.27"]}
-INPUTS = {"q": [[1]], "k": [[1], [0]], "v": [[2, 3], [5, 7]], "mask": [[True, True]]}
-EXAMPLE = {"name": "one", "title": "t", "compute": "attention", "inputs": INPUTS, "claims": [CLAIM]}
-SOURCE = {"id": "mine", "title": "A sheet"}
-WORKED: Arrays = {"attncli": "examples", "version": 1, "examples": [EXAMPLE], "source": SOURCE}
-"""A catalogue of one worked example: softmax of [1, 0] is [0.731, 0.269]."""
+WHOLE = [json.loads(path.read_text("utf-8")) for path in sorted(CATALOG.glob("*.json"))]
+WORKED: list[Arrays] = [{**x, "examples": [one]} for x in WHOLE for one in x["examples"]]
+"""Each worked example as a catalogue of its own."""
 
 
 def words(rng: Random) -> Arrays:
@@ -88,7 +86,7 @@ ROWS = {form: Row("compute --q F", forms.problem, (form,)) for form in OF_Q} | {
     "vectors": Row("similarity cat the --vectors F", words, ("glove",)),
     "glove": Row(f"{EXPLAIN} F", words, ("glove",)),
     "observed": Row(CHECK, observed, OF_Q[:6]),
-    "examples": Row("examples --verify --file F", lambda _: WORKED, ("json",)),
+    "examples": Row("examples --verify --file F", lambda rng: rng.choice(WORKED), ("json",)),
 }
 FLAGS: tuple[tuple[str, dict[str, Any] | None], ...] = (
     *[("", {})] * 9, ("--causal", {"causal": True}), ("--scale none", {"scale": "none"}),
