@@ -358,16 +358,10 @@ def test_a_file_gives_the_vectors_it_has_and_what_it_has_not_is_named() -> None:
 
 
 WRONG: list[tuple[Any, type[Exception], str]] = [
-    ({"sentence": ""}, InputError, "empty"),
-    ({"pad_to": 1}, InputError, "cannot be padded to 1"),
     ({"block": "encoders"}, ConventionError, "encoders"),
     ({"block": "decoder"}, ConventionError, "needs a target"),
     ({"positions": "learned"}, ConventionError, "learned"),
-    ({"mask": [0, 1]}, ConventionError, "0 and 1"),
     ({"pad_to": 9, "mask": np.zeros((2, 9)) - 1.5}, ShapeError, "the mask"),
-    ({"dim": 4, "heads": 3}, attncli.AttncliError, "3"),
-    ({"vectors": VECTORS, "dim": 4}, ConventionError, "have 3 numbers"),
-    ({"sentence": "bnak", "vectors": VECTORS, "unknown": "error"}, InputError, "did you mean bank"),
     ({"vectors": {"a": [1.0, 2.0]}, "unknown": "error"}, ConventionError, "'b'"),
     ({"dim": 4, "block": "encoder", "weights": {"w_q": np.eye(4)}}, InputError, "hold no encoder"),
     ({"dim": 3, "weights": {f"w_{x}": np.eye(4) for x in "qkvo"}}, ShapeError, "4 × 4"),

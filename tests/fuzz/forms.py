@@ -133,10 +133,12 @@ def to_trace_npz(arrays: Arrays, rng: Random) -> bytes:
 
 
 def to_glove(arrays: Arrays, rng: Random) -> bytes:
-    """GloVe's text, or word2vec's with its first line of counts."""
+    """GloVe's text, or word2vec's with its first line of counts; packed, or as JSON."""
     lines = [" ".join([word, *map(str, vector)]) for word, vector in arrays.items()]
     head = [f"{len(lines)} 3"] if rng.random() < 0.3 else []
-    return "\n".join([*head, *lines, ""]).encode()
+    text = "\n".join([*head, *lines, ""]).encode()
+    packed = gzip.compress(text, mtime=0), zipped([("v.txt", text)], rng), to_json(arrays, rng)
+    return text if rng.random() < 0.5 else rng.choice(packed)
 
 
 FORMS: dict[str, tuple[str, Callable[[Arrays, Random], bytes]]] = {

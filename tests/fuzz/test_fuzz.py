@@ -83,7 +83,7 @@ CHECK = "check --q q.json --single --stage weights --observed F"
 ROWS = {form: Row("compute --q F", forms.problem, (form,)) for form in OF_Q} | {
     "mask": Row("compute --q q.json --mask F", forms.mask, OF_Q[:5]),
     "weights": Row(f"{EXPLAIN} words.txt --weights F", forms.weights, OF_Q[:6:5]),
-    "vectors": Row("similarity cat the --vectors F", words, ("glove",)),
+    "vectors": Row("similarity cat the --nearest 2 --vectors F", words, ("glove",)),
     "glove": Row(f"{EXPLAIN} F", words, ("glove",)),
     "observed": Row(CHECK, observed, OF_Q[:6]),
     "examples": Row("examples --verify --file F", lambda rng: rng.choice(WORKED), ("json",)),
@@ -111,7 +111,7 @@ def case_of(kind: str, number: int, *, intact: bool = False) -> Case:
     case = Case(row.call.split(), {**BESIDE}, large=rng.random() < 0.3)
     case.read = (lambda: arrays) if intact else lambda: READERS[form](data)
     source = f"in{ending}" if form != "literal" else data.decode("utf-8", "surrogateescape")
-    if form != "literal" and rng.random() < 0.2 and kind != "examples":
+    if form != "literal" and rng.random() < 0.2 and kind not in ("examples", "vectors"):
         case.stdin, source = data, "-"
     elif form != "literal":
         case.files[source] = data
@@ -264,6 +264,7 @@ def test_whatever_is_changed_in_a_result_is_seen() -> None:
 @example("\0", b"[\xed\xa0\x80]")
 def test_any_text_and_any_bytes(text: str, data: bytes) -> None:
     assert outcome(Case(["compute", "--q", f"[{text}"])) in ENDS
+    assert outcome(Case(["similarity", "king", "--nearest=2", "--vectors", f"king={text}"])) in ENDS
     assert outcome(Case(["compute", "--q", "-"], stdin=data)) in ENDS
 
 
