@@ -40,13 +40,6 @@ def test_keywords_are_the_convention() -> None:
         assert_attention(weights, Q, K, V, mask=MASK, **own)
 
 
-def test_a_mask_of_0_and_1() -> None:
-    right, mask = output(mask=MASK), MASK.astype(np.int64)
-    assert check(right, Q, K, V, mask=mask, mask_means="keep").matches
-    assert check(right, Q, K, V, mask=1 - mask, mask_means="ignore").matches
-    assert check(right, Q, K, V, mask=1 - mask, convention=Convention(mask_means="ignore")).matches
-
-
 # ---- layouts
 
 

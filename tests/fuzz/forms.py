@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import re
-import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +15,8 @@ import numpy as np
 
 from attncli import attend
 from attncli.arrays import Array
-from attncli.files.write import trace_json, write_npz
+from attncli.files.write import trace_json
+from tests.files.conftest import safetensors, trace_npz
 
 Arrays = dict[str, Any]
 """Arrays by name; `scale` is a number, `tokens` a list of names."""
@@ -111,16 +111,14 @@ def to_table(arrays: Arrays, rng: Random) -> bytes:
 
 
 def to_safetensors(arrays: Arrays, rng: Random) -> bytes:
-    header, body = Arrays(), b""
+    table = Arrays()
     for name, x in arrays.items():
         if isinstance(x, np.ndarray):
             types = SAFE_TYPES | (SAFE_WHOLES if is_whole(x) else {})
             types = {"BOOL": bool} if x.dtype == bool else types
-            start, code = len(body), rng.choice([*types])
-            body += x.astype(types[code]).tobytes()
-            header[name] = {"dtype": code, "shape": x.shape, "data_offsets": [start, len(body)]}
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + body
+            code = rng.choice([*types])
+            table[name] = (code, x.shape, x.astype(types[code]).tobytes())
+    return safetensors(table)
 
 
 def to_trace(arrays: Arrays, rng: Random) -> bytes:
@@ -128,8 +126,7 @@ def to_trace(arrays: Arrays, rng: Random) -> bytes:
 
 
 def to_trace_npz(arrays: Arrays, rng: Random) -> bytes:
-    write_npz(attend(*[*arrays.values()][:3], scale="none"), file := io.BytesIO())
-    return file.getvalue()
+    return trace_npz(attend(*[*arrays.values()][:3], scale="none"))
 
 
 def to_glove(arrays: Arrays, rng: Random) -> bytes:

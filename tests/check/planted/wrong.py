@@ -219,10 +219,6 @@ def rolled(x: p.Array, by: int) -> p.Array:
     return out
 
 
-def tiled(x: p.Inputs, **more: Any) -> p.Array:
-    return p.attend(x, k=np.tile(x.k, (1, 2, 1, 1)), v=np.tile(x.v, (1, 2, 1, 1)), **more)
-
-
 STRIDES = {name: (f"{name.upper()} read with wrong strides",) for name in "qkv"}
 LAYOUTS = (
     Row("heads for tokens", ("heads and tokens exchanged in the inputs",), tokens_for_heads, (TALL, w.KERNEL), "flash-attention#1391"),
@@ -248,7 +244,7 @@ LAYOUTS = (
     Row("rows one later", ("rows shifted by one",), lambda x: np.roll(p.attend(x), 1, axis=2), (w.PRIMES, w.ODD, w.LARGE)),
     Row("rows one later, first zero", ("rows shifted by one",), lambda x: rolled(p.attend(x), 1), (w.ODD, w.GROUPED_CAUSAL), always=True),
     Row("weights turned before the sum", ("weights transposed before the sum",), lambda x: p.weights_of(x).swapaxes(-1, -2) @ x.v, (w.SQUARE, w.KERNEL)),
-    Row("key heads tiled", ("key heads tiled, not in blocks",), tiled, (w.GROUPED, w.GROUPED_KERNEL), "onnx PR 7274"),
+    Row("key heads tiled", ("key heads tiled, not in blocks",), lambda x: p.attend(x, k=np.tile(x.k, (1, 2, 1, 1)), v=np.tile(x.v, (1, 2, 1, 1))), (w.GROUPED, w.GROUPED_KERNEL), "onnx PR 7274"),
     Row("key heads in blocks", ("key heads in blocks, not tiled",), lambda x: p.attend(x, k=x.k.repeat(2, 1), v=x.v.repeat(2, 1)), (w.TILED,), "axlearn PR 842"),
     Row("rows one earlier, last zero", ("rows shifted by one",), lambda x: rolled(p.attend(x), -1), (w.ODD,)),
     *(Row(f"{name} joined by reshape", STRIDES[name], with_all(joined, name), (w.ODD,)) for name in "qkv"),
