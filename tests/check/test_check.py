@@ -168,7 +168,6 @@ LSE, TILE = {"lse": RIGHT[..., 0]}, {"tile.1.l": RIGHT[..., 0]}
 @pytest.mark.parametrize(
     ("error", "message", "call"),
     [
-        (StageError, "no stage 'logits'", {"stage": "logits"}),
         (ShapeError, r"heads \[2\]", {"heads": [2]}),
         (ShapeError, "rows float8", {"rows": "float8"}),
         (ShapeError, "the mask", {"mask": np.ones((4, 4))}),

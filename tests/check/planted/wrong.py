@@ -430,12 +430,6 @@ def restarted(x: p.Inputs, **more: Any) -> p.Array:
     return p.attend(x, q=p.rotate(x.q, np.arange(x.n_q)), k=p.rotate(x.k, again), **more)
 
 
-def part(y: p.Array, at: p.Array) -> p.Array:
-    """The first half of the width is rotated."""
-    d = y.shape[-1] // 2
-    return np.concatenate([p.rotate(y[..., :d], at), y[..., d:]], axis=-1)
-
-
 IN_PAIRS = p.PLACED["rope-interleaved"]
 RESTARTED = ("positions restarted at 0 after the past",)
 POSITIONS = (
@@ -444,7 +438,7 @@ POSITIONS = (
     Row("no positions", ("positions left out",), placing(p.rotate, ""), (w.ROPE, w.ROPE_PAIRS, w.SINUS)),
     Row("v rotated too", ("rotary positions in the values too",), placing(p.rotate, "qkv"), (w.ROPE,)),
     Row("base 500000", ("rotary positions with another base",), placing(lambda y, at: p.rotate(y, at, 500000.0)), (w.ROPE, w.ROPE_CACHED)),
-    Row("half of the width", ("rotary positions on a part of the width",), placing(part), (w.ROPE,)),
+    Row("half of the width", ("rotary positions on a part of the width",), placing(lambda y, at: np.concatenate([p.rotate(y[..., :8], at), y[..., 8:]], axis=-1)), (w.ROPE,)),
     Row("queries one too far", ("positions counted from another number",), placing(p.rotate, first_q=1), (w.ROPE,), "flash-linear-attention#766"),
     Row("queries from 0 after the past", (*RESTARTED, "positions counted from another number"), placing(p.rotate, first_q=0), (w.ROPE_CACHED,)),
     Row("restarted after the past", RESTARTED, restarted, (w.ROPE_CACHED,)),
