@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli.arrays import Array
 from attncli.attention.positions import add_positions, alibi, position_dots, sinusoidal
 from attncli.attention.rotary import Layout, rotary, rotary_angles
 from attncli.errors import AttncliError
 from tests import plain
+from tests.check.planted.parts import rotate
 
 # ---- sinusoids
 
@@ -89,27 +89,18 @@ def test_every_cell_of_alibi(causal: bool) -> None:
 # ---- rotary
 
 
-def turned(x: Array, positions: Any, layout: Layout, base: float = 10000.0) -> Array:
-    """(a + ib)·e^{iθ} for each pair, whole rows turned."""
-    half = x.shape[-1] // 2
-    theta = np.array(positions)[:, None] * np.array([base ** (-i / half) for i in range(half)])
-    if layout == "halves":
-        product = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * theta)
-        return np.concatenate([product.real, product.imag], axis=-1)
-    product = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * theta)
-    return np.stack([product.real, product.imag], axis=-1).reshape(x.shape)
-
-
 @pytest.mark.parametrize("layout", ["halves", "interleaved"])
 @pytest.mark.parametrize("shape", [(5, 14), (3, 5, 14), (2, 3, 5, 14)])
 def test_pairs_are_turned_as_complex_numbers(layout: Layout, shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(11).normal(size=shape)
     trace, part = rotary(x, layout=layout), rotary(x, layout=layout, rotary_dim=6)["rotated"]
-    np.testing.assert_allclose(trace["rotated"].value, turned(x, range(5), layout), atol=1e-14)
+    np.testing.assert_allclose(
+        trace["rotated"].value, rotate(x, np.arange(5), pairs=layout), atol=1e-14
+    )
     assert list(trace) == ["x", "angles", "cos", "sin", "rotated"]
     assert trace["rotated"].axes == ("batch", "head", "position", "dimension")[-len(shape) :]
     np.testing.assert_array_equal(part.value[..., 6:], x[..., 6:])
-    first = turned(x[..., :6], range(5), layout)
+    first = rotate(x[..., :6], np.arange(5), pairs=layout)
     np.testing.assert_allclose(part.value[..., :6], first, atol=1e-14)
     assert "the last 8 of 14" in part.note
 
@@ -119,13 +110,13 @@ def test_positions_of_each_item_and_caches_made_elsewhere() -> None:
     ids = np.array([[0, 1, 2, 3, 4], [7, 8, -9, 10, 2]])
     rotated = rotary(x, position_ids=ids)["rotated"].value
     for item in range(2):
-        expected = turned(x[item], ids[item], "halves")
+        expected = rotate(x[item], ids[item])
         np.testing.assert_allclose(rotated[item], expected, atol=1e-14)
     angles, own = rotary_angles(np.arange(11), 6, base=100), [4, 0, 10, 2, 3]
     cached = rotary(x[0], position_ids=own, caches=(np.cos(angles), np.sin(angles)))
     trace = rotary(x[0], position_ids=own, base=100)
     np.testing.assert_array_equal(cached["rotated"].value, trace["rotated"].value)
-    expected = turned(x[0], own, "halves", base=100)
+    expected = rotate(x[0], np.array(own), base=100)
     np.testing.assert_allclose(trace["rotated"].value, expected, atol=1e-14)
     assert list(cached) == ["x", "cos", "sin", "rotated"]
     of_rows = rotary(x[0], caches=(np.cos(angles[own]), np.sin(angles[own])))  # as they are

@@ -32,7 +32,7 @@ def output(*qkv: Array, **how: Any) -> Array:
     return attend(*qkv, **how)["output"].value
 
 
-UNSCALED, CAUSAL = output(Q, K, V, scale="none"), Convention(causal=True)
+UNSCALED = output(Q, K, V, scale="none")
 
 
 def test_printed_weights() -> None:
@@ -168,7 +168,6 @@ LSE, TILE = {"lse": RIGHT[..., 0]}, {"tile.1.l": RIGHT[..., 0]}
 @pytest.mark.parametrize(
     ("error", "message", "call"),
     [
-        (StageError, "no stage 'logits'", {"stage": "logits"}),
         (ShapeError, r"heads \[2\]", {"heads": [2]}),
         (ShapeError, "rows float8", {"rows": "float8"}),
         (ShapeError, "the mask", {"mask": np.ones((4, 4))}),
@@ -176,7 +175,6 @@ LSE, TILE = {"lse": RIGHT[..., 0]}, {"tile.1.l": RIGHT[..., 0]}
         (ConventionError, "both given", {"decimals": 2, "rtol": 0.1}),
         (ConventionError, "atol is -1.0", {"atol": -1.0}),
         (ConventionError, "decimals is -1", {"decimals": -1}),
-        (ConventionError, "causal is False", {"convention": CAUSAL, "causal": False}),
         (TypeError, "casual", {"casual": True}),
         (ConventionError, "mask_means=", {"mask": np.eye(3, 5, dtype=int)}),
         # positions

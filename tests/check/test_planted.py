@@ -6,7 +6,6 @@ By default each name of the catalogue is judged once, in one world and one numbe
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from attncli.check import CATALOGUE, check
@@ -16,7 +15,7 @@ from tests.check.planted.rows import Row, names, observed, outcome, runs, verdic
 from tests.check.planted.worlds import ALL, RIGHT_WORLDS
 from tests.check.planted.wrong import ROWS
 from tests.check.planted_backward import kernel, wrong
-from tests.check.planted_backward.kernel import Kernel, call_of
+from tests.check.planted_backward.kernel import call_of
 from tests.turns import in_turn
 
 CASES = [
@@ -90,23 +89,6 @@ def test_which_pairs_are_tried() -> None:
 def is_small(request: pytest.FixtureRequest) -> bool:
     """Worlds are smaller by default."""
     return not request.config.getoption("--exhaustive")
-
-
-def test_rotary_gradients_are_those_of_finite_differences() -> None:
-    """Of a sum of products: the loss is Σ O ∘ dO, moved along one way of q and of k."""
-    call, step = call_of("rope", "float64", 3, is_small=True), 1e-5
-    gradients, rng = Kernel(call).run(), np.random.default_rng(5)
-    for name in ("q", "k", "v"):
-        own = call.arrays[name]
-        way, ends = rng.standard_normal(own.shape), []
-        for h in (step, -step):
-            call.arrays[name] = own + h * way
-            moved = Kernel(call)
-            moved.forward()
-            ends.append(float((moved.o * moved.d_o).sum()))
-        call.arrays[name] = own
-        expected = (ends[0] - ends[1]) / (2 * step)
-        assert float((gradients[f"d_{name}"] * way).sum()) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(("world", "dtype"), in_turn(kernel.WORLDS, TYPES))

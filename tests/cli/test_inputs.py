@@ -21,13 +21,12 @@ from .conftest import ROOT, SAMPLES, Call, stages
 RNG = np.random.default_rng(17)
 Q, K, V = RNG.normal(size=(3, 2)), RNG.normal(size=(5, 2)), RNG.normal(size=(5, 7))
 QKV = {"q": Q, "k": K, "v": V}
-BIAS = RNG.normal(size=(3, 5))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Q, K and V in files of every form, and what stands beside them."""
-    for name, array in (QKV | {"bias": BIAS}).items():
+    for name, array in QKV.items():
         np.save(tmp_path / f"{name}.npy", array)
     np.savez(tmp_path / "qkv.npz", Query=Q, KEYS=K, value=V)
     (tmp_path / "qkv.json").write_text(json.dumps({name: x.tolist() for name, x in QKV.items()}))
@@ -63,9 +62,6 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("qkv.npz --causal --mask-value -inf", {"causal": True}),
     ("qkv.npz --mask [[true,false,true,true,false]]", {"mask": [KEPT]}),
     ("qkv.npz --mask [[1,0,1,1,0]] --mask-means keep", {"mask": [KEPT]}),
-    ("qkv.npz --mask [[0,1,0,0,1]] --mask-means ignore", {"mask": [KEPT]}),
-    ("qkv.npz --mask [[1,0,1,1,0]] --mask-means add", {"mask": [[1.0, 0, 1, 1, 0]]}),
-    ("qkv.npz --mask bias.npy --empty-rows zero", {"mask": BIAS}),
     (f"qkv.npz --sinks [{log(2)}]", {"sinks": [log(2)]}),
 ]
 # fmt: on

@@ -80,16 +80,6 @@ def test_a_stage_that_is_named_is_given(
         np.testing.assert_allclose(written[name], expected, atol=1e-12 if rows else 1e-10 * N)
 
 
-def test_a_file_of_the_streamed_output(call: Call, large: Any, stages: Any, tmp_path: Path) -> None:
-    how = {"causal": True, "softcap": 3.0}
-    expected = attention({n: stages[n] for n in "qkv"}, how)["output"]
-    flags = ("--causal", "--softcap", "3", *SMALL)
-    done = call("compute", *large["q"][:3], *flags, "--output", "out.npy")
-    assert (done.code, done.out, done.err) == (0, "", "")
-    side_by_side = np.concatenate(expected, axis=-1)
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), side_by_side, atol=1e-12)
-
-
 def test_a_page_has_the_first_and_last_rows_or_that_of_a_cell(call: Call, large: Any) -> None:
     line = ("compute", *large["q"][:3], "--max-size", "100MB")
     page = call(*line, "--stage", "weights", "--head", "1")

@@ -43,26 +43,6 @@ def test_x_and_its_weights_are_around_the_tiles(call: Call) -> None:
     np.testing.assert_allclose(stages(tiled)["output"], stages(call(*sample).json)["output"])
 
 
-MASKED: dict[str, list[list[float]]] = {
-    "--sinks [0]": [[8 / 5, 12 / 5], [8 / 5, 12 / 5]],  # 2/5 of either, 1/5 of the sink
-    "--mask [[true],[false]]": [[2, 3], [0, 0]],
-    "--mask [true,false]": [[1, 2], [1, 2]],
-    "--mask [[0.5],[-7]]": [[2, 3], [2, 3]],
-}
-
-
-@pytest.mark.parametrize("cut", ["--tiles 1", "--tiles 2", "--split 1"])
-def test_sinks_and_masks_of_two_queries_without_heads(call: Call, cut: str) -> None:
-    """Every score is ln 2, so that a key has as much as any other that is not hidden."""
-    k = f"[[{np.log(2)}], [{np.log(2)}]]"
-    qkv = ["--q", "[[1], [1]]", "--k", k, "--v", "[[1, 2], [3, 4]]", "--scale", "none"]
-    for flags, output in MASKED.items():
-        done = call("compute", *qkv, *cut.split(), *flags.split(), "--format", "json")
-        assert (done.code, done.err) == (0, "")
-        np.testing.assert_allclose(stages(done.json)["output"], output, err_msg=flags)
-        assert stages(done.json).get("mask", np.zeros((2, 2))).shape == (2, 2)
-
-
 def one_query(n_keys: int) -> list[str]:
     rng = np.random.default_rng(n_keys)
     k, v = (rng.normal(size=(n_keys, 2)).round(3).tolist() for _ in "kv")

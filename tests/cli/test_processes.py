@@ -188,7 +188,7 @@ for call in sys.argv[1:]:
     *helps, computing, explaining = ({*x.split()} for x in lines if x.startswith("MODULES "))
     assert ["numpy" in modules for modules in helps] == [False] * 3
     unneeded = "threadpoolctl attncli.attention.streaming concurrent.futures pydantic numpy.random "
-    unneeded += "zipfile csv safetensors rich.markdown"
+    unneeded += "zipfile gzip tempfile csv safetensors rich.markdown"
     assert computing & {"numpy", *unneeded.split()} == {"numpy"}
     unneeded = "pydantic zipfile csv json rich.markdown attncli.files.word_vectors "
     unneeded += "attncli.files.load attncli.attention.state_dict"

@@ -135,7 +135,7 @@ CALLS = {
         "a --block decoder --target b --mask [[true]]": "decoder three",
         "'a b' --mask '[[1, 0]]'": "1 --mask-means", "a --glove a=1,2 --dim 3": "--dim 3 2",
         "a --glove none.txt": "none.txt exist nlp.stanford.edu/projects/glove builtin",
-        "b --glove a=1,2 --unknown error": "no vector 'b'",
+        "bnak --glove bank=1,2 --unknown error": "no vector 'bnak' mean bank?",
         "'a b' --embeddings '[[1, 2]]'": "1 row 2 tokens",
         "--embeddings '[[[1, 2]]]'": "1 × 1 × 2 one sentence",
         "a --weights [[1.0]]": "one matrix name", "a --weights heads.json": "no weights 'q'",

@@ -85,18 +85,6 @@ def test_standard_input_a_pipe_and_a_file_descriptor(tmp_path: Path) -> None:
     os.close(reading)
 
 
-def test_standard_input_of_the_process_and_what_json_imports() -> None:
-    code = (
-        "import sys, numpy; before = set(sys.modules)\n"
-        "from attncli.files.load import load; print(load('-').arrays[''].tolist())\n"
-        "heavy = {'csv', 'zipfile', 'gzip', 'tempfile', 'safetensors', 'pathlib', 'pydantic'}\n"
-        "print(sorted(heavy & (set(sys.modules) - before)))"
-    )
-    call = [sys.executable, "-c", code]
-    done = subprocess.run(call, input=b"[[2, 3]]", capture_output=True, check=True)
-    assert done.stdout.decode().splitlines() == ["[[2, 3]]", "[]"]
-
-
 def test_literals_a_path_that_looks_like_one_and_what_is_refused(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,19 +6,14 @@ import json
 import math
 import os
 import re
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from attncli.errors import AttncliError, InputError, ShapeError
+from attncli.errors import InputError, ShapeError
 from attncli.files.word_vectors import close_spellings, nearest, read_vectors
-from tests.fuzz.forms import damaged
 
 from .conftest import Folder, zipped
 
@@ -195,30 +190,6 @@ def test_what_is_refused_in_one_line(folder: Folder, monkeypatch: pytest.MonkeyP
                 folder.write(content, source.partition("::")[0])
             with pytest.raises(InputError, match=rf"^[^\n]*{re.escape(key)}[^\n]*\Z"):
                 read_vectors(source, ["king"])
-
-
-WHOLE = [
-    GLOVE[:50], b"3 3\n" + GLOVE[:50], gzip.compress(GLOVE, mtime=0),
-    zipped({"v.txt": GLOVE}, zipfile.ZIP_DEFLATED), b'{"king": [1, 2], "queen": [3, 4]}',
-    b"3 2\r\nnew york 1 2\r\n. . . 3 4\r\ncaf\xe9 5 6",
-]  # fmt: skip
-DAMAGED = st.builds(damaged, st.sampled_from(WHOLE), st.sampled_from(["glove", ""]), st.randoms())
-INLINE = st.text(alphabet="king=,;. 0159-e{}[]\"':\n\x00é\ud800", max_size=30)
-
-
-# a damaged file is refused in most examples: below 100 few are read
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
-@given(content=DAMAGED | st.binary(max_size=60), pack=st.booleans(), inline=INLINE)
-def test_anything_is_read_or_refused(
-    folder: Folder, content: bytes, pack: bool, inline: str
-) -> None:
-    words = {"king", "queem", "new york", "café", "", "3"}
-    for source in (folder.write(zipped({"v.txt": content}) if pack else content, "v.txt"), inline):
-        with suppress(AttncliError):
-            read = read_vectors(source, sorted(words))
-            assert np.isfinite(read.matrix).all()
-            assert {*read.words, *read.missing} == words
-            assert len(nearest(source, np.ones(read.matrix.shape[1]), n=2).pairs) <= 2
 
 
 # ---- the nearest words, and close spellings

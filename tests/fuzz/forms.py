@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import re
-import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +15,8 @@ import numpy as np
 
 from attncli import attend
 from attncli.arrays import Array
-from attncli.files.write import trace_json, write_npz
+from attncli.files.write import trace_json
+from tests.files.conftest import safetensors, trace_npz
 
 Arrays = dict[str, Any]
 """Arrays by name; `scale` is a number, `tokens` a list of names."""
@@ -67,7 +67,7 @@ def weights(rng: Random) -> Arrays:
 
 def to_json(arrays: Arrays, rng: Random) -> bytes:
     lists: Any = {name: getattr(x, "tolist", lambda x=x: x)() for name, x in arrays.items()}
-    text = json.dumps(lists.get("", lists)).replace("-Infinity", '"-Infinity"')
+    text = re.sub('(?<!")-Infinity', '"-Infinity"', json.dumps(lists.get("", lists)))
     text = text.replace(".0,", ",") if rng.random() < 0.5 else text
     return text.encode(rng.choice(["utf-8"] * 8 + ["utf-16", "utf-8-sig"] * ("" not in arrays)))
 
@@ -111,16 +111,14 @@ def to_table(arrays: Arrays, rng: Random) -> bytes:
 
 
 def to_safetensors(arrays: Arrays, rng: Random) -> bytes:
-    header, body = Arrays(), b""
+    table = Arrays()
     for name, x in arrays.items():
         if isinstance(x, np.ndarray):
             types = SAFE_TYPES | (SAFE_WHOLES if is_whole(x) else {})
             types = {"BOOL": bool} if x.dtype == bool else types
-            start, code = len(body), rng.choice([*types])
-            body += x.astype(types[code]).tobytes()
-            header[name] = {"dtype": code, "shape": x.shape, "data_offsets": [start, len(body)]}
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + body
+            code = rng.choice([*types])
+            table[name] = (code, x.shape, x.astype(types[code]).tobytes())
+    return safetensors(table)
 
 
 def to_trace(arrays: Arrays, rng: Random) -> bytes:
@@ -128,15 +126,16 @@ def to_trace(arrays: Arrays, rng: Random) -> bytes:
 
 
 def to_trace_npz(arrays: Arrays, rng: Random) -> bytes:
-    write_npz(attend(*[*arrays.values()][:3], scale="none"), file := io.BytesIO())
-    return file.getvalue()
+    return trace_npz(attend(*[*arrays.values()][:3], scale="none"))
 
 
 def to_glove(arrays: Arrays, rng: Random) -> bytes:
-    """GloVe's text, or word2vec's with its first line of counts."""
+    """GloVe's text, or word2vec's with its first line of counts; packed, or as JSON."""
     lines = [" ".join([word, *map(str, vector)]) for word, vector in arrays.items()]
     head = [f"{len(lines)} 3"] if rng.random() < 0.3 else []
-    return "\n".join([*head, *lines, ""]).encode()
+    text = "\n".join([*head, *lines, ""]).encode()
+    packed = gzip.compress(text, mtime=0), zipped([("v.txt", text)], rng), to_json(arrays, rng)
+    return text if rng.random() < 0.5 else rng.choice(packed)
 
 
 FORMS: dict[str, tuple[str, Callable[[Arrays, Random], bytes]]] = {

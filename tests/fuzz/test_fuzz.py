@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from attncli.cli.main import run
 from tests import plain
+from tests.examples.made import CATALOG
 from tests.fuzz import forms, reading
 from tests.fuzz.forms import FORMS, SINGLE, Arrays, damaged
 from tests.turns import in_turn
@@ -62,12 +63,9 @@ class Row(NamedTuple):
     forms: tuple[str, ...]
 
 
-CLAIM = {"claim": "w", "stage": "weights", "at": {"query": 1}, "printed": ["0.73", "0.27"]}
-INPUTS = {"q": [[1]], "k": [[1], [0]], "v": [[2, 3], [5, 7]], "mask": [[True, True]]}
-EXAMPLE = {"name": "one", "title": "t", "compute": "attention", "inputs": INPUTS, "claims": [CLAIM]}
-SOURCE = {"id": "mine", "title": "A sheet"}
-WORKED: Arrays = {"attncli": "examples", "version": 1, "examples": [EXAMPLE], "source": SOURCE}
-"""A catalogue of one worked example: softmax of [1, 0] is [0.731, 0.269]."""
+WHOLE = [json.loads(path.read_text("utf-8")) for path in sorted(CATALOG.glob("*.json"))]
+WORKED: list[Arrays] = [{**x, "examples": [one]} for x in WHOLE for one in x["examples"]]
+"""Each worked example as a catalogue of its own."""
 
 
 def words(rng: Random) -> Arrays:
@@ -85,10 +83,10 @@ CHECK = "check --q q.json --single --stage weights --observed F"
 ROWS = {form: Row("compute --q F", forms.problem, (form,)) for form in OF_Q} | {
     "mask": Row("compute --q q.json --mask F", forms.mask, OF_Q[:5]),
     "weights": Row(f"{EXPLAIN} words.txt --weights F", forms.weights, OF_Q[:6:5]),
-    "vectors": Row("similarity cat the --vectors F", words, ("glove",)),
+    "vectors": Row("similarity cat the --nearest 2 --vectors F", words, ("glove",)),
     "glove": Row(f"{EXPLAIN} F", words, ("glove",)),
     "observed": Row(CHECK, observed, OF_Q[:6]),
-    "examples": Row("examples --verify --file F", lambda _: WORKED, ("json",)),
+    "examples": Row("examples --verify --file F", lambda rng: rng.choice(WORKED), ("json",)),
 }
 FLAGS: tuple[tuple[str, dict[str, Any] | None], ...] = (
     *[("", {})] * 9, ("--causal", {"causal": True}), ("--scale none", {"scale": "none"}),
@@ -113,7 +111,7 @@ def case_of(kind: str, number: int, *, intact: bool = False) -> Case:
     case = Case(row.call.split(), {**BESIDE}, large=rng.random() < 0.3)
     case.read = (lambda: arrays) if intact else lambda: READERS[form](data)
     source = f"in{ending}" if form != "literal" else data.decode("utf-8", "surrogateescape")
-    if form != "literal" and rng.random() < 0.2 and kind != "examples":
+    if form != "literal" and rng.random() < 0.2 and kind not in ("examples", "vectors"):
         case.stdin, source = data, "-"
     elif form != "literal":
         case.files[source] = data
@@ -266,6 +264,7 @@ def test_whatever_is_changed_in_a_result_is_seen() -> None:
 @example("\0", b"[\xed\xa0\x80]")
 def test_any_text_and_any_bytes(text: str, data: bytes) -> None:
     assert outcome(Case(["compute", "--q", f"[{text}"])) in ENDS
+    assert outcome(Case(["similarity", "king", "--nearest=2", "--vectors", f"king={text}"])) in ENDS
     assert outcome(Case(["compute", "--q", "-"], stdin=data)) in ENDS
 
 

@@ -48,8 +48,6 @@ CAUSAL = {"scale": "none", "causal": True}
 # fmt: off
 CASES: dict[str, tuple[Shapes, str, dict[str, Any], tuple[str, ...]]] = {
     "tokens": (((5, 7), (11, 7), (11, 3)), "sdpa(q, k, v)", {}, ()),
-    "heads": (PLAIN, "sdpa(q, k, v)", {}, ()),
-    "batch": (BATCH, "sdpa(q, k, v)", {}, ()),
     "two batch axes": (DEEP, "sdpa(q, k, v)", {}, ()),
     "two batch axes, mask": (DEEP, "sdpa(q, k, v, torch.arange(110).view(2, 1, 1, 5, 11) % 2 == 1)", {}, ()),
     "one key for a batch": (((2, 3, 5, 7), (1, 3, 11, 7), (1, 3, 11, 13)), "sdpa(q, k, v)", {}, ()),

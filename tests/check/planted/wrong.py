@@ -219,10 +219,6 @@ def rolled(x: p.Array, by: int) -> p.Array:
     return out
 
 
-def tiled(x: p.Inputs, **more: Any) -> p.Array:
-    return p.attend(x, k=np.tile(x.k, (1, 2, 1, 1)), v=np.tile(x.v, (1, 2, 1, 1)), **more)
-
-
 STRIDES = {name: (f"{name.upper()} read with wrong strides",) for name in "qkv"}
 LAYOUTS = (
     Row("heads for tokens", ("heads and tokens exchanged in the inputs",), tokens_for_heads, (TALL, w.KERNEL), "flash-attention#1391"),
@@ -248,7 +244,7 @@ LAYOUTS = (
     Row("rows one later", ("rows shifted by one",), lambda x: np.roll(p.attend(x), 1, axis=2), (w.PRIMES, w.ODD, w.LARGE)),
     Row("rows one later, first zero", ("rows shifted by one",), lambda x: rolled(p.attend(x), 1), (w.ODD, w.GROUPED_CAUSAL), always=True),
     Row("weights turned before the sum", ("weights transposed before the sum",), lambda x: p.weights_of(x).swapaxes(-1, -2) @ x.v, (w.SQUARE, w.KERNEL)),
-    Row("key heads tiled", ("key heads tiled, not in blocks",), tiled, (w.GROUPED, w.GROUPED_KERNEL), "onnx PR 7274"),
+    Row("key heads tiled", ("key heads tiled, not in blocks",), lambda x: p.attend(x, k=np.tile(x.k, (1, 2, 1, 1)), v=np.tile(x.v, (1, 2, 1, 1))), (w.GROUPED, w.GROUPED_KERNEL), "onnx PR 7274"),
     Row("key heads in blocks", ("key heads in blocks, not tiled",), lambda x: p.attend(x, k=x.k.repeat(2, 1), v=x.v.repeat(2, 1)), (w.TILED,), "axlearn PR 842"),
     Row("rows one earlier, last zero", ("rows shifted by one",), lambda x: rolled(p.attend(x), -1), (w.ODD,)),
     *(Row(f"{name} joined by reshape", STRIDES[name], with_all(joined, name), (w.ODD,)) for name in "qkv"),
@@ -434,12 +430,6 @@ def restarted(x: p.Inputs, **more: Any) -> p.Array:
     return p.attend(x, q=p.rotate(x.q, np.arange(x.n_q)), k=p.rotate(x.k, again), **more)
 
 
-def part(y: p.Array, at: p.Array) -> p.Array:
-    """The first half of the width is rotated."""
-    d = y.shape[-1] // 2
-    return np.concatenate([p.rotate(y[..., :d], at), y[..., d:]], axis=-1)
-
-
 IN_PAIRS = p.PLACED["rope-interleaved"]
 RESTARTED = ("positions restarted at 0 after the past",)
 POSITIONS = (
@@ -448,7 +438,7 @@ POSITIONS = (
     Row("no positions", ("positions left out",), placing(p.rotate, ""), (w.ROPE, w.ROPE_PAIRS, w.SINUS)),
     Row("v rotated too", ("rotary positions in the values too",), placing(p.rotate, "qkv"), (w.ROPE,)),
     Row("base 500000", ("rotary positions with another base",), placing(lambda y, at: p.rotate(y, at, 500000.0)), (w.ROPE, w.ROPE_CACHED)),
-    Row("half of the width", ("rotary positions on a part of the width",), placing(part), (w.ROPE,)),
+    Row("half of the width", ("rotary positions on a part of the width",), placing(lambda y, at: np.concatenate([p.rotate(y[..., :8], at), y[..., 8:]], axis=-1)), (w.ROPE,)),
     Row("queries one too far", ("positions counted from another number",), placing(p.rotate, first_q=1), (w.ROPE,), "flash-linear-attention#766"),
     Row("queries from 0 after the past", (*RESTARTED, "positions counted from another number"), placing(p.rotate, first_q=0), (w.ROPE_CACHED,)),
     Row("restarted after the past", RESTARTED, restarted, (w.ROPE_CACHED,)),

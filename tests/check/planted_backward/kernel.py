@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.check.planted.parts import TYPES, Array
+from tests.check.planted.parts import TYPES, Array, rotate
 
 BLOCK = 16
 P, SEED, CAP, WINDOW = 0.3, 5, 2.0, (5, 3)
@@ -54,7 +54,6 @@ class Call:
     arrays  q, k, v, d_output (and sinks) in the number type
     given   what attncli takes besides: the same restrictions in its words
     keep    may attend, [n_q, n_k]; kept: not dropped, [batch, head, n_q, n_k]
-    angles  of rotary positions, [token, d_k / 2]
     """
 
     dtype: str
@@ -63,7 +62,6 @@ class Call:
     keep: Array
     bias: Array | None = None
     kept: Array | None = None
-    angles: Array | None = None
 
     @property
     def acc(self) -> Any:
@@ -115,8 +113,6 @@ def call_of(world: str, dtype: str, seed: int = 0, *, is_small: bool = False) ->
         more["kept"] = np.random.default_rng(SEED).random((b, h, n_q, n_k)) >= P
         given |= {"dropout": P, "seed": SEED}
     if "rope" in has:
-        powers = 10000.0 ** (-np.arange(d_k // 2) / (d_k // 2))
-        more["angles"] = np.arange(max(n_q, n_k))[:, None] * powers
         given["positions"] = "rope-halves"
     return Call(dtype, arrays, given, keep, **more)
 
@@ -125,11 +121,8 @@ def swap(x: Array) -> Array:
     return np.swapaxes(x, -1, -2)
 
 
-def rotated(x: Array, angles: Array, sign: int = 1) -> Array:
-    """Pairs (x_i, x_{i + d/2}) turned by the angle of their position."""
-    cos, sin = (f(angles[: x.shape[-2]]).astype(x.dtype) for f in (np.cos, np.sin))
-    a, b = np.split(x, 2, axis=-1)
-    return np.concatenate([a * cos - sign * b * sin, b * cos + sign * a * sin], axis=-1)
+def rotated(x: Array, sign: int = 1) -> Array:
+    return rotate(x, sign * np.arange(x.shape[-2]))
 
 
 class Kernel:
@@ -138,8 +131,8 @@ class Kernel:
     def __init__(self, call: Call) -> None:
         self.c, acc = call, call.acc
         own = {name: x.astype(acc) for name, x in call.arrays.items()}
-        if call.angles is not None:
-            own |= {name: call.rounded(rotated(own[name], call.angles)) for name in "qk"}
+        if "positions" in call.given:
+            own |= {name: call.rounded(rotated(own[name])) for name in "qk"}
         self.sinks = own["sinks"][:, None, None] if "sinks" in own else np.full(1, -np.inf, acc)
         self.q, self.d_o = own["q"], own["d_output"]
         h, self.n_q, d = self.q.shape[1:]
@@ -224,7 +217,7 @@ class Kernel:
         return np.stack([x[:, self.kv_of == n].sum(axis=1) for n in range(self.n_kv)], axis=1)
 
     def unrotated(self, x: Array) -> Array:
-        return x if self.c.angles is None else rotated(x, self.c.angles, -1)
+        return rotated(x, -1) if "positions" in self.c.given else x
 
     def d_sinks(self, delta: Array) -> Array:
         return np.asarray(-(np.exp(self.sinks - self.saved()) * delta).sum(axis=(0, 2, 3)))

@@ -253,7 +253,7 @@ wrong("the sum's gradient for dO", "ones in place of dO", "plain | causal", "RL-
 wrong("gradients written in the other layout", _LAYOUT, "plain | causal", "diffusers#14338", **_written(lambda s, f: {n: _as_tokens(f[n]) for n in ("d_q", "d_k", "d_v")}))
 wrong("dQ alone written in the other layout", _LAYOUT, "plain | causal", "diffusers#14338", **_written(lambda s, f: {"d_q": _as_heads(f["d_q"])}))
 wrong("gradients left rotated", "gradient left in the rotated frame", "rope", "Automodel#3157", unrotated=lambda s, x: x)
-wrong("gradients rotated once more", "gradient rotated once more, not back", "rope", "Automodel#3157", unrotated=lambda s, x: rotated(x, s.c.angles))
+wrong("gradients rotated once more", "gradient rotated once more, not back", "rope", "Automodel#3157", unrotated=lambda s, x: rotated(x))
 wrong("mean over the batch", "mean, not sum, of the loss", "plain | all", **_factor(lambda s: 1 / len(s.q), 0, 1, 2))
 wrong("dQ is 0", "a gradient is 0", "plain | causal", "aprender#2203", **_factor(lambda s: 0.0, 0))
 wrong("dK and dV are 0", "a gradient is 0", "plain | causal", "aprender#2203", **_factor(lambda s: 0.0, 1, 2))
