@@ -7,6 +7,7 @@ To add a stage: a row here, its formula in attention/attention.py, a line where 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Role = Literal["step", "operand", "input", "parameter", "inner", "aside"]
@@ -177,6 +178,7 @@ positions and of words, `mean` of a token and of words, `x` and what is rotated)
 row of another key."""
 
 
+@lru_cache(4096)
 def kind_of(name: str) -> Kind:
     """The row of a stage by its dotted name; of an unknown one a row that says nothing."""
     own = name.rpartition(".")[2]
