@@ -1,6 +1,7 @@
 """Figures: the artists in their Axes, and well-formed files, in the style that is set."""
 
 import io
+import os
 import subprocess
 import sys
 from itertools import combinations
@@ -322,3 +323,12 @@ assert not any(run([*call, form]) for form in ("table", "html")) and "matplotlib
 assert not any(run([*call, form]) for form in ("svg", "png", "pdf")) and "matplotlib" in sys.modules
 assert "matplotlib.pyplot" not in sys.modules"""
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_backend_that_there_is_not_is_named() -> None:
+    q = '{"q": [[1]], "k": [[1]], "v": [[1]]}'
+    call = [sys.executable, "-m", "attncli", "compute", "--q", q, "--format", "svg"]
+    env = {**os.environ, "MPLBACKEND": "nonsense"}
+    done = subprocess.run(call, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "MPLBACKEND=nonsense" in done.stderr

@@ -7,10 +7,11 @@ StageError or ShapeError for what is asked for and not there.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
-from attncli.errors import MissingExtraError
+from attncli.errors import ConventionError, MissingExtraError
 
 PAGE: Literal["the page"] = "the page"
 EXACT: Literal["the exact numbers"] = "the exact numbers"
@@ -48,8 +49,13 @@ class Format(NamedTuple):
     def module(self) -> Any:
         """The module that writes it."""
         self.check_installed()
-        name = "figure" if self.holds == FIGURE else self.name
-        return import_module(f"attncli.views.formats.{name}")
+        if self.holds != FIGURE:
+            return import_module(f"attncli.views.formats.{self.name}")
+        try:
+            return import_module("attncli.views.formats.figure")
+        except ValueError as problem:  # Matplotlib reads it as it is imported
+            what = f"Matplotlib refuses MPLBACKEND={os.environ.get('MPLBACKEND', '')}"
+            raise ConventionError(what, "unset it: no window is opened") from problem
 
 
 _ROWS = (
