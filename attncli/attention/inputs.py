@@ -36,6 +36,7 @@ from attncli.attention.shapes import (
     restrictions,
     result_shape,
     token_rows,
+    value_width,
 )
 from attncli.attention.traces import Heading, Labels, title_of, trace_of
 from attncli.convention import Convention, Layout, MaskMeans, convention_of
@@ -68,11 +69,16 @@ class Inputs:
     labels: Mapping[str, Labels]
     title: str = ""
 
+    @property
+    def is_of_x(self) -> bool:
+        """Whether q, k and v are made of x and weights."""
+        return "x" in self.originals
+
     @cached_property
     def arrays(self) -> dict[str, Array]:
         """What the plan reads, in the number type: of q the queries that are wanted."""
         as_they_are = ("given_mask", "kv_len", "rows")
-        own = self.originals if "x" in self.originals else {**self.originals, **self._with_cache}
+        own = self.originals if self.is_of_x else {**self.originals, **self._with_cache}
         arrays = {
             name: x if name in as_they_are else entered(x, self.how)
             for name, x in own.items()
@@ -94,7 +100,7 @@ class Inputs:
     @property
     def qkv(self) -> dict[str, Array]:
         """q, k and v with the cache, as they were given or as they are made of x."""
-        if "x" not in self.originals:
+        if not self.is_of_x:
             return self._with_cache
         return {name: self.values[name] for name in QKV}
 
@@ -121,16 +127,14 @@ class Inputs:
     @property
     def output_shape(self) -> tuple[int, ...]:
         """That of the output of the heads."""
-        if "x" not in self.originals:
-            return (*self.sizes.scores[:-1], self.originals["v"].shape[-1])
-        whole = {name: x for name, x in self.originals.items() if name != "w_o"}
-        *_, width = result_shape(whole, 1, self.sizes.n_kv_heads)
-        return (*self.sizes.scores[:-1], width)
+        if self.is_of_x:
+            return (*self.sizes.scores[:-1], value_width(self.originals, self.sizes.n_kv_heads))
+        return (*self.sizes.scores[:-1], self.originals["v"].shape[-1])
 
     def with_gradient(self, d: Gradient) -> Inputs:
         """The same with the gradient of what the whole gives. ShapeError where it does not fit."""
         of, shape = OUTPUT, self.output_shape
-        if "x" in self.originals:
+        if self.is_of_x:
             of = [OUTPUT, *self.last][-1]
             shape = result_shape(self.originals, self.sizes.n_heads, self.sizes.n_kv_heads)
         gradient = given_gradient(d, shape, of, self.how.seed)
@@ -143,14 +147,12 @@ class Inputs:
     def gradients_around(self) -> list[str]:
         """The gradients that follow from those of q, k and v, or from that of the whole."""
         of = {gradient_of(name) for name in {*self.last, OUTPUT, *self.originals} - {*QKV}}
-        return (
-            [step.name for step in self.steps if step.name in of] if "x" in self.originals else []
-        )
+        return [step.name for step in self.steps if step.name in of] if self.is_of_x else []
 
-    @property
+    @cached_property
     def d_output(self) -> Array:
         """The gradient of the output of the attention itself, that of the whole given."""
-        if "x" not in self.originals or not self.last:
+        if not self.is_of_x or not self.last:
             return self.originals[GIVEN_GRADIENT]
         return self.run([gradient_of(OUTPUT)])[gradient_of(OUTPUT)]
 
@@ -185,7 +187,7 @@ class Inputs:
         """Every stage."""
         values = self.ordered(run(self.steps, self.arrays))
         stages = {}
-        if "rows" in self.originals and "x" in self.originals:  # of which all tokens are shown
+        if "rows" in self.originals and self.is_of_x:  # of which all tokens are shown
             own = {"": Heading("", self.how, self.labels)}
             stages = {"x": trace_of([], {"x": self.arrays["x"]}, own)["x"]}
         return trace_of(self.steps, values, {"": self.heading}, stages, self.arrays)
@@ -317,17 +319,20 @@ def _of_x(
             )
     given |= {name: as_numbers(present[name], name) for name in WEIGHTS if name in present}
     sizes = projected(given, n_heads, n_kv_heads)
-    for name, past in CACHE.items():
-        if past not in present:
-            continue
-        given[past] = before = as_numbers(present[past], past)
-        batch, n_new = sizes.scores[:-3], sizes.scores[-1] - sizes.n_past
-        heads = (sizes.n_kv_heads,) if batch or sizes.n_heads > 1 or sizes.n_kv_heads > 1 else ()
-        width = sizes.d_k if name == "k" else before.shape[-1]
-        check_past(past, before, name, np.broadcast_to(0.0, (*batch, *heads, n_new, width)))
-        scores = (*sizes.scores[:-1], n_new + before.shape[-2])
-        sizes = sizes._replace(scores=scores, n_past=before.shape[-2])
-    return given, sizes
+    cache = {past: as_numbers(present[past], past) for past in CACHE.values() if past in present}
+    if not cache:
+        return given, sizes
+    (*batch, n_heads, n_q, n_new), n_kv_heads = sizes.scores, sizes.n_kv_heads
+    has_heads, d_v = bool(batch) or not n_heads == n_kv_heads == 1, value_width(given, n_kv_heads)
+    shapes = {"q": (n_heads, n_q, sizes.d_k), "k": (n_kv_heads, n_new, sizes.d_k)}
+    shapes["v"] = n_kv_heads, n_new, d_v
+    whole = {  # of the shapes that they will have; nothing is computed
+        name: np.broadcast_to(0.0, (*batch, *shape[not has_heads :]))
+        for name, shape in shapes.items()
+    }
+    n_past = _of_qkv({**whole, **cache}).n_past
+    scores = (*batch, n_heads, n_q, n_new + n_past)
+    return {**given, **cache}, sizes._replace(scores=scores, n_past=n_past)
 
 
 def entered(x: Array, how: Convention) -> Array:

@@ -30,7 +30,7 @@ from attncli.attention.backward import backward
 from attncli.attention.heads import shape_text
 from attncli.attention.inputs import entered
 from attncli.attention.kernels import draw_kept
-from attncli.attention.matrices import plain
+from attncli.attention.matrices import plain, subscript
 from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Merge, Plan, Sizes, plan
 from attncli.attention.run import Step, Values, run, within
@@ -57,8 +57,6 @@ from attncli.convention import Convention
 from attncli.errors import ShapeError
 from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
-
-_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 BACKWARD = "backward"
 """What the names of all gradients of layers begin with."""
@@ -264,7 +262,7 @@ class LayerPlan:
     @property
     def _number(self) -> str:
         """Of the next sub-layer, as an index of the letters of its residual and norm."""
-        return str(self.n_sublayers + 1).translate(_SUBSCRIPTS)
+        return subscript(self.n_sublayers + 1)
 
     def _source(self, x: str) -> tuple[str, str]:
         """What the first step of a sub-layer reads, and its letter: x, or first the norm of x."""

@@ -110,3 +110,11 @@ def _is_summed(node: Expr, axis: int, letters: tuple[str, ...]) -> bool:
     index = max((cell.index for cell in cells(node)), key=len, default=())
     own = index[axis] if len(index) >= -axis else ()
     return isinstance(own, tuple) and bool({*own} & {*letters})
+
+
+def subscript(number: int) -> str:
+    """A number as an index: 12 is ₁₂."""
+    return f"{number}".translate(_SUBSCRIPTS)
+
+
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")

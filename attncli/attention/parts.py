@@ -16,6 +16,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.heads import key_head_of
 from attncli.attention.inputs import Inputs
+from attncli.attention.matrices import subscript
 from attncli.attention.plan import Sizes, plan, without_heads
 from attncli.attention.run import Step, Values, run, within
 from attncli.attention.traces import Heading, trace_of
@@ -39,8 +40,6 @@ StepsOf = Callable[[Convention, Sizes, Sequence[int]], list[Step]]
 KEYS_OF = "K[b,g,j,d] = x[b,g,j + start,d]"
 VALUES_OF = "V[b,g,j,e] = x[b,g,j + start,e]"
 COLUMNS_OF = "M[b,h,i,j] = x[b,h,i,j + start]"
-
-_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def keys_of(x: Array, start: int, stop: int) -> Array:  # [n_k, d] -> [n, d]
@@ -152,11 +151,6 @@ class Parts(NamedTuple):
             named = step._replace(name=prefix + step.name, symbol=symbol)
             steps.append(named._replace(reads=reads, formula=formula))
         return steps
-
-
-def subscript(number: int) -> str:
-    """A number as an index: 12 is ₁₂."""
-    return f"{number}".translate(_SUBSCRIPTS)
 
 
 def of_empty_rows(parts: Parts) -> tuple[dict[str, Any], dict[str, str]]:

@@ -133,10 +133,15 @@ def given_gradient(d: Gradient, shape: tuple[int, ...], of: str, seed: int) -> A
     return gradient
 
 
+def value_width(inputs: Values, n_kv_heads: int) -> int:
+    """d_v, the width of a value of one head, where values are made of x."""
+    source = inputs.get("x_v", inputs.get("x_kv", inputs["x"]))
+    return int(inputs.get("w_v", source).shape[-1]) // n_kv_heads
+
+
 def result_shape(inputs: Values, n_heads: int, n_kv_heads: int) -> tuple[int, ...]:
     """The shape of what the attention of x gives: its heads side by side, or their projection."""
-    source = inputs.get("x_v", inputs.get("x_kv", inputs["x"]))
-    width = inputs.get("w_v", source).shape[-1] // n_kv_heads * n_heads
+    width = value_width(inputs, n_kv_heads) * n_heads
     return (*inputs["x"].shape[:-1], inputs["w_o"].shape[-1] if "w_o" in inputs else width)
 
 

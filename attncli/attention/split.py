@@ -20,13 +20,13 @@ from attncli.attention.attention import LSE as LSE_FORMULA
 from attncli.attention.attention import lse_words
 from attncli.attention.axes import joined
 from attncli.attention.inputs import Inputs, from_keywords
+from attncli.attention.matrices import subscript
 from attncli.attention.parts import (
     Parts,
     by_sum,
     finite,
     of_empty_rows,
     of_heads,
-    subscript,
     trace_in_parts,
 )
 from attncli.attention.plan import Sizes

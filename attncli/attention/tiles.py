@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.inputs import Inputs, from_keywords
+from attncli.attention.matrices import subscript
 from attncli.attention.parts import (
     Parts,
     by_sum,
     of_empty_rows,
-    subscript,
     trace_in_parts,
 )
 from attncli.attention.plan import Sizes

@@ -85,7 +85,7 @@ class AttentionInputs(NamedTuple):
     @property
     def is_of_x(self) -> bool:
         """Whether q, k and v are made of x and weights."""
-        return "x" in self.inputs.originals
+        return self.inputs.is_of_x
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _check_call(attention: Inputs, choices: Choices, mask: Array | None) -> None
 def _on_ones(attention: Inputs) -> list[str]:
     """A note on a gradient of ones."""
     note = ONES_SHOW
-    if "x" not in attention.originals:
+    if not attention.is_of_x:
         sums = attention.originals["v"].sum(axis=-1)
         if np.allclose(sums, sums[..., :1]):
             note += "; every value here has the same sum, so dQ and dK are 0"

@@ -243,6 +243,17 @@ def test_check_of_x_and_weights(call: Call) -> None:
     assert (result.code, "not used: weights" in result.err) == (0, False)
 
 
+def test_a_cache_whose_keys_and_values_do_not_fit_is_refused_by_its_shapes(call: Call) -> None:
+    for past_k, past_v, words in (
+        (PAST_K, PAST_V[1:], "the same number of tokens"),
+        (PAST_K, PAST_V[:, 1:], "past_v (4 × "),
+        (PAST_K[:, 1:], PAST_V, "past_k (4 × "),
+    ):
+        path = write("a.npz", {"x": X, "past_k": past_k, "past_v": past_v} | PLAIN)
+        result = call("compute", "--x", path)
+        assert (result.code, result.out, words in result.err) == (2, "", True), result.err
+
+
 def test_what_is_used_is_not_noted_and_what_is_not_is(call: Call) -> None:
     write("a.npz", {"x": X} | PLAIN)
     write("b.npz", {"q": X, "k": X, "v": X, "x": X, "kk": X} | PLAIN)
