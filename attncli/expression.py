@@ -293,10 +293,14 @@ def cells(node: Expr, *, guards: bool = False) -> list[Cell]:
 
 
 @lru_cache(1024)
-def only_guards(node: Expr) -> frozenset[str]:
-    """The arrays that only say where there is something: of which every cell is `… != -inf`."""
+def only_guards(text: str) -> frozenset[str]:
+    """The arrays that only say where there is something: of which every cell is `… != -inf`.
+
+    >>> only_guards("A[i] = softmax[i](x[i] where m[i] != -inf)")
+    frozenset({'m'})
+    """
     every, guards = list[str](), list[str]()
-    for x in walk(node, guards=True):
+    for x in walk(parse(text).body, guards=True):
         match x:
             case Cell(name):
                 every.append(name)

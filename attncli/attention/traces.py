@@ -14,7 +14,7 @@ from attncli.attention.plan import Sizes
 from attncli.attention.run import Step, Values, run
 from attncli.convention import Convention
 from attncli.errors import StageError
-from attncli.expression import only_guards, parse
+from attncli.expression import only_guards
 from attncli.stages import HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace
 
@@ -134,7 +134,8 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
 
 def _shown_reads(step: Step) -> Iterator[tuple[str, str]]:
     """What a step reads, but for what only says which terms count."""
-    guards = only_guards(parse(step.expression).body) if step.expression else frozenset()
+    text = step.expression
+    guards = only_guards(text) if text else frozenset()
     for parameter, name in step.reads.items():
         if kind_of(name).role != "aside" and parameter not in guards:
             yield parameter, name
