@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -119,26 +119,18 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
         labels |= {axis: ("all",) for axis, size, of in sizes if size < of}
     if step is None:
         return Stage(own, kind.symbol, "", value, axes, labels)
-    reads = {}
-    for parameter, read in _shown_reads(step):
+    text, reads = step.expression, {}  # but for what only says which terms count
+    guards = only_guards(text) if text else frozenset()
+    for parameter, read in step.reads.items():
         place, dot, last = read.rpartition(".")
-        reads[parameter] = last if place + dot == prefix else read
+        if parameter not in guards and kind_of(read).role != "aside":
+            reads[parameter] = last if place + dot == prefix else read
     plain = {n: x for n, x in step.params.items() if isinstance(x, bool | int | float | str)}
     symbol = step.symbol or kind.symbol or step.formula.partition(" = ")[0]
-    text = step.expression
     if "[" in text.partition(" = ")[0]:  # under the letter that the stage has here
         text = f"{symbol}{text[text.index('[') :]}"
     more = (step.note, reads, plain, text, step.sizes)
     return Stage(own, symbol, step.formula, value, axes, labels, *more)
-
-
-def _shown_reads(step: Step) -> Iterator[tuple[str, str]]:
-    """What a step reads, but for what only says which terms count."""
-    text = step.expression
-    guards = only_guards(text) if text else frozenset()
-    for parameter, name in step.reads.items():
-        if kind_of(name).role != "aside" and parameter not in guards:
-            yield parameter, name
 
 
 def title_of(sizes: Sizes, how: Convention) -> str:
