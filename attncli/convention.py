@@ -298,13 +298,14 @@ class Convention:
     def __post_init__(self) -> None:
         for name, own in KNOBS.items():
             value, choices = getattr(self, name), CHOICES.get(name, ())
+            if value is getattr(Convention, name):  # the default is valid
+                continue
             parts = value if isinstance(value, tuple) else (value,)  # NumPy's numbers as Python's
             plain = [x if getattr(x, "ndim", 1) else x.item() for x in parts]
             value = tuple(plain) if isinstance(value, tuple) else plain[0]
             object.__setattr__(self, name, value)
             try:
-                is_default = value is None is getattr(Convention, name)
-                is_valid = own.valid(value) if own.valid else is_default or value in choices
+                is_valid = own.valid(value) if own.valid else value in choices
             except OverflowError as problem:
                 what = f"{name} is a number beyond float64"
                 raise ConventionError(what, "the limit is 1.8e308") from problem

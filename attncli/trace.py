@@ -50,6 +50,7 @@ class Stage:
     expression  how each cell is computed: "Z[b,h,i,j] = x[b,h,i,j] * factor", see
              attncli/expression.py; "" where no formula says it
     sizes    of letters in it that no array has: {"d": 2}
+    kind     its row of the registry: what all stages of its name have in common
 
     Raises ShapeError where axes or labels do not fit the value.
 
@@ -73,6 +74,7 @@ class Stage:
     params: Mapping[str, Any] = field(default_factory=dict)
     expression: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
+    kind: Kind = field(init=False)
 
     def __post_init__(self) -> None:
         locked = np.asarray(self.value).view()
@@ -80,6 +82,7 @@ class Stage:
         labels = {axis: tuple(names) for axis, names in self.labels.items() if axis in self.axes}
         object.__setattr__(self, "value", locked)
         object.__setattr__(self, "labels", MappingProxyType(labels))
+        object.__setattr__(self, "kind", kind_of(self.name))
         stage, n_axes = f"stage {self.name}", len(self.axes)
         if n_axes != self.value.ndim:
             raise ShapeError(f"{stage}: {self.value.ndim} dimensions but {n_axes} axis names")
@@ -87,11 +90,6 @@ class Stage:
             size, n = self.value.shape[self.axes.index(axis)], len(names)
             if n != size:
                 raise ShapeError(f"{stage} has {size} entries along {axis} but {n} labels")
-
-    @cached_property
-    def kind(self) -> Kind:
-        """Its row of the registry: what all stages of its name have in common."""
-        return kind_of(self.name)
 
     def __repr__(self) -> str:
         sizes = zip(self.value.shape, self.axes, strict=True)

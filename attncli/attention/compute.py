@@ -38,6 +38,7 @@ from attncli.expression import (
     summed_letters,
     walk,
     with_letters,
+    written,
 )
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {**evaluate.FUNCTIONS, "**": np.power}
@@ -58,7 +59,8 @@ def compute(
 ) -> Array:
     """The array of a formula: [the letters of its left side], in the type of what it reads.
 
-    values   arrays and numbers by the names that the formula has for them
+    text     of the formula; a part in braces counts where all arrays of it are there
+    values   arrays and numbers by the names that the formula has for them; None: there is none
     sizes    of letters that no array has alone
     product  how matrices are multiplied
     hides    whether what the `where` of a softmax leaves out is −∞ already
@@ -73,7 +75,8 @@ def compute(
     """
     shapes = tuple([(name, x.shape) for name, x in values.items() if isinstance(x, np.ndarray)])
     function = compiled(text, shapes, tuple(sizes.items()), hides)
-    return np.asarray(function(values if product is np.matmul else {**values, PRODUCT: product}))
+    array: Array = function(values if product is np.matmul else {**values, PRODUCT: product})
+    return array
 
 
 PRODUCT = "@"
@@ -83,7 +86,8 @@ PRODUCT = "@"
 @lru_cache(4096)
 def compiled(text: str, shapes: Items, sizes: Items, hides: bool) -> Function:
     """The function of a formula for arrays of these shapes, with the axes of its left side."""
-    formula, arrays = parse(text), dict(shapes)
+    arrays = dict(shapes)
+    formula = parse(written(text, frozenset(arrays)))
     compiler = _Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides)
     index = formula.index
     while index and not {*index[0]} <= compiler.sizes.keys():  # an axis that no array has
@@ -95,10 +99,10 @@ def compiled(text: str, shapes: Items, sizes: Items, hides: bool) -> Function:
     shape = tuple(prod(compiler.shape(axis)) for axis in index)
 
     def run(values: Mapping[str, Any]) -> Array:
-        x = value(values)
-        if np.shape(x) != full:
+        x = np.asarray(value(values))
+        if x.shape != full:
             x = np.array(np.broadcast_to(x, full))
-        return np.reshape(x, shape)
+        return x.reshape(shape)
 
     return run
 
@@ -218,10 +222,10 @@ class _Compiler(NamedTuple):
         def run(values: Mapping[str, Any]) -> Array:
             x, y, multiply = matrix_a(values), matrix_b(values), values.get(PRODUCT, np.matmul)
             if counts is None or (is_of_nonzero and np.isfinite(y).all()):
-                return np.reshape(multiply(x, y), shape)
+                return np.asarray(multiply(x, y)).reshape(shape)
             counted = counts(values)
             x = x if is_of_nonzero else np.where(counted, x, x.dtype.type(0))
-            return np.reshape(kernels.weighted_sum(x, y, counted, multiply), shape)
+            return kernels.weighted_sum(x, y, counted, multiply).reshape(shape)
 
         return aligned(run, letters, order)
 

@@ -110,7 +110,7 @@ class Inputs:
         return self.arrays | self.run(QKV)
 
     @cached_property
-    def steps(self) -> list[Step]:
+    def steps(self) -> Sequence[Step]:
         """The plan."""
         return plan(self.how, self.sizes, merge=self.merge)
 
@@ -141,7 +141,7 @@ class Inputs:
         if of == OUTPUT:
             gradient = gradient.reshape(self.output_shape)
         given = {**self.originals, GIVEN_GRADIENT: gradient}
-        return replace(self, originals=given, sizes=_naming(self.sizes, given))
+        return replace(self, originals=given, sizes=self.sizes._replace(given=_read(given)))
 
     @property
     def gradients_around(self) -> list[str]:
@@ -159,7 +159,7 @@ class Inputs:
     def without(self, *names: str) -> Inputs:
         """The same without some of the arrays."""
         given = {name: x for name, x in self.originals.items() if name not in names}
-        return replace(self, originals=given, sizes=_naming(self.sizes, given))
+        return replace(self, originals=given, sizes=self.sizes._replace(given=_read(given)))
 
     def of_rows(self, rows: Sequence[int]) -> Inputs:
         """The same for some queries alone; raises as `attend` does."""
@@ -167,7 +167,7 @@ class Inputs:
         if GIVEN_GRADIENT in given:
             what = "gradients of keys and values are sums over all queries, not over some rows"
             raise ConventionError(what, "leave out rows")
-        return replace(self, originals=given, sizes=_naming(self.sizes, given))
+        return replace(self, originals=given, sizes=self.sizes._replace(given=_read(given)))
 
     @property
     def heading(self) -> Heading:
@@ -258,7 +258,7 @@ def inputs_of(
             raise ShapeError(f"sinks ({shape}) need one score per head: {sizes.n_heads}")
         if how.softmax_over == "queries":
             raise ConventionError("sinks join a softmax over keys", "leave out softmax_over")
-    sizes = _naming(sizes.with_mask(given.get("given_mask"), how), given)
+    sizes = sizes.naming(_read(given), how, given.get("given_mask"))
     inputs = Inputs(given, how, sizes, merge or "never", labels, title)
     if (d := present.get("d_output")) is not None:
         is_named = isinstance(d, str) or "x" in given
@@ -285,9 +285,9 @@ def from_keywords(
     return inputs_of(arrays, how, merge=merge, means=means, layout=layout, labels=labels)
 
 
-def _naming(sizes: Sizes, given: Mapping[str, Array]) -> Sizes:
-    """The sizes with the names of what the plan reads: a cache is put before k and v given."""
-    return sizes._replace(given=given.keys() - (set() if "x" in given else {*CACHE.values()}))
+def _read(given: Mapping[str, Array]) -> frozenset[str]:
+    """The names of what the plan reads: a cache is put before k and v given."""
+    return frozenset(given) - (set() if "x" in given else {*CACHE.values()})
 
 
 def _of_qkv(given: Mapping[str, Array]) -> Sizes:

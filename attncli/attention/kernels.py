@@ -118,8 +118,11 @@ def draw_kept(shape: tuple[int, ...], p: float, seed: int) -> BoolArray:
 
 def widen(x: Array, dtype: DType) -> Array:
     """The same numbers in the type a stage is computed in: float64, for smaller types float32."""
+    wide = np.dtype("float64" if dtype == "float64" else "float32")
+    if x.dtype == wide:
+        return x
     with np.errstate(over="ignore"):
-        return x.astype(np.float64 if dtype == "float64" else np.float32, copy=False)
+        return x.astype(wide)
 
 
 def round_to(x: Array, dtype: DType) -> Array:
@@ -133,9 +136,11 @@ def round_to(x: Array, dtype: DType) -> Array:
     >>> [float(round_to(np.array([x]), "bfloat16")[0]) for x in (0.1, 257.0, 259.0)]
     [0.10009765625, 256.0, 260.0]
     """
+    if x.dtype == dtype:
+        return x
     with np.errstate(over="ignore"):
         if dtype != "bfloat16":
-            return x.astype(dtype, copy=False)
+            return x.astype(dtype)
         wide = np.ascontiguousarray(x, dtype=np.float32)
     bits = wide.view(np.uint32)
     rounded = bits >> np.uint32(16)

@@ -168,15 +168,14 @@ class LayerPlan:
         n_heads, n_kv_heads = self.block.n_heads, self.block.n_kv_heads
         sizes = projected(rows | weights, n_heads, n_kv_heads)
         restricting = restrictions(sizes, mask, None)
-        sizes = sizes.with_mask(restricting.get("given_mask"), how)
-        sizes = sizes._replace(given={*sizes.given, *restricting})
+        sizes = sizes.naming({*sizes.given, *restricting}, how, restricting.get("given_mask"))
         self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
         words = ["masked"] * how.causal + ["multi-head"] * (n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
         self._head(name, title.capitalize(), how, x, context)
         source, letter = ("x", self.letters[x]) if alone else self._source(x)
         merge: Merge = "shown" if n_heads > 1 else "needed"
-        steps = plan(how, sizes, source=source, letter=letter, merge=merge)
+        steps = [*plan(how, sizes, source=source, letter=letter, merge=merge)]
         shape = result_shape(rows | weights, n_heads, sizes.n_kv_heads)
         if not alone:
             return self._sublayer(name, x, steps, shape[-1], **outer)

@@ -32,7 +32,7 @@ def on_host(x: Any) -> Any:
     One that tracks gradients is detached, one on a device copied to the host, one of a number type
     that NumPy lacks widened, all by its own methods: no other library is imported.
     """
-    if isinstance(x, np.ndarray | list | tuple):
+    if isinstance(x, list | tuple):
         return x
     for method in ("detach", "cpu", "resolve_neg"):
         x = getattr(x, method)() if callable(getattr(x, method, None)) else x
@@ -50,14 +50,14 @@ def as_numbers(x: npt.ArrayLike, name: str) -> Array:
     can be read, as a tensor on the meta device does.
     """
     try:
-        array = np.asarray(on_host(x))
+        array = np.asarray(x if isinstance(x, np.ndarray) else on_host(x))
     except ValueError:
         raise ShapeError(f"{name} is ragged", "every row needs the same length") from None
     except (RuntimeError, TypeError) as problem:  # the other library's
         message = f"{name} cannot be read: {str(problem).partition(chr(10))[0]}"
         raise ShapeError(message, "give a dense array with its numbers in memory") from problem
+    if array.dtype.kind in "fiub" and array.dtype.isbuiltin < 2:  # 2: of another library
+        return array
     if is_small(array.dtype.name):
         return array.astype(np.float32)
-    if array.dtype.kind not in "fiub":
-        raise ShapeError(f"{name} holds {array.dtype} entries", "it must hold real numbers")
-    return array
+    raise ShapeError(f"{name} holds {array.dtype} entries", "it must hold real numbers")

@@ -16,6 +16,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.attention import attention, concat
 from attncli.attention.backward import backward
+from attncli.attention.compute import Items
 from attncli.attention.masks import adds
 from attncli.attention.matrices import formula_of, worded
 from attncli.attention.run import Step
@@ -43,7 +44,7 @@ class Sizes(NamedTuple):
     n_kv_heads: int
     d_k: int
     n_past: int = 0
-    given: Collection[str] = frozenset("qkv")
+    given: frozenset[str] = frozenset("qkv")
     adds: bool = False
     mask: tuple[int, ...] = ()
 
@@ -52,11 +53,13 @@ class Sizes(NamedTuple):
         """Query heads."""
         return self.scores[-3] if len(self.scores) > 2 else 1
 
-    def with_mask(self, mask: Array | None, how: Convention) -> Sizes:
-        """The same with a mask, or with none."""
-        return self._replace(adds=adds(mask, how), mask=() if mask is None else mask.shape)
+    def naming(self, inputs: Collection[str], how: Convention, mask: Array | None = None) -> Sizes:
+        """The same with the names of these inputs, one of which may be a mask."""
+        shape = () if mask is None else mask.shape
+        return self._replace(given=frozenset(inputs), adds=adds(mask, how), mask=shape)
 
 
+@lru_cache(1024)
 def plan(
     how: Convention,
     sizes: Sizes,
@@ -65,11 +68,10 @@ def plan(
     letter: str = "",
     merge: Merge | None = None,
     spreads: bool = False,
-) -> list[Step]:
+) -> tuple[Step, ...]:
     """The steps from what is given to the output, in the order of the computation.
 
-    Where the gradient of the last stage is given, those of all that goes in follow. Plans of the
-    same sizes are made once.
+    Where the gradient of the last stage is given, those of all that goes in follow.
 
     source       the stage that is projected where x is given, such as its norm
     letter       its symbol, where it is not that of the registry
@@ -81,15 +83,7 @@ def plan(
     >>> [step.name for step in plan(Convention(softcap=2.0), Sizes((3, 5), 1, 7))]
     ['scores', 'scaled', 'capped', 'weights', 'lse', 'output']
     """
-    sizes = sizes._replace(given=frozenset(sizes.given))
     merge = merge or ("shown" if "x" in sizes.given else "never")
-    return [*_plan(how, sizes, source, letter, merge, spreads)]
-
-
-@lru_cache(1024)
-def _plan(
-    how: Convention, sizes: Sizes, source: str, letter: str, merge: Merge, spreads: bool
-) -> tuple[Step, ...]:
     new = Plan(how, sizes, {source: letter} if letter else {}, spreads=spreads)
     attention(new, source, merge)
     gradients = backward(new.steps) if GIVEN_GRADIENT in sizes.given else []
@@ -101,8 +95,10 @@ def _plan(
 class Plan:
     """The steps so far.
 
-    letters  symbols of stages, where they are not those of the registry
-    spreads  whether the key head of each query head is a step of its own
+    letters    symbols of stages, where they are not those of the registry
+    spreads    whether the key head of each query head is a step of its own
+    has_heads  whether q, k and v have an axis of heads, if only of one
+    is_shared  whether several query heads share a key head
     """
 
     def __init__(
@@ -114,12 +110,9 @@ class Plan:
         spreads: bool = False,
     ) -> None:
         self.how, self.sizes, self.letters, self.spreads = how, sizes, dict(letters), spreads
+        self.has_heads = len(sizes.scores) > 2
+        self.is_shared = sizes.n_heads != sizes.n_kv_heads
         self.steps: list[Step] = []
-
-    @property
-    def has_heads(self) -> bool:
-        """Whether q, k and v have an axis of heads, if only of one."""
-        return len(self.sizes.scores) > 2
 
     def inputs(self, **reads: str) -> dict[str, str]:
         """Those of these reads, name in a formula → stage, whose stage is an input."""
@@ -155,11 +148,11 @@ class Plan:
         backs = {of: way and (self.bound(way[0], letters), way[1]) for of, way in back.items()}
         text = self.bound(text, letters)
         line = written(text, frozenset(reads))
-        symbols = {x: self.letters.get(of) or kind_of(of).symbol for x, of in reads.items()}
+        symbols = tuple(
+            [(x, self.letters.get(of) or kind_of(of).symbol) for x, of in reads.items()]
+        )
         symbol = own.get("symbol") or kind_of(name).symbol
-        formula = f"{symbol} = {worded(words, symbols, params)}"
-        if not words:
-            formula = formula_of(replace(parse(line), symbol=symbol), symbols, params)
+        formula = in_matrices(symbol, words, line, symbols, tuple(params.items()))
         if "·" in line and self.is_shared:
             sizes = {"g": self.sizes.n_kv_heads, **sizes}
         step = Step(name, text, reads, params, formula, self.how.dtype)
@@ -223,11 +216,6 @@ class Plan:
         self.steps.append(own._replace(text="", reads=reads, function=queries))
 
     @property
-    def is_shared(self) -> bool:
-        """Whether several query heads share a key head."""
-        return self.sizes.n_heads != self.sizes.n_kv_heads
-
-    @property
     def of_group(self) -> str:
         """The letters of query heads: side by side on each key head, or the key heads in turn."""
         return "g·r" if self.how.head_order == "blocks" else "r·g"
@@ -242,6 +230,15 @@ class Plan:
         return relettered(line, h=self.of_group) if letters_of(line) >= {"g", "h"} else line
 
 
+@lru_cache(4096)
+def in_matrices(symbol: str, words: str, line: str, symbols: Items, params: Items) -> str:
+    """The formula of a stage in words, or where it has none as its cells say it, in matrices."""
+    if words:
+        return f"{symbol} = {worded(words, dict(symbols), dict(params))}"
+    return formula_of(replace(parse(line), symbol=symbol), dict(symbols), dict(params))
+
+
+@lru_cache(1024)
 def without_heads(text: str) -> str:
     """A formula of arrays that have no axis of heads.
 

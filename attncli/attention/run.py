@@ -56,11 +56,7 @@ class Step(NamedTuple):
         """The stage, of what it reads and its parameters, by name; None: there is no such thing."""
         if self.function is not None:
             return self.function(**values)
-        text = self.text
-        if "{" in text:
-            values = {name: x for name, x in values.items() if x is not None}
-            text = written(text, frozenset(values))
-        return compute(text, values, self.sizes, self.product, hides=self.hides)
+        return compute(self.text, values, self.sizes, self.product, hides=self.hides)
 
 
 def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:

@@ -255,7 +255,7 @@ class Job:
         scores, names = (self.q.shape[2], self.n_k), {*inputs, *given, "rows"}
         how = replace(self.how, mask_means="keep", mask_numbers=None)  # as self.mask has it
         d_k = given["q"].shape[1]
-        steps = plan(how, Sizes(scores, 1, d_k, self.n_past, names, self.adds))
+        steps = plan(how, Sizes(scores, 1, d_k, self.n_past, frozenset(names), self.adds))
         at_once, every = max(1, CELLS // self.n_k), np.arange(rows.stop - rows.start)
         for start in range(0, len(every), at_once):
             at = every[start : start + at_once]

@@ -70,7 +70,8 @@ class Subset(NamedTuple):
         return Subset(*(indices if i == axis else own for i, own in enumerate(self)))
 
 
-def all_of(sizes: Sequence[int]) -> Subset:
+@lru_cache(256)
+def all_of(sizes: tuple[int, ...]) -> Subset:
     """Every batch item, head and row of the first three sizes."""
     return Subset(*(np.arange(size) for size in sizes[:3]))
 
@@ -330,7 +331,7 @@ def steps_of(
     key = dtype, shape or setup.shape, n_kv_heads
     if key in setup.plans:
         return setup.plans[key]
-    inputs, shape = (*setup.inputs, "rows"), key[1]
+    inputs, shape = frozenset({*setup.inputs, "rows"}), key[1]
     n_kv_heads = n_kv_heads or shape[1]
     given = setup.inputs["given_mask"].shape if "given_mask" in inputs else ()
     whole = shape[len(shape) - len(given) :]
@@ -355,7 +356,7 @@ def steps_of(
 def _plain_steps(how: Convention, sizes: Sizes, tiles: int) -> tuple[Step, ...]:
     """The plan that bugs change, or that of a walk through tiles: most bugs start from one."""
     if not tiles:
-        return tuple(plan(how, sizes, spreads=True))
+        return plan(how, sizes, spreads=True)
     steps = tile_steps(how, sizes, tile_bounds(sizes.scores[-1], tiles))
     accs = [step for step in steps if step.name.endswith(".acc")]
     for tile, step in ((step.name.removesuffix("acc"), step) for step in accs):
@@ -378,8 +379,7 @@ def inputs_over(
     """
     key_heads = setup.key_heads[subset.head] if keys is None else keys
     picked = dict(zip((*ROWS, "kv_head"), (*subset, key_heads), strict=True))
-    by_row = {x for step in steps if "rows" in step.reads.values() for x in step.reads.values()}
-    first = {kind for kind, at in picked.items() if np.array_equal(at, np.arange(len(at)))}
+    by_row = {x for step in steps if "rows" in step.reads for x in step.reads.values()}
     inputs: dict[str, Array] = {"rows": subset.row}
     for name in setup.inputs if wanted is None else wanted & setup.inputs.keys():
         x = setup.inputs[name]
@@ -388,7 +388,7 @@ def inputs_over(
             by_itself = kind == "query" and name in by_row and kind_of(name).role == "aside"
             if at is None or size == 1 or by_itself:
                 continue
-            if kind not in first or len(at) != size:
+            if len(at) != size or not np.array_equal(at, np.arange(size)):
                 x = np.take(x, at, axis=axis)
         inputs[name] = x
     return inputs

@@ -156,7 +156,9 @@ class Setup:
 
     def with_how(self, **changes: Any) -> Setup:
         """The same setup under a changed convention."""
-        return replace(self, how=replace(self.how, **changes)) if changes else self
+        if all(getattr(self.how, name) == value for name, value in changes.items()):
+            return self
+        return replace(self, how=replace(self.how, **changes))
 
     def with_empty_rows(self, rule: EmptyRows) -> Setup:
         """The same setup under another rule for rows with nothing to attend to."""
@@ -178,10 +180,6 @@ class Setup:
     def with_whole(self, *axes: int) -> Setup:
         """The same setup, in which some step needs all batch items, heads or queries."""
         return replace(self, whole=self.whole | {*axes}) if axes else self
-
-    def with_instead(self, axis: int, indices: npt.NDArray[np.intp]) -> Setup:
-        """The same setup with these indices computed in place of those along an axis."""
-        return replace(self, instead={**self.instead, axis: indices})
 
     def with_relayout(self, correct: Relayout, *stages: str) -> Setup:
         """The same setup with the layout of these observed stages corrected, then as before."""

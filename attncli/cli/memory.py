@@ -78,7 +78,7 @@ def of_maps(how: Convention, scores: tuple[int, ...], given: Iterable[str], n_ma
     """
     own = {"mask": "given_mask", D_OUTPUT: GIVEN_GRADIENT}
     inputs = {"q", "k", "v", *(own.get(name, name) for name in given)}
-    names = {step.name for step in plan(how, Sizes(scores, 1, 1, given=inputs))}
+    names = {step.name for step in plan(how, Sizes(scores, 1, 1, given=frozenset(inputs)))}
     n_scores, width = math.prod(scores), WIDTHS[how.dtype]
     maps = names & {*MAPS, *map(gradient_of, MAPS)}
     need = n_scores * (width * len(maps) + WIDENED[how.dtype])

@@ -74,7 +74,7 @@ def outcomes(
         if (why := preset.refuses_call(how, given, **call.sizes)) is not None:
             refused[preset.name] = why
             continue
-        sizes = sizes.with_mask(given, how)
+        sizes = sizes.naming(sizes.given, how, given)
         outputs[preset.name] = run(plan(how, sizes), inputs, [OUTPUT])[OUTPUT]
     unseen = tuple(case for case in CASES.values() if not case.arises(call))
     n_q, n_k = sizes.scores[-2:]

@@ -94,22 +94,22 @@ class Patch:
         """The setup with the patch; None where it does not apply."""
         if (other := self._with_inputs(setup)) is None:
             return None
+        fields: dict[str, Any] = {}
         if self.steps or self.again:
             if self.edited(whole_plan(other), strictly=True) is None:
                 return None
-            other = other.with_edit(lambda plan: self.edited(plan) or plan)
             places = {*self.steps, *(f"{name}_again" for name in self.again)}
-            other = replace(other, patched=other.patched | places)
+            fields["edits"] = (*other.edits, lambda plan: self.edited(plan) or plan)
+            fields["patched"] = other.patched | places
         elif not (self.relabel or self.relayout or self.instead) and _is_same(other, setup):
             return None
         for stage, correct in self.relayout.items():
             other = other.with_relayout(correct, stage)
-        for axis, indices in self.instead.items():
-            other = other.with_instead(axis, indices)
-        if self.relabel:
-            other = replace(other, relabel={**other.relabel, **self.relabel})
-        other = other.with_whole(*self.whole)
-        return other.with_detail(self.detail) if self.detail else other
+        fields["instead"] = {**other.instead, **self.instead}
+        fields["relabel"] = {**other.relabel, **self.relabel}
+        fields["whole"] = other.whole | {*self.whole}
+        fields["details"] = (*other.details, *([self.detail] if self.detail else []))
+        return replace(other, **fields)
 
     def _with_inputs(self, setup: Setup) -> Setup | None:
         """The setup with other inputs, convention and positions; None where these do not fit."""
@@ -153,9 +153,9 @@ def whole_plan(setup: Setup) -> Plan:
 
 def put(function: Function, place: str, plan: Plan, inputs: Collection[str] = ()) -> Plan | None:
     """The plan with a function at a place, each step after what it reads; None: no such place."""
-    result, names = plan, names_of(plan, inputs)
+    result = plan
     for step in steps_at(place, plan):
-        if (new := with_function(step, function, names)) is not None:
+        if (new := with_function(step, function, plan, inputs)) is not None:
             at = max(i for i, s in enumerate(result) if s is step or s.name in new.reads.values())
             rest = [other for other in result[: at + 1] if other is not step]
             result = [*rest, new, *result[at + 1 :]]
@@ -173,8 +173,10 @@ def steps_at(place: str, plan: Plan) -> list[Step]:
     return [step for step in plan if is_of_tiles and of_tile.fullmatch(step.name)]
 
 
-def with_function(step: Step, function: Function, names: Mapping[str, str]) -> Step | None:
-    """The step with another function; None where that asks for what has none of these names.
+def with_function(
+    step: Step, function: Function, plan: Plan, inputs: Collection[str]
+) -> Step | None:
+    """The step with another function; None where that asks for what the plan does not have.
 
     In a tile, a stage is that of the tile. Gradients of a softmax over queries are left to those
     that ask for its axis: others are made for rows.
@@ -184,7 +186,9 @@ def with_function(step: Step, function: Function, names: Mapping[str, str]) -> S
     if is_gradient and step.params.get("axis", -1) != -1 and "axis" not in asked:
         return None
     reads, block = dict(step.reads), step.name[: step.name.rfind(".") + 1]
-    for name in asked.keys() - own - {"right", "allowed"}:
+    others = asked.keys() - own - {"right", "allowed"}
+    names = names_of(plan, inputs) if others else {}
+    for name in others:
         if read := names.get(f"{block}{name}", names.get(name)):
             reads[name] = read
         elif asked[name]:
@@ -264,7 +268,7 @@ def recomputed(
             continue
         copy: Step | None = step._replace(name=f"{step.name}_again", reads=reads)
         if copy and name in changes:
-            copy = with_function(copy, changes[name], names_of([*plan, *new], inputs))
+            copy = with_function(copy, changes[name], [*plan, *new], inputs)
         if copy is None:
             return None
         of[step.name] = copy.name
