@@ -167,7 +167,10 @@ def attention(plan: Plan, x: str, merge: Merge) -> None:
     elif how.scale != "none":
         factor = how.scale_factor(sizes.d_k)
         x = plan.add("scaled", SCALED, f"{{x}} · {factor:g}", x, factor=factor)
-    x = restricted(plan, x) if is_masked else capped(plan, x)
+    if is_masked:
+        x = restricted(plan, x)
+    elif how.softcap is not None:
+        x = capped(plan, x, how.softcap)
     a = weights(plan, x, guard)
     if p := how.dropout:
         plan.add_function("kept", draw_kept, shape=sizes.scores, p=p, seed=how.seed)
@@ -236,10 +239,8 @@ def mask(plan: Plan) -> tuple[bool, dict[str, str]]:
     return True, {"mask": "mask"} if hides else {}
 
 
-def capped(plan: Plan, x: str) -> str:
-    """Adds the scores x bounded, where there is a cap, and gives the last stage's name."""
-    if (cap := plan.how.softcap) is None:
-        return x
+def capped(plan: Plan, x: str, cap: float) -> str:
+    """Adds the scores x bounded, and gives the stage's name."""
     words = f"{{d}} ∘ (1 − ({{y}} / c)²), c = {plain(cap)}"
     return plan.add("capped", CAPPED, "", x, back={"x": (D_CAPPED, words)}, cap=cap)
 
@@ -247,9 +248,9 @@ def capped(plan: Plan, x: str) -> str:
 def restricted(plan: Plan, x: str) -> str:
     """Adds the scores x with mask and cap, in the convention's order; gives the last one's name."""
     how, adds = plan.how, plan.sizes.adds
-    place = how.softcap_place if how.softcap is not None else "before-mask"
+    cap, is_last = how.softcap, how.softcap_place == "after-mask"
     value, is_added = how.hidden_value(adds), how.mask_value_rule == "add"
-    is_biased = adds and place == "after-bias"
+    is_biased = adds and cap is not None and how.softcap_place == "after-bias"
     reads, gradients = {"mask": "mask"}, dict[str, Any]()
     if adds:
         reads |= {"given": "given_mask"}
@@ -259,7 +260,7 @@ def restricted(plan: Plan, x: str) -> str:
         words = "{x} + M, M the numbers of the mask"
         x = plan.add("biased", BIASED, words, x, reads=reads, back=gradients | {"mask": None})
         reads, gradients = {"mask": "mask"}, {}
-    x = x if place == "after-mask" else capped(plan, x)
+    x = x if cap is None or is_last else capped(plan, x, cap)
     params: dict[str, Any] = {"value": value}
     words = "{x}" if is_biased else "{x} + M, M the mask"
     if value != -math.inf:
@@ -273,7 +274,7 @@ def restricted(plan: Plan, x: str) -> str:
     text = masked(is_biased=is_biased, is_sum="rule" in params)
     back = gradients | {"mask": None}
     x = plan.add("masked", text, words, x, reads=reads, back=back, **params)
-    return capped(plan, x) if place == "after-mask" else x
+    return capped(plan, x, cap) if cap is not None and is_last else x
 
 
 def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
@@ -336,10 +337,9 @@ def d_of_mask(scores: tuple[int, ...], given: tuple[int, ...]) -> str:
     summed = [
         x for x, n, size in zip(letters, scores, sizes, strict=True) if size < n or x not in kept
     ]
-    own = ("_" if x in summed else x for x in kept)
     cell, seen = "d[b,h,i,j]", "mask[b,h,i,j] != -inf"
     body = f"sum[{','.join(summed)}]({cell} where {seen})" if summed else f"{cell} if {seen} else 0"
-    left = f"dM[{','.join(own)}]" if given else "dM"
+    left = f"dM[{','.join('_' if x in summed else x for x in kept)}]" if given else "dM"
     return f"{left} = {body}  # masked: may not attend"
 
 

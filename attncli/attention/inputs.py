@@ -38,7 +38,7 @@ from attncli.attention.shapes import (
     token_rows,
     value_width,
 )
-from attncli.attention.traces import Heading, Labels, title_of, trace_of
+from attncli.attention.traces import Heading, Labels, trace_of
 from attncli.convention import Convention, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import CONCAT, GIVEN_GRADIENT, OUTPUT, PROJECTED, QKV, gradient_of
@@ -59,7 +59,7 @@ class Inputs:
     originals  the arrays as they came, by the names that the plan reads, and the cache
     merge      what becomes of the outputs of the heads, see `plan`
     labels     axis → the names of all queries, and of all keys
-    title      of the trace; "": by what is computed
+    title      of the trace
     """
 
     originals: Mapping[str, Array]
@@ -67,7 +67,7 @@ class Inputs:
     sizes: Sizes
     merge: Merge
     labels: Mapping[str, Labels]
-    title: str = ""
+    title: str
 
     @property
     def is_of_x(self) -> bool:
@@ -78,7 +78,7 @@ class Inputs:
     def arrays(self) -> dict[str, Array]:
         """What the plan reads, in the number type: of q the queries that are wanted."""
         as_they_are = ("given_mask", "kv_len", "rows")
-        own = self.originals if self.is_of_x else {**self.originals, **self._with_cache}
+        own = self.originals if self.is_of_x else {**self.originals, **self.qkv}
         arrays = {
             name: x if name in as_they_are else entered(x, self.how)
             for name, x in own.items()
@@ -89,20 +89,15 @@ class Inputs:
         return arrays
 
     @property
-    def _with_cache(self) -> dict[str, Array]:
-        """q, k and v as they were given, the cache before k and v."""
+    def qkv(self) -> dict[str, Array]:
+        """q, k and v with the cache before k and v, as they were given or as they are made of x."""
+        if self.is_of_x:
+            return {name: self.values[name] for name in QKV}
         whole = {name: self.originals[name] for name in QKV}
         for name, past in CACHE.items():
             if past in self.originals:
                 whole[name] = np.concatenate([self.originals[past], whole[name]], axis=-2)
         return whole
-
-    @property
-    def qkv(self) -> dict[str, Array]:
-        """q, k and v with the cache, as they were given or as they are made of x."""
-        if not self.is_of_x:
-            return self._with_cache
-        return {name: self.values[name] for name in QKV}
 
     @cached_property
     def values(self) -> dict[str, Array]:
@@ -173,7 +168,7 @@ class Inputs:
     def heading(self) -> Heading:
         """Title and labels of what is computed."""
         queries, keys = (self.labels.get(axis) for axis in ("query", "key"))
-        n_q, title = self.sizes.scores[-2], self.title or title_of(self.sizes, self.how)
+        n_q = self.sizes.scores[-2]
         if (rows := self.originals.get("rows")) is not None:
             if queries and len(queries) != n_q:
                 raise ShapeError(
@@ -181,7 +176,7 @@ class Inputs:
                     "give one for each query, not for the rows alone",
                 )
             queries = [queries[row] if queries else f"q{row + 1}" for row in rows]
-        return Heading(title, self.how, {"query": queries, "key": keys})
+        return Heading(self.title, self.how, {"query": queries, "key": keys})
 
     def trace(self) -> Trace:
         """Every stage."""
@@ -228,6 +223,7 @@ def inputs_of(
     arrays  q, k and v; or x, and where K and V are of others x_kv and x_v, with w_q … b_o; and
             past_k, past_v, mask, kv_len, sinks, d_output and rows
     n_*     heads into which the projections of x are split
+    title   of the trace; "": by what is computed
     means   what 0 and 1 in a mask mean, where that is not said by the convention
     layout  the order of the axes of q, k, v, the cache and d_output; None: heads before tokens
 
@@ -243,12 +239,16 @@ def inputs_of(
         merge = merge or ("shown" if sizes.n_heads > 1 else "never")
         words = ["multi-head"] * (sizes.n_heads > 1)
         words.append("cross-attention" if "x_kv" in given else "self-attention")
-        title = title or " ".join(words).capitalize()
     else:
         names = (*QKV, *CACHE.values())
         given = {n: in_order(present[n], n, layout) for n in names if n in present}
         sizes = _of_qkv(given)
-    given |= restrictions(sizes, present.get("mask"), present.get("kv_len"))
+        words = [] if how.scale == "none" else ["scaled"]
+        if sizes.n_kv_heads != sizes.n_heads:
+            words.insert(0, "multi-query" if sizes.n_kv_heads == 1 else "grouped-query")
+        words.append("dot-product attention")
+    if present.keys() & {"mask", "kv_len"}:
+        given |= restrictions(sizes, present.get("mask"), present.get("kv_len"))
     if "given_mask" in given:
         given["given_mask"] = meant_mask(given["given_mask"], means, how)
     if "sinks" in present:
@@ -259,6 +259,7 @@ def inputs_of(
         if how.softmax_over == "queries":
             raise ConventionError("sinks join a softmax over keys", "leave out softmax_over")
     sizes = sizes.naming(_read(given), how, given.get("given_mask"))
+    title = title or " ".join(words).capitalize()
     inputs = Inputs(given, how, sizes, merge or "never", labels, title)
     if (d := present.get("d_output")) is not None:
         is_named = isinstance(d, str) or "x" in given

@@ -55,8 +55,9 @@ class Sizes(NamedTuple):
 
     def naming(self, inputs: Collection[str], how: Convention, mask: Array | None = None) -> Sizes:
         """The same with the names of these inputs, one of which may be a mask."""
-        shape = () if mask is None else mask.shape
-        return self._replace(given=frozenset(inputs), adds=adds(mask, how), mask=shape)
+        if mask is None:
+            return self._replace(given=frozenset(inputs), adds=False, mask=())
+        return self._replace(given=frozenset(inputs), adds=adds(mask, how), mask=mask.shape)
 
 
 @lru_cache(1024)

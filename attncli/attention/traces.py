@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.plan import Sizes
 from attncli.attention.run import Step, Values, run
 from attncli.convention import Convention
 from attncli.errors import StageError
@@ -131,12 +130,3 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
         text = f"{symbol}{text[text.index('[') :]}"
     more = (step.note, reads, plain, text, step.sizes)
     return Stage(own, symbol, step.formula, value, axes, labels, *more)
-
-
-def title_of(sizes: Sizes, how: Convention) -> str:
-    """What an attention is called: by its scale, and by whether heads share keys."""
-    scaled = "Dot-product attention" if how.scale == "none" else "Scaled dot-product attention"
-    if sizes.n_kv_heads != sizes.n_heads:
-        kind = "Multi-query" if sizes.n_kv_heads == 1 else "Grouped-query"
-        return f"{kind} {scaled[0].lower()}{scaled[1:]}"
-    return scaled
