@@ -18,7 +18,6 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.attention import LSE as LSE_FORMULA
 from attncli.attention.attention import lse_words
-from attncli.attention.axes import joined
 from attncli.attention.inputs import Inputs, from_keywords
 from attncli.attention.matrices import subscript
 from attncli.attention.parts import (
@@ -32,7 +31,7 @@ from attncli.attention.parts import (
 from attncli.attention.plan import Sizes
 from attncli.attention.run import Step
 from attncli.convention import Convention, EmptyRows, HeadOrder, LseBase
-from attncli.errors import ShapeError
+from attncli.errors import ShapeError, joined
 from attncli.expression import written
 from attncli.stages import LSE, OUTPUT, SPLIT, WEIGHTS, kind_of
 from attncli.trace import Trace
