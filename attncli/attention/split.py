@@ -20,20 +20,13 @@ from attncli.attention.attention import LSE as LSE_FORMULA
 from attncli.attention.attention import lse_words
 from attncli.attention.inputs import Inputs, from_keywords
 from attncli.attention.matrices import subscript
-from attncli.attention.parts import (
-    Parts,
-    by_sum,
-    finite,
-    of_empty_rows,
-    of_heads,
-    trace_in_parts,
-)
+from attncli.attention.parts import Parts, by_sum, finite, trace_in_parts
 from attncli.attention.plan import Sizes
 from attncli.attention.run import Step
 from attncli.convention import Convention, EmptyRows, HeadOrder, LseBase
 from attncli.errors import ShapeError, joined
 from attncli.expression import written
-from attncli.stages import LSE, OUTPUT, SPLIT, WEIGHTS, kind_of
+from attncli.stages import LSE, OUTPUT, SPLIT, WEIGHTS
 from attncli.trace import Trace
 
 PART_WEIGHTS = "A[b,h,i,j] = softmax[j](x[b,h,i,j] where x[b,h,i,j] != -inf)"
@@ -69,7 +62,8 @@ def merged_lse(sinks: Array | None = None, base: LseBase = "e", **parts: Array) 
     each = np.stack([*parts.values()])
     unit = each.dtype.type(np.log(2) if base == "2" else 1)
     if sinks is not None:
-        each = np.concatenate([each, of_heads(sinks, each[:1]) / unit])
+        of_rows = sinks[:, None] if each.ndim > 2 else sinks
+        each = np.concatenate([each, np.broadcast_to(of_rows, each[:1].shape) / unit])
     top = finite(each.max(axis=0))
     return np.asarray(top + np.log(np.exp((each - top) * unit).sum(axis=0)) / unit)
 
@@ -117,44 +111,30 @@ def split_bounds(n_k: int, places: Sequence[int]) -> list[int]:
 
 def split_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[Step]:
     """The steps of attention over parts of the keys, each by itself, and of merging them."""
-    parts, dtype = Parts.of(how, sizes), how.dtype
-    steps, numbers = list(parts.shared), range(1, len(bounds))
-    subs = [subscript(number) for number in numbers]
-    for number, sub in zip(numbers, subs, strict=True):
-        prefix = f"{SPLIT}.{number}."
-        x, z = f"{prefix}{parts.x}", f"{kind_of(parts.x).symbol}{sub}"
-        visible = {"mask": f"{prefix}mask"} if "mask" in parts.softmax.reads else {}
-        steps += parts.part(SPLIT, number, bounds)
-        of_lse = f"lse{sub} = {lse_words(z, how.lse_base)}"
-        formula = f"A{sub} = softmax({z}) over its keys: each row sums to 1"
-        of_output = {"a": f"{prefix}{WEIGHTS}", "v": f"{prefix}v", **visible}
-        lse = written(parts.text(LSE_FORMULA[how.lse_base]), frozenset())
-        output, params = f"O{sub} = A{sub} V{sub}", {"base": how.lse_base}
-        own = [
-            Step(WEIGHTS, PART_WEIGHTS, {"x": x}, {}, formula, symbol=f"A{sub}"),
-            Step(LSE, lse, {"x": x}, params, of_lse, symbol=f"lse{sub}"),
-            parts.output._replace(reads=of_output, formula=output, symbol=f"O{sub}"),
-        ]
-        steps += [step._replace(name=prefix + step.name, dtype=dtype) for step in own]
-    each = {f"lse_{number}": f"{SPLIT}.{number}.{LSE}" for number in numbers}
-    sinks = {name: read for name, read in parts.softmax.reads.items() if name == "sinks"}
-    base = {"base": how.lse_base}
-    log, power = {"e": ("ln", "exp({})"), "2": ("log₂", "2^({})")}[how.lse_base]
-    terms = [power.format(f"lse{sub}") for sub in subs] + ["exp(s)"] * bool(sinks)
-    formula = f"lse = {log} ({' + '.join(terms)})"
-    texts = merging(len(subs), how.lse_base, has_sinks=bool(sinks))
-    reads = each | sinks
-    steps.append(Step(LSE, texts[0], reads, base, formula, dtype, function=merged_lse))
-    shares = ", ".join(power.format(f"lse{sub} − lse") for sub in subs)
-    reads, formula = {"lse": LSE, **each}, f"w = {shares}"
-    w = Step("merge_weights", texts[1], reads, base, formula, dtype, function=merge_weights)
-    steps.append(w)
-    params, filler = of_empty_rows(parts)
-    reads = {"w": "merge_weights", "lse": LSE}
-    reads |= {f"output_{number}": f"{SPLIT}.{number}.{OUTPUT}" for number in numbers} | filler
-    formula = "O = " + " + ".join(f"w{sub} O{sub}" for sub in subs)
-    steps.append(Step(OUTPUT, texts[2], reads, params, formula, dtype, function=merged))
-    return steps
+    parts, base = Parts(SPLIT, how, sizes, bounds), how.lse_base
+    of_lse = written(parts.text(LSE_FORMULA[base]), frozenset())
+    for number in parts.numbers:
+        here, visible = parts.part(number)
+        x, words = {"x": here + parts.x}, "softmax({x}) over its keys: each row sums to 1"
+        parts.add(here + WEIGHTS, PART_WEIGHTS, words, x)
+        parts.add(here + LSE, of_lse, lse_words("{x}", base), x, base=base)
+        reads, own = {"a": here + WEIGHTS, "v": f"{here}v", **visible}, parts.output
+        parts.add(here + OUTPUT, own.text, "{a} {v}", reads, own.sizes)
+    each = {f"lse_{number}": f"{SPLIT}.{number}.{LSE}" for number in parts.numbers}
+    outputs = {f"output_{number}": f"{SPLIT}.{number}.{OUTPUT}" for number in parts.numbers}
+    texts = merging(len(each), base, has_sinks=bool(parts.sinks))
+    log, power = {"e": ("ln", "exp({})"), "2": ("log₂", "2^({})")}[base]
+    terms = [power.format(f"{{{name}}}") for name in each] + ["exp({sinks})"] * bool(parts.sinks)
+    words, reads = f"{log} ({' + '.join(terms)})", each | parts.sinks
+    parts.add(LSE, texts[0], words, reads, function=merged_lse, base=base)
+    words = ", ".join(power.format(f"{{{name}}} − {{lse}}") for name in each)
+    name, reads = "merge_weights", {"lse": LSE, **each}
+    parts.add(name, texts[1], words, reads, function=merge_weights, base=base)
+    params, filler = parts.of_empty_rows()
+    words = " + ".join(f"w{subscript(n)} {{output_{n}}}" for n in parts.numbers)
+    reads = {"w": name, "lse": LSE, **outputs, **filler}
+    parts.add(OUTPUT, texts[2], words, reads, function=merged, **params)
+    return parts.steps
 
 
 def attend_split(

@@ -8,25 +8,19 @@ et al., "FlashAttention" (2022), algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.attention.inputs import Inputs, from_keywords
-from attncli.attention.matrices import subscript
-from attncli.attention.parts import (
-    Parts,
-    by_sum,
-    of_empty_rows,
-    trace_in_parts,
-)
+from attncli.attention.parts import Parts, by_sum, trace_in_parts
 from attncli.attention.plan import Sizes
 from attncli.attention.run import Step
 from attncli.convention import Convention
 from attncli.errors import ShapeError
-from attncli.stages import LSE, OUTPUT, TILE, kind_of
+from attncli.stages import LSE, OUTPUT, TILE
 from attncli.trace import Trace
 
 # ---- the formulas: `before` is what the tile before has
@@ -83,59 +77,46 @@ def tile_bounds(n_k: int, size: int) -> list[int]:
 
 def tile_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[Step]:
     """The steps of a walk through tiles of the keys, which end with the output and lse."""
-    parts, dtype = Parts.of(how, sizes), how.dtype
-    steps, last = list(parts.shared), len(bounds) - 1
-    for number in range(1, last + 1):
-        steps += parts.part(TILE, number, bounds)
-        own = [step._replace(dtype=dtype) for step in _running(parts, number)]
-        steps += [step._replace(symbol=step.formula.partition(" = ")[0]) for step in own]
-    reads, sub = {"acc": f"{TILE}.{last}.acc", "total": f"{TILE}.{last}.l"}, subscript(last)
-    params, filler = of_empty_rows(parts)
-    formula = f"O = acc{sub} / l{sub}"
-    steps.append(
-        Step(OUTPUT, parts.text(BY_SUM), reads | filler, params, formula, dtype, function=by_sum)
-    )
-    log = {"e": f"lse = m{sub} + ln l{sub}", "2": f"lse = (m{sub} + ln l{sub}) / ln 2"}
-    reads, base = {"m": f"{TILE}.{last}.m", "total": f"{TILE}.{last}.l"}, how.lse_base
-    text = parts.text(LSE_OF_PARTS[base])
-    steps.append(Step(LSE, text, reads, {"base": base}, log[base], dtype))
-    return steps
+    parts = Parts(TILE, how, sizes, bounds)
+    for number in parts.numbers:
+        _add_running(parts, number)
+    last = f"{TILE}.{len(bounds) - 1}."
+    reads, (params, filler) = {"acc": f"{last}acc", "total": f"{last}l"}, parts.of_empty_rows()
+    text = parts.text(BY_SUM)
+    parts.add(OUTPUT, text, "{acc} / {total}", reads | filler, function=by_sum, **params)
+    words = {"e": "{m} + ln {total}", "2": "({m} + ln {total}) / ln 2"}[how.lse_base]
+    reads, text = {"m": f"{last}m", "total": f"{last}l"}, parts.text(LSE_OF_PARTS[how.lse_base])
+    parts.add(LSE, text, words, reads, base=how.lse_base)
+    return parts.steps
 
 
-def _running(parts: Parts, number: int) -> Iterator[Step]:
+def _add_running(parts: Parts, number: int) -> None:
     """What a tile adds to the tiles before it: m, α, p, l, acc and what the output would be.
 
     In the first tile there is nothing before but a sink, if any, of which the sum is 1.
     """
-    here, last = f"{TILE}.{number}.", f"{TILE}.{number - 1}."
-    sub, old = subscript(number), subscript(number - 1)
-    x, z = here + parts.x, kind_of(parts.x).symbol + sub
-    softmax, is_first = parts.softmax.reads, number == 1
-    visible = {"mask": f"{here}mask"} if "mask" in softmax else {}
-    sinks = {"sinks": softmax["sinks"]} if "sinks" in softmax else {}
-    before = sinks if is_first else {"before": f"{last}m"}
-    started = "" if not before else kind_of("sinks").symbol if is_first else f"m{old}"
-    alpha = {"alpha": f"{here}alpha"} if before else {}
-
-    top, start = f"max {z} over each row", next(iter(before), "")
-    formula = f"m{sub} = " + (f"max({started}, {top})" if before else top)
-    yield Step(f"{here}m", parts.text(RUNNING_MAX[start]), {"x": x, **before}, {}, formula)
-    if before:
-        formula, reads = f"α{sub} = exp({started} − m{sub})", {"m": f"{here}m", **before}
-        yield Step(f"{here}alpha", parts.text(RESCALING[start]), reads, {}, formula)
-    reads = {"x": x, "m": f"{here}m"}
-    yield Step(f"{here}p", parts.text(POWERS), reads, {}, f"p{sub} = exp({z} − m{sub})")
-    grown = f"α{sub} + " if is_first else f"α{sub} l{old} + "
-    reads = {"p": f"{here}p", **({} if is_first else {"before": f"{last}l"}), **alpha}
-    formula = f"l{sub} = {grown if before else ''}Σ p{sub}"
-    yield Step(f"{here}l", parts.text(summed(reads)), reads, {}, formula)
-    reads = {"p": f"{here}p", "v": f"{here}v", **visible}
+    here, visible = parts.part(number)
+    last, is_first = f"{TILE}.{number - 1}.", number == 1
+    x, m, p = {"x": here + parts.x}, {"m": f"{here}m"}, {"p": f"{here}p"}
+    before = parts.sinks if is_first else {"before": f"{last}m"}
+    start = next(iter(before), "")
+    top = "max {x} over each row"
+    top = f"max({{{start}}}, {top})" if start else top
+    parts.add(f"{here}m", parts.text(RUNNING_MAX[start]), top, x | before)
+    alpha = {"alpha": f"{here}alpha"} if start else {}
+    if start:
+        words = f"exp({{{start}}} − {{m}})"
+        parts.add(f"{here}alpha", parts.text(RESCALING[start]), words, m | before)
+    parts.add(f"{here}p", parts.text(POWERS), "exp({x} − {m})", x | m)
+    carried = {"": "", "sinks": "{alpha} + ", "before": "{alpha} {before} + "}[start]
+    reads = {**p, **({} if is_first else {"before": f"{last}l"}), **alpha}
+    parts.add(f"{here}l", parts.text(summed(reads)), f"{carried}Σ {{p}}", reads)
+    reads = {**p, "v": f"{here}v", **visible}
     reads |= {} if is_first else {"before": f"{last}acc", **alpha}
-    formula = f"acc{sub} = {'' if is_first else f'α{sub} acc{old} + '}p{sub} V{sub}"
-    text, sizes = summed(reads, parts.output.text), parts.output.sizes
-    yield Step(f"{here}acc", text, reads, {}, formula, sizes=sizes)
+    words = "{p} {v}" if is_first else f"{carried}{{p}} {{v}}"
+    parts.add(f"{here}acc", summed(reads, parts.output.text), words, reads, parts.output.sizes)
     reads = {"acc": f"{here}acc", "total": f"{here}l"}
-    yield Step(f"{here}so_far", parts.text(BY_SUM), reads, {}, f"o{sub} = acc{sub} / l{sub}")
+    parts.add(f"{here}so_far", parts.text(BY_SUM), "{acc} / {total}", reads)
 
 
 # ---- q, k, v in; a trace out
