@@ -42,14 +42,14 @@ _MATRIX |= {"linear", "lin", "dense", "to", "fc"}
 _BIAS = {"b", "bias", "biases"}
 _BARE = {"weight": "w_qkv", WEIGHTS: "w_qkv", "bias": "b_qkv"}  # also the name of a stage
 
-# what is written instead of the part of a name on the left, before that is read word by word
 _REPLACED = {"attention_output": OUTPUT, "in_proj": "qkv", "c_attn": "qkv", "c_proj": OUTPUT}
+"""What is written instead of the part of a name on the left, before that is read word by word."""
 _LINEAR = (".weight", "in_proj_weight")
 _MULTIHEAD = ("q_proj_weight", "k_proj_weight", "v_proj_weight")  # PyTorch's, where widths differ
 _MARKS = re.compile(r"[\s^{}()$\\]+|:\d+$")  # of W^{Q}, and TensorFlow's kernel:0
 _HEAD = re.compile(r"(?:^|(?<=[._]))heads?[._]?(\d{1,6})[._]")
 _GLUED = re.compile(r"([wb])((?:qkv|kv|query|key|value|out|[qkvo])\d*)")  # WQ, wkv, bq1
-_NUMBERED = re.compile(r"([a-z]*)(\d{0,6})")
+_WORD = re.compile(rf"({'|'.join({*_MATRIX, *_BIAS, *_ROLES})}|)(\d{{0,6}})")
 
 
 def parse(name: str) -> Name | None:
@@ -107,10 +107,5 @@ def _words(part: str, after: list[str]) -> list[str]:
         return [] if is_known or part not in _MATRIX | _BIAS else [part]
     for old, new in _REPLACED.items():
         part = re.sub(rf"^{old}(?=_|$)", new, part)
-    words: list[str] = []
-    for word in _GLUED.sub(r"\1_\2", part).split("_") if part else ():
-        match = _NUMBERED.fullmatch(word)
-        if not match or (match[1] and match[1] not in _MATRIX | _BIAS | _ROLES.keys()):
-            return []
-        words += filter(None, match.groups())
-    return words
+    words = [_WORD.fullmatch(word) for word in _GLUED.sub(r"\1_\2", part).split("_") if part]
+    return [x for match in words if match for x in match.groups() if x] if all(words) else []

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.heads import merge_heads, shape_text
+from attncli.attention.heads import shape_text
 from attncli.attention.names import Form, parse
 from attncli.attention.numbers import as_numbers
 from attncli.errors import InputError, ShapeError, listed
@@ -41,7 +41,8 @@ class Parameter(NamedTuple):
     names: tuple[str, ...]
     form: Form
     value: Array
-    axes: str = ""  # as what the axes were taken that it came with
+    order: str = ""  # as what the axes were taken that it came with
+    n_heads: int | None = None  # those that had an axis of their own
 
     @property
     def text(self) -> str:
@@ -51,27 +52,27 @@ class Parameter(NamedTuple):
     @property
     def is_transposed(self) -> bool:
         """Whether it came as [out, in]."""
-        return self.axes.endswith("in")
+        return self.order.endswith("in")
 
-    def called(self, name: str) -> str:
-        """The name it came under, and what it was read as where that says something else."""
-        source = ", ".join(self.names)
-        is_same = source.lower().rpartition(".")[2] == name.rpartition(".")[2]
-        return source if is_same else f"{source} (read as {name})"
-
-    def orders(self, axes: Axes, form: Form | None = None) -> list[str]:
+    def orders(self, axes: Axes = "auto", form: Form | None = None) -> list[str]:
         """What its axes may be, or those of a matrix of this form, in the order to be tried."""
         n_axes = 3 if self.value.ndim == 3 else 2
         known = [order for order in ORDERS[form or self.form] if len(order.split()) == n_axes]
         return [x for x in known if axes == "auto" or x.endswith("in") == (axes == "out-in")]
 
-    def arranged(self, order: str) -> Parameter:
-        """The matrix as [in, out] or [head, in, out]; numbered heads are first already."""
-        own = order.split() if len(self.names) == 1 else sorted(order.split(), key="head".__ne__)
+    def arranged(self, order: str, *, heads_first: bool = False) -> Parameter:
+        """The matrix as [in, out], its heads side by side: [in, head·out], or [head·in, out]."""
+        own, target = order.split(), ("head", "in", "out") if heads_first else ("in", "head", "out")
         if len(own) != self.value.ndim:
-            return self._replace(axes=order)
-        target = [own.index(axis) for axis in ("head", "in", "out") if axis in own]
-        return self._replace(value=self.value.transpose(target), axes=order)
+            return self._replace(order=order)
+        if heads_first or len(self.names) > 1:  # numbered, or of W_o: on the first axis already
+            own.sort(key="head".__ne__)
+        w = self.value.transpose([own.index(axis) for axis in target if axis in own])
+        if "head" not in own:
+            return self._replace(value=w, order=order)
+        n_heads = w.shape[target.index("head")]
+        w = w.reshape(-1, w.shape[-1]) if heads_first else w.reshape(w.shape[0], -1)
+        return self._replace(value=w, order=order, n_heads=n_heads)
 
 
 class Published(NamedTuple):
@@ -134,20 +135,18 @@ def published(
     given = _grouped(arrays, place)
     _check_each_once(given, place, whole=whole)
     matrices, columns = _arranged(given, shapes, axes, whole=whole)
-    apart: dict[str, Parameter] = {}
+    weights: dict[str, Parameter] = {}
     for leaf, own in matrices.items():
-        apart |= _cut(own, leaf, given[leaf].text, n_heads, n_kv_heads)
-    heads = {leaf: own.value.shape[0] for leaf, own in apart.items() if own.value.ndim == 3}
-    weights = {
-        leaf: own._replace(value=merge_heads(own.value)) if leaf in heads else own
-        for leaf, own in apart.items()
-    }
+        weights |= _cut(own, leaf, given[leaf].text, n_heads, n_kv_heads)
+    heads = {leaf: own.n_heads for leaf, own in weights.items() if own.n_heads}
     own_heads, own_kv_heads = _heads_of(weights, heads, n_heads, n_kv_heads)
     if "w_o" in given:
         n = own_heads or n_heads or 1
-        width = _width(weights, "w_v") // (own_kv_heads or n) * n
-        shape = width, 0 if whole else shapes[0][-1]
-        matrices["w_o"] = weights["w_o"] = _output(given["w_o"], matrices, shape, axes, whole=whole)
+        width, d_out = (
+            _width(weights, "w_v") // (own_kv_heads or n) * n,
+            None if whole else shapes[0][-1],
+        )
+        matrices["w_o"] = weights["w_o"] = _output(given["w_o"], matrices, width, axes, d_out)
     for leaf, bias in given.items():
         if leaf[0] == "b":
             weights |= _biases(bias, leaf, weights, whole=whole)
@@ -219,8 +218,7 @@ def _arranged(
             forms.setdefault((own.form, own.value.ndim), {})[leaf] = own
 
     def fits(leaf: str, own: Parameter, axis: int) -> bool:
-        width = shapes["qkv".index(leaf[-1])][axis]
-        return own.value.ndim in {2, 3} and own.value.shape[-2] == width
+        return own.value.ndim == 2 and len(own.value) == shapes["qkv".index(leaf[-1])][axis]
 
     def fitting(axis: int) -> dict[str, Parameter]:
         """Those that can be multiplied with an axis of x: its columns, or its rows."""
@@ -241,7 +239,7 @@ def _arranged(
         return matrices | as_named, False
     if all(len(shape) == 2 for shape in shapes) and len(columns := fitting(0)) == len(every):
         return columns, True
-    as_named = {leaf: own.arranged(own.orders("auto")[0]) for leaf, own in lacking.items()}
+    as_named = {leaf: own.arranged(own.orders()[0]) for leaf, own in lacking.items()}
     unfit = [leaf for leaf, own in as_named.items() if not fits(leaf, own, -1)]
     leaf = [*unfit, *lacking][0]
     raise _no_fit(lacking[leaf], shapes["qkv".index(leaf[-1])][-1], "x", axes)
@@ -257,28 +255,20 @@ def _no_fit(own: Parameter, width: int, what: str, axes: Axes) -> ShapeError:
 
 
 def _output(
-    own: Parameter,
-    others: Mapping[str, Parameter],
-    shape: tuple[int, int],
-    axes: Axes,
-    *,
-    whole: bool,
+    own: Parameter, others: Mapping[str, Parameter], width: int, axes: Axes, d_out: int | None
 ) -> Parameter:
-    """W_o as [h·d_v, out], in the order that the other matrices of its form have, if it fits.
+    """W_o as [width, d_out], in the order that the other matrices of its form have, if it fits.
 
-    shape  it should have; an out of 0 is any
+    d_out  None: any, and one that does not fit is refused
     """
     like = [other.is_transposed for other in others.values() if other.form == own.form]
-    orders, tried = {x.endswith("in"): x for x in reversed(own.orders("auto"))}, list[Parameter]()
-    for is_transposed in [*like, *(x.endswith("in") for x in own.orders(axes))]:
-        w = own.value.swapaxes(-1, -2) if is_transposed and own.value.ndim in {2, 3} else own.value
-        w = w.reshape(-1, w.shape[-1]) if w.ndim == 3 else w  # [head, d_v, out] as a kernel too
-        tried.append(own._replace(value=w, axes=orders[is_transposed]))
-        if w.ndim == 2 and w.shape[0] == shape[0] and shape[1] in (0, w.shape[1]):
-            return tried[-1]
-    if whole:
-        raise _no_fit(own, shape[0], "the heads side by side", axes)
-    return tried[0]
+    alike = [next(x for x in own.orders() if x.endswith("in") == way) for way in like]
+    tried = [own.arranged(x, heads_first=True) for x in (*alike, *own.orders(axes))]
+    fit = [x for x in tried if x.value.ndim == 2 and len(x.value) == width]
+    fit = [x for x in fit if d_out in (None, x.value.shape[1])]
+    if d_out is None and not fit:
+        raise _no_fit(own, width, "the heads side by side", axes)
+    return [*fit, *tried][0]
 
 
 # ---- cut in three, and heads side by side
@@ -287,22 +277,21 @@ def _output(
 def _cut(
     own: Parameter, leaf: str, text: str, n_heads: int | None, n_kv_heads: int | None
 ) -> dict[str, Parameter]:
-    """The matrices that are in one: columns of [in, out], or entries of a first axis."""
+    """The matrices that are in one, side by side or on an axis of their own."""
     w, keys = own.value, [f"w_{name}" for name in leaf[2:]]
     if len(keys) == 1:
         return {leaf: own}
-    if w.ndim == 3 and w.shape[0] == len(keys):
-        return {key: own._replace(value=x) for key, x in zip(keys, w, strict=True)}
-    shares = [1] * len(keys)
-    if n_heads and n_kv_heads and len(keys) == 3:
+    shares, parts = [1] * len(keys), own.n_heads  # an axis of their own
+    if n_heads and n_kv_heads and len(keys) == 3 and parts != 3:
         shares = [n_heads, n_kv_heads, n_kv_heads]
-    if w.ndim != 2 or w.shape[1] % sum(shares):
+    if w.ndim != 2 or parts not in (None, len(keys)) or w.shape[1] % sum(shares):
         n_parts = {2: "two", 3: "three"}[len(keys)] if len(set(shares)) == 1 else sum(shares)
         hint = "where K and V have fewer heads, give the heads and the key heads too"
         raise ShapeError(f"{text} cannot be cut in {n_parts}, for {listed(keys)}", hint)
     ends = np.cumsum(shares)[:-1] * (w.shape[1] // sum(shares))
-    parts = np.split(w, ends, axis=1)
-    return {key: own._replace(value=x) for key, x in zip(keys, parts, strict=True)}
+    own = own._replace(n_heads=None)
+    columns = zip(keys, np.split(w, ends, axis=1), strict=True)
+    return {key: own._replace(value=x) for key, x in columns}
 
 
 def _width(weights: Mapping[str, Parameter], leaf: str) -> int:
@@ -371,7 +360,7 @@ def _notes(
         yield "the tokens are the columns of x"
     transposed = [own for own in matrices.values() if own.is_transposed]
     others = {leaf: own for leaf, own in matrices.items() if not own.is_transposed}
-    odd = [own for leaf, own in others.items() if own.axes != given[leaf].orders("auto")[0]]
+    odd = [own for leaf, own in others.items() if own.order != given[leaf].orders()[0]]
     for each, form in ((transposed, "[out, in]: X Wᵀ"), (odd, "[in, out]: X W")):
         if each:
             yield f"{listed([name for own in each for name in own.names])} taken as {form}"

@@ -183,7 +183,7 @@ def _with_open_widths(block: Block, named: Mapping[str, Parameter]) -> Block:
         _check_shape(name, own, [block.d_model, "any"])
         n_columns = own.value.shape[1]
         if n_columns % n_parts:
-            gives = f"{own.called(name)} gives {axes_of(name)[1]} = {n_columns}"
+            gives = f"{_called(own, name)} gives {axes_of(name)[1]} = {n_columns}"
             hint = f"use a number of heads that divides {n_columns}"
             raise ShapeError(f"{gives}, which {n_parts} heads cannot share", hint)
         block = replace(block, **{width: n_columns // n_parts})
@@ -205,5 +205,12 @@ def _check_shape(name: str, own: Parameter, needed: Sequence[int | str]) -> None
     hint = "it fits transposed" if value.ndim == 2 and fits(value.T.shape) else ""
     if own.is_transposed:
         value, needed, axes = value.T, needed[::-1], axes[::-1]
-    what = f"{own.called(name)} is {shape_text(value) or 'one number'}, expected "
+    what = f"{_called(own, name)} is {shape_text(value) or 'one number'}, expected "
     raise ShapeError(f"{what}{' × '.join(map(str, needed))} ({' × '.join(axes)})", hint)
+
+
+def _called(own: Parameter, name: str) -> str:
+    """The name that an array came under, and what it was read as where that says something else."""
+    source = ", ".join(own.names)
+    is_same = source.lower().rpartition(".")[2] == name.rpartition(".")[2]
+    return source if is_same else f"{source} (read as {name})"
