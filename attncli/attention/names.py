@@ -11,11 +11,15 @@ in_proj_weight, c_attn, qkv, kv, weights            several matrices in one
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from attncli.stages import OUTPUT, WEIGHTS
 
 Form = Literal["plain", "linear", "kernel", "conv1d"]
+
+READS_X = ("w_q", "w_k", "w_v", "w_qkv", "w_kv")
+"""The matrices that x, x_kv or x_v is multiplied with."""
 
 
 class Name(NamedTuple):
@@ -94,6 +98,25 @@ def parse(name: str) -> Name | None:
 def is_published(name: str) -> bool:
     """Whether an array of this name is a projection's weights or bias."""
     return parse(name) is not None
+
+
+def blocks(names: Iterable[str]) -> dict[str, list[str]]:
+    """The names of each attention's weights, by what stands before them in its first name.
+
+    >>> blocks(["h.0.attn.c_attn.weight", "h.0.mlp.c_proj.weight", "wte.weight"])
+    {'h.0.attn': ['h.0.attn.c_attn.weight']}
+    """
+    scopes: dict[str, dict[str, str]] = {}
+    for name in names:
+        if parsed := parse(name):
+            scopes.setdefault(parsed.scope, {})[name] = parsed.leaf
+    blocks = {}
+    for scope, leaves in scopes.items():
+        if not {*leaves.values()}.isdisjoint(READS_X):
+            start = next(iter(leaves))[: len(scope)]  # the scope as it is written there
+            is_same = start.lower().replace("/", ".") == scope
+            blocks[start if is_same else scope] = [*leaves]
+    return blocks
 
 
 def _words(part: str, after: list[str]) -> list[str]:

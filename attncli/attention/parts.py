@@ -137,9 +137,8 @@ class Parts:
         symbol = kind_of(name).symbol + (subscript(int(number)) if number else "")
         self.symbols[name] = symbol
         formula = f"{symbol} = {worded(words, symbols)}"
-        step = Step(name, text, reads, params, formula, self.how.dtype, sizes=sizes)
-        step = step._replace(symbol=symbol if number else "", function=function)
-        self.steps.append(step)
+        more: Any = {"symbol": symbol if number else "", "sizes": sizes, "function": function}
+        self.steps.append(Step(name, text, reads, params, formula, self.how.dtype, **more))
 
     def part(self, number: int) -> tuple[str, dict[str, str]]:
         """Adds the steps of a part up to what its softmax reads.

@@ -90,13 +90,12 @@ def sinusoidal_steps(
     power = f"{plain(base)}^({_EXPONENTS[exponent]})"
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
     rows, pairs = {"n": n, "start": start}, {"dim": dim, "exponent": exponent, "base": base}
-    divisors = Step("divisors", formulas.DIVISORS[exponent], {}, pairs, f"w = {power}")
-    angles = Step("angles", formulas.POSITION_ANGLES, {"w": "divisors"}, rows, "θ = pos / w")
-    table = Step("positions", formulas.WAVES, {"angles": "angles"}, {"dim": dim}, formula)
+    text, reads, sizes = formulas.DIVISORS[exponent], {"w": "divisors"}, {"c": -(-dim // 2)}
+    more: Any = {"note": "; ".join(notes), "function": waves_of}
     return [
-        divisors._replace(note=_WAVES, sizes={"c": -(-dim // 2)}),
-        angles._replace(sizes={"p": n}),
-        table._replace(note="; ".join(notes), function=waves_of),
+        Step("divisors", text, {}, pairs, f"w = {power}", note=_WAVES, sizes=sizes),
+        Step("angles", formulas.POSITION_ANGLES, reads, rows, "θ = pos / w", sizes={"p": n}),
+        Step("positions", formulas.WAVES, {"angles": "angles"}, {"dim": dim}, formula, **more),
     ]
 
 
@@ -253,8 +252,8 @@ def rotary(
     note += f"; the last {dim - r} of {dim} stay as they are" if dim > r else ""
     reads, pairing = {name: name for name in ("x", "cos", "sin")}, {"r": r, "layout": layout}
     formula = "(a, b) → (a·cos θ − b·sin θ, a·sin θ + b·cos θ)"
-    turned = Step("rotated", formulas.TURNED[layout], reads, pairing, formula, function=_turned)
-    steps.append(turned._replace(note=note))
+    more: Any = {"note": note, "function": _turned}
+    steps.append(Step("rotated", formulas.TURNED[layout], reads, pairing, formula, **more))
     labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
     return traced(steps, Heading("Rotary positions", None, {"position": labels}))
 

@@ -9,7 +9,7 @@ x is wide. The matrices of one form have one order; a square one tells nothing b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,14 +17,11 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.heads import shape_text
-from attncli.attention.names import Form, parse
+from attncli.attention.names import READS_X, Form, parse
 from attncli.attention.numbers import as_numbers
 from attncli.errors import InputError, ShapeError, listed
 
 Axes = Literal["auto", "in-out", "out-in"]
-
-READS_X = ("w_q", "w_k", "w_v", "w_qkv", "w_kv")
-"""The matrices that x, x_kv or x_v is multiplied with."""
 
 ORDERS: dict[Form, tuple[str, ...]] = {
     "plain": ("in out", "out in", "head in out", "head out in", "in head out"),
@@ -91,25 +88,6 @@ class Published(NamedTuple):
     def arrays(self) -> dict[str, Array]:
         """The matrices and biases alone."""
         return {leaf: own.value for leaf, own in self.parameters.items()}
-
-
-def blocks(names: Iterable[str]) -> dict[str, list[str]]:
-    """The names of each attention's weights, by what stands before them in its first name.
-
-    >>> blocks(["h.0.attn.c_attn.weight", "h.0.mlp.c_proj.weight", "wte.weight"])
-    {'h.0.attn': ['h.0.attn.c_attn.weight']}
-    """
-    scopes: dict[str, dict[str, str]] = {}
-    for name in names:
-        if parsed := parse(name):
-            scopes.setdefault(parsed.scope, {})[name] = parsed.leaf
-    blocks = {}
-    for scope, leaves in scopes.items():
-        if not {*leaves.values()}.isdisjoint(READS_X):
-            start = next(iter(leaves))[: len(scope)]  # the scope as it is written there
-            is_same = start.lower().replace("/", ".") == scope
-            blocks[start if is_same else scope] = [*leaves]
-    return blocks
 
 
 def published(

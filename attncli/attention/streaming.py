@@ -161,10 +161,11 @@ class Job:
         q = widen(self.q[batch, head, start:stop], self.how.dtype)
         with np.errstate(all="ignore"):
             is_made_for, shifted = self.limits(rows, q)
-            sums = self._summed(rows, q, k, v, shifted) if is_made_for else None
-            self.out[batch, head, start:stop] = (
-                self._by_run(rows, q, k, v) if sums is None else sums
-            )
+            output = self._summed(rows, q, k, v, shifted) if is_made_for else None
+            if output is None:
+                given = {"q": q, "k": k, "v": v}
+                output = np.concatenate([own for (own,) in self.by_plan(rows, given, [OUTPUT])])
+            self.out[batch, head, start:stop] = output
 
     def head(self, rows: Rows) -> tuple[Array, Array, float, float]:
         """K and V of these queries, the largest ‖key‖, and the largest number of the values."""
@@ -217,11 +218,6 @@ class Job:
             filler = {"zero": 0.0, "nan": np.nan, "uniform": v.mean(axis=0)}[empty]
             output[total[:, 0] == 0] = filler
         return output
-
-    def _by_run(self, rows: Rows, q: Array, k: Array, v: Array) -> Array:
-        """The same output by the steps of the plan, with every stage of a few rows at a time."""
-        (outputs,) = zip(*self.by_plan(rows, {"q": q, "k": k, "v": v}, [OUTPUT]), strict=True)
-        return np.concatenate(outputs)
 
     def by_plan(
         self, rows: Rows, given: Mapping[str, Array], wanted: Sequence[str]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, split_heads
-from attncli.attention.names import is_published
-from attncli.attention.published import Axes, Published, blocks, published
+from attncli.attention.names import blocks, is_published
+from attncli.attention.published import Axes, Published, published
 from attncli.cli.inputs import Heads
 from attncli.cli.options import InputFlags
 from attncli.cli.sources import WEIGHTS, check_past, named

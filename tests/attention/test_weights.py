@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from attncli import Convention, InputError, ShapeError
-from attncli.attention.names import parse
-from attncli.attention.published import Published, blocks, published
+from attncli.attention.names import blocks, parse
+from attncli.attention.published import Published, published
 from attncli.attention.state_dict import canonical, weights_from_arrays
 from attncli.attention.weights import Block, glorot_uniform, random_weights
 
