@@ -3,11 +3,8 @@
 sinusoidal       positions              [n, d]        sines and cosines of the position
 add_positions    embeddings + positions [n, d]        what goes into the first layer
 position_dots    PE · PEᵀ               [n, n]        depends on the distance alone
-rotary           each pair of entries of a query or key turned by an angle
+rotary           pairs of x, turned     [..., n, d]   dot products depend on the distance alone
 alibi            bias                   [h, n_q, n_k] added to scores, falls with the distance
-
-rotary: position ids → angles → cos, sin → x turned     the dot product of two turned
-                                                        vectors knows only their distance
 """
 
 from __future__ import annotations

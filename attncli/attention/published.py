@@ -249,7 +249,7 @@ def _output(
     return [*fit, *tried][0]
 
 
-# ---- cut in three, and heads side by side
+# ---- cut in three, their heads, and biases
 
 
 def _cut(
@@ -296,9 +296,6 @@ def _heads_of(
     if own and d_k and not (own_kv or n_kv or rest or _width(weights, "w_k") % d_k):
         own_kv = _width(weights, "w_k") // d_k  # heads of the width that those of W_q have
     return own, own_kv or n_kv
-
-
-# ---- the output's projection, and biases
 
 
 def _biases(
