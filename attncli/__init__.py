@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from attncli.attention.attend import attend, attend_heads
     from attncli.attention.heads import heads_first, merge_heads, split_heads
     from attncli.attention.multi_head import Projections, multi_head_attention
-    from attncli.attention.split import attend_split
     from attncli.attention.stream_gradients import stream_gradients
     from attncli.attention.streaming import stream
-    from attncli.attention.tiles import attend_tiles
+    from attncli.attention.tiles import attend_split, attend_tiles
     from attncli.compare.diff import diff
     from attncli.convention import Convention
     from attncli.errors import (
@@ -82,7 +81,6 @@ __all__ = [
 _MODULES = (
     "errors", "convention", "trace", "attention.heads", "attention.attend",
     "attention.multi_head", "attention.streaming", "attention.stream_gradients", "attention.tiles",
-    "attention.split",
     "views.render",
     "words.similarity", "pipeline.explain", "compare.diff", "models.capture",
 )  # fmt: skip

@@ -12,7 +12,7 @@ AttncliError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _LISTED = 12  # names in a hint
 
@@ -84,5 +84,20 @@ def nearest(wrong: str, names: Iterable[str]) -> str:
     own = [name.rpartition(".")[2] for name in names]
     if close := get_close_matches(wrong, dict.fromkeys([*own, *names]), n=3):
         return f"did you mean {' or '.join(close)}?"
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"there {'are' if len(names) > 1 else 'is only'} {', '.join(names[:_LISTED])}{more}"
+    return f"there {'are' if len(names) > 1 else 'is only'} {listed(names, _LISTED)}"
+
+
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """Names for a message: the first few, and how many more there are."""
+    known = list(names)
+    more = f" and {len(known) - most} more" if len(known) > most else ""
+    return ", ".join(known[:most]) + more
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> joined(["jax", "mlx", "onnx"]), joined(["jax"])
+    ('jax, mlx and onnx', 'jax')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -22,7 +22,7 @@ from attncli import (
     posenc,
     render,
 )  # fmt: skip
-from attncli.attention.rotary import rotary
+from attncli.attention.positions import rotary
 from attncli.evaluate import AbsentError
 from attncli.views.cell import Entry
 from attncli.views.page import places_of

@@ -32,8 +32,8 @@ from attncli.attention.inputs import entered
 from attncli.attention.kernels import draw_kept
 from attncli.attention.matrices import plain, subscript
 from attncli.attention.numbers import as_numbers
-from attncli.attention.plan import Merge, Plan, Sizes, plan
-from attncli.attention.run import Step, Values, run, within
+from attncli.attention.plan import Plan, Sizes
+from attncli.attention.run import Step, run, within
 from attncli.attention.shapes import (
     Gradient,
     check_projection,
@@ -43,7 +43,7 @@ from attncli.attention.shapes import (
     result_shape,
     token_rows,
 )
-from attncli.attention.traces import Heading, Labels, trace_of, with_stages
+from attncli.attention.traces import Heading, Labels, trace_of
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,
@@ -137,9 +137,9 @@ class LayerPlan:
         if not (gain := self._weights(stack, NORM)):
             return x
         check_gain(gain, self.like[x].shape)
-        symbol = f"N_{stack[0]}"
-        steps = norm_steps("x", gain, self.block, of=self.letters[x], symbol=symbol)
-        return self._added(stack, steps, x)
+        rows = of_rows(how, {"x": self.letters[x]})
+        add_norm(rows, "x", gain, self.block, f"N_{stack[0]}")
+        return self._added(stack, rows, x)
 
     def attention(
         self,
@@ -173,18 +173,18 @@ class LayerPlan:
         words = ["masked"] * how.causal + ["multi-head"] * (n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
         self._head(name, title.capitalize(), how, x, context)
-        source, letter = ("x", self.letters[x]) if alone else self._source(x)
-        merge: Merge = "shown" if n_heads > 1 else "needed"
-        steps = [*plan(how, sizes, source=source, letter=letter, merge=merge)]
+        plan = Plan(how, sizes, {"x": self.letters[x]})
+        source = "x" if alone else self._source(name, x, plan)
+        page.attention(plan, source, "shown" if n_heads > 1 else "needed")
         shape = result_shape(rows | weights, n_heads, sizes.n_kv_heads)
         if not alone:
-            return self._sublayer(name, x, steps, shape[-1], **outer)
-        last = steps[-1].name
+            return self._sublayer(name, x, plan, shape[-1], **outer)
+        last = plan.steps[-1].name
         if d_output is not None:
             given = given_gradient(d_output, shape, last, how.seed)
             self.inputs[f"{name}.{GIVEN_GRADIENT}"] = entered(given, how)
-            steps += backward(steps)
-        self.steps += within(f"{name}.", steps, x=x, **outer)
+            plan.steps += backward(plan.steps)
+        self.steps += within(f"{name}.", plan.steps, x=x, **outer)
         return f"{name}.{last}"
 
     def feed_forward(self, name: str, x: str) -> str:
@@ -199,12 +199,12 @@ class LayerPlan:
         check_projection(self.like[x], weights["w_1"])
         check_projection(np.empty((1, weights["w_1"].shape[1])), weights["w_2"])
         self._head(name, "Position-wise feed-forward", how, x)
-        source, letter = self._source(x)
-        rows = of_rows(how, {source: letter})
+        rows = of_rows(how, {"x": self.letters[x]})
+        source = self._source(name, x, rows)
         b_1, b_2 = ({"b": own} if own in weights else {} for own in ("b_1", "b_2"))
         hidden = rows.add("hidden", page.HIDDEN, "", source, reads={"w": "w_1"} | b_1)
         rows.add("feed_forward", page.FEED_FORWARD, "", hidden, reads={"w": "w_2"} | b_2)
-        return self._sublayer(name, x, rows.steps, weights["w_2"].shape[1])
+        return self._sublayer(name, x, rows, weights["w_2"].shape[1])
 
     def gradients(self, last: str, d_output: Gradient) -> None:
         """Those of everything that goes into the stage `last`, as a part of their own: `backward`.
@@ -232,24 +232,13 @@ class LayerPlan:
 
         stages  those that exist already, by dotted name; they come first
         """
-        hidden = self.like.keys() & self.inputs.keys() - stages.keys()
-
+        results = run(self.steps, self.inputs, wanted)
+        shown = {*(results if wanted is None else wanted)}
+        shown -= self.like.keys() & self.inputs.keys() - stages.keys()
         names = [*self.inputs, *(step.name for step in self.steps)]
-
-        def computed(inputs: Values) -> Trace:
-            results = run(self.steps, inputs, wanted)
-            values = {name: results[name] for name in names if name in results}
-            shown = {*(values if wanted is None else wanted)} - hidden
-            first = {
-                name: replace(x, value=inputs.get(name, x.value)) for name, x in stages.items()
-            }
-            values = {name: x for name, x in values.items() if name in shown}
-            trace = trace_of(self.steps, values, self.headings, first)
-            return replace(
-                trace, compute=lambda arrays: computed(with_stages(self.steps, inputs, arrays))
-            )
-
-        return computed(self.inputs)
+        values = {name: results[name] for name in names if name in results and name in shown}
+        first = {n: replace(x, value=self.inputs.get(n, x.value)) for n, x in stages.items()}
+        return trace_of(self.steps, values, self.headings, first, self.inputs)
 
     def _head(self, name: str, title: str, how: Convention, x: str, context: str = "") -> None:
         labels = {"query": self.labels[x], "key": self.labels[context or x]}
@@ -258,15 +247,21 @@ class LayerPlan:
         notes = (f"C, from which keys and values are computed, is {letter}{whose} ({context}).",)
         self.headings[name] = Heading(title, how, labels, notes if context else ())
 
-    @property
-    def _number(self) -> str:
-        """Of the next sub-layer, as an index of the letters of its residual and norm."""
-        return subscript(self.n_sublayers + 1)
+    def _source(self, name: str, x: str, plan: Plan) -> str:
+        """What the first step of a sub-layer reads: x, or its norm, which is added first."""
+        if not self.block.is_pre_norm:
+            return "x"
+        return add_norm(plan, "x", self._gain(name, x), self.block, self._numbered("N"))
 
-    def _source(self, x: str) -> tuple[str, str]:
-        """What the first step of a sub-layer reads, and its letter: x, or first the norm of x."""
-        is_first = self.block.is_pre_norm
-        return ("norm", f"N{self._number}") if is_first else ("x", self.letters[x])
+    def _numbered(self, letter: str) -> str:
+        """A letter with the number of the sub-layer in the making."""
+        return f"{letter}{subscript(self.n_sublayers + 1)}"
+
+    def _gain(self, name: str, x: str) -> dict[str, Array]:
+        """γ and β of a sub-layer of the stage x."""
+        gain = self._weights(name, NORM)
+        check_gain(gain, self.like[x].shape)
+        return gain
 
     def _weights(self, place: str, leaves: Collection[str]) -> dict[str, Array]:
         """The weights of a block that there are, by their own names, as inputs."""
@@ -275,59 +270,50 @@ class LayerPlan:
         self.inputs |= {names[leaf]: x for leaf, x in arrays.items()}
         return arrays
 
-    def _sublayer(self, name: str, x: str, steps: list[Step], width: int, **outer: str) -> str:
-        """The sub-layer's steps, then dropout and residual, with the norm where it belongs."""
+    def _sublayer(self, name: str, x: str, plan: Plan, width: int, **outer: str) -> str:
+        """The sub-layer's steps, then dropout and residual, and the norm where it comes last."""
         block, how, shape = self.block, self.how, self.like[x].shape
-        gain = self._weights(name, NORM) if block.norm != "none" else {}
-        check_gain(gain, shape)
-        letter, normed, added = self.letters[x], f"N{self._number}", f"R{self._number}"
-        self.n_sublayers += 1
-        if block.is_pre_norm:
-            steps = norm_steps("x", gain, block, of=letter, symbol=normed) + steps
-        last = steps[-1].name
-        symbol = kind_of(last).symbol
+        last = plan.steps[-1].name
         if width != shape[-1]:
             result, rows = (" × ".join(map(str, (*shape[:-1], n))) for n in (width, shape[-1]))
             raise ShapeError(
                 f"{last} ({result}) cannot be added to the sub-layer's input ({rows})",
                 f"its last weights need {shape[-1]} columns",
             )
-        after = of_rows(how, {"x": letter, last: symbol, "sublayer_dropped": f"{symbol}'"})
         if p := block.dropout:
             seed, kept = named_seed(how.seed, f"{name}.sublayer_dropped"), "sublayer_kept"
-            after.add_function(kept, draw_kept, shape=shape, p=p, seed=seed)
+            plan.add_function(kept, draw_kept, shape=shape, p=p, seed=seed)
             words, back = page.dropout(page.DROPPED_ROWS, p)
-            more: dict[str, Any] = {"reads": {"kept": kept}, "back": back, "p": p}
-            more["own"] = {"symbol": f"{symbol}'"}
-            last = after.add("sublayer_dropped", page.DROPPED_ROWS, words, last, **more)
-        after.add("residual", page.RESIDUAL, "", "x", reads={"y": last}, own={"symbol": added})
-        steps = [*steps, *after.steps]
+            own, dropped = {"symbol": f"{kind_of(last).symbol}'"}, "sublayer_dropped"
+            more: dict[str, Any] = {"reads": {"kept": kept}, "back": back, "own": own, "p": p}
+            last = plan.add(dropped, page.DROPPED_ROWS, words, last, **more)
+            plan.letters[last] = own["symbol"]
+        added = plan.letters["residual"] = self._numbered("R")
+        plan.add("residual", page.RESIDUAL, "", "x", reads={"y": last}, own={"symbol": added})
         if block.norm == "post":
-            steps += norm_steps("residual", gain, block, of=added, symbol=normed)
-        return self._added(name, steps, x, **outer)
+            add_norm(plan, "residual", self._gain(name, x), block, self._numbered("N"))
+        self.n_sublayers += 1
+        return self._added(name, plan, x, **outer)
 
-    def _added(self, name: str, steps: list[Step], x: str, **outer: str) -> str:
-        self.steps += within(f"{name}.", steps, x=x, **outer)
-        end = f"{name}.{steps[-1].name}"
+    def _added(self, name: str, plan: Plan, x: str, **outer: str) -> str:
+        self.steps += within(f"{name}.", plan.steps, x=x, **outer)
+        end = f"{name}.{plan.steps[-1].name}"
         self.like[end], self.labels[end] = self.like[x], self.labels[x]
-        self.letters[end] = steps[-1].symbol or kind_of(end).symbol
+        self.letters[end] = plan.steps[-1].symbol or kind_of(end).symbol
         return end
 
 
-def of_rows(how: Convention, letters: Mapping[str, str]) -> Plan:
+def of_rows(how: Convention, letters: Mapping[str, str] = {}) -> Plan:
     """A plan of stages of rows of tokens; the letters are symbols of stages."""
     return Plan(how, Sizes((), 1, 1), letters)
 
 
-def norm_steps(
-    x: str, gain: Weights, block: Block, *, of: str = "", symbol: str = "N"
-) -> list[Step]:
-    """The norm of the stage x: N = γ (X − μ) / √(σ² + ε) + β, as mean, deviation and norm.
+def add_norm(rows: Plan, x: str, gain: Weights, block: Block, symbol: str = "N") -> str:
+    """Adds the norm of the stage x, of the letter `symbol`, and gives the stage's name.
 
-    An RMS norm is N = γ X / √(ρ² + ε), as rms and norm. `of` is the letter of x, where it is not
-    that of the registry, `symbol` that of the norm.
+    N = γ (X − μ) / √(σ² + ε) + β, as mean, deviation and norm; that of an RMS norm is
+    N = γ X / √(ρ² + ε), as rms and norm.
     """
-    rows = of_rows(block.convention, {x: of} if of else {})
     given = {name: name for name in NORM if name in gain}
     if block.norm == "rms":
         back: dict[str, Any] = {"x": (page.D_RMS, "")}
@@ -347,8 +333,8 @@ def norm_steps(
     back = {name: (line, way.replace("{γ}", of_gain)) for name, (line, way) in ways.items()}
     more: dict[str, Any] = {"own": {"symbol": symbol, "note": note}, "back": back}
     more["epsilon"] = block.epsilon
-    rows.add("norm", text, words, x, reads=reads | given, **more)
-    return rows.steps
+    rows.letters["norm"] = symbol
+    return rows.add("norm", text, words, x, reads=reads | given, **more)
 
 
 def check_gain(gain: Weights, shape: tuple[int, ...]) -> None:
@@ -382,7 +368,8 @@ def layer_norm(
     weights = {n: as_numbers(w, n) for n, w in gain.items() if w is not None}
     inputs = {n: entered(w, how) for n, w in {"x": token_rows(x), **weights}.items()}
     check_gain(weights, inputs["x"].shape)
-    steps = norm_steps("x", weights, Block(epsilon=epsilon, convention=how))
-    values = run(steps, inputs)
-    shown = {step.name: values[step.name] for step in steps}
-    return trace_of(steps, shown, {"": Heading("Layer norm", how, {"query": labels})})
+    rows = of_rows(how)
+    add_norm(rows, "x", weights, Block(epsilon=epsilon))
+    values = run(rows.steps, inputs)
+    shown = {step.name: values[step.name] for step in rows.steps}
+    return trace_of(rows.steps, shown, {"": Heading("Layer norm", how, {"query": labels})})

@@ -11,11 +11,15 @@ in_proj_weight, c_attn, qkv, kv, weights            several matrices in one
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from attncli.stages import OUTPUT, WEIGHTS
 
 Form = Literal["plain", "linear", "kernel", "conv1d"]
+
+READS_X = ("w_q", "w_k", "w_v", "w_qkv", "w_kv")
+"""The matrices that x, x_kv or x_v is multiplied with."""
 
 
 class Name(NamedTuple):
@@ -42,14 +46,14 @@ _MATRIX |= {"linear", "lin", "dense", "to", "fc"}
 _BIAS = {"b", "bias", "biases"}
 _BARE = {"weight": "w_qkv", WEIGHTS: "w_qkv", "bias": "b_qkv"}  # also the name of a stage
 
-# what is written instead of the part of a name on the left, before that is read word by word
 _REPLACED = {"attention_output": OUTPUT, "in_proj": "qkv", "c_attn": "qkv", "c_proj": OUTPUT}
+"""What is written instead of the part of a name on the left, before that is read word by word."""
 _LINEAR = (".weight", "in_proj_weight")
 _MULTIHEAD = ("q_proj_weight", "k_proj_weight", "v_proj_weight")  # PyTorch's, where widths differ
 _MARKS = re.compile(r"[\s^{}()$\\]+|:\d+$")  # of W^{Q}, and TensorFlow's kernel:0
 _HEAD = re.compile(r"(?:^|(?<=[._]))heads?[._]?(\d{1,6})[._]")
 _GLUED = re.compile(r"([wb])((?:qkv|kv|query|key|value|out|[qkvo])\d*)")  # WQ, wkv, bq1
-_NUMBERED = re.compile(r"([a-z]*)(\d{0,6})")
+_WORD = re.compile(rf"({'|'.join({*_MATRIX, *_BIAS, *_ROLES})}|)(\d{{0,6}})")
 
 
 def parse(name: str) -> Name | None:
@@ -96,6 +100,25 @@ def is_published(name: str) -> bool:
     return parse(name) is not None
 
 
+def blocks(names: Iterable[str]) -> dict[str, list[str]]:
+    """The names of each attention's weights, by what stands before them in its first name.
+
+    >>> blocks(["h.0.attn.c_attn.weight", "h.0.mlp.c_proj.weight", "wte.weight"])
+    {'h.0.attn': ['h.0.attn.c_attn.weight']}
+    """
+    scopes: dict[str, dict[str, str]] = {}
+    for name in names:
+        if parsed := parse(name):
+            scopes.setdefault(parsed.scope, {})[name] = parsed.leaf
+    blocks = {}
+    for scope, leaves in scopes.items():
+        if not {*leaves.values()}.isdisjoint(READS_X):
+            start = next(iter(leaves))[: len(scope)]  # the scope as it is written there
+            is_same = start.lower().replace("/", ".") == scope
+            blocks[start if is_same else scope] = [*leaves]
+    return blocks
+
+
 def _words(part: str, after: list[str]) -> list[str]:
     """The words of a part of a name between dots; none where it is no part of a weight's.
 
@@ -107,10 +130,5 @@ def _words(part: str, after: list[str]) -> list[str]:
         return [] if is_known or part not in _MATRIX | _BIAS else [part]
     for old, new in _REPLACED.items():
         part = re.sub(rf"^{old}(?=_|$)", new, part)
-    words: list[str] = []
-    for word in _GLUED.sub(r"\1_\2", part).split("_") if part else ():
-        match = _NUMBERED.fullmatch(word)
-        if not match or (match[1] and match[1] not in _MATRIX | _BIAS | _ROLES.keys()):
-            return []
-        words += filter(None, match.groups())
-    return words
+    words = [_WORD.fullmatch(word) for word in _GLUED.sub(r"\1_\2", part).split("_") if part]
+    return [x for match in words if match for x in match.groups() if x] if all(words) else []

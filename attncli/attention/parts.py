@@ -7,18 +7,18 @@ steps of a part are those of the plan, for its keys alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import key_head_of
 from attncli.attention.inputs import Inputs
-from attncli.attention.matrices import subscript
+from attncli.attention.matrices import subscript, worded
 from attncli.attention.plan import Sizes, plan, without_heads
-from attncli.attention.run import Step, Values, run, within
+from attncli.attention.run import Step, Values, run
 from attncli.attention.traces import Heading, trace_of
 from attncli.convention import Convention, EmptyRows, HeadOrder
 from attncli.errors import ConventionError
@@ -77,11 +77,6 @@ def finite(m: Array) -> Array:
     return np.where(np.isneginf(m), m.dtype.type(0), m)
 
 
-def of_heads(sinks: Array, rows: Array) -> Array:  # [h], [h, n_q] or [n_q] of one -> as rows
-    """A number for each head, for every row of it."""
-    return np.broadcast_to(sinks[:, None] if rows.ndim > 1 else sinks, rows.shape)
-
-
 def check_parts(how: Convention) -> None:
     """ConventionError for a softmax over queries and for dropout."""
     if how.softmax_over == "queries":
@@ -92,75 +87,95 @@ def check_parts(how: Convention) -> None:
         raise ConventionError(what, "leave out dropout")
 
 
-class Parts(NamedTuple):
-    """The steps that all parts share, those of each, and what the softmax and the output read."""
+class Parts:
+    """The steps of attention over parts of the keys, in the making: first those that all share.
 
-    shared: list[Step]
-    own: list[Step]
-    x: str
-    softmax: Step
-    output: Step
-    has_heads: bool
-    order: HeadOrder
+    bounds   where the parts begin, and where the last ends
+    x        what the softmax reads
+    softmax  the step of one softmax over all keys, and the step of its output
+    """
 
-    @classmethod
-    def of(cls, how: Convention, sizes: Sizes) -> Parts:
-        steps = {step.name: step for step in plan(how, sizes)}
-        softmax, output = steps[WEIGHTS], steps[OUTPUT]
+    def __init__(self, kind: str, how: Convention, sizes: Sizes, bounds: Sequence[int]) -> None:
+        self.kind, self.how, self.bounds = kind, how, bounds
+        self.has_heads = len(sizes.scores) > 2
+        whole = {step.name: step for step in plan(how, sizes)}
+        self.softmax, self.output = whole[WEIGHTS], whole[OUTPUT]
+        self.x = self.softmax.reads["x"]
+        self.sinks = {n: read for n, read in self.softmax.reads.items() if n == "sinks"}
         after = (WEIGHTS, LSE, OUTPUT, CONCAT, PROJECTED)
-        before = [step for step in steps.values() if step.name not in after]
-        own = [step for step in before if step.name in MAPS]
-        shared = [step for step in before if step not in own]
-        has_heads, order = len(sizes.scores) > 2, how.head_order
-        return cls(shared, own, softmax.reads["x"], softmax, output, has_heads, order)
+        before = [step for step in whole.values() if step.name not in after]
+        self.own = [step for step in before if step.name in MAPS]
+        self.steps = [step for step in before if step not in self.own]
+        self.has_mask = any(step.name == "mask" for step in self.steps)
+        self.symbols = dict[str, str]()
+
+    @property
+    def numbers(self) -> range:
+        """Those of the parts, from 1."""
+        return range(1, len(self.bounds))
 
     def text(self, formula: str) -> str:
         """A formula of these parts, which have heads or have none."""
         return formula if self.has_heads else without_heads(formula)
 
-    def keys(self, number: int, bounds: Sequence[int]) -> list[Step]:
-        """Keys, values and mask of a part, as steps without a prefix that read the whole ones."""
-        at = {"start": bounds[number - 1], "stop": bounds[number]}
-        sub = subscript(number)
-        k = next(step.reads["k"] for step in self.own if "k" in step.reads)
-        keys, values, mask = map(self.text, (KEYS_OF, VALUES_OF, COLUMNS_OF))
-        cut = [
-            Step(n, text, {"x": x}, at, symbol=f"{kind_of(x).symbol}{sub}", function=keys_of)
-            for n, x, text in (("k", k, keys), ("v", "v", values))
-        ]
-        if any(step.name == "mask" for step in self.shared):
-            cut.append(Step("mask", mask, {"x": "mask"}, at, function=columns_of))
-        return cut
+    def add(
+        self,
+        name: str,
+        text: str,
+        words: str,
+        reads: Mapping[str, str],
+        sizes: Mapping[str, int] = {},
+        function: Callable[..., Array] | None = None,
+        **params: Any,
+    ) -> None:
+        """Adds a step by its dotted name; its letter has the number of its part.
 
-    def part(self, kind: str, number: int, bounds: Sequence[int]) -> list[Step]:
-        """The steps of a part up to what its softmax reads, by their dotted names."""
-        prefix, sub = f"{kind}.{number}.", subscript(number)
+        words  its formula in words, in which {names} are the letters of what it reads
+        """
+        _, _, number = name.rpartition(".")[0].rpartition(".")
+        symbols = {x: self.symbols.get(of) or kind_of(of).symbol for x, of in reads.items()}
+        symbol = kind_of(name).symbol + (subscript(int(number)) if number else "")
+        self.symbols[name] = symbol
+        formula = f"{symbol} = {worded(words, symbols)}"
+        more: Any = {"symbol": symbol if number else "", "sizes": sizes, "function": function}
+        self.steps.append(Step(name, text, reads, params, formula, self.how.dtype, **more))
+
+    def part(self, number: int) -> tuple[str, dict[str, str]]:
+        """Adds the steps of a part up to what its softmax reads.
+
+        -> what their names begin with, and {"mask": …} where the output reads that of the part
+        """
+        prefix, sub = f"{self.kind}.{number}.", subscript(number)
+        at = {"start": self.bounds[number - 1], "stop": self.bounds[number]}
+        k = next(step.reads["k"] for step in self.own if "k" in step.reads)
+        cuts = [("k", k, KEYS_OF), ("v", "v", VALUES_OF)] + [
+            ("mask", "mask", COLUMNS_OF)
+        ] * self.has_mask
+        for name, x, text in cuts:
+            step = Step(prefix + name, self.text(text), {"x": x}, at)
+            self.symbols[step.name] = f"{kind_of(x).symbol}{sub}"
+            symbol = "" if name == "mask" else self.symbols[step.name]
+            cut = columns_of if name == "mask" else keys_of
+            self.steps.append(step._replace(symbol=symbol, function=cut))
         letters = {kind_of(step.name).symbol for step in self.own} | {"K"}
         letter = re.compile(rf"(?<![\w])({'|'.join(sorted(letters))})(?![\w])|(?<!\w)K(?=ᵀ)")
-        steps = []
-        for step in self.keys(number, bounds):
-            outer = {read: read for p, read in step.reads.items() if p == "x"}
-            steps += within(prefix, [step], **outer)
-        names = {step.name for step in self.own} | {"mask"}
+        names = {k: f"{prefix}k"} | {n: prefix + n for n in ("mask", *(x.name for x in self.own))}
         for step in self.own:
-            reads = {p: prefix + n if n in names else n for p, n in step.reads.items()}
-            if "k" in reads:
-                reads["k"] = f"{prefix}k"
-            symbol = kind_of(step.name).symbol + sub
+            reads = {x: names.get(of, of) for x, of in step.reads.items()}
+            symbol = self.symbols[prefix + step.name] = kind_of(step.name).symbol + sub
             formula = letter.sub(lambda hit: hit[0] + sub, step.formula)
-            named = step._replace(name=prefix + step.name, symbol=symbol)
-            steps.append(named._replace(reads=reads, formula=formula))
-        return steps
+            own = step._replace(name=prefix + step.name, reads=reads, formula=formula)
+            self.steps.append(own._replace(symbol=symbol))
+        return prefix, {"mask": f"{prefix}mask"} if "mask" in self.softmax.reads else {}
 
-
-def of_empty_rows(parts: Parts) -> tuple[dict[str, Any], dict[str, str]]:
-    """What becomes of rows with nothing to attend to: parameters and reads of the last step."""
-    if "mask" not in parts.softmax.reads:  # no key is hidden: a sum of 0 is of scores of −∞
-        return {"empty": "nan"}, {}
-    empty, reads = parts.softmax.params["empty"], {"mask": "mask"}
-    if empty != "uniform":
-        return {"empty": empty}, reads
-    return {"empty": empty, "order": parts.order}, reads | {"v": "v"}
+    def of_empty_rows(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """What becomes of rows with nothing to attend to: parameters and reads of the last step."""
+        if "mask" not in self.softmax.reads:  # no key is hidden: a sum of 0 is of scores of −∞
+            return {"empty": "nan"}, {}
+        empty, reads = self.softmax.params["empty"], {"mask": "mask"}
+        if empty != "uniform":
+            return {"empty": empty}, reads
+        return {"empty": empty, "order": self.how.head_order}, reads | {"v": "v"}
 
 
 def trace_in_parts(

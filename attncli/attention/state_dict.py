@@ -12,18 +12,18 @@ gain of the second sub-layer's norm.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.heads import shape_text
-from attncli.attention.names import is_published, parse
+from attncli.attention.names import Form, is_published, parse
 from attncli.attention.numbers import as_numbers
-from attncli.attention.published import published, twice
+from attncli.attention.published import ORDERS, Parameter, published, twice
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,
@@ -35,7 +35,7 @@ from attncli.attention.weights import (
     axes_of,
     n_layers_of,
 )
-from attncli.errors import InputError, ShapeError
+from attncli.errors import InputError, ShapeError, listed
 
 _NAME = re.compile(
     r"(?:(?P<stack>encoder|decoder)\.)?"
@@ -58,19 +58,6 @@ _PYTORCH = {
 }
 
 
-class Named(NamedTuple):
-    """An array as it is used here, the name it came under, and whether it came transposed."""
-
-    value: Array
-    source: str
-    transposed: bool = False
-
-    def called(self, name: str) -> str:
-        """The name it came under, and what it was read as where that says something else."""
-        leaf = self.source.lower().rpartition(".")[2]
-        return self.source if leaf == name.rpartition(".")[2] else f"{self.source} (read as {name})"
-
-
 def canonical(
     arrays: Mapping[str, npt.ArrayLike],
     block: BlockKind,
@@ -78,14 +65,14 @@ def canonical(
     *,
     n_heads: int | None = None,
     n_kv_heads: int | None = None,
-) -> dict[str, Named]:
+) -> dict[str, Parameter]:
     """The arrays by the dotted names used here: `encoder.1.attention.w_q`, `decoder.gamma`.
 
     The matrices of an attention are turned so that they fit d_model, where one way round does.
     Raises InputError for names that are not known, mean the same array twice, or leave open whether
     they belong to the encoder or the decoder; ShapeError where in_proj cannot be cut in three.
     """
-    matrices, others = dict[str, Named](), dict[str, Named]()
+    matrices, others = dict[str, Parameter](), dict[str, Parameter]()
     attentions, unknown = dict[str, dict[str, npt.ArrayLike]](), list[str]()
     for source, x in arrays.items():
         name, leaf = _place(source, block), source.lower()
@@ -95,20 +82,18 @@ def canonical(
             attentions.setdefault(name.rpartition(".")[0], {})[source] = x
         else:
             if name in others:
-                raise twice(others[name].source, source, name)
-            is_turned = leaf.endswith(".weight") and name.rpartition(".")[2].startswith("w_")
-            array = as_numbers(x, source)
-            others[name] = Named(array.T if is_turned else array, source, is_turned)
+                raise twice(others[name].names[0], source, name)
+            is_linear = leaf.endswith(".weight") and name.rpartition(".")[2].startswith("w_")
+            form: Form = "linear" if is_linear else "plain"
+            own = Parameter((source,), form, as_numbers(x, source))
+            others[name] = own.arranged(ORDERS[form][0])
     heads: Any = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "whole": False}
-    for place, own in attentions.items():
-        made = published(own, [(1, d_model)], place=f"{place}.", **heads)
-        for leaf, array in made.arrays.items():
-            sources = ", ".join(made.names[leaf])
-            matrices[f"{place}.{leaf}"] = Named(array, sources, leaf in made.turned)
+    for place, named in attentions.items():
+        made = published(named, [(1, d_model)], place=f"{place}.", **heads)
+        matrices |= {f"{place}.{leaf}": own for leaf, own in made.parameters.items()}
     if unknown:
-        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         raise InputError(
-            f"there are no weights called {', '.join(map(repr, unknown[:5]))}{more}",
+            f"there are no weights called {listed(map(repr, unknown), 5)}",
             "known are w_q w_k w_v w_o, b_q …, w_1 b_1 w_2 b_2, gamma_1 beta_1 …, with or without "
             "a prefix like encoder.1. or decoder.1.cross_attention., and the names under which "
             "PyTorch, Keras and others publish them",
@@ -176,9 +161,7 @@ def weights_from_arrays(arrays: Mapping[str, npt.ArrayLike], block: Block) -> di
         axes, leaf = axes_of(name), name.rpartition(".")[2]
         if name in named:
             widths = block.widths()
-            expected = tuple(widths[axis] for axis in axes)
-            if named[name].value.shape != expected:
-                raise _wrong_shape(name, named[name], expected, axes)
+            _check_shape(name, named[name], [widths[axis] for axis in axes])
             weights[name] = np.array(named[name].value)
         elif leaf.startswith("w_") and (block.kind, leaf) != ("attention", "w_o"):
             hint = f"it is {' × '.join(axes)}"
@@ -188,36 +171,46 @@ def weights_from_arrays(arrays: Mapping[str, npt.ArrayLike], block: Block) -> di
     return weights
 
 
-def _with_open_widths(block: Block, named: Mapping[str, Named]) -> Block:
+def _with_open_widths(block: Block, named: Mapping[str, Parameter]) -> Block:
     """The block, with d_k, d_v and d_ff as the first layer's arrays have them."""
     n_heads, n_kv_heads = block.n_heads, block.n_kv_heads or block.n_heads
     first = f"{block.stacks[0]}.1." if block.stacks else ""
     columns = [("d_k", "attention.w_q", n_heads), ("d_v", "attention.w_v", n_kv_heads)]
     for width, leaf, n_parts in [*columns, ("d_ff", "feed_forward.w_1", 1)]:
-        name, array = first + leaf, named.get(first + leaf)
-        if array is None or getattr(block, width) is not None:
+        name, own = first + leaf, named.get(first + leaf)
+        if own is None or getattr(block, width) is not None:
             continue
-        axes, shape = axes_of(name), array.value.shape
-        if len(shape) != 2 or shape[0] != block.d_model or not shape[1]:
-            raise _wrong_shape(name, array, (block.d_model, "any"), axes)
-        if shape[1] % n_parts:
-            gives = f"{array.called(name)} gives {axes[1]} = {shape[1]}"
-            hint = f"use a number of heads that divides {shape[1]}"
+        _check_shape(name, own, [block.d_model, "any"])
+        n_columns = own.value.shape[1]
+        if n_columns % n_parts:
+            gives = f"{_called(own, name)} gives {axes_of(name)[1]} = {n_columns}"
+            hint = f"use a number of heads that divides {n_columns}"
             raise ShapeError(f"{gives}, which {n_parts} heads cannot share", hint)
-        block = replace(block, **{width: shape[1] // n_parts})
+        block = replace(block, **{width: n_columns // n_parts})
     return block
 
 
-def _wrong_shape(
-    name: str, array: Named, expected: tuple[int | str, ...], axes: tuple[str, ...]
-) -> ShapeError:
-    """What to say of an array, in the order of axes in which it was given."""
-    given = array.value
-    if array.transposed:
-        given, expected, axes = given.T, expected[::-1], axes[::-1]
-    fits = given.ndim == len(expected) == 2 and all(
-        size in (of_given, "any") for of_given, size in zip(given.T.shape, expected, strict=True)
-    )
-    what = f"{array.called(name)} is {shape_text(given) or 'one number'}, expected "
-    what += f"{' × '.join(map(str, expected))} ({' × '.join(axes)})"
-    return ShapeError(what, "it fits transposed" if fits else "")
+def _check_shape(name: str, own: Parameter, needed: Sequence[int | str]) -> None:
+    """ShapeError unless an array has this shape, said in the order of axes in which it came."""
+
+    def fits(shape: tuple[int, ...]) -> bool:
+        return len(shape) == len(needed) and all(
+            size == need or (need == "any" and size > 0)
+            for size, need in zip(shape, needed, strict=True)
+        )
+
+    value, axes = own.value, axes_of(name)
+    if fits(value.shape):
+        return
+    hint = "it fits transposed" if value.ndim == 2 and fits(value.T.shape) else ""
+    if own.is_transposed:
+        value, needed, axes = value.T, needed[::-1], axes[::-1]
+    what = f"{_called(own, name)} is {shape_text(value) or 'one number'}, expected "
+    raise ShapeError(f"{what}{' × '.join(map(str, needed))} ({' × '.join(axes)})", hint)
+
+
+def _called(own: Parameter, name: str) -> str:
+    """The name that an array came under, and what it was read as where that says something else."""
+    source = ", ".join(own.names)
+    is_same = source.lower().rpartition(".")[2] == name.rpartition(".")[2]
+    return source if is_same else f"{source} (read as {name})"

@@ -11,8 +11,8 @@ for (softcap, scores or values that are not finite, …) is computed by `run` it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Unpack
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from attncli.attention.streaming import (
     Rows,
     check_streams,
     in_threads,
-    largest_norm,
 )
 from attncli.convention import Convention, Fields
 from attncli.errors import ConventionError
@@ -87,45 +86,18 @@ def streamed_gradients(
         raise ConventionError(what, "use attend")
     d = given_gradient(d_output, inputs.output_shape, OUTPUT, inputs.how.seed)
     job = _Job(inputs, d)
-    with in_threads(n_threads, job) as each:
-        for done, (at, d_k, d_v) in enumerate(each(job.gradients, job.parts), start=1):
-            job.d_k[at] += d_k
-            job.d_v[at] += d_v
-            if progress is not None:
-                progress(done, len(job.parts))
+    for at, d_k, d_v in in_threads(job, job.gradients, job.parts, n_threads, progress):
+        job.d_k[at] += d_k
+        job.d_v[at] += d_v
     each_d = zip(QKV, (job.d_q, job.d_k, job.d_v), strict=True)
     return {gradient_of(name): d.reshape(job.whole[name].shape) for name, d in each_d}
 
 
-class _Part(NamedTuple):
-    """Queries start … stop − 1 of all heads that share a key head of a batch item."""
-
-    batch: int
-    kv_head: int
-    start: int
-    stop: int
-
-
-class _Head(NamedTuple):
-    """A key head: its keys and values, their gradients so far, room for weights and for theirs."""
-
-    k: Array
-    v: Array
-    d_k: Array
-    d_v: Array
-    held: Array
-
-
-class _Block(NamedTuple):
-    """Some keys, and of some queries their scores, then weights, and the gradients of these."""
-
-    keys: slice
-    x: Array
-    d_weights: Array
-
-
 class _Job(Job):
-    """One call: what `stream` has of it, the gradient of the output, and those that are asked."""
+    """One call: what `stream` has of it, the gradient of the output, and those that are asked.
+
+    parts  blocks of queries that share a key head
+    """
 
     def __init__(self, inputs: Inputs, d: Array) -> None:
         super().__init__(inputs, d)
@@ -133,64 +105,52 @@ class _Job(Job):
         arrays = (self.q, self.k, self.v)
         self.d_q, self.d_k, self.d_v = (np.zeros(x.shape, self.dtype) for x in arrays)
         (n_batch, n_kv_heads), n_q = self.k.shape[:2], self.q.shape[2]
-        n_parts = -(-PARTS // (n_batch * n_kv_heads))
-        n = max(1, -(-n_q // n_parts))
+        n = max(1, -(-n_q // -(-PARTS // (n_batch * n_kv_heads))))
         self.n_rows = max(1, min(ROWS, CELLS // self.n_k))
         self.parts = [
-            _Part(batch, head, start, min(start + n, n_q))
+            [
+                Rows(batch, head, at, min(at + self.n_rows, start + n, n_q))
+                for head in (head for head, of in enumerate(self.key_head) if of == kv_head)
+                for at in range(start, min(start + n, n_q), self.n_rows)
+            ]
             for batch in range(n_batch)
-            for head in range(n_kv_heads)
+            for kv_head in range(n_kv_heads)
             for start in range(0, n_q, n)
         ]
 
-    def gradients(self, part: _Part) -> tuple[tuple[int, int], Array, Array]:
+    def gradients(self, part: Sequence[Rows]) -> tuple[tuple[int, int], Array, Array]:
         """Fills in d_q of these queries; the key head, and what they add to its d_k and d_v."""
-        at_key = part.batch, part.kv_head
-        k, v = (np.ascontiguousarray(x[at_key], self.dtype) for x in (self.k, self.v))
-        held = np.empty((2, self.n_rows * self.n_k), self.dtype)
-        head = _Head(k, v, np.zeros_like(k), np.zeros_like(v), held)
-        k_top, v_top = largest_norm(k), float(np.abs(v).max())
-        for rows in self._blocks(part):
+        k, v, *_ = self.head(part[0])
+        room = np.empty((2, self.n_rows * self.n_k), self.dtype)
+        sums = np.zeros_like(k), np.zeros_like(v)
+        for rows in part:
+            if self.is_stopped:
+                break
             at = rows.batch, rows.head, slice(rows.start, rows.stop)
             q, d = (widen(np.ascontiguousarray(x[at]), self.how.dtype) for x in (self.q, self.d))
             with np.errstate(all="ignore"):
-                limits = self.limits(q, k_top, v_top)
-                d_q = None
-                if limits.is_made_for and np.isfinite(d).all():
-                    d_q = self._block(rows, q, d, head, shifted=limits.shifted)
-                self.d_q[at] = self._by_plan(rows, q, d, head) if d_q is None else d_q
-        return at_key, head.d_k, head.d_v
+                is_made_for, shifted = self.limits(rows, q)
+                is_summed = is_made_for and np.isfinite(d).all()
+                d_q = self._summed_back(rows, q, d, sums, room, shifted) if is_summed else None
+                self.d_q[at] = self._by_plan(rows, q, d, sums) if d_q is None else d_q
+        return (part[0].batch, self.key_head[part[0].head]), *sums
 
-    def _blocks(self, part: _Part) -> Iterator[Rows]:
-        for head in [head for head, of in enumerate(self.key_head) if of == part.kv_head]:
-            for start in range(part.start, part.stop, self.n_rows):
-                if not self.is_stopped:
-                    yield Rows(part.batch, head, start, min(start + self.n_rows, part.stop))
+    def _summed_back(
+        self, rows: Rows, q: Array, d: Array, sums: tuple[Array, Array], room: Array, shifted: bool
+    ) -> Array | None:
+        """d_q of a block of queries; adds to the sums, d_k and d_v. None where a query has no key.
 
-    def _block(self, rows: Rows, q: Array, d: Array, head: _Head, *, shifted: bool) -> Array | None:
-        """d_q of a block of queries; adds to d_k and d_v. None where a query has no key.
-
+        room     for the weights of all keys, and for their gradients
         shifted  the largest score of each query is subtracted first
         """
-        n, at, blocks = len(q), 0, list[_Block]()
-        k, v, d_k, d_v, held = head
-        scaled = q * self.dtype.type(self.factor)
-        for keys, hidden, bias in self.key_blocks(rows, KEYS):
-            end = at + n * (keys.stop - keys.start)
-            x, d_weights = (room[at:end].reshape(n, -1) for room in held)
-            at = end
-            np.matmul(scaled, k[keys].T, out=x)
-            if bias is not None:
-                x += (bias * LOG2_E).astype(self.dtype)
-            if hidden is not None:
-                np.copyto(x, -np.inf, where=hidden)
-            blocks.append(_Block(keys, x, d_weights))
+        (k, v, *_), (d_k, d_v) = self.head(rows), sums
+        n, blocks = len(q), [*self.scores(rows, q, k, room, KEYS)]
         top = np.zeros((n, 1), self.dtype)
         if shifted and blocks:
-            top = np.max([x.max(axis=1, keepdims=True) for _, x, _ in blocks], axis=0)
+            top = np.max([x.max(axis=1, keepdims=True) for _, (x, _) in blocks], axis=0)
             top[np.isneginf(top)] = 0
         total, delta = np.zeros((n, 1), self.dtype), np.zeros(n, self.dtype)
-        for keys, x, d_weights in blocks:
+        for keys, (x, d_weights) in blocks:
             if shifted:
                 np.subtract(x, top, out=x)
             np.exp2(x, out=x)
@@ -203,7 +163,7 @@ class _Job(Job):
         # The weights are never divided by their total: what they are multiplied by is.
         factor = self.dtype.type(self.factor / LOG2_E) / total
         keyed, shares = q * factor, d / total
-        for keys, x, d_weights in blocks:
+        for keys, (x, d_weights) in blocks:
             d_v[keys] += x.T @ shares
             np.subtract(d_weights, mean, out=d_weights)
             np.multiply(d_weights, x, out=d_weights)
@@ -211,11 +171,12 @@ class _Job(Job):
             d_q += d_weights @ k[keys]
         return np.asarray(d_q * factor)
 
-    def _by_plan(self, rows: Rows, q: Array, d: Array, head: _Head) -> Array:
+    def _by_plan(self, rows: Rows, q: Array, d: Array, sums: tuple[Array, Array]) -> Array:
         """The same by the steps of the plan, with every stage of a few queries at a time."""
-        given, parts = {"q": q, "k": head.k, "v": head.v, GIVEN_GRADIENT: d}, []
-        for d_q, d_k, d_v in self.by_plan(rows, given, [gradient_of(name) for name in QKV]):
-            parts.append(d_q)
-            np.add(head.d_k, d_k, out=head.d_k)
-            np.add(head.d_v, d_v, out=head.d_v)
-        return np.concatenate(parts)
+        k, v, *_ = self.head(rows)
+        given, d_q = {"q": q, "k": k, "v": v, GIVEN_GRADIENT: d}, []
+        for part, *others in self.by_plan(rows, given, [gradient_of(name) for name in QKV]):
+            d_q.append(part)
+            for total, own in zip(sums, others, strict=True):
+                np.add(total, own, out=total)
+        return np.concatenate(d_q)

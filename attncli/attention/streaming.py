@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Unpack
@@ -89,10 +88,8 @@ def streamed(
         needed = f"{' × '.join(map(str, shape))} of {how.dtype}"
         raise ShapeError(f"out is {shape_text(out)} of {out.dtype}", f"it must be {needed}")
     job = Job(inputs, out)
-    with in_threads(n_threads, job) as each:
-        for done, _ in enumerate(each(job.compute, job.blocks), start=1):
-            if progress is not None:
-                progress(done, len(job.blocks))
+    for _ in in_threads(job, job.compute, job.blocks, n_threads, progress):
+        pass
     return out
 
 
@@ -116,13 +113,6 @@ class Rows(NamedTuple):
     head: int
     start: int
     stop: int
-
-
-class Limits(NamedTuple):
-    """Whether numbers can be summed block by block, and whether the largest is subtracted first."""
-
-    is_made_for: bool
-    shifted: bool
 
 
 class Job:
@@ -167,26 +157,27 @@ class Job:
     def compute(self, rows: Rows) -> None:
         """Fills in the output of these queries."""
         batch, head, start, stop = rows
-        at = batch, self.key_head[head]
+        k, v, *_ = self.head(rows)
+        q = widen(self.q[batch, head, start:stop], self.how.dtype)
+        with np.errstate(all="ignore"):
+            is_made_for, shifted = self.limits(rows, q)
+            output = self._summed(rows, q, k, v, shifted) if is_made_for else None
+            if output is None:
+                given = {"q": q, "k": k, "v": v}
+                output = np.concatenate([own for (own,) in self.by_plan(rows, given, [OUTPUT])])
+            self.out[batch, head, start:stop] = output
+
+    def head(self, rows: Rows) -> tuple[Array, Array, float, float]:
+        """K and V of these queries, the largest ‖key‖, and the largest number of the values."""
+        at = rows.batch, self.key_head[rows.head]
         if at not in self._heads:
             k, v = (np.ascontiguousarray(x[at], self.dtype) for x in (self.k, self.v))
             self._heads[at] = k, v, largest_norm(k), float(np.abs(v).max())
-        k, v, k_top, v_top = self._heads[at]
-        q = widen(self.q[batch, head, start:stop], self.how.dtype)
-        with np.errstate(all="ignore"):
-            limits = self.limits(q, k_top, v_top)
-            if limits.is_made_for:
-                output = self._summed(rows, q, k, v, limits.shifted)
-            else:
-                output = self._by_run(rows, q, k, v)
-            self.out[batch, head, start:stop] = output
+        return self._heads[at]
 
-    def limits(self, q: Array, k_top: float, v_top: float) -> Limits:
-        """Whether these queries can be summed block by block, and how.
-
-        k_top, v_top  the largest ‖key‖, and the largest number of the values
-        """
-        info = np.finfo(self.dtype)
+    def limits(self, rows: Rows, q: Array) -> tuple[bool, bool]:
+        """Whether these queries can be summed block by block, and the largest score subtracted."""
+        info, (_, _, k_top, v_top) = np.finfo(self.dtype), self.head(rows)
         power = largest_norm(q) * k_top * abs(self.factor)  # ≥ every |score|, as a power of 2
         # Half of a score's digits are left for what follows its point, and no sum overflows.
         is_safe = power <= 2 ** (info.nmant / 2) and v_top * self.n_k < info.max / 2
@@ -195,50 +186,38 @@ class Job:
         is_plain = is_hidden and not self.how.softcap and not is_open
         # Within half of the range of exponents nothing overflows or vanishes unshifted.
         size = power + abs(math.log2(v_top or 1)) + math.log2(self.n_k)
-        return Limits(is_plain and is_safe, self.adds or size > info.maxexp / 2)
+        return is_plain and is_safe, self.adds or size > info.maxexp / 2
 
-    def _summed(self, rows: Rows, q: Array, k: Array, v: Array, shifted: bool) -> Array:
-        """Σ 2^x V / Σ 2^x, with the scale and log2 e, which makes it a power of e, folded into q.
+    def _summed(self, rows: Rows, q: Array, k: Array, v: Array, shifted: bool) -> Array | None:
+        """Σ 2^x V / Σ 2^x; None where the mask counts only in rows that it leaves a key.
 
         shifted  the largest score so far is subtracted, and what has been summed scaled down when
                  a larger one comes (Milakov & Gimelshein, algorithm 3)
         """
-        n, dtype, q_given = len(q), q.dtype, q
-        q = q * dtype.type(self.factor)
+        n, dtype = len(q), q.dtype
         total, values = np.zeros((n, 1), dtype), np.zeros((n, v.shape[1]), dtype)
         shift = np.full((n, 1), -np.inf, dtype)
-        scratch, ones = np.empty(n * KEYS, dtype), np.ones((KEYS, 1), dtype)
-        for keys, hidden, bias in self.key_blocks(rows):
-            x = scratch[: n * (keys.stop - keys.start)].reshape(n, -1)
-            np.matmul(q, k[keys].T, out=x)
-            if bias is not None:
-                x += (bias * LOG2_E).astype(dtype)
-            if hidden is not None:
-                np.copyto(x, -np.inf, where=hidden)
+        room, ones = np.empty((1, n * KEYS), dtype), np.ones((KEYS, 1), dtype)
+        for keys, (powers,) in self.scores(rows, q, k, room, KEYS):
             if shifted:
-                top = np.maximum(shift, x.max(axis=1, keepdims=True))
+                top = np.maximum(shift, powers.max(axis=1, keepdims=True))
                 finite = np.where(np.isneginf(top), 0, top)
-                x -= finite
+                np.subtract(powers, finite, out=powers)
                 before = np.exp2(shift - finite)
                 total *= before
                 values *= before
                 shift = top
-            powers = np.exp2(x, out=x)
-            total += powers @ ones[: x.shape[1]]  # four times as quick as a sum
+            np.exp2(powers, out=powers)
+            total += powers @ ones[: powers.shape[1]]  # four times as quick as a sum
             values += powers @ v[keys]
         output = values / total
         if not total.all():
             empty = self.how.empty_rule(self.adds)
             if empty == "unmasked":
-                return self._by_run(rows, q_given, k, v)
+                return None
             filler = {"zero": 0.0, "nan": np.nan, "uniform": v.mean(axis=0)}[empty]
             output[total[:, 0] == 0] = filler
         return output
-
-    def _by_run(self, rows: Rows, q: Array, k: Array, v: Array) -> Array:
-        """The same output by the steps of the plan, with every stage of a few rows at a time."""
-        (outputs,) = zip(*self.by_plan(rows, {"q": q, "k": k, "v": v}, [OUTPUT]), strict=True)
-        return np.concatenate(outputs)
 
     def by_plan(
         self, rows: Rows, given: Mapping[str, Array], wanted: Sequence[str]
@@ -263,34 +242,43 @@ class Job:
             values = run(steps, {**inputs, **own, "rows": rows.start + at}, wanted)
             yield [values[name] for name in wanted]
 
-    def key_blocks(
-        self, rows: Rows, size: int | None = None
-    ) -> Iterator[tuple[slice, Array | None, Array | None]]:
-        """The keys that any of these queries attends to, in blocks of this size (KEYS).
+    def scores(
+        self, rows: Rows, q: Array, k: Array, room: Array, size: int
+    ) -> Iterator[tuple[slice, Array]]:
+        """The scores of these queries with the keys that any of them attends to, block by block.
 
-        -> keys, which cells of them are hidden, and what is added to their scores
+        They have the scale and log2 e, which makes powers of 2 those of e. A block of `size` keys
+        is [len(room), rows, keys], a part of the room, of which the first has the scores. A block
+        takes the place of another where the room has no place behind it.
         """
-        (left, right), n_rows = self.reach, rows.stop - rows.start
-        first, valid = rows.start + self.first[rows.batch], self.valid[rows.batch]
-        begin = max(0, first - left) if left >= 0 else 0
-        end = min(valid, first + n_rows + right) if right >= 0 else valid
-        for start in range(begin, end, size or KEYS):
+        q, n, end = q * q.dtype.type(self.factor), len(q), 0
+        (left, right), valid = self.reach, self.valid[rows.batch]
+        first = rows.start + self.first[rows.batch]
+        last = min(valid, first + n + right) if right >= 0 else valid
+        for begin in range(max(0, first - left) if left >= 0 else 0, last, size):
             if self.is_stopped:
                 return
-            keys = slice(start, min(start + (size or KEYS), end))
-            n_keys, at = keys.stop - start, first - start
-            is_whole = left < 0 or at + n_rows - 1 <= left
-            is_whole = is_whole and (right < 0 or n_keys <= at + right + 1)
-            hidden = None if is_whole else _out_of_reach(n_rows, n_keys, left, right, at)
-            part = None
+            keys, at = slice(begin, min(begin + size, last)), first - begin
+            n_keys, hidden, bias = keys.stop - begin, None, None
+            if 0 <= left < at + n - 1 or 0 <= right < n_keys - at - 1:
+                hidden = _out_of_reach(n, n_keys, left, right, at)
             if self.mask is not None:
-                part = self.mask[rows.batch, rows.head, rows.start : rows.stop, keys]
-                if not self.adds:
-                    hidden, part = ~part if hidden is None else hidden | ~part, None
-            if hidden is None or not hidden.any():
-                yield keys, None, part
-            elif not hidden.all():
-                yield keys, hidden, part
+                own = self.mask[rows.batch, rows.head, rows.start : rows.stop, keys]
+                if self.adds:
+                    bias = own
+                else:
+                    hidden = ~own if hidden is None else hidden | ~own
+            if hidden is not None and hidden.all():
+                continue
+            start = end if end + n * n_keys <= room.shape[1] else 0
+            end = start + n * n_keys
+            block = room[:, start:end].reshape(-1, n, n_keys)
+            x = np.matmul(q, k[keys].T, out=block[0])
+            if bias is not None:
+                x += (bias * LOG2_E).astype(x.dtype)
+            if hidden is not None:
+                np.copyto(x, -np.inf, where=hidden)
+            yield keys, block
 
 
 @lru_cache(maxsize=16)
@@ -310,9 +298,17 @@ def largest_norm(x: Array) -> float:
     return math.sqrt(float(squares.max()) * (1 + d * info.eps) + d * float(info.tiny))
 
 
-@contextmanager
-def in_threads(n_threads: int | None, job: Job) -> Iterator[Callable[..., Iterator[Any]]]:
-    """A `map` over threads while BLAS uses one in each; when interrupted, the job stops."""
+def in_threads(
+    job: Job,
+    function: Callable[[Any], Any],
+    blocks: Sequence[Any],
+    n_threads: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> Iterator[Any]:
+    """What a function gives of each block, in order, in threads of which each has one of BLAS.
+
+    When interrupted, the job stops.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     from threadpoolctl import threadpool_limits
@@ -321,7 +317,10 @@ def in_threads(n_threads: int | None, job: Job) -> Iterator[Callable[..., Iterat
     pool = ThreadPoolExecutor(n_threads or (len(may_use(0)) if may_use else os.cpu_count()))
     try:
         with threadpool_limits(1, user_api="blas"):
-            yield pool.map
+            for done, result in enumerate(pool.map(function, blocks), start=1):
+                yield result
+                if progress is not None:
+                    progress(done, len(blocks))
     finally:
         job.is_stopped = True
         pool.shutdown(cancel_futures=True)

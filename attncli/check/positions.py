@@ -16,8 +16,14 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.kernels import round_to
-from attncli.attention.positions import Exponent, sinusoidal, waves_of
-from attncli.attention.rotary import Layout, rotary, rotary_angles
+from attncli.attention.positions import (
+    Exponent,
+    Layout,
+    rotary,
+    rotary_angles,
+    sinusoidal,
+    waves_of,
+)
 from attncli.convention import DType
 from attncli.errors import ConventionError, ShapeError
 

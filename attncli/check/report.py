@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple
 from typing import Any
 
-from attncli.attention.axes import joined
 from attncli.check.verdict import Explanation, Meaning, StageVerdict, Verdict
+from attncli.errors import joined
 from attncli.files.numbers import nan_to_text
 from attncli.stages import GRADIENTS
 

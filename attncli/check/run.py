@@ -23,8 +23,7 @@ from attncli.arrays import Array
 from attncli.attention.kernels import round_to, widen
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step, run
-from attncli.attention.split import split_steps
-from attncli.attention.tiles import LSE_OF_PARTS, tile_bounds, tile_steps
+from attncli.attention.tiles import LSE_OF_PARTS, split_steps, tile_bounds, tile_steps
 from attncli.check.noise import Arithmetic, lowers, row_noise
 from attncli.check.setup import NANS, ZEROS, Edit, Setup
 from attncli.check.spans import D_BIAS, ROWS, axes_of, in_four, is_whole, source_of, span_of

@@ -147,8 +147,7 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
 
 def _in_parts(given: AttentionInputs, *, quiet: bool) -> Trace:
     """The trace of --tiles or --split. SizeError where it does not fit into memory."""
-    from attncli.attention.split import split_bounds, trace_in_splits
-    from attncli.attention.tiles import tile_bounds, trace_in_tiles
+    from attncli.attention.tiles import split_bounds, tile_bounds, trace_in_splits, trace_in_tiles
     from attncli.cli import memory
 
     flags, shape = given.flags, given.score_shape

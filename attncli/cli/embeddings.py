@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from attncli.arrays import Array
-from attncli.attention.axes import Axes
 from attncli.attention.heads import heads_first, split_heads
-from attncli.attention.names import is_published, parse
-from attncli.attention.published import Published, blocks, published
+from attncli.attention.names import blocks, is_published
+from attncli.attention.published import Axes, Published, published
 from attncli.cli.inputs import Heads
 from attncli.cli.options import InputFlags
 from attncli.cli.sources import WEIGHTS, check_past, named
@@ -47,7 +46,7 @@ def read_embeddings(
     if of_weights is not main and of_weights.origin == main.origin:
         used[id(of_weights)] = {main.member or ""}
     found = _weights(of_weights, rows, inputs)
-    used.setdefault(id(of_weights), set()).update(*found.names.values())
+    used.setdefault(id(of_weights), set()).update(*(x.names for x in found.parameters.values()))
     if found.columns:
         rows = {name: x.T for name, x in rows.items()}
         turned = {  # with the names of columns for those of rows
@@ -138,9 +137,9 @@ def _check_size(rows: Mapping[str, Array], found: Published) -> None:
 def _attended(files: Mapping[str, Loaded], made: Published, notes: list[str]) -> dict[str, Array]:
     """What else goes into the attention: a mask, a cache, sinks."""
     main, arrays = files["q"], {}
-    parsed = [parse(name) for own in made.names.values() for name in own if name in main.arrays]
+    here = [x for x in made.parameters.values() if not main.arrays.keys().isdisjoint(x.names)]
     # a model's state, whose `mask` is a buffer
-    has_buffers = any(own.form in ("linear", "conv1d") for own in parsed if own)
+    has_buffers = any(x.form in ("linear", "conv1d") for x in here)
     for role in (role for role in ROLES if is_attended(role) and role not in QKV):
         if role in files:
             arrays[role] = only(files[role], role)

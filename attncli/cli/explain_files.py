@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attncli.attention.names import is_published
-from attncli.attention.published import blocks, published
+from attncli.attention.names import blocks, is_published
+from attncli.attention.published import published
 from attncli.attention.state_dict import is_weight, weights_from_arrays
 from attncli.attention.weights import Block, Weights
 from attncli.cli.commands import BlockFlags

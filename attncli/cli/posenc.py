@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from attncli.attention.positions import add_positions, alibi, position_dots, sinusoidal
-from attncli.attention.rotary import rotary, rotary_table
+from attncli.attention.positions import (
+    add_positions,
+    alibi,
+    position_dots,
+    rotary,
+    rotary_table,
+    sinusoidal,
+)
 from attncli.cli import memory
 from attncli.cli.commands import Positions
 from attncli.cli.groups import given_of

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from attncli.attention.axes import joined
 from attncli.attention.heads import shape_text
 from attncli.check.noise import EPS
 from attncli.check.shapes import fitting_layouts
@@ -21,7 +20,7 @@ from attncli.check.tolerance import Inside, Rule, StageErrors, fitting_type, nar
 from attncli.compare.comparison import Comparison, Names, StageDifference
 from attncli.compare.rounding import Noise, dtype_of, in_four, is_given, rule_as_printed
 from attncli.convention import KNOBS, flag_text
-from attncli.errors import InputError
+from attncli.errors import InputError, joined
 from attncli.files.messages import listing
 from attncli.stages import MAPS
 from attncli.trace import Stage, Trace

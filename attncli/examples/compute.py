@@ -16,7 +16,7 @@ from attncli.arrays import Array
 from attncli.attention.attend import in_heads
 from attncli.attention.attention import RESIDUAL as SUM
 from attncli.attention.inputs import entered, inputs_of
-from attncli.attention.layers import layer_norm, norm_steps
+from attncli.attention.layers import add_norm, layer_norm, of_rows
 from attncli.attention.plan import Merge, plan
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
 from attncli.attention.run import Step, Values, run
@@ -306,8 +306,9 @@ class LayerNorm(Computation):
         trace = layer_norm(self.x, self.gamma, self.beta, epsilon=self.epsilon)
         given = {"gamma": self.gamma, "beta": self.beta}
         gain = {name: w for name, w in given.items() if w is not None}
-        steps = norm_steps("x", gain, Block(epsilon=self.epsilon))
-        return Computed(trace, steps, {"x": self.x, **gain})
+        rows = of_rows(Convention())
+        add_norm(rows, "x", gain, Block(epsilon=self.epsilon))
+        return Computed(trace, rows.steps, {"x": self.x, **gain})
 
 
 Name = Literal[

@@ -11,7 +11,6 @@ from typing import Any
 from attncli import formulas
 from attncli.attention import attention as page
 from attncli.attention import tiles
-from attncli.attention.split import merging
 from attncli.expression import letters_of, relettered
 from attncli.expression import written as resolved
 from attncli.formulas import after_cache
@@ -144,7 +143,7 @@ def _merged(which: int) -> Callable[[Mapping[str, Any]], str]:
 
     def rule(stage: Mapping[str, Any]) -> str:
         n_parts = sum(name[-1].isdecimal() for name in stage["reads"])
-        return merging(n_parts, _base(stage), has_sinks="sinks" in stage["reads"])[which]
+        return tiles.merging(n_parts, _base(stage), has_sinks="sinks" in stage["reads"])[which]
 
     return rule
 

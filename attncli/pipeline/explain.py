@@ -15,8 +15,7 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.masks import meaning, meant_mask
 from attncli.attention.numbers import as_numbers
-from attncli.attention.positions import Exponent, add_positions, alibi, sinusoidal
-from attncli.attention.rotary import rotary_table
+from attncli.attention.positions import Exponent, add_positions, alibi, rotary_table, sinusoidal
 from attncli.attention.shapes import Gradient
 from attncli.attention.state_dict import weights_from_arrays
 from attncli.attention.weights import Block, NormPlace, random_weights

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.attention.axes import joined
+from attncli.errors import joined
 from attncli.stages import DROPPED
 from attncli.trace import Stage
 from attncli.views.numbers import percent, short

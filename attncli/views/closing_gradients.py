@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.attention.axes import joined
+from attncli.errors import joined
 from attncli.stages import gradient_of
 from attncli.trace import Stage
 from attncli.views.closing import Shares, shares_of, some, told

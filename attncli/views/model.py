@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.axes import joined
+from attncli.errors import joined
 from attncli.trace import Stage, Trace
 from attncli.views.numbers import percent, short
 from attncli.views.page import parts

@@ -19,11 +19,10 @@ import numpy.typing as npt
 
 from attncli import formulas
 from attncli.arrays import FloatArray
-from attncli.attention.axes import joined
 from attncli.attention.numbers import on_host
 from attncli.attention.run import Step
 from attncli.attention.traces import Heading, traced
-from attncli.errors import ShapeError
+from attncli.errors import ShapeError, joined
 from attncli.files.messages import count
 from attncli.trace import Stage, Trace
 from attncli.words.tokens import called

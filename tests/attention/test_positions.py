@@ -7,8 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli.attention.positions import add_positions, alibi, position_dots, sinusoidal
-from attncli.attention.rotary import Layout, rotary, rotary_angles
+from attncli.attention.positions import (
+    Layout,
+    add_positions,
+    alibi,
+    position_dots,
+    rotary,
+    rotary_angles,
+    sinusoidal,
+)
 from attncli.errors import AttncliError
 from tests import plain
 from tests.check.planted.parts import rotate

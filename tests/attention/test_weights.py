@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from attncli import Convention, InputError, ShapeError
-from attncli.attention.names import parse
-from attncli.attention.published import blocks, published
+from attncli.attention.names import blocks, parse
+from attncli.attention.published import Published, published
 from attncli.attention.state_dict import canonical, weights_from_arrays
 from attncli.attention.weights import Block, glorot_uniform, random_weights
 
@@ -137,6 +137,10 @@ def test_where_in_a_block_an_array_belongs() -> None:
 # ---- which way round
 
 
+def transposed(result: Published) -> set[str]:
+    return {leaf for leaf, own in result.parameters.items() if own.is_transposed}
+
+
 def test_q_k_and_v_or_the_heads_on_a_first_axis() -> None:
     w = RNG.normal(size=(3, 5, 7))
     result = published({"qkv": w}, [(2, 5)])
@@ -152,11 +156,12 @@ def test_matrices_of_one_form_are_turned_together() -> None:
     w = {"w_q": RNG.normal(size=(5, 5)), "w_k": RNG.normal(size=(7, 5)), "w_v": np.ones((3, 5))}
     result = published(w, [(2, 5)])
     np.testing.assert_array_equal(result.arrays["w_q"], w["w_q"].T)
-    assert result.turned == {"w_q", "w_k", "w_v"}
+    assert transposed(result) == {"w_q", "w_k", "w_v"}
     named = {"q_proj.weight": w["w_q"], "w_k": w["w_k"].T, "w_v": w["w_v"].T}
-    assert published(named, [(2, 5)]).turned == {"w_q"}
+    assert transposed(published(named, [(2, 5)])) == {"w_q"}
     three = {"w_q": np.ones((5, 11)), "w_k": np.ones((7, 11)), "w_v": np.ones((13, 3))}
-    shapes = {name: x.shape for name, x in published(three, [(2, 5), (17, 7), (17, 13)])[0].items()}
+    result = published(three, [(2, 5), (17, 7), (17, 13)])
+    shapes = {name: x.shape for name, x in result.arrays.items()}
     assert shapes == {"w_q": (5, 11), "w_k": (7, 11), "w_v": (13, 3)}
 
 

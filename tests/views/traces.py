@@ -12,8 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import attncli
-from attncli.attention.positions import position_dots, sinusoidal
-from attncli.attention.rotary import rotary
+from attncli.attention.positions import position_dots, rotary, sinusoidal
 from attncli.trace import Stage, Trace
 from attncli.views.explain import explain_page
 from attncli.views.formats import FORMATS
