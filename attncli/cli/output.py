@@ -16,7 +16,7 @@ from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.errors import ConventionError, OutputError
 from attncli.files.messages import printable
 from attncli.trace import Trace
-from attncli.views.formats import ENDINGS, EXACT, FIGURE, FORMATS, Format
+from attncli.views.formats import EXACT, FIGURE, FORMATS, Format
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 from attncli.views.text import fold
@@ -41,8 +41,7 @@ def present(
     least_height  lines that a matrix may take its share of, however low the screen
     stdin_used    the input came from standard input, so --step reads keys from the terminal
     """
-    check_flags(show)
-    form, options = form_of(show), display_options(show, precision)
+    form, options = show.form, display_options(show, precision)
     trace = trace.computing(options.stages)
     if options.query is not None and form.holds == EXACT:
         from attncli.views.walk import walked
@@ -95,42 +94,14 @@ def _open(path: str, *, quiet: bool) -> None:
         note(f"there is no browser to open {address}", quiet=quiet)
 
 
-def form_of(show: DisplayFlags) -> Format:
-    """The form: --format, else what the ending of --output says, else a table."""
-    if show.format is not None:
-        return FORMATS[show.format]
-    if show.output is None:
-        return FORMATS["html" if show.open else "table"]
-    ending = ending_of(show.output)
-    if ending not in ENDINGS:
-        what = f"{show.output} does not end in a format that attncli writes"
-        raise ConventionError(what, f"add --format {'|'.join(FORMATS)}")
-    return FORMATS[ENDINGS[ending]]
-
-
-def ending_of(path: str) -> str | None:
-    """What follows the last dot of a file's name, in lowercase; None where there is no dot."""
-    _, dot, ending = path.rpartition("/")[2].rpartition(".")
-    return ending.lower() if dot else None
-
-
-def check_flags(show: DisplayFlags) -> None:
-    """ConventionError, before anything is read, for flags with nothing to act on."""
-    form = form_of(show)
-    display_options(show)
-    if show.color == "always" and form is not FORMATS["table"]:
-        what = f"--color always has no effect on {form.name}"
-        raise ConventionError(what, "use --format table, or leave it out")
-    if form.binary and not (show.output or show.open) and sys.stdout.isatty():
-        raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
-    form.check_installed()
-
-
 def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOptions:
-    """The part of the flags that says what of a trace is seen."""
+    """The part of the flags that says what of a trace is seen.
+
+    ConventionError for flags with nothing to act on, and MissingExtraError for what the form needs.
+    """
     if show.query == "":
         raise unclear("--query", "", "Q, such as q2 or 2")
-    return DisplayOptions(
+    options = DisplayOptions(
         stages=tuple(show.stage or ()),
         batch=None if show.batch is None else show.batch - 1,
         head=None if show.head is None else show.head - 1,
@@ -145,6 +116,14 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
         full=show.full,
         arcs=show.arcs,
     )
+    form = show.form
+    if show.color == "always" and form is not FORMATS["table"]:
+        what = f"--color always has no effect on {form.name}"
+        raise ConventionError(what, "use --format table, or leave it out")
+    if form.binary and not (show.output or show.open) and sys.stdout.isatty():
+        raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
+    form.check_installed()
+    return options
 
 
 def note(*texts: str, quiet: bool) -> None:

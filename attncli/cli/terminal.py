@@ -37,8 +37,7 @@ def print_page(
     if show.step and stdin_used and not _has_terminal():
         what = "--step reads keys from the terminal, and there is none"
         raise ConventionError(what, "leave it out, or name the input's file")
-    console, is_tty = _console(show), sys.stdout.isatty()
-    screen = _screen(console, show.width)
+    (console, screen), is_tty = _console(show), sys.stdout.isatty()
     if is_tty:
         screen = screen._replace(width=console.width, height=max(console.size.height, least_height))
     found = blocks(trace, options, page, screen)
@@ -53,15 +52,16 @@ def coloured_text(
     trace: Trace, show: DisplayFlags, options: DisplayOptions, page: Page
 ) -> Iterator[str]:
     """The page with the escape sequences of colours, for a file; of any width unless one is set."""
-    console = _console(show)
-    for block in blocks(trace, options, page, _screen(console, show.width)):
+    console, screen = _console(show)
+    for block in blocks(trace, options, page, screen):
         with console.capture() as captured:
             console.print(block, soft_wrap=True)
         yield captured.get()
 
 
-def _console(show: DisplayFlags) -> Console:
-    """A console, with colours as a flag says, else NO_COLOR, else FORCE_COLOR (no-color.org)."""
+def _console(show: DisplayFlags) -> tuple[Console, Screen]:
+    """A console, with colours as a flag says, else NO_COLOR, else FORCE_COLOR (no-color.org); and
+    a screen with the same, of any height."""
     is_tty = sys.stdout.isatty()
     off = show.no_color or show.color == "never"
     always = show.color == "always"
@@ -73,15 +73,11 @@ def _console(show: DisplayFlags) -> Console:
     fixed |= {"no_color": off, "force_terminal": is_tty or always}
     console = Console(**fixed)
     if always and console.color_system is None:  # of a terminal that names none
-        return Console(**fixed, color_system="standard")
-    return console
-
-
-def _screen(console: Console, width: int | None) -> Screen:
-    """A screen of this width, and any height, with the colours of a console."""
+        console = Console(**fixed, color_system="standard")
     colour = bool(console.color_system) and not console.no_color
     few = colour and console.color_system in ("standard", "windows")
-    return Screen(width, None, colour, few, colour and console.color_system == "256")
+    is_256 = colour and console.color_system == "256"
+    return console, Screen(show.width, None, colour, few, is_256)
 
 
 def text_width(output: str | None, width: int | None = None) -> int | None:
