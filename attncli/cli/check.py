@@ -31,9 +31,8 @@ from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.layouts import as_given, observed_inputs
 from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import Choices, InputFlags, ending_of
-from attncli.cli.output import note, write_report
+from attncli.cli.output import note, progress_bar, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
-from attncli.cli.terminal import progress_bar
 from attncli.convention import Layout, flag_text
 from attncli.errors import ConventionError, InputError, SeveralError, ShapeError, nearest
 from attncli.files.load import Loaded

@@ -17,7 +17,7 @@ from attncli.cli.commands import Against, Drawn
 from attncli.cli.groups import check_flags, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, DisplayFlags, InputFlags
-from attncli.cli.output import note, present
+from attncli.cli.output import note, present, progress_bar
 from attncli.cli.parsing import cell_of, rows_of, whole_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
@@ -204,7 +204,6 @@ def _can_be_streamed(attention: Inputs) -> bool:
 
 def _streamed(given: AttentionInputs, show: DisplayFlags) -> Array:
     from attncli.attention.streaming import streamed
-    from attncli.cli.terminal import progress_bar
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
         return streamed(given.inputs, n_threads=1 if is_limited() else None, progress=progress)
@@ -221,7 +220,6 @@ def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
 def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
     from attncli.attention.stream_gradients import streamed_gradients
     from attncli.cli import memory
-    from attncli.cli.terminal import progress_bar
 
     attention, asked = given.inputs, {*(show.stage or ())}
     shape = attention.sizes.scores

@@ -9,8 +9,7 @@ from typing import Any
 from attncli.cli.commands import Which
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import note, present, write_text
-from attncli.cli.terminal import text_width
+from attncli.cli.output import note, present, text_width, write_text
 from attncli.errors import ConventionError
 from attncli.examples import Example, judge, load_catalog, load_examples
 from attncli.files.messages import listing, safe

@@ -21,9 +21,8 @@ from attncli.cli.sources import (
     WEIGHTS,
     Files,
     holds_x,
-    is_of_x,
+    read_arrays,
     read_files,
-    read_qkv,
     unused_notes,
 )
 from attncli.convention import Convention, flag_of, flag_text
@@ -112,14 +111,8 @@ def read_inputs(
         raise InputError(f"{main.origin} holds observed numbers, but no q", hint)
     fields = fields_of(main) if main.fields or main.scale is not None else {}
     convention, inputs, kv_len = _convention(main, fields, inputs, choices, notes)
-    is_x = is_of_x(inputs, main)
-    if is_x:
-        from attncli.cli.embeddings import read_embeddings
-
-        arrays, heads, files, used = read_embeddings(files, inputs, convention, notes)
-        main = files["q"]
-    else:
-        arrays, heads, files, used = read_qkv(files, inputs, notes)
+    arrays, heads, files, used = read_arrays(files, inputs, convention, notes)
+    is_x = "x" in arrays
     notes += unused_notes(files, used, stages, of_x=is_x)
     facts = facts_of(convention, arrays.get("mask"), heads)
     facts |= {"the weights of x"} if is_x else set()

@@ -10,7 +10,7 @@ from attncli.arrays import Array
 from attncli.attention.names import is_published
 from attncli.cli.groups import given_of
 from attncli.cli.options import InputFlags
-from attncli.convention import flag_of
+from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError
 from attncli.files.load import Loaded, load
 from attncli.files.roles import (
@@ -116,9 +116,24 @@ def arrays_of(roles: Iterable[Role], files: Files) -> dict[str, Array]:
     return arrays
 
 
-def read_qkv(files: Files, inputs: InputFlags, notes: list[str]) -> Read:
-    """Q, K and V in these files, in heads, and what else an attention takes."""
+def read_arrays(files: Files, inputs: InputFlags, how: Convention, notes: list[str]) -> Read:
+    """Q, K and V in heads, or x and weights, as it is asked for or as the file has it; and a mask,
+    a cache … ConventionError where there are both."""
     main, used = files["q"], dict[int, set[str]]()
+    names_q = inputs.q is not None and name_of(main, "q") is not None
+    if names_q and inputs.weights is not None:
+        hint = f"leave out --weights, or give the embeddings: --x {main.origin}::NAME"
+        raise ConventionError(f"{main.origin} names q, and --weights is for x", hint)
+    is_x = inputs.q is None
+    if not (is_x or names_q):
+        is_x = inputs.weights is not None or (main.trace is None and holds_x(main))
+        for ours in given_of(inputs, "k", "v") if is_x else ():
+            what = f"{flag_of(ours)} is given, and {main.origin} holds x and weights"
+            raise ConventionError(what, f"{_ONE_OF_TWO}: leave out {flag_of(ours)}")
+    if is_x:
+        from attncli.cli.embeddings import read_embeddings
+
+        return read_embeddings(files, inputs, how, notes)
     arrays = arrays_of(ATTENDED, files)
     for role, instead in (("k", "q"), ("v", "k")):
         if role not in arrays:
@@ -128,7 +143,7 @@ def read_qkv(files: Files, inputs: InputFlags, notes: list[str]) -> Read:
         from attncli.cli.layouts import arrange
 
         arrange(arrays, inputs)
-    if name_of(main, "q") is None:
+    if not names_q:
         used[id(main)] = set(main.arrays)
     heads = Heads(*(arrays[name].shape[-3] if arrays[name].ndim > 2 else 1 for name in "qk"))
     return Read(arrays, heads, files, used)
@@ -165,19 +180,3 @@ def unused_notes(
 def holds_x(loaded: Loaded) -> bool:
     """Whether a file holds embeddings and weights of them."""
     return any(map(is_published, loaded.arrays)) and name_of(loaded, "x") is not None
-
-
-def is_of_x(inputs: InputFlags, main: Loaded) -> bool:
-    """Whether q, k and v are made of x: so it is asked for, or the file names x but no q."""
-    if inputs.q is None:
-        return True
-    if name_of(main, "q") is None:
-        is_made = inputs.weights is not None or (main.trace is None and holds_x(main))
-        for ours in given_of(inputs, "k", "v") if is_made else ():
-            what = f"{flag_of(ours)} is given, and {main.origin} holds x and weights"
-            raise ConventionError(what, f"{_ONE_OF_TWO}: leave out {flag_of(ours)}")
-        return is_made
-    if inputs.weights is not None:
-        hint = f"leave out --weights, or give the embeddings: --x {main.origin}::NAME"
-        raise ConventionError(f"{main.origin} names q, and --weights is for x", hint)
-    return False
