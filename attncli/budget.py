@@ -29,7 +29,19 @@ _before = ContextVar("before", default=0)
 
 @contextmanager
 def limited(size: int) -> Iterator[None]:
-    """What runs inside may cost so many bytes, and a fiftieth as many cells."""
+    """What runs inside may cost so many bytes, and a fiftieth as many cells.
+
+    To be entered before NumPy is imported: where the memory of the process is limited, its linear
+    algebra gets one thread. SizeError where it could not be loaded: it would end the process in
+    words of its own.
+    """
+    left = min(_left(), default=None)
+    if left is not None:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        if left < _NUMPY + _LATER:
+            needs, rest = in_bytes(_NUMPY + _LATER), in_bytes(max(left, 0))
+            what = f"NumPy needs {needs} of memory, {rest} are left"
+            raise SizeError(what, "raise ulimit -v or -d")
     size_before, taken_before = _size.set(size), _before.set(_resident())
     try:
         yield
@@ -41,11 +53,6 @@ def limited(size: int) -> Iterator[None]:
 def allowed() -> int:
     """The bytes that a call may take."""
     return _size.get()
-
-
-def cells() -> int:
-    """The numbers, texts, keys or rows that a call may make."""
-    return allowed() // _CELL
 
 
 def taken() -> int:
@@ -70,8 +77,9 @@ def check_cells(count: int, what: str, hint: str = "", *, unit: str = "numbers")
     attncli.errors.SizeError: a table of 100000 × 1000 has 100 million numbers, 20 million are \
 allowed; use a smaller --len, or --max-size 5GB
     """
-    if count > cells():
-        message = f"{what} {_counted(count)} {unit}, {_counted(cells())} are allowed"
+    most = _size.get() // _CELL  # numbers, texts, keys or rows
+    if count > most:
+        message = f"{what} {_counted(count)} {unit}, {_counted(most)} are allowed"
         raise SizeError(message, _or_more(hint, count * _CELL))
 
 
@@ -80,7 +88,7 @@ def check_bytes(need: int, what: str, hint: str = "", *, held: int = 0) -> None:
 
     held  how many of them the process has already
     """
-    if need <= allowed() and need - held <= _LITTLE:
+    if need <= _size.get() and need - held <= _LITTLE:
         return
     free = free_memory()
     if free is not None and need - held > free:
@@ -190,17 +198,3 @@ def _left() -> Iterator[int]:
 def is_limited() -> bool:
     """Whether the process has a limit on its memory, in which each thread takes some more."""
     return any(True for _ in _left())
-
-
-def before_numpy() -> None:
-    """To be called before NumPy is imported: with a limit its linear algebra gets one thread.
-
-    Raises SizeError where it could not be loaded: it would end the process in words of its own.
-    """
-    left = min(_left(), default=None)
-    if left is None:
-        return
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if left < _NUMPY + _LATER:
-        needs, found = in_bytes(_NUMPY + _LATER), in_bytes(max(left, 0))
-        raise SizeError(f"NumPy needs {needs} of memory, {found} are left", "raise ulimit -v or -d")

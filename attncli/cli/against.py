@@ -11,8 +11,7 @@ import typer
 
 from attncli.cli.commands import COMMANDS, Against
 from attncli.cli.diff import check_diff_flags, check_room, present_diff
-from attncli.cli.effects import check_flags
-from attncli.cli.groups import given_of
+from attncli.cli.groups import check_flags, given_of
 from attncli.cli.options import DisplayFlags
 from attncli.compare import Comparison, diff
 from attncli.convention import flag_of

@@ -26,21 +26,27 @@ from attncli.check import check as compare
 from attncli.check.observe import GIVEN, heads_to_front
 from attncli.check.suggest import Suggestion, showing_input
 from attncli.cli.commands import STAGES, Observed
-from attncli.cli.effects import check_facts, of_lse
-from attncli.cli.groups import given_of
-from attncli.cli.inputs import AttentionInputs, as_given, observed_inputs, read_inputs
+from attncli.cli.groups import check_flags, given_of, of_lse
+from attncli.cli.inputs import AttentionInputs, read_inputs
+from attncli.cli.layouts import as_given, observed_inputs
 from attncli.cli.memory import check_fits, of_check
-from attncli.cli.options import Choices, InputFlags
-from attncli.cli.output import ending_of, note, write_report
+from attncli.cli.options import Choices, InputFlags, ending_of
+from attncli.cli.output import note, progress_bar, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
-from attncli.cli.sources import named
-from attncli.cli.terminal import progress_bar
 from attncli.convention import Layout, flag_text
 from attncli.errors import ConventionError, InputError, SeveralError, ShapeError, nearest
-from attncli.files.fields import fields_of, is_field
 from attncli.files.load import Loaded
-from attncli.files.messages import listing, quote
-from attncli.files.roles import D_OUTPUT, gradient_named, is_attended, name_of, outermost, role_of
+from attncli.files.messages import listing, named, quote
+from attncli.files.roles import (
+    D_OUTPUT,
+    fields_of,
+    gradient_named,
+    is_attended,
+    is_field,
+    name_of,
+    outermost,
+    role_of,
+)
 from attncli.files.write import check_target, write_atomically
 from attncli.presets import PRESETS
 from attncli.stages import (
@@ -109,9 +115,9 @@ def _checked(
     stages = _known(inputs.tiles) if observed.stage is None else (observed.stage,)
     given = _as_observed(read_inputs(inputs, choices, source, stages))
     numbers, notes = _numbers(observed, given, is_shared=is_shared)
-    check_facts([inputs, choices], given.facts | of_lse(numbers))
+    check_flags([inputs, choices], facts=given.facts | of_lse(numbers))
     has_gradients = any(name in GRADIENTS for name in numbers)
-    if given.is_of_x and "w_o" in given.inputs.originals and not has_gradients:
+    if given.inputs.is_of_x and "w_o" in given.inputs.originals and not has_gradients:
         notes = (*notes, "w_o is not used: the output is compared as it goes into it")
     earlier = [] if earlier is None else earlier
     new = [text for text in (*given.notes, *notes) if text not in earlier]
@@ -123,7 +129,7 @@ def _checked(
 
 def _as_observed(given: AttentionInputs) -> AttentionInputs:
     """The same, with no axes to move or split where the observed q is the given one as it is."""
-    loaded, q = given.observed, entered(given.inputs.qkv["q"], given.how)
+    loaded, q = given.observed, entered(given.inputs.qkv["q"], given.inputs.how)
     name = None if loaded is None else name_of(loaded, "q")
     if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
         return given
@@ -150,7 +156,7 @@ def _known(tiles: int | None) -> Collection[str]:
 def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
     """The fields of the convention that a flag or the file has chosen, not --semantics."""
     meant = PRESETS[choices.semantics].fields if choices.semantics else {}
-    changes = given.how.changes()
+    changes = given.inputs.how.changes()
     chosen = {n for n, value in changes.items() if n not in meant or meant[n] != value}
     return chosen | {*choices.given}
 
@@ -210,7 +216,7 @@ def _numbers(
     known = _known(given.flags.tiles)
     if loaded.member is None and loaded.trace is None and given.flags.tiles is None:
         _check_names(loaded)
-    named, ndim = _stages(loaded, known), len(given.score_shape)
+    named, ndim = _stages(loaded, known), len(given.inputs.sizes.scores)
     named = {name: _arranged(name, x, given) for name, x in named.items()}
     if given.in_heads and OUTPUT in named and named[OUTPUT].ndim == ndim - 1:
         named = {CONCAT: named.pop(OUTPUT)} | named
@@ -247,7 +253,7 @@ def _that_follow(
     lacking = {
         name for name in named if name in GRADIENTS and GIVEN_GRADIENT not in given.inputs.originals
     }
-    if not given.is_of_x:
+    if not given.inputs.is_of_x:
         lacking |= {name for name in named if name in OF_X}
     if not lacking or lacking == named.keys():
         return named, ()
@@ -280,7 +286,7 @@ def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:
 
 def _other_convention(loaded: Loaded, given: AttentionInputs) -> Iterator[str]:
     """A note on every field of the observed file's convention that is not the one compared with."""
-    how = given.how
+    how = given.inputs.how
     for name, value in fields_of(loaded).items():
         if getattr(how, name) != value:
             used = flag_text(name, getattr(how, name))
@@ -311,9 +317,10 @@ def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
 def _verdict(
     numbers: dict[str, Any], given: AttentionInputs, observed: Observed, chosen: set[str]
 ) -> Verdict:
-    n_q = given.score_shape[-2]
+    shape = given.inputs.sizes.scores
+    n_q = shape[-2]
     rows = None if observed.rows is None else rows_of(observed.rows, n_q)
-    n_heads = given.score_shape[-3] if len(given.score_shape) > 2 else 1
+    n_heads = shape[-3] if len(shape) > 2 else 1
     if observed.head is not None and observed.head > n_heads:
         heads = "is only 1 head" if n_heads == 1 else f"are {n_heads} heads"
         raise ShapeError(f"there is no head {observed.head}", f"there {heads}")
@@ -331,7 +338,7 @@ def _verdict(
 
     def check_room(what: str, *, searches: bool) -> None:
         whole = any(name in GRADIENTS for name in numbers)
-        need = of_check(arguments, given.score_shape, arrays, searches=searches, whole=whole)
+        need = of_check(arguments, shape, arrays, searches=searches, whole=whole)
         check_fits(before + need - taken(), what, "check fewer rows or heads: --rows, --head")
 
     check_room("the comparison needs", searches=False)
@@ -344,14 +351,14 @@ def _verdict(
             numbers,
             rows=rows,
             heads=None if observed.head is None else observed.head - 1,
-            projected=given.inputs if given.is_of_x else None,
+            projected=given.inputs if given.inputs.is_of_x else None,
             pairs=not observed.single,
             tiles=given.flags.tiles,
             split=split,
             progress=progress,
             before_search=partial(check_room, searching, searches=True),
             chosen=chosen,
-            layout=given.flags.layout and ("bhsd" if len(given.score_shape) > 3 else "hsd"),
+            layout=given.flags.layout and ("bhsd" if len(shape) > 3 else "hsd"),
             **arguments,
             **given.labels,
             zeros=zeros,
@@ -361,7 +368,7 @@ def _verdict(
 
 def _suggest(verdict: Verdict, given: AttentionInputs, observed: Observed, path: str) -> str:
     """Writes an input on which the bugs that fit all differ; says what it is, or why not."""
-    how, positions = given.how, observed.positions
+    how, positions = given.inputs.how, observed.positions
     if verdict.hidden:
         made: Suggestion | None = showing_input(how, positions)
     elif len(verdict.explanations) < 2:

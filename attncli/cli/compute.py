@@ -14,10 +14,10 @@ from attncli.arrays import Array
 from attncli.attention.inputs import Inputs
 from attncli.budget import is_limited
 from attncli.cli.commands import Against, Drawn
-from attncli.cli.effects import check_facts, of_lse
+from attncli.cli.groups import check_flags, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, DisplayFlags, InputFlags
-from attncli.cli.output import check_flags, form_of, note, present
+from attncli.cli.output import note, present, progress_bar
 from attncli.cli.parsing import cell_of, rows_of, whole_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
@@ -45,7 +45,6 @@ def compute(
     against: Against | None = None,
 ) -> int | None:
     """Computes what the flags ask for, and shows it; or compares it with other flags."""
-    check_flags(show)
     name, values = "", list[float]()
     if drawn.sweep is not None or drawn.random is not None:
         from attncli.cli.drawn import WIDTHS, draw, of_widths, swept
@@ -66,7 +65,8 @@ def compute(
         present(of_knob(name, values, given, row), replace(show, query=None))
         return None
     trace, shown = computed(given, show)
-    trace = replace(trace, title=choices.named(trace.title))
+    if choices.semantics is not None:
+        trace = replace(trace, title=choices.named(trace.title))
     present(trace, shown, stdin_used=given.stdin_used)
     return None
 
@@ -99,13 +99,15 @@ def _read(
     given = read_inputs(inputs, choices)
     in_parts = inputs.tiles is not None or inputs.split is not None
     facts = given.facts | ({"dropout"} if is_drawn else set())  # both have a seed
-    check_facts([inputs, choices], facts | of_lse([*(show.stage or ()), *[LSE] * in_parts]))
+    if in_parts or show.stage:
+        facts |= of_lse([*(show.stage or ()), *[LSE] * in_parts])
+    check_flags([inputs, choices], facts=facts)
     return given
 
 
 def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
     """The trace of what is asked for, from x to heads side by side, and what is left to choose."""
-    attention, shape, how = given.inputs, given.score_shape, given.how
+    attention, shape, how = given.inputs, given.inputs.sizes.scores, given.inputs.how
     if given.flags.tiles is not None or given.flags.split is not None:
         return _in_parts(given, quiet=show.quiet), show
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
@@ -117,7 +119,7 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
         what = f"the output of {shape[-2]} queries needs"
         memory.check_fits(memory.of_streaming(given.arguments, shape), what, _FEWER)
         return attention.trace_of({OUTPUT: _streamed(given, show)}), show
-    if form_of(show).name in _TEXTS and not (show.stage or show.rows or show.head or show.batch):
+    if show.form.name in _TEXTS and not (show.stage or show.rows or show.head or show.batch):
         check_written(2 * math.prod(shape))  # the scores and the weights, at least
     if memory.fits(_need(given, shape, show)):
         return attention.trace(), show
@@ -140,7 +142,8 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
         )
     what = f"the stages of {' × '.join(map(str, shape))} scores need"
     memory.check_fits(_need(given, shape, shown), what, hint)
-    text = f"too large for memory at once: {shape[-2]} of {given.score_shape[-2]} queries computed"
+    n_q = given.inputs.sizes.scores[-2]
+    text = f"too large for memory at once: {shape[-2]} of {n_q} queries computed"
     note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows) or len(rows or ()) == 1)
     return attention.trace(), shown
 
@@ -150,7 +153,7 @@ def _in_parts(given: AttentionInputs, *, quiet: bool) -> Trace:
     from attncli.attention.tiles import split_bounds, tile_bounds, trace_in_splits, trace_in_tiles
     from attncli.cli import memory
 
-    flags, shape = given.flags, given.score_shape
+    flags, shape = given.flags, given.inputs.sizes.scores
     if GIVEN_GRADIENT in given.inputs.originals and flags.d_output is None:
         note("the gradient in the file is not used: parts of the keys have none", quiet=quiet)
         given = given.without_gradient()
@@ -172,7 +175,7 @@ def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) ->
     from attncli.cli.memory import of_attention, of_output
 
     restricts = given.inputs.originals.keys() & {"given_mask", "kv_len"}
-    is_masked = given.how.causal or given.how.window is not None or bool(restricts)
+    is_masked = given.inputs.how.causal or given.inputs.how.window is not None or bool(restricts)
     need = of_attention(given.arguments, shape)
     return need + of_output(show, shape, masked=is_masked, weights=True)
 
@@ -180,7 +183,7 @@ def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) ->
 def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
     """Whether nothing but the output is asked for, and it can be streamed."""
     last = {OUTPUT, *given.inputs.last}
-    asked = set(show.stage or (last if form_of(show).one_stage else ()))
+    asked = set(show.stage or (last if show.form.one_stage else ()))
     if not asked or asked - last or show.work or show.cell or show.query:
         return False
     return _can_be_streamed(given.inputs)
@@ -200,7 +203,6 @@ def _can_be_streamed(attention: Inputs) -> bool:
 
 def _streamed(given: AttentionInputs, show: DisplayFlags) -> Array:
     from attncli.attention.streaming import streamed
-    from attncli.cli.terminal import progress_bar
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
         return streamed(given.inputs, n_threads=1 if is_limited() else None, progress=progress)
@@ -217,12 +219,12 @@ def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
 def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
     from attncli.attention.stream_gradients import streamed_gradients
     from attncli.cli import memory
-    from attncli.cli.terminal import progress_bar
 
     attention, asked = given.inputs, {*(show.stage or ())}
-    need = memory.of_stream_gradients(given.arguments, given.score_shape)
-    need += memory.size_of(attention.values.values(), memory.FLOAT) if given.is_of_x else 0
-    memory.check_fits(need, f"the gradients of {given.score_shape[-2]} queries need", _FEWER)
+    shape = attention.sizes.scores
+    need = memory.of_stream_gradients(given.arguments, shape)
+    need += memory.size_of(attention.values.values(), memory.FLOAT) if attention.is_of_x else 0
+    memory.check_fits(need, f"the gradients of {shape[-2]} queries need", _FEWER)
     with progress_bar("heads", quiet=show.quiet) as progress:
         n_threads, d = 1 if is_limited() else None, attention.d_output
         values = streamed_gradients(attention, d, n_threads=n_threads, progress=progress)
@@ -235,7 +237,7 @@ def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
 
 def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:
     """The queries to compute, and the flags that choose from what is computed of them."""
-    n_q, asked = given.score_shape[-2], {*(show.stage or ())}
+    n_q, asked = given.inputs.sizes.scores[-2], {*(show.stage or ())}
     inputs = {name for name in asked if kind_of(name).role in ("operand", "parameter")} - {"q"}
     if inputs and inputs == asked:
         return [0], show
@@ -247,7 +249,7 @@ def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], Displa
         return [find(_names(given), "query", query)], replace(show, cell=f"1,{key}")
     if show.query is not None:
         return [find(_names(given), "query", show.query)], replace(show, query="1")
-    if show.rows is None and form_of(show).holds == PAGE and not show.full:
+    if show.rows is None and show.form.holds == PAGE and not show.full:
         return sorted({*range(n_q)[: _ROWS // 2], *range(n_q)[-_ROWS // 2 :]}), show
     rows = slice(None) if show.rows is None else rows_of(show.rows, n_q)
     return list(range(n_q)[rows]), replace(show, rows=None)
@@ -255,5 +257,5 @@ def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], Displa
 
 def _names(given: AttentionInputs) -> tuple[str, ...]:
     """What the queries are called."""
-    names = given.inputs.labels["query"]
-    return tuple(names) if names else tuple(f"q{row + 1}" for row in range(given.score_shape[-2]))
+    names, n_q = given.inputs.labels["query"], given.inputs.sizes.scores[-2]
+    return tuple(names) if names else tuple(f"q{row + 1}" for row in range(n_q))

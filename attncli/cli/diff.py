@@ -22,17 +22,16 @@ from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.memory import FLOAT, check_fits
 from attncli.cli.options import Choices, DisplayFlags, InputFlags
-from attncli.cli.output import check_flags, form_of, note, present
+from attncli.cli.output import note, present
 from attncli.cli.sources import holds_x
 from attncli.compare import Comparison, nested
 from attncli.compare import diff as compare
 from attncli.compare.comparison import Names
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.fields import fields_of, is_field, layout_of
 from attncli.files.load import IF_NUMBERS, Loaded, load
 from attncli.files.messages import LITERAL, ask_for, listing
-from attncli.files.roles import name_of, role_of
+from attncli.files.roles import fields_of, is_field, layout_of, name_of, role_of
 from attncli.stages import KINDS, OUTPUT, QKV, Kind, kind_of
 from attncli.trace import Stage, Trace
 from attncli.views.diff import diff_page
@@ -65,8 +64,7 @@ def diff(compared: Compared, show: DisplayFlags) -> int:
 
 def check_diff_flags(show: DisplayFlags) -> None:
     """ConventionError for flags that mean nothing beside a comparison."""
-    check_flags(show)
-    if form_of(show).name == "mermaid":
+    if show.form.name == "mermaid":
         raise ConventionError("mermaid draws the steps of one computation", "use another --format")
     for name in given_of(show, "work", "cell", "query", "blank", "arcs"):
         raise ConventionError(f"--{name} is of one computation", f"leave out --{name}")
@@ -74,14 +72,14 @@ def check_diff_flags(show: DisplayFlags) -> None:
 
 def present_diff(found: Comparison, show: DisplayFlags, *, stdin_used: bool = False) -> int:
     """Shows a comparison in the form that is asked for; 0 where both are the same, else 1."""
-    page = form_of(show).holds == PAGE
-    if form_of(show).name in ("json", "csv", "tsv") and not show.stage:
+    page = show.form.holds == PAGE
+    if show.form.name in ("json", "csv", "tsv") and not show.stage:
         check_written(3 * sum(x.wrong.size for x in found.stages))
     trace = found.trace(() if page else None)
-    if form_of(show).holds == FIGURE and not show.stage:
+    if show.form.holds == FIGURE and not show.stage:
         show = replace(show, stage=_pictured(found, trace))
     present(trace, show, stdin_used=stdin_used, page=diff_page(found))
-    if not form_of(show).notes:
+    if not show.form.notes:
         note(*trace.notes, quiet=show.quiet)
     return 0 if found.same else 1
 
@@ -233,6 +231,6 @@ def check_room(a: Trace, b: Trace, show: DisplayFlags) -> None:
     """SizeError where two traces cannot be compared, and the result written, in the memory left."""
     sizes = [[x.value.size for _, x in trace.stages()] for trace in (a, b)]
     need = _COPIES * max(map(max, sizes)) * FLOAT + sum(sizes[0])  # a byte each: which differ
-    if form_of(show).holds != PAGE:  # the differences of all stages
+    if show.form.holds != PAGE:  # the differences of all stages
         need += sum(sizes[0]) * FLOAT
     check_fits(need, "the comparison needs", "name one stage of each: FILE::NAME")

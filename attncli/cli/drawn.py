@@ -74,6 +74,6 @@ def of_widths(
 
 def of_knob(name: str, values: list[float], given: AttentionInputs, row: int | None) -> Trace:
     """The sweep of a number of the convention; of the weights of a query where there is a row."""
-    if math.prod(given.score_shape) > MOST_SCORES:
+    if math.prod(given.inputs.sizes.scores) > MOST_SCORES:
         raise SizeError(f"a sweep is of up to {MOST_SCORES} scores", "give fewer queries or keys")
     return sweep(name, values, {**given.arguments, **given.labels}, row)

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, split_heads
 from attncli.attention.names import blocks, is_published
 from attncli.attention.published import Axes, Published, published
-from attncli.cli.inputs import Heads
 from attncli.cli.options import InputFlags
-from attncli.cli.sources import WEIGHTS, check_past, named
+from attncli.cli.sources import WEIGHTS, Heads, Read, arrays_of
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError
 from attncli.files.load import Loaded, load
-from attncli.files.messages import ask_for, listing
-from attncli.files.roles import EMBEDDINGS, ROLES, is_attended, name_of, only, pick
+from attncli.files.messages import ask_for, listing, named
+from attncli.files.roles import ATTENDED, EMBEDDINGS, name_of, only
 from attncli.stages import QKV
 
 _LARGE = 1 << 20  # numbers: fewer fit into any memory
-
-
-class Read(NamedTuple):
-    """What was read; where tokens are columns of x, the labels of its file are those of columns."""
-
-    arrays: dict[str, Array]  # x, the weights, and of every other role: a mask, a cache …
-    heads: Heads
-    files: dict[str, Loaded]  # those of the roles
-    used: dict[int, set[str]]  # id of a file → the names of its arrays that were used
 
 
 def read_embeddings(
@@ -136,24 +126,17 @@ def _check_size(rows: Mapping[str, Array], found: Published) -> None:
 
 def _attended(files: Mapping[str, Loaded], made: Published, notes: list[str]) -> dict[str, Array]:
     """What else goes into the attention: a mask, a cache, sinks."""
-    main, arrays = files["q"], {}
+    main, arrays = files["q"], arrays_of([role for role in ATTENDED if role not in QKV], files)
     here = [x for x in made.parameters.values() if not main.arrays.keys().isdisjoint(x.names)]
     # a model's state, whose `mask` is a buffer
     has_buffers = any(x.form in ("linear", "conv1d") for x in here)
-    for role in (role for role in ROLES if is_attended(role) and role not in QKV):
-        if role in files:
-            arrays[role] = only(files[role], role)
-            continue
-        own = None if main.member in main.arrays else pick(main, role)
-        if role == "mask" and own is not None and has_buffers:
-            name = name_of(main, "mask") or "mask"
-            notes.append(
-                f"{main.origin}: {name} is a buffer beside a model's weights and not used; "
-                f"--mask {ask_for(main.origin, name)} --mask-means ignore masks where it is 1"
-            )
-        elif own is not None:
-            arrays[role] = own
-    check_past(arrays)
+    if "mask" in arrays and "mask" not in files and has_buffers:
+        del arrays["mask"]
+        name = name_of(main, "mask") or "mask"
+        notes.append(
+            f"{main.origin}: {name} is a buffer beside a model's weights and not used; "
+            f"--mask {ask_for(main.origin, name)} --mask-means ignore masks where it is 1"
+        )
     return arrays
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from attncli.cli.commands import Which
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import check_flags, form_of, note, present, write_text
-from attncli.cli.terminal import text_width
+from attncli.cli.output import note, present, text_width, write_text
 from attncli.errors import ConventionError
 from attncli.examples import Example, judge, load_catalog, load_examples
 from attncli.files.messages import listing, safe
@@ -21,7 +20,6 @@ from attncli.views.examples import list_lines
 
 def examples(which: Which, show: DisplayFlags) -> int | None:
     """Lists, shows or verifies what the flags ask for; 1 where --verify finds a difference."""
-    check_flags(show)
     known = load_catalog() if which.file is None else load_examples(which.file)
     chosen = known if which.name is None else _named(known, which.name)
     names = [example.name for example in chosen]
@@ -36,8 +34,8 @@ def examples(which: Which, show: DisplayFlags) -> int | None:
         return None
     if show.color == "always":
         raise ConventionError("verdicts have no colours", "add --stage NAME, or leave out --color")
-    if form_of(show).name not in {"table", "markdown", "json"}:
-        what = f"{form_of(show).name} cannot show a comparison with an article"
+    if show.form.name not in {"table", "markdown", "json"}:
+        what = f"{show.form.name} cannot show a comparison with an article"
         raise ConventionError(what, "add --stage NAME, or use json")
     return _verdicts(chosen, which, show)
 
@@ -64,7 +62,7 @@ def _named(known: Iterable[Example], name: str) -> list[Example]:
 
 
 def _list(known: Iterable[Example], which: Which, show: DisplayFlags) -> None:
-    form = form_of(show).name
+    form = show.form.name
     wrong = [*_of_a_trace(show), *["--color"] * (show.color == "always")]
     wrong += ["--glove"] * (which.glove is not None) + [f"the format {form}"] * (form != "table")
     if wrong:
@@ -86,7 +84,7 @@ def _trace(chosen: Iterable[Example], which: Which) -> Any:
 
 def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> int:
     results = [judge(example, which.glove) for example in chosen]
-    form = form_of(show).name
+    form = show.form.name
     if form == "json":
         lines: Iterable[str] = [json_text(views.verification_data(results), indent=2)]
     elif form == "markdown":

@@ -13,11 +13,10 @@ from attncli.attention.layers import BACKWARD
 from attncli.attention.weights import Block, Weights, axes_of, n_layers_of, random_weights
 from attncli.cli import memory
 from attncli.cli.commands import Against, BlockFlags, Text, Vectors
-from attncli.cli.effects import check_facts, facts_of, of_lse
-from attncli.cli.groups import given_of
+from attncli.cli.groups import check_flags, facts_of, given_of, of_lse
 from attncli.cli.memory import Sentences
 from attncli.cli.options import ONES_SHOW, Choices, DisplayFlags
-from attncli.cli.output import LEAST_HEIGHT, check_flags, form_of, note, present
+from attncli.cli.output import LEAST_HEIGHT, note, present
 from attncli.cli.parsing import tokens_of
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
@@ -44,7 +43,6 @@ def explain(
     against: Against | None = None,
 ) -> int | None:
     """Shows what the flags ask for, and notes what was wrong with a file; or compares."""
-    check_flags(show)
     for message, hint in _contradictions(words, vectors, flags):
         raise ConventionError(message, hint)
     if against is not None and against.against is not None:
@@ -56,7 +54,7 @@ def explain(
     page = outline_page if flags.outline else explain_page
     height = 0 if show.stage else LEAST_HEIGHT
     present(trace, show, page=page, precision=PRECISION, least_height=height)
-    form = form_of(show)
+    form = show.form
     if not form.notes or (form.holds == PAGE and (show.cell or show.query)):
         note(*trace.notes, quiet=show.quiet)
     return None
@@ -110,7 +108,7 @@ def _contradictions(words: Text, vectors: Vectors, flags: BlockFlags) -> Iterato
 
 def _kept(show: DisplayFlags) -> Keep | None:
     """Which stages of a layer will be shown; None for all of them."""
-    if show.full or form_of(show).holds == EXACT or form_of(show).every:
+    if show.full or show.form.holds == EXACT or show.form.every:
         return None
     if not show.stage:
         return is_first_layer
@@ -233,7 +231,7 @@ def _mask(source: str | None, choices: Choices, block: Block, show: DisplayFlags
         note(*loaded.notes, quiet=show.quiet)
         mask = only(loaded, "mask")
     facts = {"dropout"} | of_lse(show.stage or ())  # random vectors have a seed, too
-    check_facts([choices], facts | facts_of(how, mask, heads))
+    check_flags([choices], facts=facts | facts_of(how, mask, heads))
     choices.check_call(how, mask, heads=heads, widths=(d_k, block.d_v or d_k))
     if mask is None:
         return None

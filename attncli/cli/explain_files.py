@@ -12,10 +12,9 @@ from attncli.attention.state_dict import is_weight, weights_from_arrays
 from attncli.attention.weights import Block, Weights
 from attncli.cli.commands import BlockFlags
 from attncli.cli.embeddings import several_weights
-from attncli.cli.sources import named
 from attncli.errors import InputError
 from attncli.files.load import Loaded, load
-from attncli.files.messages import count, listing
+from attncli.files.messages import count, listing, named
 from attncli.files.roles import EMBEDDINGS, only, role_of
 from attncli.pipeline.sentence import Vocabulary
 

@@ -9,19 +9,28 @@ instead of forty parameters:
 
     Command((InputFlags, Choices, DisplayFlags), "What the command does.")
 
-A flag that is not given is None, a switch False.
+A flag that is not given is None, a switch False. Each says what it needs and what it excludes:
+
+    unknown = flag("Vector of a word that is missing …", needs="--glove")
+    layers = flag("Layers of encoder and decoder …", needs="--block encoder|decoder")
+    cell = flag("Derive one weight …", needs=PAGES, excludes="--rows, --cols, --work")
+    weights_axes = flag("in-out: X W …", needs="the weights of x")
+
+Commas separate what is needed together, "or" what may stand for each other, and a flag is followed
+by the values that will do. What is no flag is a fact of the input, such as "the weights of x", a
+role, or a field of Convention, which a file may set as well: it is known once the input is read.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from importlib import import_module
-from operator import attrgetter
 from types import MappingProxyType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -35,8 +44,24 @@ from typing import (
 import typer
 from typer.core import TyperCommand
 
-from attncli.budget import before_numpy, limited
-from attncli.cli.parsing import bytes_of, with_blank_values
+from attncli.budget import DEFAULT, limited
+from attncli.convention import (
+    ADDED,
+    KNOBS,
+    LOG_SUM,
+    MASK,
+    NUMBERS,
+    REPLACED,
+    SHARED,
+    Convention,
+    flag_of,
+)
+from attncli.errors import ConventionError
+from attncli.files.roles import ROLES
+from attncli.stages import LSE
+
+if TYPE_CHECKING:
+    from attncli.arrays import Array
 
 T = TypeVar("T")
 
@@ -63,16 +88,30 @@ class Quick:
     itself: a Typer that has it no more converts and shows by itself.
     """
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer does; UsageError for an option that is given twice: the last would count."""
+        command: Any = self
+        params, is_call = command.get_params(ctx), not ctx.resilient_parsing
         for param in params:
             if vars(param).get("_runtime_param") is None:
                 vars(param)["_runtime_param"] = _QuickConversion()
-        return params
+        takes_blank = is_call and any(param.name == "blank" for param in params)
+        if takes_blank and {"--blank", "--random"} & {*args}:
+            from attncli.cli.parsing import with_blank_values
+
+            args = with_blank_values(args)
+        _, _, order = command.make_parser(ctx).parse_args(args=list(args))
+        options: list[Any] = [param for param in order if param.param_type_name == "option"]
+        for param in options if is_call else ():
+            is_repeatable = param.multiple or (param.is_flag and not param.secondary_opts)
+            if options.count(param) > 1 and not is_repeatable:
+                ctx.fail(f"{'/'.join((*param.opts, *param.secondary_opts))} is given twice")
+        rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        return rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """As Typer does, without types beside switches and ranges, and with [ as it is."""
-        for param in self.get_params(ctx):
+        for param in self.get_params(ctx):  # type: ignore[attr-defined]
             kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
             vars(param)["_get_number_range_help_str"] = lambda: None
             if param.param_type_name == "argument":
@@ -87,19 +126,7 @@ class Quick:
 
 
 class QuickCommand(Quick, TyperCommand):
-    """A Typer command that starts quickly, and takes no option twice."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As Typer does; UsageError for an option that is given twice: the last would count."""
-        if not ctx.resilient_parsing and any(param.name == "blank" for param in self.params):
-            args = with_blank_values(args)
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        options: list[Any] = [param for param in order if param.param_type_name == "option"]
-        for param in () if ctx.resilient_parsing else options:
-            is_repeatable = param.multiple or (param.is_flag and not param.secondary_opts)
-            if options.count(param) > 1 and not is_repeatable:
-                ctx.fail(f"{'/'.join((*param.opts, *param.secondary_opts))} is given twice")
-        return super().parse_args(ctx, args)
+    """A command that starts quickly."""
 
 
 class _QuickConversion:
@@ -147,39 +174,54 @@ def flag(
 ) -> Any:
     """A field of a group: an option of the field's name or of these names, or an Argument.
 
-    needs, excludes  what it has no effect without, and what it cannot be used with (see effects.py)
+    needs, excludes  what it has no effect without, and what it cannot be used with
     default          what it is where it is not given, for other flags that need a value of it
     """
     named = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
-    rules = {"needs": needs, "excludes": excludes, "default": default}
-    return field(default=None, metadata={"make": make, "names": names, "more": named, **rules})
+    texts = {"needs": needs, "excludes": excludes}
+    parts = {name: [x.strip() for x in text.split(",") if x] for name, text in texts.items()}
+    return field(
+        default=None,
+        metadata={"make": make, "names": names, "more": named, **parts, "default": default},
+    )
 
 
 def typer_command(name: str, command: Command) -> Any:
     """A command as Typer takes it: it imports and calls the function of its name."""
 
     def flat(**values: Any) -> int | None:
-        given = [
+        groups = [
             kind(**{own.name: values[own.name] for own in fields(kind) if own.name in values})
             for kind in command.groups
         ]
-        with limited(bytes_of(values["max_size"])):
-            before_numpy()
-            effects: Any = import_module("attncli.cli.effects")
-            effects.check_flags(given, command.needs)
+        size = DEFAULT
+        if values["max_size"] is not None:
+            size = import_module("attncli.cli.parsing").bytes_of(values["max_size"])
+        with limited(size):
+            check_flags(groups, command.needs)
+            for show in (group for group in groups if hasattr(group, "form")):
+                import_module("attncli.cli.output").display_options(show)
             function: Any = getattr(import_module(f"attncli.cli.{name}"), name)
             errstate = import_module("numpy").errstate
             with errstate(all="ignore"):  # infinity and NaN are shown, not warned about
-                code: int | None = function(*given)
+                code: int | None = function(*groups)
         return code
 
-    parameters = [
-        parameter
-        for kind in command.groups
-        for parameter in parameters_of(kind, command.other_help)
-        if parameter.name not in command.without
-    ]
-    flat.__doc__ = help_of(command)
+    parameters = []
+    options = ((kind, own) for kind in command.groups for own in fields(kind) if own.metadata)
+    for kind, own in options:
+        if own.name in command.without:
+            continue
+        make, names, more = (own.metadata[key] for key in ("make", "names", "more"))
+        more = {**more, "help": command.other_help.get(own.name, more["help"])}
+        if make is typer.Option:
+            names = names or (flag_of(own.name),)
+            more["rich_help_panel"] = more["rich_help_panel"] or kind.PANEL
+        keyword, default = inspect.Parameter.KEYWORD_ONLY, False if own.type is bool else None
+        annotation: Any = Annotated[own.type, make(*names, show_default=False, **more)]
+        parameter = inspect.Parameter(own.name, keyword, default=default, annotation=annotation)
+        parameters.append(parameter)
+    flat.__doc__ = command.help
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     vars(flat)["__signature__"] = inspect.Signature(parameters)
     app = typer.Typer(add_completion=False)
@@ -187,32 +229,92 @@ def typer_command(name: str, command: Command) -> Any:
     return typer.main.get_command(app)
 
 
-def help_of(command: Command) -> str:
-    """The help of a command, with [ as it is."""
-    return command.help.replace("[", r"\[")
-
-
-def parameters_of(
-    kind: Any, other_help: Mapping[str, str] = MappingProxyType({})
-) -> list[inspect.Parameter]:
-    """The options of a group, one for each field that is given."""
-    parameters = []
-    for own in filter(attrgetter("init"), fields(kind)):
-        make, names, more = (own.metadata[key] for key in ("make", "names", "more"))
-        if make is typer.Option:
-            names = names or (f"--{own.name.replace('_', '-')}",)
-            more = {**more, "rich_help_panel": more.get("rich_help_panel") or kind.PANEL}
-        more = {**more, "help": other_help.get(own.name, more["help"])}
-        default = False if own.type is bool else None
-        annotation: Any = Annotated[own.type, make(*names, show_default=False, **more)]
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(
-            inspect.Parameter(own.name, keyword, default=default, annotation=annotation)
-        )
-    return parameters
-
-
 def given_of(group: Any, *names: str) -> dict[str, Any]:
     """Those of these fields, or of all, that are given; a switch that is off is not."""
-    values = {name: getattr(group, name) for name in names or vars(group)}
+    every = names or [own.name for own in fields(group) if own.init]
+    values = {name: getattr(group, name) for name in every}
     return {name: x for name, x in values.items() if x is not None and x is not False}
+
+
+# ---- which flags have an effect
+
+
+def check_flags(
+    groups: Sequence[Any],
+    needs: Mapping[str, str] = MappingProxyType({}),
+    facts: Collection[str] | None = None,
+) -> None:
+    """ConventionError for a flag that another one makes useless, or that misses what it needs.
+
+    needs  field → what its flag needs in this command, in place of what it declares
+    facts  those of the input, once it is read: then only the flags that need one are checked
+    """
+    given, values = [], dict.fromkeys(facts or (), "")
+    for group in groups:
+        for own in (own for own in fields(group) if own.metadata):
+            on, _, off = next(iter(own.metadata["names"]), flag_of(own.name)).partition("/")
+            value = getattr(group, own.name)
+            if value is False:  # a switch that is off, unless its flag is of the form --on/--off
+                on, value = (off, False) if off else (on, None)
+            if value is not None:
+                given.append((own, on))
+                values[on] = str(value)
+            elif own.metadata["default"]:
+                values[on] = own.metadata["default"]
+        if hasattr(group, "form"):
+            values["--format"] = group.form.name
+    for own, on in given:
+        for other in own.metadata["excludes"] if facts is None else ():
+            if _holds(other, values):
+                what = f"{on} cannot be used with {_text(other)}"
+                raise ConventionError(what, "leave one of the two out")
+        for need in [needs[own.name]] if own.name in needs else own.metadata["needs"]:
+            is_asked = need.startswith("--") == (facts is None)
+            if is_asked and not any(_holds(one, values) for one in need.split(" or ")):
+                raise _no_effect(on, need, values)
+
+
+def facts_of(how: Convention, mask: Array | None, heads: tuple[int, int]) -> set[str]:
+    """What of a call its convention, its mask as read, and its heads of Q and K have."""
+    from attncli.attention.masks import adds
+
+    is_added = adds(mask, how)
+    holds = {
+        MASK: mask is not None,
+        NUMBERS: mask is not None and mask.dtype.kind != "b",
+        ADDED: is_added,
+        SHARED: heads[0] != heads[1],
+        REPLACED: not (is_added and how.empty_rows_inf),
+    }
+    return {*how.changes(), *(fact for fact, is_so in holds.items() if is_so)}
+
+
+def of_lse(stages: Iterable[str]) -> set[str]:
+    """The fact that a log-sum-exp is among these stages."""
+    return {LOG_SUM for name in stages if name.rpartition(".")[2] == LSE}
+
+
+def _holds(condition: str, values: Mapping[str, str]) -> bool:
+    """Whether a flag is given with one of these values, or a fact is there."""
+    if not condition.startswith("--"):
+        return condition in values
+    flag, _, choices = condition.partition(" ")
+    return flag in values and (not choices or values[flag] in choices.split("|"))
+
+
+def _text(condition: str) -> str:
+    """A condition as a message has it: `--block encoder or decoder`, `--mask`."""
+    if condition in KNOBS or condition in ROLES:
+        return flag_of(condition)
+    *others, last = condition.split("|")
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _no_effect(flag: str, need: str, values: Mapping[str, str]) -> ConventionError:
+    """The error for a flag that misses what it needs."""
+    needed = " or ".join(map(_text, need.split(" or ")))
+    form = values.get("--format", "")
+    if need.startswith("--format"):
+        return ConventionError(f"{flag} has no effect on {form}", f"use {needed}, or leave it out")
+    mend = "add it, or leave" if needed.startswith("--") else "leave"
+    return ConventionError(f"{flag} has no effect without {needed}", f"{mend} {flag} out")

@@ -1,9 +1,8 @@
-"""From sources and flags to the arguments of `attend`: reading, roles, layout, labels, mask."""
+"""From sources and flags to the arguments of `attend`: the convention, labels, facts and notes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -11,54 +10,43 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.heads import heads_first, shape_text, split_heads
-from attncli.attention.inputs import EMBEDDINGS, Inputs, inputs_of
 from attncli.attention.inputs import WEIGHTS as OF_X
-from attncli.attention.masks import checked_mask
+from attncli.attention.inputs import Inputs, inputs_of
 from attncli.attention.plan import Merge
-from attncli.cli.effects import facts_of
+from attncli.cli.groups import facts_of
 from attncli.cli.options import ONES_SHOW, Choices, InputFlags
 from attncli.cli.parsing import tokens_of, whole_numbers
 from attncli.cli.sources import (
     OBSERVED,
     WEIGHTS,
     Files,
-    check_past,
-    check_sources,
     holds_x,
-    is_of_x,
+    read_arrays,
     read_files,
     unused_notes,
 )
 from attncli.convention import Convention, flag_of, flag_text
-from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.fields import fields_of, kv_len_of, layout_of
-from attncli.files.load import Loaded
+from attncli.errors import InputError
+from attncli.files.load import Labels, Loaded
 from attncli.files.messages import attentions, count
 from attncli.files.roles import (
     D_OUTPUT,
+    EMBEDDINGS,
+    KV_LEN,
+    LAYOUT,
     ONES,
     RANDOM,
     ROLES,
     Role,
-    is_attended,
+    fields_of,
+    kv_len_of,
+    layout_of,
     name_of,
-    only,
     outermost,
-    pick,
 )
-from attncli.stages import GIVEN_GRADIENT, QKV
+from attncli.stages import GIVEN_GRADIENT
 from attncli.stages import WEIGHTS as SHARES
-
-Labels = tuple[str, ...] | None
-_CACHE = ("past_k", "past_v")
-
-
-class Heads(NamedTuple):
-    """How many there are of queries and of keys."""
-
-    n_heads: int = 1
-    n_kv_heads: int = 1
+from attncli.trace import Trace
 
 
 class AttentionInputs(NamedTuple):
@@ -70,22 +58,7 @@ class AttentionInputs(NamedTuple):
     notes: list[str]
     flags: InputFlags  # with the layout that the file names
     observed: Loaded | None = None  # what is compared with, for `check`
-    facts: frozenset[str] = frozenset()  # what it has that some flags need (see effects.py)
-
-    @property
-    def how(self) -> Convention:
-        """The convention."""
-        return self.inputs.how
-
-    @property
-    def score_shape(self) -> tuple[int, ...]:
-        """The shape of the scores."""
-        return self.inputs.sizes.scores
-
-    @property
-    def is_of_x(self) -> bool:
-        """Whether q, k and v are made of x and weights."""
-        return self.inputs.is_of_x
+    facts: frozenset[str] = frozenset()  # what it has that some flags need (see groups.py)
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -97,7 +70,7 @@ class AttentionInputs(NamedTuple):
         """The arrays of q, k and v, and what else `attend` and `check` take, by name."""
         inputs, own = self.inputs, {"given_mask": "mask", GIVEN_GRADIENT: D_OUTPUT}
         arrays = {own.get(name, name): x for name, x in inputs.originals.items()}
-        if self.is_of_x:
+        if inputs.is_of_x:
             arrays |= inputs.qkv
             for name in ("k", "v"):  # without the cache, which is an argument of its own
                 arrays[name] = arrays[name][..., inputs.sizes.n_past :, :]
@@ -129,46 +102,35 @@ def read_inputs(
         del named[D_OUTPUT]
     named |= {WEIGHTS: inputs.weights, OBSERVED: observed}
     sources = {role: source for role, source in named.items() if source is not None}
-    check_sources(sources)
-    sources.setdefault("q", inputs.x or inputs.weights or "")  # the file that holds all others
     files = read_files(sources, stages, notes, known)
     main = files["q"]
-    is_both = observed is not None and observed == inputs.q
     holds_q = "" in main.arrays or name_of(main, "q") is not None  # a matrix without a name is q
+    is_both = observed is not None and observed == inputs.q
     if is_both and not (holds_q or holds_x(main) or attentions(main.unread)):
         hint = "call it q there, or name another file: --q SOURCE"
         raise InputError(f"{main.origin} holds observed numbers, but no q", hint)
-    fields = fields_of(main)
-    convention, inputs, kv_len = _said(main, fields, inputs, choices, notes)
-    heads, used = Heads(), dict[int, set[str]]()
-    is_x = is_of_x(inputs, main)
-    if is_x:
-        from attncli.cli.embeddings import read_embeddings
-
-        arrays, heads, files, used = read_embeddings(files, inputs, convention, notes)
-        main = files["q"]
-    else:
-        arrays = _arrays(files, notes)
-        if inputs.heads or inputs.kv_heads or inputs.layout:
-            _arrange(arrays, inputs)
-        if name_of(main, "q") is None:
-            used[id(main)] = set(main.arrays)
-        heads = Heads(*(arrays[n].shape[-3] if arrays[n].ndim > 2 else 1 for n in "qk"))
+    fields = fields_of(main) if main.fields or main.scale is not None else {}
+    convention, inputs, kv_len = _convention(main, fields, inputs, choices, notes)
+    arrays, heads, files, used = read_arrays(files, inputs, convention, notes)
+    is_x = "x" in arrays
     notes += unused_notes(files, used, stages, of_x=is_x)
-    facts = facts_of(convention, arrays.get("mask"), (heads.n_heads, heads.n_kv_heads))
+    facts = facts_of(convention, arrays.get("mask"), heads)
     facts |= {"the weights of x"} if is_x else set()
-    convention = _check_mask(arrays, files, choices, fields, convention)
-    if "mask" in arrays and arrays["mask"].dtype == np.bool_ and convention.mask_means == "add":
-        notes.append("true and false in the mask are added as 1 and 0: no key is hidden")
+    if "mask" in arrays:
+        from attncli.cli.layouts import with_mask
+
+        convention = with_mask(arrays, files, choices, fields, convention)
+        if arrays["mask"].dtype == np.bool_ and convention.mask_means == "add":
+            notes.append("true and false in the mask are added as 1 and 0: no key is hidden")
     given: dict[str, Any] = {**arrays, "kv_len": kv_len}
     given |= {} if drawn is None else {D_OUTPUT: drawn}
     is_split = inputs.heads is not None or inputs.layout == "bsd"
     merge: Merge | None = None if is_x else "shown" if is_split else "never"
     attention = inputs_of(given, convention, **heads._asdict(), merge=merge)
-    _check_call(attention, choices, arrays.get("mask"))
+    if choices.semantics is not None:
+        _check_call(attention, choices, arrays.get("mask"))
     notes += _on_ones(attention) if drawn == ONES else []
-    n_past, (*_, n_q, n_k) = attention.sizes.n_past, attention.sizes.scores
-    attention = replace(attention, labels=_labels(n_q, n_k - n_past, n_past, _named(files, inputs)))
+    attention = replace(attention, labels=_labels(attention, files, inputs.tokens))
     return AttentionInputs(
         attention,
         in_heads=len(attention.sizes.scores) > 2 if is_x else is_split,
@@ -180,29 +142,12 @@ def read_inputs(
     )
 
 
-def _check_call(attention: Inputs, choices: Choices, mask: Array | None) -> None:
-    """ConventionError where the library of --semantics takes no such call."""
-    sizes, (*_, n_q, n_k) = attention.sizes, attention.sizes.scores
-    heads, widths = (sizes.n_heads, sizes.n_kv_heads), (sizes.d_k, attention.output_shape[-1])
-    lengths = (n_q, n_k - sizes.n_past)
-    choices.check_call(attention.how, mask, heads=heads, widths=widths, lengths=lengths)
-
-
-def _on_ones(attention: Inputs) -> list[str]:
-    """A note on a gradient of ones."""
-    note = ONES_SHOW
-    if not attention.is_of_x:
-        sums = attention.originals["v"].sum(axis=-1)
-        if np.allclose(sums, sums[..., :1]):
-            note += "; every value here has the same sum, so dQ and dK are 0"
-    return [note]
-
-
-def _said(
+def _convention(
     main: Loaded, fields: Mapping[str, Any], inputs: InputFlags, choices: Choices, notes: list[str]
 ) -> tuple[Convention, InputFlags, list[int] | None]:
     """The convention, the layout and the key lengths: as a flag says, else as the file does."""
-    base = _convention(main, fields, notes)
+    base = None if main.trace is None else _of_trace(main, main.trace, notes)
+    base = base or Convention(**fields)
     used = [flag_text(name, value) for name, value in fields.items() if name in base.changes()]
     replaced = {
         flag_of(name): flag_text(name, base.changes()[name])
@@ -210,7 +155,8 @@ def _said(
         if name in base.changes() and value != base.changes()[name]
     }
     used = [text for text in used if text not in replaced.values()]
-    kv_len, layout = kv_len_of(main), layout_of(main)
+    kv_len = kv_len_of(main) if KV_LEN in main.fields else None
+    layout = layout_of(main) if LAYOUT in main.fields else None
     if inputs.kv_len is not None:
         if kv_len is not None:
             replaced["--kv-len"] = f"--kv-len {','.join(map(str, kv_len))}"
@@ -231,11 +177,10 @@ def _said(
     return replace(how, seed=choices.given.get("seed", base.seed)), inputs, kv_len
 
 
-def _convention(main: Loaded, fields: Mapping[str, Any], notes: list[str]) -> Convention:
-    """The convention that the input itself brings: a saved trace's, or what a file says."""
-    trace = main.trace
-    if trace is None or trace.convention is None:
-        return Convention(**fields)
+def _of_trace(main: Loaded, trace: Trace, notes: list[str]) -> Convention | None:
+    """The convention of a saved trace, None where it has none."""
+    if trace.convention is None:
+        return None
     # What masked the trace is in its stage `mask`; it is not applied once more.
     prefix = outermost(main) or ""
     own = trace.part(prefix.removesuffix(".")).convention or trace.convention
@@ -248,65 +193,41 @@ def _convention(main: Loaded, fields: Mapping[str, Any], notes: list[str]) -> Co
     return base
 
 
-def _arrays(files: Files, notes: list[str]) -> dict[str, Array]:
-    """The array of every role, from its own flag or from the file of --q."""
-    main = files["q"]
-    arrays: dict[str, Array] = {}
-    for role in filter(is_attended, ROLES):
-        own = only(files[role], role) if role in files and role != "q" else pick(main, role)
-        if own is not None:
-            arrays[role] = own
-    for role, instead in (("k", "q"), ("v", "k")):
-        if role not in arrays:
-            arrays[role] = arrays[instead]
-            notes.append(f"{main.origin} has no {role}, so {role.upper()} = {instead.upper()}")
-    check_past(arrays)
-    return arrays
+def _check_call(attention: Inputs, choices: Choices, mask: Array | None) -> None:
+    """ConventionError where the library of --semantics takes no such call."""
+    sizes, (*_, n_q, n_k) = attention.sizes, attention.sizes.scores
+    heads, widths = (sizes.n_heads, sizes.n_kv_heads), (sizes.d_k, attention.output_shape[-1])
+    lengths = (n_q, n_k - sizes.n_past)
+    choices.check_call(attention.how, mask, heads=heads, widths=widths, lengths=lengths)
 
 
-def _named(files: Files, inputs: InputFlags) -> Files:
-    """The files whose labels count: where --tokens is given, what it names."""
-    if inputs.tokens is None:
-        return files
-    names = tokens_of(inputs.tokens)
-    return {"q": Loaded("--tokens", {}, query_labels=names, key_labels=names)}
+def _on_ones(attention: Inputs) -> list[str]:
+    """A note on a gradient of ones."""
+    note = ONES_SHOW
+    if not attention.is_of_x:
+        sums = attention.originals["v"].sum(axis=-1)
+        if np.allclose(sums, sums[..., :1]):
+            note += "; every value here has the same sum, so dQ and dK are 0"
+    return [note]
 
 
-def _check_mask(
-    arrays: dict[str, Array],
-    files: Files,
-    choices: Choices,
-    fields: Mapping[str, Any],
-    convention: Convention,
-) -> Convention:
-    """Brings the mask into its form, once its numbers have a meaning; the convention then."""
-    main = files["q"]
-    if "mask" not in arrays:
-        return convention
-    if main.trace is not None and "mask" not in files:
-        arrays["mask"] = arrays["mask"].astype(np.float64)
-        if arrays["mask"].any() and np.isin(arrays["mask"], (0, 1)).all():
-            return replace(convention, mask_numbers="add")
-    else:
-        means = choices.given.get("mask_means", fields.get("mask_means"))
-        name = f"the mask of {files.get('mask', main).origin}"
-        is_said = "mask_means" in choices.given and "mask_numbers" not in choices.given
-        is_truth = is_said and np.isin(arrays["mask"], (0, 1)).all()
-        if convention.mask_numbers is None or is_truth:
-            arrays["mask"] = checked_mask(arrays["mask"], means, name, "--mask-means ")
-    return convention
+def _labels(attention: Inputs, files: Files, tokens: str | None) -> dict[str, Labels]:
+    """Names of the queries and of all keys, those of a cache before the others: of --tokens, or
+    else of a file.
 
-
-def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Labels]:
-    """Names of the queries and of all keys, those of a cache before the n_k others.
-
-    A file may have a list for each, or one for both: `tokens`, or the labels of a table's rows.
+    That may have a list for each, or one for both: `tokens`, or the labels of a table's rows.
     One list for both names those that are as many as it.
     """
+    n_past, (*_, n_q, n_k) = attention.sizes.n_past, attention.sizes.scores
+    n_k -= n_past
+    if tokens is not None:
+        names = tokens_of(tokens)
+        files = {"q": Loaded("--tokens", {}, query_labels=names, key_labels=names)}
     main = files.get("x", files["q"])
     own = files.get("k", files.get("x_kv", main))
-    queries = main.query_labels or main.row_labels or _words(main, "q", "x")
-    keys = own.key_labels or own.row_labels or _words(own, "k", "x_kv")
+    queries, keys = main.query_labels or main.row_labels, own.key_labels or own.row_labels
+    queries = _words(main, "q", "x") if main.words and not queries else queries
+    keys = _words(own, "k", "x_kv") if own.words and not keys else keys
     if keys is None and own is main and n_k == n_q:
         keys = queries
     if queries and queries == main.key_labels and len(queries) == n_k != n_q:
@@ -325,63 +246,5 @@ def _labels(n_q: int, n_k: int, n_past: int, files: Files) -> dict[str, Labels]:
 
 def _words(file: Loaded, *roles: Role) -> Labels:
     """The words of the array of one of these roles, where it came as {word: vector}."""
-    names = [name_of(file, role) or "" for role in roles] if file.words else []
+    names = [name_of(file, role) or "" for role in roles]
     return next((file.words[name] for name in (*names, "") if name in file.words), None)
-
-
-def _arrange(arrays: dict[str, Array], inputs: InputFlags) -> None:
-    """Brings q, k, v and the cache into the order (batch, head, token, d), split into heads."""
-    n_heads, shared, layout = inputs.heads, inputs.kv_heads or inputs.heads, inputs.layout
-    if inputs.kv_heads is not None and n_heads is None:
-        raise ConventionError("--kv-heads is given without --heads", "give both")
-    if n_heads and shared and n_heads % shared:
-        what = f"{n_heads} query heads cannot evenly share {shared} key heads"
-        raise ConventionError(what, "--heads must be a multiple of --kv-heads")
-    if n_heads and layout not in (None, "bsd"):
-        what = f"--heads splits (tokens, d) or bsd, but --layout is {layout}"
-        raise ConventionError(what, "leave one of the two out")
-    n_axes = arrays["q"].ndim
-    for name in ("q", "k", "v", *_CACHE, D_OUTPUT):
-        may_be_split = name in (*_CACHE, D_OUTPUT)
-        if name in arrays and not (may_be_split and arrays[name].ndim > n_axes):
-            heads = n_heads if name in ("q", D_OUTPUT) else shared
-            try:
-                arrays[name] = in_heads(arrays[name], layout, heads)
-            except ShapeError as error:
-                raise ShapeError(f"{name}: {error.message}", error.hint) from None
-
-
-def observed_inputs(given: AttentionInputs) -> dict[str, Any]:
-    """The inputs that the observed file brings itself, arranged as the given ones are."""
-    loaded, inputs = given.observed, given.flags
-    if loaded is None or loaded.member in loaded.arrays:
-        return {}
-    lengths = kv_len_of(loaded)
-    arrays: dict[str, Any] = {} if lengths is None else {"kv_len": lengths}
-    for role in filter(is_attended, ROLES):
-        name = name_of(loaded, role)
-        if name is None:
-            continue
-        arrays[role] = loaded.arrays[name]
-        is_split = role in _CACHE and arrays[role].ndim == len(given.score_shape)
-        if role in (*QKV, *_CACHE) and not is_split:
-            arrays[role] = as_given(arrays[role], role, inputs)
-    return arrays
-
-
-def as_given(array: Array, role: Role, inputs: InputFlags) -> Array:
-    """An observed array in the layout and heads of the given ones, where it has their axes."""
-    heads = inputs.heads if role == "q" else inputs.kv_heads or inputs.heads
-    with suppress(ShapeError):  # in heads already, or of other axes: then it differs
-        if inputs.layout or inputs.heads:
-            return in_heads(array, inputs.layout, heads)
-    return array
-
-
-def in_heads(array: Array, layout: Any, n_heads: int | None) -> Array:
-    if layout is not None:
-        return heads_first(array, layout, n_heads)
-    if array.ndim != 2:
-        what = f"--heads splits (tokens, d) or bsd, this is {shape_text(array)}"
-        raise ShapeError(what, "if it is (batch, tokens, d), add --layout bsd")
-    return split_heads(array, n_heads or 1)

@@ -25,7 +25,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from attncli._version import __version__
 from attncli.cli.commands import COMMANDS
-from attncli.cli.groups import Quick, help_of, typer_command
+from attncli.cli.groups import Quick, typer_command
 from attncli.errors import AttncliError
 from attncli.files.messages import printable
 
@@ -74,7 +74,7 @@ class LazyGroup(Quick, TyperGroup):
         if cmd_name not in COMMANDS:
             return _HELP if cmd_name == "help" else None
         if self.is_listed:
-            return TyperCommand(cmd_name, help=help_of(COMMANDS[cmd_name]))
+            return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help)
         if cmd_name not in self.made:
             self.made[cmd_name] = typer_command(cmd_name, COMMANDS[cmd_name])
         return self.made[cmd_name]
@@ -148,7 +148,7 @@ def _replace_closed_streams() -> None:
 def run(arguments: list[str]) -> int:
     """The exit code of one call; whatever goes wrong is one line on standard error."""
     try:
-        code = 0 if _is_help(arguments) else _call(arguments)
+        code = _call(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         _forget(sys.stdout)
@@ -174,17 +174,13 @@ def run(arguments: list[str]) -> int:
     return code
 
 
-def _is_help(arguments: list[str]) -> bool:
-    """Whether the help of a command or a page of the manual was asked for, and is shown."""
-    if not {"--help", "-h"} & {*arguments} and arguments[:1] != ["help"]:
-        return False
-    from attncli.cli.help import show_help
-
-    return show_help(arguments)
-
-
 def _call(arguments: list[str]) -> int:
     """Typer's own parsing and calling, without its reports of what went wrong."""
+    if {"--help", "-h"} & {*arguments} or arguments[:1] == ["help"]:
+        from attncli.cli.help import show_help
+
+        if show_help(arguments):  # of a command, or a page of the manual
+            return 0
     command = typer.main.get_command(app)
     try:
         with command.make_context("attncli", list(arguments)) as context:

@@ -22,7 +22,6 @@ from attncli import budget
 from attncli.arrays import Array
 from attncli.attention.plan import Sizes, plan
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import form_of
 from attncli.cli.parsing import slice_of
 from attncli.convention import Convention
 from attncli.files.roles import D_OUTPUT
@@ -299,7 +298,7 @@ def of_output(
     show: DisplayFlags, shape: tuple[int, ...], *, masked: bool = False, weights: bool = False
 ) -> int:
     """Bytes of writing stages of which the largest has this shape; weights: of an attention."""
-    form = form_of(show)
+    form = show.form
     if form.name == "npz":
         return 2 * min(math.prod(shape) * FLOAT, _BUFFER)  # a piece, and its bytes
     if form.name == "html" and not show.full:

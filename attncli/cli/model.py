@@ -13,7 +13,7 @@ from attncli.cli import memory
 from attncli.cli.commands import Checkpoint
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import LEAST_HEIGHT, check_flags, form_of, note, present, write_report
+from attncli.cli.output import LEAST_HEIGHT, note, present, write_report
 from attncli.errors import ConventionError, InputError, MissingExtraError
 from attncli.files.dump import check_dump
 from attncli.files.messages import count
@@ -39,7 +39,6 @@ _PACKAGES = {"torch", "transformers", "tokenizers", "safetensors", "huggingface_
 
 def model(read: Checkpoint, show: DisplayFlags) -> int | None:
     """Runs the model, and shows what the flags ask for of its attentions, or checks them."""
-    check_flags(show)
     _check_call(read, show)
     if read.dump is not None:
         check_dump(read.dump, force=show.force)
@@ -54,7 +53,7 @@ def model(read: Checkpoint, show: DisplayFlags) -> int | None:
             raise
         needs = f"attncli model needs the package {problem.name}"
         raise MissingExtraError(needs, "pip install 'attncli[models]'") from None
-    if show.head is not None and read.layer is None and form_of(show).holds in {PAGE, FIGURE}:
+    if show.head is not None and read.layer is None and show.form.holds in {PAGE, FIGURE}:
         show = replace(show, stage=show.stage or [WEIGHTS])
     before = partial(_check_room, read, show, of_weights)
     dtype = read.dtype or "stored"
@@ -85,7 +84,7 @@ def _shown(ran: Ran, read: Checkpoint, directory: Directory, show: DisplayFlags)
     else:
         height = 0 if show.stage else LEAST_HEIGHT
         present(trace, show, page=explain_page, precision=PRECISION, least_height=height)
-    form = form_of(show)
+    form = show.form
     # A derivation or a walk has no room for them.
     if not form.notes or (form.holds == PAGE and (show.cell or show.query)):
         note(*trace.notes, quiet=show.quiet)
@@ -98,7 +97,7 @@ def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> int:
 
     chosen = [own for _, own in of_layer(ran.attentions, layer)] if layer else ran.attentions
     verdicts = {attention.call.key: attention.call.check() for attention in chosen}
-    as_json = form_of(show).name == "json"
+    as_json = show.form.name == "json"
     write_report(summary_text(verdicts), summary_to_dict(verdicts), show, as_json=as_json)
     return 0 if all(verdicts.values()) else 1
 
@@ -117,8 +116,8 @@ def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
         others = [name for name in given_of(replace(show, output=None)) if name not in _OF_REPORTS]
         for name in others:
             raise ConventionError(f"--{name} has no effect with --check", "leave out one of them")
-        if form_of(show).name not in {"table", "json"}:
-            raise ConventionError(f"a report is no {form_of(show).name}", "use --format json")
+        if show.form.name not in {"table", "json"}:
+            raise ConventionError(f"a report is no {show.form.name}", "use --format json")
     is_summary = read.layer is None and show.head is None and _is_measured(show.stage or ())
     flags = ("cell", "query", "arcs") if show.full else ("cell", "query", "arcs", "work")
     for name in given_of(show, *flags) if is_summary else ():
@@ -127,7 +126,7 @@ def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
 
 def _kept(show: DisplayFlags) -> Collection[str] | None:
     """Which stages of each layer are kept beside the summary; None for all of them."""
-    form = form_of(show)
+    form = show.form
     if show.full or (form.holds == EXACT and form.name in {"json", "npz", "npy"}):
         return None
     if not _is_measured(show.stage or ()):

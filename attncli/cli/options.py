@@ -18,7 +18,7 @@ from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
 from attncli.presets import PRESETS
-from attncli.views.formats import EXACT, FIGURE, FORMATS, PAGE
+from attncli.views.formats import ENDINGS, EXACT, FIGURE, FORMATS, PAGE
 from attncli.views.formats import Format as Form
 
 if TYPE_CHECKING:
@@ -32,6 +32,12 @@ else:
 def forms(has_use: Callable[[Form], bool]) -> str:
     """What a flag needs that some forms of the result have a use for."""
     return f"--format {'|'.join(name for name, form in FORMATS.items() if has_use(form))}"
+
+
+def ending_of(path: str) -> str | None:
+    """What follows the last dot of a file's name, in lowercase; None where there is no dot."""
+    _, dot, ending = path.rpartition("/")[2].rpartition(".")
+    return ending.lower() if dot else None
 
 
 learning = partial(flag, panel="Learning")
@@ -238,7 +244,17 @@ class DisplayFlags:
         needs=forms(lambda form: form.opens),
     )
 
+    form: Form = field(init=False)
+
     def __post_init__(self) -> None:
-        """Stages are found in any case of letters."""
+        """The form of --format, else of the ending of --output; stages in any case of letters."""
+        name = self.format or ("html" if self.open else "table")
+        if self.format is None and self.output is not None:
+            ending = ending_of(self.output)
+            if ending not in ENDINGS:
+                what = f"{self.output} does not end in a format that attncli writes"
+                raise ConventionError(what, f"add --format {'|'.join(FORMATS)}")
+            name = ENDINGS[ending]
+        self.form = FORMATS[name]
         self.stage = [name.lower() for name in self.stage] if self.stage else None
         self.blank = [name.lower() for name in self.blank] if self.blank else None

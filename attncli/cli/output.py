@@ -1,14 +1,20 @@
-"""From a Trace to the terminal, a pipe or a file, in the form that was asked for."""
+"""From a Trace to the terminal, a pipe or a file, in the form that was asked for; notes, keys and
+progress bars."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import typer
 
 from attncli.cli.commands import Observed
 from attncli.cli.options import DisplayFlags
@@ -16,13 +22,20 @@ from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.errors import ConventionError, OutputError
 from attncli.files.messages import printable
 from attncli.trace import Trace
-from attncli.views.formats import ENDINGS, EXACT, FIGURE, FORMATS, Format
+from attncli.views.formats import EXACT, FIGURE, FORMATS, Format
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 from attncli.views.text import fold
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attncli.views.formats.table import Screen
+
 Destination = DisplayFlags | Observed
 PRECISION = 4  # decimals, where none are asked for
+_UNLIMITED = 1_000_000  # columns of a pipe, in which nothing is cut or wrapped
+PATIENCE = 1.0  # seconds before a progress bar is shown
 LEAST_HEIGHT = 48  # lines of a long page: it scrolls, so a low screen need not cut its matrices
 
 
@@ -41,8 +54,7 @@ def present(
     least_height  lines that a matrix may take its share of, however low the screen
     stdin_used    the input came from standard input, so --step reads keys from the terminal
     """
-    check_flags(show)
-    form, options = form_of(show), display_options(show, precision)
+    form, options = show.form, display_options(show, precision)
     trace = trace.computing(options.stages)
     if options.query is not None and form.holds == EXACT:
         from attncli.views.walk import walked
@@ -64,15 +76,11 @@ def present(
         text = getattr(module, "standalone", module.text) if show.output else module.text
         write_text(text(trace, options, page), show)
     elif show.output and show.color == "always":
-        from attncli.cli.terminal import coloured_text
-
         write_text(coloured_text(trace, show, options, page), show)
     elif show.output:
         screen = module.Screen(width=show.width)
         write_text(module.text(trace, options, page, screen), show)
     else:
-        from attncli.cli.terminal import print_page
-
         print_page(trace, show, options, page, stdin_used=stdin_used, least_height=least_height)
     if show.open and show.output:
         _open(show.output, quiet=show.quiet)
@@ -95,42 +103,14 @@ def _open(path: str, *, quiet: bool) -> None:
         note(f"there is no browser to open {address}", quiet=quiet)
 
 
-def form_of(show: DisplayFlags) -> Format:
-    """The form: --format, else what the ending of --output says, else a table."""
-    if show.format is not None:
-        return FORMATS[show.format]
-    if show.output is None:
-        return FORMATS["html" if show.open else "table"]
-    ending = ending_of(show.output)
-    if ending not in ENDINGS:
-        what = f"{show.output} does not end in a format that attncli writes"
-        raise ConventionError(what, f"add --format {'|'.join(FORMATS)}")
-    return FORMATS[ENDINGS[ending]]
-
-
-def ending_of(path: str) -> str | None:
-    """What follows the last dot of a file's name, in lowercase; None where there is no dot."""
-    _, dot, ending = path.rpartition("/")[2].rpartition(".")
-    return ending.lower() if dot else None
-
-
-def check_flags(show: DisplayFlags) -> None:
-    """ConventionError, before anything is read, for flags with nothing to act on."""
-    form = form_of(show)
-    display_options(show)
-    if show.color == "always" and form is not FORMATS["table"]:
-        what = f"--color always has no effect on {form.name}"
-        raise ConventionError(what, "use --format table, or leave it out")
-    if form.binary and not (show.output or show.open) and sys.stdout.isatty():
-        raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
-    form.check_installed()
-
-
 def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOptions:
-    """The part of the flags that says what of a trace is seen."""
+    """The part of the flags that says what of a trace is seen.
+
+    ConventionError for flags with nothing to act on, and MissingExtraError for what the form needs.
+    """
     if show.query == "":
         raise unclear("--query", "", "Q, such as q2 or 2")
-    return DisplayOptions(
+    options = DisplayOptions(
         stages=tuple(show.stage or ()),
         batch=None if show.batch is None else show.batch - 1,
         head=None if show.head is None else show.head - 1,
@@ -145,6 +125,14 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
         full=show.full,
         arcs=show.arcs,
     )
+    form = show.form
+    if show.color == "always" and form is not FORMATS["table"]:
+        what = f"--color always has no effect on {form.name}"
+        raise ConventionError(what, "use --format table, or leave it out")
+    if form.binary and not (show.output or show.open) and sys.stdout.isatty():
+        raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
+    form.check_installed()
+    return options
 
 
 def note(*texts: str, quiet: bool) -> None:
@@ -177,8 +165,6 @@ def write_report(
 
         text = json_text(data, indent=2)
     else:
-        from attncli.cli.terminal import text_width
-
         width = text_width(show.output)
         lines: list[str] = []
         for line in report.split("\n"):  # what goes on is indented further
@@ -198,3 +184,131 @@ def _write(write: Callable[[BinaryIO], None], show: Destination) -> None:
     from attncli.files.write import write_atomically
 
     write_atomically(show.output, write, force=show.force)
+
+
+# ---- the terminal
+
+
+def print_page(
+    trace: Trace,
+    show: DisplayFlags,
+    options: DisplayOptions,
+    page: Page,
+    *,
+    stdin_used: bool,
+    least_height: int = 0,
+) -> None:
+    """Prints the page, waiting between its blocks if asked to: for keys of the terminal."""
+    if show.step and stdin_used and not _has_terminal():
+        what = "--step reads keys from the terminal, and there is none"
+        raise ConventionError(what, "leave it out, or name the input's file")
+    from attncli.views.formats.table import blocks
+
+    (console, screen), is_tty = _console(show), sys.stdout.isatty()
+    if is_tty:
+        screen = screen._replace(width=console.width, height=max(console.size.height, least_height))
+    found = blocks(trace, options, page, screen)
+    ready = list(islice(found, 2))  # what cannot be shown is found before anything is printed
+    for number, block in enumerate(chain(ready, found)):
+        if show.step and number > 1 and not _wait(stdin_used):
+            return
+        console.print(block, soft_wrap=not is_tty and show.width is None)
+
+
+def coloured_text(
+    trace: Trace, show: DisplayFlags, options: DisplayOptions, page: Page
+) -> Iterator[str]:
+    """The page with the escape sequences of colours, for a file; of any width unless one is set."""
+    from attncli.views.formats.table import blocks
+
+    console, screen = _console(show)
+    for block in blocks(trace, options, page, screen):
+        with console.capture() as captured:
+            console.print(block, soft_wrap=True)
+        yield captured.get()
+
+
+def _console(show: DisplayFlags) -> tuple[Console, Screen]:
+    """A console, with colours as a flag says, else NO_COLOR, else FORCE_COLOR (no-color.org); and
+    a screen with the same, of any height."""
+    from rich.console import Console
+
+    from attncli.views.formats.table import Screen
+
+    is_tty = sys.stdout.isatty()
+    off = show.no_color or show.color == "never"
+    always = show.color == "always"
+    if not (off or always):
+        off = bool(os.environ.get("NO_COLOR"))
+        always = not off and bool(os.environ.get("FORCE_COLOR"))
+    width = _UNLIMITED if show.width is None and (not is_tty or show.output) else show.width
+    fixed: Any = {"highlight": False, "markup": False, "emoji": False, "width": width}
+    fixed |= {"no_color": off, "force_terminal": is_tty or always}
+    console = Console(**fixed)
+    if always and console.color_system is None:  # of a terminal that names none
+        console = Console(**fixed, color_system="standard")
+    colour = bool(console.color_system) and not console.no_color
+    few = colour and console.color_system in ("standard", "windows")
+    is_256 = colour and console.color_system == "256"
+    return console, Screen(show.width, None, colour, few, is_256)
+
+
+def text_width(output: str | None, width: int | None = None) -> int | None:
+    """Columns that lines of text may take: --width, the terminal's, or no limit in a pipe."""
+    if width is not None or output or not sys.stdout.isatty():
+        return width
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
+def _has_terminal() -> bool:
+    """Whether keys can be read though standard input is used for something else."""
+    try:
+        with open("/dev/tty", "rb"):
+            return True
+    except OSError:
+        return os.name == "nt"
+
+
+def _wait(stdin_used: bool) -> bool:
+    """Waits for a key; False where the user leaves: q, Ctrl-D, or the end of input."""
+    print("press any key for the next stage, q to quit", end="", file=sys.stderr, flush=True)
+    try:
+        if not stdin_used and not sys.stdin.isatty():  # a pipe: one line of it
+            line = sys.stdin.readline()
+            key = (line.strip() or " ") if line else "q"
+        else:
+            key = typer.getchar()
+    except EOFError:
+        key = "q"
+    finally:
+        erase = "\r\033[K" if sys.stderr.isatty() else "\n"
+        print(erase, end="", file=sys.stderr, flush=True)
+    return key.lower() not in {"q", "\x04", "\x1b"}
+
+
+@contextmanager
+def progress_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A function to call with how much is done, of how much; None where nothing is to be drawn."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bar: Any = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task(what)
+    began = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        if not bar.live.is_started and time.monotonic() - began >= PATIENCE:
+            bar.start()
+        if bar.live.is_started:
+            bar.update(task, completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        if bar.live.is_started:
+            bar.stop()

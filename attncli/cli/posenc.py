@@ -19,7 +19,7 @@ from attncli.cli import memory
 from attncli.cli.commands import Positions
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import check_flags, note, present
+from attncli.cli.output import note, present
 from attncli.errors import ConventionError
 from attncli.files.roles import only, pick, role_of
 from attncli.trace import Trace
@@ -27,7 +27,6 @@ from attncli.trace import Trace
 
 def posenc(positions: Positions, show: DisplayFlags) -> None:
     """Makes the table that the flags ask for, and shows it."""
-    check_flags(show)
     kind = positions.kind or "sinusoidal"
     make = {"sinusoidal": _sinusoidal, "rope": _rope, "alibi": _alibi}[kind]
     present(make(positions, show), show, stdin_used="-" in {positions.add, positions.apply})

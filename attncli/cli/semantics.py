@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from attncli.cli import memory
 from attncli.cli.commands import Libraries
-from attncli.cli.effects import check_facts
-from attncli.cli.groups import given_of
+from attncli.cli.groups import check_flags, given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.options import Choices, DisplayFlags, InputFlags
-from attncli.cli.output import check_flags, form_of, note, present
+from attncli.cli.output import note, present
 from attncli.convention import flag_of
 from attncli.errors import ConventionError
 from attncli.files.load import load
@@ -34,7 +33,6 @@ def semantics(
     libraries: Libraries, inputs: InputFlags, choices: Choices, show: DisplayFlags
 ) -> None:
     """Shows the table, one library, two libraries, or what they give for an input."""
-    check_flags(show)
     names = libraries.names or []
     for message, hint in _contradictions(names, inputs, choices, show):
         raise ConventionError(message, hint)
@@ -62,7 +60,7 @@ def _contradictions(
     names: list[str], inputs: InputFlags, choices: Choices, show: DisplayFlags
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with the names and flags together, and how to mend it."""
-    form = form_of(show)
+    form = show.form
     if form.name == "mermaid":
         yield "a flowchart shows steps, not words", "use another --format"
     if len(names) > 2:
@@ -83,16 +81,18 @@ def _contradictions(
 
 def _of_input(inputs: InputFlags, choices: Choices, show: DisplayFlags) -> None:
     given = read_inputs(inputs, replace(choices, semantics=_AS_GIVEN))
-    check_facts([inputs, choices], given.facts)
+    check_flags([inputs, choices], facts=given.facts)
     note(*given.notes, quiet=show.quiet)
     arguments = given.arguments
     own = PRESETS[_AS_GIVEN].fields.items() - choices.given.items()
     fields = dict(arguments.pop("convention").changes().items() - own)
-    of_output = math.prod(given.score_shape[:-1]) * arguments["v"].shape[-1] * memory.FLOAT
-    need = memory.of_attention(given.arguments, given.score_shape) + len(PRESETS) * of_output
+    of_output = math.prod(given.inputs.sizes.scores[:-1]) * arguments["v"].shape[-1] * memory.FLOAT
+    need = (
+        memory.of_attention(given.arguments, given.inputs.sizes.scores) + len(PRESETS) * of_output
+    )
     memory.check_fits(need, "the outputs of all libraries need", "give fewer queries or heads")
     found = outcomes(**arguments, fields=fields)
-    if form_of(show).holds == FIGURE and not show.stage:
+    if show.form.holds == FIGURE and not show.stage:
         show = replace(show, stage=[APART])
     trace = of_input(found, given.labels["query_labels"])
     present(trace, show, stdin_used=given.stdin_used, page=outcomes_page(found))

@@ -11,7 +11,7 @@ import numpy as np
 from attncli.cli import memory
 from attncli.cli.commands import Words
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import check_flags, form_of, note, present
+from attncli.cli.output import note, present
 from attncli.errors import ConventionError, InputError
 from attncli.files.messages import listing, quote, safe
 from attncli.files.word_entries import BUILTIN
@@ -27,7 +27,6 @@ NEAREST = 5  # words shown after an analogy, unless --nearest says how many
 
 def similarity(words: Words, show: DisplayFlags) -> None:
     """Compares the words that the flags name, and shows it."""
-    check_flags(show)
     asked, source = _source(words)
     n = len(asked)
     if not words.pca:
@@ -43,7 +42,7 @@ def similarity(words: Words, show: DisplayFlags) -> None:
         make = _similarity if words.analogy is None else _analogy
         trace = make(found, words, source, notes)
     note(*dict.fromkeys(notes), quiet=show.quiet)
-    if form_of(show).holds == PAGE:
+    if show.form.holds == PAGE:
         is_pair = len(found.words) == 2 and words.analogy is None and not words.pca
         show = _readable(trace, show, shows_pair=is_pair)
     present(trace, show)

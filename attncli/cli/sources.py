@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from types import MappingProxyType
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
 
+from attncli.arrays import Array
 from attncli.attention.names import is_published
 from attncli.cli.groups import given_of
 from attncli.cli.options import InputFlags
-from attncli.convention import flag_of
-from attncli.errors import AttncliError, ConventionError
-from attncli.files.fields import is_field
+from attncli.convention import Convention, flag_of
+from attncli.errors import ConventionError
 from attncli.files.load import Loaded, load
 from attncli.files.roles import (
+    ATTENDED,
     EMBEDDINGS,
-    ROLES,
     Role,
     gradient_named,
     is_attended,
+    is_field,
     name_of,
+    only,
+    pick,
     role_of,
 )
 from attncli.stages import QKV
@@ -30,8 +33,29 @@ OBSERVED, WEIGHTS = "observed", "--weights"  # beside ROLES
 _ONE_OF_TWO = "Q, K and V are given or made of x"
 
 
-def check_sources(sources: Mapping[str, str]) -> None:
-    """ConventionError where there is nothing to compute from, or two things."""
+class Heads(NamedTuple):
+    """How many there are of queries and of keys."""
+
+    n_heads: int = 1
+    n_kv_heads: int = 1
+
+
+class Read(NamedTuple):
+    """What was read; where tokens are columns of x, the labels of its file are those of columns."""
+
+    arrays: dict[str, Array]  # x, the weights, and of every other role: a mask, a cache …
+    heads: Heads
+    files: Files  # those of the roles
+    used: dict[int, set[str]]  # id of a file → the names of its arrays that were used
+
+
+def read_files(
+    sources: Mapping[Role, str], stages: Collection[str], notes: list[str], known: Files
+) -> Files:
+    """The file of every role that has a flag of its own, each read once; and the observed one.
+
+    ConventionError where there is nothing to compute from, or two things.
+    """
     given = [role for role in ("q", "k", "v") if role in sources]
     embedded = [role for role in EMBEDDINGS if role in sources]
     if not given and not embedded and WEIGHTS not in sources:
@@ -45,15 +69,8 @@ def check_sources(sources: Mapping[str, str]) -> None:
         raise ConventionError(what, f"{_ONE_OF_TWO}: leave out {ours}, or {theirs}")
     if not given and "x" not in sources and WEIGHTS not in sources:
         raise ConventionError(f"{flag_of(embedded[0])} is given without --x", "add --x SOURCE")
-
-
-def read_files(
-    sources: Mapping[Role, str],
-    stages: Collection[str],
-    notes: list[str],
-    known: Files = MappingProxyType({}),
-) -> Files:
-    """The file of every role that has a flag of its own, each read once; and the observed one."""
+    # the file that holds all others
+    sources = {"q": sources.get("x") or sources.get(WEIGHTS) or "", **sources}
     stdin = sorted({source for source in sources.values() if source.split("::")[0] == "-"})
     if len(stdin) > 1:
         what = f"standard input can be read only once, not as {' and '.join(stdin)}"
@@ -61,31 +78,75 @@ def read_files(
     read = dict(known)
     for role, source in sources.items():
         if source not in read:
-            read[source] = load(source, role=role, wanted=_use_of(source, sources, stages))
+            wanted = partial(_is_used, source, sources, stages)
+            read[source] = load(source, role=role, wanted=wanted)
             notes += read[source].warnings
     return {role: read[source] for role, source in sources.items()}
 
 
-def _use_of(
-    source: str, sources: Mapping[Role, str], stages: Collection[str]
-) -> Callable[[str], bool]:
-    """Whether an array of a source is of use, by its name: for the roles, or as an observed one."""
+def _is_used(source: str, sources: Mapping[Role, str], stages: Collection[str], name: str) -> bool:
+    """Whether an array of this name is of use in a source: for a role, or as an observed one."""
     is_main, is_observed = source == sources["q"], source == sources.get(OBSERVED)
-    own = {role for role in ROLES if sources.get(role, sources["q"]) == source}
-    roles, names = (set(ROLES), stages) if is_observed else (own, ())
-    is_x = source in [sources.get(name) for name in EMBEDDINGS]
-    is_x |= is_main and WEIGHTS in sources
-    projects = source == sources.get(WEIGHTS, sources["q"])
+    if not name:
+        is_x = source in [sources.get(role) for role in EMBEDDINGS]
+        return is_x or (is_main and WEIGHTS in sources)
+    role = role_of(name)
+    if role and (is_observed or source == sources.get(role, sources["q"])):
+        return True
+    if is_observed and gradient_named(name) in stages:
+        return True
+    if (is_main or is_observed) and is_field(name):  # it says something of the attention
+        return True
+    return source == sources.get(WEIGHTS, sources["q"]) and is_published(name)
 
-    def is_used(name: str) -> bool:
-        if not name:
-            return is_x
-        if role_of(name) in roles or gradient_named(name) in names:
-            return True
-        says = is_main or is_observed  # something of the attention
-        return (says and is_field(name)) or (projects and is_published(name))
 
-    return is_used
+def arrays_of(roles: Iterable[Role], files: Files) -> dict[str, Array]:
+    """The arrays of these roles, each from its own flag or from the file of --q.
+
+    ConventionError where one half of a cache is given.
+    """
+    arrays = {}
+    for role in roles:
+        own = only(files[role], role) if role in files and role != "q" else pick(files["q"], role)
+        if own is not None:
+            arrays[role] = own
+    if ("past_k" in arrays) != ("past_v" in arrays):
+        has, lacks = ("k", "v") if "past_k" in arrays else ("v", "k")
+        raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
+    return arrays
+
+
+def read_arrays(files: Files, inputs: InputFlags, how: Convention, notes: list[str]) -> Read:
+    """Q, K and V in heads, or x and weights, as it is asked for or as the file has it; and a mask,
+    a cache … ConventionError where there are both."""
+    main, used = files["q"], dict[int, set[str]]()
+    names_q = inputs.q is not None and name_of(main, "q") is not None
+    if names_q and inputs.weights is not None:
+        hint = f"leave out --weights, or give the embeddings: --x {main.origin}::NAME"
+        raise ConventionError(f"{main.origin} names q, and --weights is for x", hint)
+    is_x = inputs.q is None
+    if not (is_x or names_q):
+        is_x = inputs.weights is not None or (main.trace is None and holds_x(main))
+        for ours in given_of(inputs, "k", "v") if is_x else ():
+            what = f"{flag_of(ours)} is given, and {main.origin} holds x and weights"
+            raise ConventionError(what, f"{_ONE_OF_TWO}: leave out {flag_of(ours)}")
+    if is_x:
+        from attncli.cli.embeddings import read_embeddings
+
+        return read_embeddings(files, inputs, how, notes)
+    arrays = arrays_of(ATTENDED, files)
+    for role, instead in (("k", "q"), ("v", "k")):
+        if role not in arrays:
+            arrays[role] = arrays[instead]
+            notes.append(f"{main.origin} has no {role}, so {role.upper()} = {instead.upper()}")
+    if inputs.heads or inputs.kv_heads or inputs.layout:
+        from attncli.cli.layouts import arrange
+
+        arrange(arrays, inputs)
+    if not names_q:
+        used[id(main)] = set(main.arrays)
+    heads = Heads(*(arrays[name].shape[-3] if arrays[name].ndim > 2 else 1 for name in "qk"))
+    return Read(arrays, heads, files, used)
 
 
 def unused_notes(
@@ -97,51 +158,25 @@ def unused_notes(
         if file.trace is not None:
             continue
         known = {*used.get(id(file), ()), *stages}
-        names = [name for name in file.arrays if not {name, gradient_named(name)} & known]
+        roles = {name: role_of(name) for name in file.arrays}
         if of_x and file in (main, of_weights):
-            taken = {role for role in ROLES if is_attended(role)} - {*QKV} if file is main else ()
-            names = [name for name in names if role_of(name) not in taken]
+            taken = {*ATTENDED} - {*QKV} if file is main else ()
+            names = [name for name, role in roles.items() if role not in taken]
         else:
-            names = [name for name in names if role_of(name) in EMBEDDINGS or is_published(name)]
-        skipped = [n for n in (*file.unread, *file.others) if not {n, gradient_named(n)} & known]
-        names += [n for n in skipped if not is_attended(n) or file is of_weights]
+            names = [
+                name
+                for name, role in roles.items()
+                if role in EMBEDDINGS or (role is None and is_published(name))
+            ]
+        skipped = (*file.unread, *file.others)
+        names += [name for name in skipped if not is_attended(name) or file is of_weights]
+        names = [name for name in names if not {name, gradient_named(name)} & known]
         if file is of_weights is not main:  # what it says of the attention is that of its model
             names += ["scale"] * (file.scale is not None) + ["tokens"] * bool(file.query_labels)
-        yield from file.unused_note(names)
+        if names:
+            yield from file.unused_note(names)
 
 
 def holds_x(loaded: Loaded) -> bool:
     """Whether a file holds embeddings and weights of them."""
     return any(map(is_published, loaded.arrays)) and name_of(loaded, "x") is not None
-
-
-def is_of_x(inputs: InputFlags, main: Loaded) -> bool:
-    """Whether q, k and v are made of x: so it is asked for, or the file names x but no q."""
-    if inputs.q is None:
-        return True
-    if name_of(main, "q") is None:
-        is_made = inputs.weights is not None or (main.trace is None and holds_x(main))
-        for ours in given_of(inputs, "k", "v") if is_made else ():
-            what = f"{flag_of(ours)} is given, and {main.origin} holds x and weights"
-            raise ConventionError(what, f"{_ONE_OF_TWO}: leave out {flag_of(ours)}")
-        return is_made
-    if inputs.weights is not None:
-        hint = f"leave out --weights, or give the embeddings: --x {main.origin}::NAME"
-        raise ConventionError(f"{main.origin} names q, and --weights is for x", hint)
-    return False
-
-
-def check_past(roles: Collection[str]) -> None:
-    """ConventionError where one half of a cache is given."""
-    if ("past_k" in roles) != ("past_v" in roles):
-        has, lacks = ("k", "v") if "past_k" in roles else ("v", "k")
-        raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
-
-
-@contextmanager
-def named(name: str) -> Iterator[None]:
-    """Errors name the file, or the part of one, that they are about."""
-    try:
-        yield
-    except AttncliError as error:
-        raise type(error)(f"{name}: {error.message}", error.hint) from None

@@ -26,8 +26,9 @@ from pydantic import (
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import AttncliError, InputError
+from attncli.files.json import described, to_array
 from attncli.files.messages import listing, quote, safe
-from attncli.files.numbers import described, text_to_nan, to_array
+from attncli.files.numbers import text_to_nan
 
 MOST_NUMBERS = 1 << 20
 """Most numbers in one array: 8 MB of float64, far more than a printed example has."""

@@ -36,7 +36,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError
-from attncli.files.numbers import NOT_JSON, described, to_array
+from attncli.files.json import described, to_array
+from attncli.files.numbers import NOT_JSON
 
 Recorded = Literal["reproduced", "agrees as rounded", "differs", "not printed"]
 """The verdicts that an example can record, the best first; the last: nothing to compare with."""

@@ -28,9 +28,9 @@ from attncli.errors import InputError
 from attncli.examples.compute import COMPUTATIONS, Computation, Name
 from attncli.examples.inputs import MOST_TEXT, Model, OneKey, validated
 from attncli.examples.printed import Printed, Recorded, Relation, read_printed
-from attncli.files.json import parse
+from attncli.files.json import described, parse
 from attncli.files.messages import quote
-from attncli.files.numbers import described, text_to_nan
+from attncli.files.numbers import text_to_nan
 from attncli.files.source import open_source
 
 MOST_BYTES = 32 << 20

@@ -10,29 +10,33 @@ heads.0.w_q. An array may be {"word": [numbers], …}: a row for each word.
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from attncli.arrays import Array
 from attncli.budget import check_cells
 from attncli.errors import InputError
-from attncli.files.fields import is_field
 from attncli.files.load import (
     LABELS,
     Loaded,
-    check_once,
     collected,
     part_of,
     popped_fields,
     scale_of,
     within_name,
 )
-from attncli.files.messages import decoded, location, quote
-from attncli.files.numbers import MAX_DEPTH, NOT_JSON, decimals_of, described, number_of, to_array
-from attncli.files.roles import EMBEDDINGS, is_attended, role_of
+from attncli.files.messages import decoded, entry_at, location, quote
+from attncli.files.numbers import MAX_DEPTH, NOT_JSON, text_to_nan
+from attncli.files.roles import EMBEDDINGS, is_attended, is_field, role_of
 from attncli.files.source import ARRAY, TEXT, Source
 
 # escapes one after the other, so that neither \\\\ud800 nor a whole pair is taken for a half
@@ -57,7 +61,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
 
     def array(name: str, nested: list[Any]) -> Array:
         made = to_array(nested, location(origin, name))
-        decimals[name] = decimals_of(nested)
+        decimals[name] = decimals_of(nested) if made.dtype.kind == "f" else 0
         return made
 
     if isinstance(document, list):
@@ -75,14 +79,14 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     others: dict[str, str] = {}
     words: dict[str, tuple[str, ...]] = {}
     scale = None
-    document, source = _part(document, source)
-    check_once((name for name, value in document.items() if value is not None), origin)
-    fields = popped_fields(document, wanted, source.name)
+    if source.name:
+        joined = dict(_joined(document, origin))
+        joined, part = part_of(joined, within_name(joined, source))
+        document, source = (document, source) if part.name else (joined, part)
+    fields = popped_fields(document, source, wanted)
     if wanted("") and _are_vectors(document) and not any(map(wanted, document)):
         document = {"": document}
-    for name, value in _joined(document, origin):
-        if value is None:
-            continue
+    for name, value in (item for item in _joined(document, origin) if item[1] is not None):
         if name in arrays or name in others:  # with a dot, and joined
             raise InputError(f"{origin} has {quote(name)} twice", "keep one of them")
         if name.lower() in LABELS:
@@ -97,15 +101,6 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
             others[name] = f"{location(origin, name)} is {described(value)}, not an array"
     more = {"decimals": decimals, "words": words, "scale": scale, "fields": fields}
     return collected(source, wanted, arrays, labels, others, **more)
-
-
-def _part(document: dict[str, Any], source: Source) -> tuple[dict[str, Any], Source]:
-    """The part that `::name` asks for, with what it says of its attention; else the document."""
-    if not source.name:
-        return document, source
-    joined = dict(_joined(document, source.origin))
-    part, own = part_of(joined, within_name(joined, source))
-    return (part, own) if source.name and not own.name else (document, source)
 
 
 def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -217,3 +212,117 @@ def _malformed(problem: json.JSONDecodeError, origin: str) -> InputError:
     if "'" in problem.doc and '"' not in problem.doc:
         hint = "use double quotes"
     return InputError(f"{origin} is not JSON: {where}: {problem.msg}", hint)
+
+
+# ---- arrays
+
+_LARGEST = int(sys.float_info.max)
+
+
+class Beyond:
+    """A number too large for float64, as text, until its location is known."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return quote(self.text, 24)[1:-1]
+
+
+class Printed(float):
+    """A number that was written with zeros at its end, such as 0.40, and with how many decimals."""
+
+    decimals: int
+
+
+def number_of(text: str) -> float | Beyond:
+    """The number of a text: Printed where it ends in zeros, Beyond where it is too large."""
+    number = float(text)
+    if text.endswith("0") and not text.endswith(".0") and "." in text and "e" not in text.lower():
+        number = Printed(number)
+        number.decimals = len(text.partition(".")[2])
+    return Beyond(text) if math.isinf(number) else number
+
+
+def decimals_of(nested: object) -> int:
+    """The most decimals of the numbers in the lists of an array that are Printed, or 0."""
+    cells: list[Any] = [nested]
+    while list in set(map(type, cells)):
+        cells = list(chain.from_iterable(cells))
+    return max((cell.decimals for cell in cells if isinstance(cell, Printed)), default=0)
+
+
+def to_array(nested: object, where: str) -> Array:
+    """The array of nested lists of equal length: bool, int64 where all are whole, else float64.
+
+    Entries are numbers, "NaN", "Infinity", "-Infinity", or all of them true or false. `where` is
+    what messages call the array. Level after level is joined, so depth costs no recursion.
+    """
+    cells: list[Any] = [nested]
+    shape: tuple[int, ...] = ()
+    while list in (kinds := set(map(type, cells))):
+        if len(shape) == MAX_DEPTH:
+            raise InputError(f"{where} is nested more than {MAX_DEPTH} deep", "use 2 to 4 levels")
+        lengths = set(map(len, cells)) if kinds == {list} else set()
+        if len(lengths) != 1:
+            raise _uneven(cells, shape, nested, where)
+        if lengths == {0}:
+            raise InputError(f"{where} is empty: it holds an empty list", "give it numbers")
+        shape += tuple(lengths)
+        cells = list(chain.from_iterable(cells))
+    if kinds <= {int, float, Printed}:
+        with suppress(OverflowError):
+            dtype = np.int64 if kinds == {int} else np.float64
+            return np.array(cells, dtype=dtype).reshape(shape)
+    return _converted(cells, shape, where)
+
+
+def _converted(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
+    """The array of entries that are not all numbers, or whole numbers beyond int64."""
+    numbers = [text_to_nan(cell) for cell in cells]
+    is_bool = type(numbers[0]) is bool
+    for flat, number in enumerate(numbers):
+        is_int = type(number) is int and not is_bool
+        if isinstance(number, bool if is_bool else float) or (is_int and abs(number) <= _LARGEST):
+            continue
+        at = f"{where}: {_entry(flat, shape, len(shape))}" if shape else where
+        if is_int or isinstance(number, Beyond):
+            message = f"{at} is {described(number)}, beyond float64"
+            raise InputError(message, "the limit is 1.8e308")
+        expected = "true or false as before it" if is_bool else "a number"
+        hint = 'a number may also be "NaN", "Infinity" or "-Infinity"; true and false do not mix'
+        raise InputError(f"{at} is {described(number)}, expected {expected}", f"{hint} with it")
+    return np.array(numbers, dtype=np.bool_ if is_bool else np.float64).reshape(shape)
+
+
+def _uneven(cells: list[Any], shape: tuple[int, ...], nested: object, where: str) -> InputError:
+    """The error for the first list that is not as long, or as deep, as the first of all."""
+    depth = 0
+    while isinstance(nested, list):
+        depth, nested = depth + 1, nested[0] if nested else None
+    first = cells[0]
+    for flat, cell in enumerate(cells):
+        here, there = (_entry(i, shape, depth) for i in (flat, 0))
+        if isinstance(cell, list) != isinstance(first, list):
+            message = f"{where}: {here} is {described(cell)}, {there} is {described(first)}"
+            return InputError(message, "give every entry the same depth")
+        if isinstance(cell, list) and len(cell) != len(first):
+            entries = "1 entry" if len(cell) == 1 else f"{len(cell)} entries"
+            message = f"{where}: {here} has {entries}, {there} has {len(first)}"
+            return InputError(message, "give every row as many")
+    raise AssertionError("some list differs")
+
+
+def _entry(flat: int, shape: tuple[int, ...], depth: int) -> str:
+    return entry_at([int(i) for i in np.unravel_index(flat, shape)], depth)
+
+
+def described(cell: object) -> str:
+    """A value of JSON, for a message."""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, Beyond | int | float):
+        return quote(repr(cell), 24)[1:-1]
+    if isinstance(cell, str):
+        return f"the text {quote(cell)}"
+    return {type(None): "null", list: "a list", dict: "an object"}.get(type(cell), "no number")

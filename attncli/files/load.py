@@ -17,7 +17,6 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.convention import ScaleRule
 from attncli.errors import InputError
-from attncli.files.fields import FIELDS, NESTED, field_name, is_field
 from attncli.files.messages import (
     attentions,
     entry_at,
@@ -28,7 +27,15 @@ from attncli.files.messages import (
     safe,
     several,
 )
-from attncli.files.roles import EMBEDDINGS, WIDTHS, is_attended, role_of, similar_role
+from attncli.files.roles import (
+    EMBEDDINGS,
+    FIELDS,
+    NESTED,
+    WIDTHS,
+    is_attended,
+    role_of,
+    similar_role,
+)
 from attncli.files.source import KINDS, Source, open_source
 from attncli.numerals import number as read_number
 from attncli.trace import Trace
@@ -38,6 +45,8 @@ T = TypeVar("T")
 
 LABELS = ("tokens", "query_tokens", "key_tokens")
 """Names under which a file holds labels; `tokens` names queries and keys alike."""
+
+_ONCE = {*LABELS, *FIELDS, "scale"}
 
 DESCRIPTIONS = ("title", "name", "description", "comment", "note", "notes", "source")
 """Names under which a file may say what it is: not to be used, so it need not be said."""
@@ -169,12 +178,13 @@ def collected(
     """
     origin, member, others = source.origin, source.name or None, others or {}
     n_matrices = sum(name.lower() != "scale" for name in readers)
-
-    def is_read(name: str) -> bool:
-        if name == member or name.lower() == "scale":
-            return True
-        return member is None and (bool(wanted(name)) or n_matrices == 1)
-
+    names = {
+        name
+        for name in readers
+        if name == member
+        or name.lower() == "scale"
+        or (member is None and (wanted(name) or n_matrices == 1))
+    }
     for name, message in others.items():
         is_wanted = wanted(name) and wanted(name) != IF_NUMBERS and name.lower() not in WIDTHS
         is_wanted = is_wanted and role_of(name) not in EMBEDDINGS  # `inputs` may be a text
@@ -182,7 +192,7 @@ def collected(
             raise InputError(message, "give it numbers, or leave it out")
     arrays = {}
     for name, read in readers.items():
-        if is_read(name):
+        if name in names:
             try:
                 arrays[name] = read()
             except InputError as problem:
@@ -195,7 +205,7 @@ def collected(
             more["scale"] = scale_of(scale.item() if scale.size == 1 else scale, origin)
     if labels:
         more["query_labels"], more["key_labels"] = _labels(labels, origin)
-    unread = tuple(name for name in readers if not is_read(name))
+    unread = tuple(name for name in readers if name not in names)
     if not arrays and (member is not None or not unread):
         raise _lacking(origin, member, [*readers, *others])
     more["warnings"] = tuple(more.pop("warnings", ()))
@@ -224,21 +234,26 @@ def part_of(named: Mapping[str, T], source: Source) -> tuple[dict[str, T], Sourc
     return dict(named), source
 
 
-def check_once(names: Iterable[str], origin: str) -> None:
-    """InputError where labels or a field are there twice, in other cases of letters."""
-    every = {*LABELS, *FIELDS, "scale"}
-    known = [name for name in map(field_name, names) if name in every]
+def popped_fields(
+    named: dict[str, Any],
+    source: Source,
+    wanted: Callable[[str], object],
+    beside: Iterable[str] = (),
+) -> dict[str, Any]:
+    """What a file says of its attention, taken out of all that it holds, by its field.
+
+    InputError where labels or a field are there twice, in other cases of letters: among these names
+    and those `beside` them.
+    """
+    plain = {name: name.lower().replace("-", "_") for name in (*named, *beside)}
+    held = [*(name for name, x in named.items() if x is not None), *beside]
+    known = [plain[name] for name in held if plain[name] in _ONCE]
     for name in known:
         if known.count(name) > 1:
-            raise InputError(f"{origin} has {name} twice, in other letters", "keep one of them")
-
-
-def popped_fields(
-    named: dict[str, Any], wanted: Callable[[str], object], member: str
-) -> dict[str, Any]:
-    """What a file says of its attention, taken out of all that it holds, by its field."""
-    names = [name for name in named if is_field(name) and wanted(name) and name != member]
-    return {field_name(name): named.pop(name) for name in names}
+            message = f"{source.origin} has {name} twice, in other letters"
+            raise InputError(message, "keep one of them")
+    fields = [name for name in named if plain[name] in FIELDS and name != source.name]
+    return {plain[name]: named.pop(name) for name in fields if wanted(name)}
 
 
 def scale_of(value: object, origin: str) -> float | str:

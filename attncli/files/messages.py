@@ -132,3 +132,12 @@ def explained(message: str, hint: str) -> Iterator[None]:
         if isinstance(problem, OSError) and problem.strerror:  # the system's, not the file's
             raise
         raise InputError(f"{message}: {reason(problem)}", hint) from problem
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Errors name the file, or the part of one, that they are about."""
+    try:
+        yield
+    except AttncliError as error:
+        raise type(error)(f"{name}: {error.message}", error.hint) from None

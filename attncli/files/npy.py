@@ -22,7 +22,6 @@ from attncli.errors import InputError
 from attncli.files.load import (
     LABELS,
     Loaded,
-    check_once,
     collected,
     part_of,
     popped_fields,
@@ -66,13 +65,10 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         if "__trace__" in entries:
             return _trace(entries, source)
         entries, source = part_of(entries, within_name(entries, source))
-        check_once(entries, origin)
+        said = popped_fields(entries, source, wanted)
         texts = [name for name in entries if name.lower() in LABELS]
         labels = {name.lower(): entries.pop(name)(text=True).tolist() for name in texts}
-        fields = {
-            name: read(text=None).tolist()
-            for name, read in popped_fields(entries, wanted, source.name).items()
-        }
+        fields = {name: read(text=None).tolist() for name, read in said.items()}
         scales = [name for name in entries if name.lower() == "scale" != source.name]
         entries |= {name: partial(entries[name], text=None) for name in scales}
         return collected(source, wanted, entries, labels, fields=fields)

@@ -20,11 +20,11 @@ from pydantic import BaseModel, StrictInt, StrictStr, TypeAdapter, ValidationErr
 from attncli.arrays import Array
 from attncli.budget import check_bytes
 from attncli.errors import InputError
-from attncli.files.fields import NESTED, field_name, is_field
 from attncli.files.json import parse
-from attncli.files.load import Loaded, check_once, collected, part_of, popped_fields, within_name
+from attncli.files.load import Loaded, collected, part_of, popped_fields, within_name
 from attncli.files.messages import location, quote
 from attncli.files.npy import is_too_large, native, refuse_shape
+from attncli.files.roles import NESTED, is_field
 from attncli.files.source import Source
 
 DTYPES = {
@@ -54,13 +54,13 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     tensors, own = part_of(tensors, source)
     if own is not source:
         (metadata, _), source = part_of(metadata, source), own
-    check_once([*tensors, *(name for name in metadata if is_field(name))], origin)
-    fields = popped_fields(metadata, wanted, source.name)
-    scales = [name for name in metadata if field_name(name) == "scale"]
-    check_once(scales, origin)
+    texts = {name: text for name, text in metadata.items() if is_field(name)}
+    fields = popped_fields(texts, source, wanted, beside=tensors)
+    scales = {name: text for name, text in metadata.items() if name.lower() == "scale"}
+    popped_fields(scales, source, wanted)  # refuses two
     if scales and wanted(NESTED):
-        fields["scale"] = metadata[scales[0]]
-    for name, tensor in popped_fields(tensors, wanted, source.name).items():
+        fields["scale"] = next(iter(scales.values()))
+    for name, tensor in popped_fields(tensors, source, wanted).items():
         fields[name] = read_one(tensor, location(origin, name)).tolist()
     readers = {
         name: partial(read_one, tensors[name], location(origin, name)) for name in sorted(tensors)

@@ -106,21 +106,19 @@ class Source:
 
     def read(self, cost: int = 1) -> bytes:
         """All bytes; SizeError where `cost` times as many are more than is allowed."""
+        what = f"{self.origin} takes at least"
+        hint = "save the arrays as npy or npz" if cost == TEXT else ""
         if self.size is not None:
-            self._check(self.size, cost)
+            budget.check_bytes(self.size * cost, what, hint)
             data: bytes = self.file.read()
             return data
         whole = io.BytesIO()
         while step := self.file.read(_STEP):
             whole.write(step)
-            self._check(whole.tell(), cost)
+            budget.check_bytes(whole.tell() * cost, what, hint)
             if cost == TEXT:
                 self.check_unpacked(whole.tell())
         return whole.getvalue()
-
-    def _check(self, n_bytes: int, cost: int) -> None:
-        hint = "save the arrays as npy or npz" if cost == TEXT else ""
-        budget.check_bytes(n_bytes * cost, f"{self.origin} takes at least", hint)
 
     def check_unpacked(self, n_bytes: int, ratio: int = _RATIO, part: int = _ANY_RATIO) -> None:
         """SizeError where text was unpacked from less than its `ratio`-th part, and is large."""
@@ -218,8 +216,7 @@ def open_source(text: str, stdin: BinaryIO | None = None, *, absent: str = "") -
     member, and what follows that a name in the member; a zip that holds npy files is an npz.
     `absent` ends the hint where there is no such file: where one is to be had.
     """
-    text = _unquoted(text)
-    is_literal = _is_literal(text)
+    text, is_literal = (text, False) if os.path.exists(text) else _literal(text)
     path, name = _split(text) if "::" in text and not is_literal else (text, "")
     if not path:
         raise InputError("the path is empty")
@@ -255,18 +252,14 @@ def are_numbers(text: str) -> bool:
     return bool(_OF_NUMBERS.fullmatch(text) and _TWO_NUMBERS.search(text))
 
 
-def _unquoted(text: str) -> str:
-    """A literal without the quotes that cmd.exe leaves around it."""
+def _literal(text: str) -> tuple[str, bool]:
+    """A SOURCE without quotes that cmd.exe leaves, and whether it is numbers in a form we read."""
     inner = text.strip()[1:-1].strip()
-    is_quoted = text.strip()[:1] == "'" == text.strip()[-1:] and inner[:1] in ("[", "{")
-    return inner if is_quoted and not os.path.exists(text) else text
-
-
-def _is_literal(text: str) -> bool:
-    """Whether a SOURCE is numbers themselves: no path that exists, and in a form that is read."""
+    if text.strip()[:1] == "'" == text.strip()[-1:] and inner[:1] in ("[", "{"):
+        text = inner
     is_bracketed = text.lstrip().startswith(("[", "{", "\\begin{", "\\["))
     is_read = is_bracketed or bool(ARRAY.match(text)) or are_numbers(text)
-    return is_read and not os.path.exists(text)
+    return text, is_read and not os.path.exists(text)
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -25,9 +25,9 @@ import numpy as np
 from attncli.arrays import Array, FloatArray
 from attncli.budget import check_cells
 from attncli.errors import InputError
+from attncli.files.json import Beyond, decimals_of, number_of
 from attncli.files.load import Loaded, collected
 from attncli.files.messages import count, decoded, quote, reason
-from attncli.files.numbers import Beyond, decimals_of, number_of
 from attncli.files.source import TEXT, Source, are_numbers
 from attncli.numerals import number as read_number
 from attncli.stages import HIDDEN, KINDS

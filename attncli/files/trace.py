@@ -45,9 +45,10 @@ from attncli.arrays import Array
 from attncli.budget import check_cells
 from attncli.convention import KNOBS, Convention
 from attncli.errors import AttncliError, InputError, StageError
+from attncli.files.json import to_array
 from attncli.files.load import Labels, Loaded
 from attncli.files.messages import lacking, listing, quote, safe
-from attncli.files.numbers import MAX_DEPTH, text_to_nan, to_array
+from attncli.files.numbers import MAX_DEPTH, text_to_nan
 from attncli.files.roles import attention_prefix
 from attncli.files.write import OPTIONAL, VERSION
 from attncli.trace import Stage, Trace

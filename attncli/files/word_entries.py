@@ -25,9 +25,8 @@ import numpy as np
 
 from attncli.arrays import FloatArray
 from attncli.errors import InputError
-from attncli.files.json import parse
+from attncli.files.json import Beyond, parse
 from attncli.files.messages import LITERAL, count, quote, safe
-from attncli.files.numbers import Beyond
 from attncli.files.source import TEXT, Source, open_source
 from attncli.numerals import number as read_number
 
