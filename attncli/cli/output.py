@@ -123,7 +123,8 @@ def check_flags(show: DisplayFlags) -> None:
         raise ConventionError(what, "use --format table, or leave it out")
     if form.binary and not (show.output or show.open) and sys.stdout.isatty():
         raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
-    form.check_installed()
+    if form.needs:
+        form.check_installed()
 
 
 def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOptions:
