@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attncli.expression import Apply, Cell, Expr, Formula, If, Number, Over, Param, Size, cells
+from attncli.expression import (
+    Apply,
+    Cell,
+    Expr,
+    Formula,
+    If,
+    Number,
+    Over,
+    Param,
+    Place,
+    Size,
+    cells,
+)
 
 PARAMS = {"cap": "c", "epsilon": "ε"}
 """Parameters that have a letter, which is explained behind the formula."""
@@ -15,12 +27,8 @@ SIZES = {"d": "d_k", "e": "d_v", "m": "d_model"}
 RANKS = {"+": 1, "-": 1, "neg": 2, "*": 2, "/": 2}
 """How closely operators bind; a power and a function 3, all else 4."""
 FORMS = {
-    "neg": "−{}",
-    "+": "{} + {}",
-    "-": "{} − {}",
-    "/": "{} / {}",
-    "**": "{}^{}",
-    "sqrt": "√({})",
+    **{"neg": "−{}", "+": "{} + {}", "-": "{} − {}", "*": "{} · {}", "/": "{} / {}"},
+    **{"**": "{}^{}", "sqrt": "√({})"},
 }
 """How operators and functions are written; others by name."""
 
@@ -47,20 +55,16 @@ def worded(template: str, symbols: Mapping[str, str], params: Mapping[str, Any] 
     return re.sub(r"\{(\w+)\}", lambda name: str(values.get(name[1], name[1])), template)
 
 
-def operands(node: Apply, rank: Callable[[Expr], int], write: Callable[[Expr], str]) -> list[str]:
-    """What an operator or a function is of, in parentheses where it would be read otherwise."""
-    own, texts = RANKS.get(node.function, 0), []
-    for at, x in enumerate(node.args):
-        least = 4 if node.function == "**" else own + (at > 0 and node.function in "-/")
-        texts.append(f"({write(x)})" if rank(x) < least else write(x))
-    return texts
+def applied(function: str, operands: Sequence[tuple[str, int]], form: str | None) -> str:
+    """An operator, or a function where there is no form, of texts of these ranks.
 
-
-def form_of(function: str, texts: list[str], forms: Mapping[str, str] = FORMS) -> str:
-    """An operator between what it is of, or a function of it."""
-    return (
-        forms[function].format(*texts) if function in forms else f"{function}({', '.join(texts)})"
-    )
+    They are in parentheses where they would be read otherwise.
+    """
+    own, texts = RANKS.get(function, 0), []
+    for at, (text, rank) in enumerate(operands):
+        least = 4 if function == "**" else own + (at > 0 and function in "-/")
+        texts.append(f"({text})" if rank < least else text)
+    return form.format(*texts) if form else f"{function}({', '.join(texts)})"
 
 
 def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str, Any]) -> str:
@@ -83,6 +87,9 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
                 return rank(b if isinstance(a, Number | Param) else a)
         return 4
 
+    def form(function: str, args: Sequence[Expr], template: str | None) -> str:
+        return applied(function, [(text(x), rank(x)) for x in args], template)
+
     def text(node: Expr) -> str:  # noqa: PLR0912 - a rule for each kind of node
         match node:
             case Cell(name):
@@ -93,32 +100,30 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
                 return PARAMS.get(name) or plain(params[name])
             case Size(letter):
                 return SIZES.get(letter, letter)
+            case Place(letter):
+                return letter
             case Over("sum", _, Over("sum") as inner):
                 return f"{text(inner)}, summed over the heads of each key head"
             case Over("sum", letters, Apply("*", both) as product):
                 (first, last), (top, bottom) = (_summed(x, letters) for x in both)
                 if first == last or top == bottom:
                     return f"Σ {text(product)}"
-                left, right = operands(product, rank, text)
-                return f"{left}{'ᵀ' * first} {right}{'ᵀ' * bottom}"
+                return form("*", both, f"{{}}{'ᵀ' * first} {{}}{'ᵀ' * bottom}")
             case Over("sum", _, body):
-                (terms,) = operands(Apply("*", (body,)), rank, text)
-                return f"Σ {terms}{' over the tokens' * isinstance(body, Cell | If)}"
+                return form("*", [body], "Σ {}" + " over the tokens" * isinstance(body, Cell | If))
             case Over(kind, _, body):
                 return f"{kind}({text(body)})"
             case If(Apply(">", (a, low)), b, Number(0.0)):
                 return f"{text(b)} where {text(a)} > {text(low)}"
             case If(_, a, b):
                 return text(b if isinstance(a, Number | Param) else a)
-            case Apply("**", (_, Number(2.0))):
-                return f"{operands(node, rank, text)[0]}²"
+            case Apply("**", (_, Number(2.0)) as both):
+                return form("**", both, "{}²")
+            case Apply("*", both) if all(map(cells, both)):
+                return form("*", both, "{} ∘ {}")
             case Apply("sqrt", (Size() as a,)):
                 return f"√{text(a)}"
-            case Apply("*", args):
-                return (" ∘ " if all(map(cells, args)) else " · ").join(operands(node, rank, text))
-            case Apply(function):
-                return form_of(function, operands(node, rank, text))
-        return str(getattr(node, "letter", ""))
+        return form(node.function, node.args, FORMS.get(node.function))
 
     line = f"{formula.symbol} = {text(formula.body)}"
     used = [name for name in PARAMS if name in params and f"'{name}'" in repr(formula.body)]

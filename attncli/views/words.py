@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.matrices import FORMS, PARAMS, RANKS, SIZES, form_of, operands
+from attncli.attention.matrices import FORMS, PARAMS, RANKS, SIZES, applied
 from attncli.errors import InputError
 from attncli.evaluate import AbsentError, Places, Values
 from attncli.expression import (
@@ -36,10 +36,10 @@ from attncli.expression import (
     walk,
 )
 from attncli.trace import Stage
-from attncli.views.cell import Entry, Forms, after_sign, fraction
+from attncli.views.cell import Entry, Forms, fraction
 from attncli.views.parts import Equation
 from attncli.views.select import Block
-from attncli.views.text import BREAK, OVER, shorten
+from attncli.views.text import BREAK, END, FRACTION, NUMBER, shorten
 
 FEW = 2  # addends up to which a sum is written with the names of its cells too
 LARGE = 20  # a score beyond it is shown as it is computed: with the maximum subtracted
@@ -49,6 +49,10 @@ _FORMS = {
     **{"log2": "log₂ ({})", "exp2": "2^({})", "abs": "|{}|", "degrees": "{}"},
 }
 _SPACED = {**_FORMS, "*": "{} · {}"}  # where a product is all there is
+# A negative number behind a sign, or below a power: in parentheses.
+_NEGATIVE = f"{NUMBER}(-[^{END}]*){END}"
+_SIGNED = re.compile(f"([-+·/][ {BREAK}{FRACTION}]*|(?={_NEGATIVE}[²^])){_NEGATIVE}")
+_IN_POWER = {**_FORMS, "/": f"{FRACTION}{{}}/{{}}{END}"}
 _BROKEN = {sign: _SPACED[sign].replace(" ", BREAK, 1) for sign in "+-*/"}
 
 
@@ -67,6 +71,7 @@ def equation(entry: Entry) -> Equation | None:
     except AbsentError:
         return None
     unit = "°" * (isinstance(body, Apply) and body.function == "degrees")
+    forms = [_SIGNED.sub(rf"\1{NUMBER}(\3){END}", form) for form in forms]
     forms = [*dict.fromkeys(forms), entry.write(entry.value) + unit]
     return Equation(work.name(entry), tuple(tuple(form.split(BREAK)) for form in forms), remark)
 
@@ -236,7 +241,7 @@ class Work(NamedTuple):
         """The powers of all scores but −inf, what is subtracted from these, it and all as text."""
         kept = scores[~np.isneginf(scores)]
         shift = float(kept.max()) if np.abs(kept).max() > LARGE else 0.0
-        minus = f" - {self.entry.factor(shift)}" if shift else ""
+        minus = f" - {self.entry.write(shift)}" if shift else ""
         exps = np.exp(kept - shift)
         terms = self.entry.sum(exps, lambda at: f"exp({self.entry.write(kept[at])}{minus})")
         return exps, shift, minus, terms
@@ -319,29 +324,20 @@ class Work(NamedTuple):
                 return self.entry.sum(*self.terms(node))
             case Apply("arccos", (x,)) if not self.is_named and self.entry.value in (0, 180):
                 return f"arccos({round(self.number(x))})"  # but for rounding
-            case Apply(function) if self.is_long or function != "sqrt" or not _has(Over, node):
-                return self.applied(node, forms)
+            case Apply("sqrt") if _has(Over, node) and not self.is_long:
+                return self.entry.write(self.number(node))
+            case Apply(function, args):
+                beside, within, summed = self, _FORMS, node if function == "+" else args[0]
+                if self.is_long and function in _BROKEN and _has(Over, summed):
+                    forms = _BROKEN  # a line may end beside a sum that is written out
+                    beside = self._replace(is_long=False) if function == "/" else self
+                elif function == "**":
+                    within = _IN_POWER
+                    forms = {"**": "{}²"} if args[1] == Number(2.0) else forms
+                texts = [self.say(x) for x in args[:1]] + [beside.say(x, within) for x in args[1:]]
+                ranks = [self.rank(x) for x in args[:1]] + [beside.rank(x) for x in args[1:]]
+                return applied(function, [*zip(texts, ranks, strict=True)], forms.get(function))
         return self.entry.write(self.number(node))
-
-    def applied(self, node: Apply, forms: Mapping[str, str]) -> str:
-        """An operator or a function; beside a sum that is written out, a line may end."""
-        function, texts = node.function, operands(node, self.rank, self.say)
-        if (
-            self.is_long
-            and function in _BROKEN
-            and _has(Over, node if function == "+" else node.args[0])
-        ):
-            forms = _BROKEN
-            if function == "/":
-                short = self._replace(is_long=False)
-                texts[1:] = operands(node, short.rank, short.say)[1:]
-        if function in RANKS:
-            texts[-1] = after_sign(texts[-1])
-        if function == "**":
-            texts[0] = after_sign(texts[0])
-            power = texts[1].replace(f" {OVER}/ ", "/")
-            return f"{texts[0]}²" if node.args[1] == Number(2.0) else f"{texts[0]}^{power}"
-        return form_of(function, texts, forms)
 
     def rank(self, node: Expr) -> int:
         """How closely an expression binds."""
@@ -387,8 +383,8 @@ class Work(NamedTuple):
                 match body:
                     case Apply("*", (Cell() as a, Cell() as b)):  # most sums: at once
                         x, y = (np.broadcast_to(self.number(row, grid), size) for row in (a, b))
-                        write, factor = self.entry.write, self.entry.factor
-                        return x * y, lambda at: f"{write(x[at])}·{factor(y[at])}"
+                        write = self.entry.write
+                        return x * y, lambda at: f"{write(x[at])}·{write(y[at])}"
                 values = np.broadcast_to(np.asarray(self.number(body, grid), float), size)
 
                 def text(at: int) -> str:
