@@ -55,7 +55,7 @@ def worded(template: str, symbols: Mapping[str, str], params: Mapping[str, Any] 
     return re.sub(r"\{(\w+)\}", lambda name: str(values.get(name[1], name[1])), template)
 
 
-def applied(function: str, operands: Sequence[tuple[str, int]], form: str | None) -> str:
+def applied(function: str, operands: Sequence[tuple[str, int]], form: str) -> str:
     """An operator, or a function where there is no form, of texts of these ranks.
 
     They are in parentheses where they would be read otherwise.
@@ -87,9 +87,6 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
                 return rank(b if isinstance(a, Number | Param) else a)
         return 4
 
-    def form(function: str, args: Sequence[Expr], template: str | None) -> str:
-        return applied(function, [(text(x), rank(x)) for x in args], template)
-
     def text(node: Expr) -> str:  # noqa: PLR0912 - a rule for each kind of node
         match node:
             case Cell(name):
@@ -104,26 +101,29 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
                 return letter
             case Over("sum", _, Over("sum") as inner):
                 return f"{text(inner)}, summed over the heads of each key head"
-            case Over("sum", letters, Apply("*", both) as product):
-                (first, last), (top, bottom) = (_summed(x, letters) for x in both)
+            case Over("sum", letters, Apply("*" as function, args) as product):
+                (first, last), (top, bottom) = (_summed(x, letters) for x in args)
                 if first == last or top == bottom:
                     return f"Σ {text(product)}"
-                return form("*", both, f"{{}}{'ᵀ' * first} {{}}{'ᵀ' * bottom}")
+                form = f"{{}}{'ᵀ' * first} {{}}{'ᵀ' * bottom}"
             case Over("sum", _, body):
-                return form("*", [body], "Σ {}" + " over the tokens" * isinstance(body, Cell | If))
+                function, args = "*", (body,)
+                form = "Σ {}" + " over the tokens" * isinstance(body, Cell | If)
             case Over(kind, _, body):
                 return f"{kind}({text(body)})"
             case If(Apply(">", (a, low)), b, Number(0.0)):
                 return f"{text(b)} where {text(a)} > {text(low)}"
             case If(_, a, b):
                 return text(b if isinstance(a, Number | Param) else a)
-            case Apply("**", (_, Number(2.0)) as both):
-                return form("**", both, "{}²")
-            case Apply("*", both) if all(map(cells, both)):
-                return form("*", both, "{} ∘ {}")
             case Apply("sqrt", (Size() as a,)):
                 return f"√{text(a)}"
-        return form(node.function, node.args, FORMS.get(node.function))
+            case Apply("**" as function, (_, Number(2.0)) as args):
+                form = "{}²"
+            case Apply("*" as function, args) if all(map(cells, args)):
+                form = "{} ∘ {}"
+            case Apply(function, args):
+                form = FORMS.get(function, "")
+        return applied(function, [(text(x), rank(x)) for x in args], form)
 
     line = f"{formula.symbol} = {text(formula.body)}"
     used = [name for name in PARAMS if name in params and f"'{name}'" in repr(formula.body)]

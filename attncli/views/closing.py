@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -101,18 +102,20 @@ def _ranking(shares: Shares, row: Array, others: str) -> str:
     """The largest shares by name, equal ones together, and the rest as one sum."""
     order = np.argsort(-row, kind="stable")
     order = order[row[order] > 0].tolist()
-    sizes = [percent(x) for x in row[order].tolist()]
-    if len(order) > TOP and sizes[0] == sizes[-1]:
-        return f"{len(order)} {others} alike ({sizes[0]} each)"
+    ends = [percent(float(row[at])) for at in (*order[:1], *order[-1:])]
+    if len(order) > TOP and ends[0] == ends[1]:
+        return f"{len(order)} {others} alike ({ends[0]} each)"
     if len(order) == 1:
-        return f"{shares.joined(order)} alone ({sizes[0]})"
-    groups, at = [], 0
-    while at < min(len(order), TOP) or at == len(order) - 1:
-        tied = sizes.count(sizes[at])  # they are in order
-        names = shares.joined(order[at : at + tied], max(TOP - at, 1), f" {others}")
-        groups.append(f"{names} ({sizes[at]}{' each' if tied > 1 else ''})")
-        at += tied
-    rest = row[order[at:]]
+        return f"{shares.joined(order)} alone ({ends[0]})"
+    groups, n = [], 0
+    for size, group in groupby(order, lambda at: percent(float(row[at]))):
+        if TOP <= n < len(order) - 1:
+            break
+        tied = [*group]
+        names = shares.joined(tied, max(TOP - n, 1), f" {others}")
+        groups.append(f"{names} ({size}{' each' if len(tied) > 1 else ''})")
+        n += len(tied)
+    rest = row[order[n:]]
     tail = f"; {len(rest)} more {others} share {percent(float(rest.sum()))}"
     return ", then ".join(groups) + (tail if len(rest) else "")
 

@@ -71,8 +71,8 @@ def equation(entry: Entry) -> Equation | None:
     except AbsentError:
         return None
     unit = "°" * (isinstance(body, Apply) and body.function == "degrees")
-    forms = [_SIGNED.sub(rf"\1{NUMBER}(\3){END}", form) for form in forms]
-    forms = [*dict.fromkeys(forms), entry.write(entry.value) + unit]
+    forms = [_SIGNED.sub(rf"\1{NUMBER}(\3){END}", form) for form in dict.fromkeys(forms)]
+    forms.append(entry.write(entry.value) + unit)
     return Equation(work.name(entry), tuple(tuple(form.split(BREAK)) for form in forms), remark)
 
 
@@ -336,7 +336,7 @@ class Work(NamedTuple):
                     forms = {"**": "{}²"} if args[1] == Number(2.0) else forms
                 texts = [self.say(x) for x in args[:1]] + [beside.say(x, within) for x in args[1:]]
                 ranks = [self.rank(x) for x in args[:1]] + [beside.rank(x) for x in args[1:]]
-                return applied(function, [*zip(texts, ranks, strict=True)], forms.get(function))
+                return applied(function, [*zip(texts, ranks, strict=True)], forms.get(function, ""))
         return self.entry.write(self.number(node))
 
     def rank(self, node: Expr) -> int:
