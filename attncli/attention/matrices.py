@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attncli.expression import Apply, Cell, Expr, Formula, If, Number, Over, Param, Size, cells
+from attncli.expression import (
+    Apply,
+    Cell,
+    Expr,
+    Formula,
+    If,
+    Number,
+    Over,
+    Param,
+    Place,
+    Size,
+    cells,
+)
 
 PARAMS = {"cap": "c", "epsilon": "ε"}
 """Parameters that have a letter, which is explained behind the formula."""
 SIZES = {"d": "d_k", "e": "d_v", "m": "d_model"}
 """How long a letter's axis is, by name."""
+RANKS = {"+": 1, "-": 1, "neg": 2, "*": 2, "/": 2}
+"""How closely operators bind; a power and a function 3, all else 4."""
+FORMS = {
+    **{"neg": "−{}", "+": "{} + {}", "-": "{} − {}", "*": "{} · {}", "/": "{} / {}"},
+    **{"**": "{}^{}", "sqrt": "√({})"},
+}
+"""How operators and functions are written; others by name."""
 
 
 def plain(x: float) -> str:
@@ -36,6 +55,18 @@ def worded(template: str, symbols: Mapping[str, str], params: Mapping[str, Any] 
     return re.sub(r"\{(\w+)\}", lambda name: str(values.get(name[1], name[1])), template)
 
 
+def applied(function: str, operands: Sequence[tuple[str, int]], form: str) -> str:
+    """An operator, or a function where there is no form, of texts of these ranks.
+
+    They are in parentheses where they would be read otherwise.
+    """
+    own, texts = RANKS.get(function, 0), []
+    for at, (text, rank) in enumerate(operands):
+        least = 4 if function == "**" else own + (at > 0 and function in "-/")
+        texts.append(f"({text})" if rank < least else text)
+    return form.format(*texts) if form else f"{function}({', '.join(texts)})"
+
+
 def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str, Any]) -> str:
     """The formula in matrices: a product where rows are summed with columns.
 
@@ -43,6 +74,18 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
     >>> formula_of(parse("S[i,j] = sum[d](q[i,d] * k[j,d])"), {"q": "Q", "k": "K"}, {})
     'S = Q Kᵀ'
     """
+
+    def rank(node: Expr) -> int:
+        match node:
+            case Apply(function):
+                return RANKS.get(function, 3)
+            case Over("sum"):
+                return 3
+            case If(Apply(">"), _, Number(0.0)):
+                return 0
+            case If(_, a, b):
+                return rank(b if isinstance(a, Number | Param) else a)
+        return 4
 
     def text(node: Expr) -> str:  # noqa: PLR0912 - a rule for each kind of node
         match node:
@@ -54,62 +97,44 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
                 return PARAMS.get(name) or plain(params[name])
             case Size(letter):
                 return SIZES.get(letter, letter)
+            case Place(letter):
+                return letter
             case Over("sum", _, Over("sum") as inner):
                 return f"{text(inner)}, summed over the heads of each key head"
-            case Over("sum", letters, Apply("*", (a, b))) if _is_of_matrices(a, b, letters):
-                left = factor(a) + "ᵀ" * _is_summed(a, -2, letters)
-                return f"{left} {factor(b)}{'ᵀ' * _is_summed(b, -1, letters)}"
-            case Over("sum", _, Cell() | If() as terms):
-                return f"Σ {factor(terms)} over the tokens"
+            case Over("sum", letters, Apply("*" as function, args) as product):
+                (first, last), (top, bottom) = (_summed(x, letters) for x in args)
+                if first == last or top == bottom:
+                    return f"Σ {text(product)}"
+                form = f"{{}}{'ᵀ' * first} {{}}{'ᵀ' * bottom}"
+            case Over("sum", _, body):
+                function, args = "*", (body,)
+                form = "Σ {}" + " over the tokens" * isinstance(body, Cell | If)
             case Over(kind, _, body):
-                return f"Σ {factor(body)}" if kind == "sum" else f"{kind}({text(body)})"
+                return f"{kind}({text(body)})"
             case If(Apply(">", (a, low)), b, Number(0.0)):
                 return f"{text(b)} where {text(a)} > {text(low)}"
             case If(_, a, b):
                 return text(b if isinstance(a, Number | Param) else a)
-            case Apply("**", (a, Number(2.0))):
-                return f"{factor(a)}²"
-            case Apply("neg", (a,)):
-                return f"−{factor(a)}"
-            case Apply("*", (a, b)):
-                dot = " ∘ " if cells(a) and cells(b) else " · "
-                return f"{factor(a)}{dot}{factor(b)}"
-            case Apply("/", (a, b)):
-                below = f"({text(b)})" if _is(b, "+", "-", "*", "/") else text(b)
-                return f"{factor(a)} / {below}"
-            case Apply("+" | "-" as sign, (a, b)):
-                return f"{text(a)} {sign.replace('-', '−')} {factor(b) if sign == '-' else text(b)}"
             case Apply("sqrt", (Size() as a,)):
                 return f"√{text(a)}"
-            case Apply("sqrt", (a,)):
-                return f"√({text(a)})"
+            case Apply("**" as function, (_, Number(2.0)) as args):
+                form = "{}²"
+            case Apply("*" as function, args) if all(map(cells, args)):
+                form = "{} ∘ {}"
             case Apply(function, args):
-                return f"{function}({', '.join(map(text, args))})"
-        return str(getattr(node, "letter", ""))
-
-    def factor(node: Expr) -> str:
-        is_choice = isinstance(node, If) and _is(node.condition, ">")
-        return f"({text(node)})" if is_choice or _is(node, "+", "-") else text(node)
+                form = FORMS.get(function, "")
+        return applied(function, [(text(x), rank(x)) for x in args], form)
 
     line = f"{formula.symbol} = {text(formula.body)}"
     used = [name for name in PARAMS if name in params and f"'{name}'" in repr(formula.body)]
     return line + "".join(f", {PARAMS[name]} = {plain(params[name])}" for name in used)
 
 
-def _is(node: Expr, *functions: str) -> bool:
-    return isinstance(node, Apply) and node.function in functions
-
-
-def _is_of_matrices(a: Expr, b: Expr, letters: tuple[str, ...]) -> bool:
-    """Whether two factors are matrices that a sum over these letters multiplies."""
-    return all(_is_summed(x, -2, letters) != _is_summed(x, -1, letters) for x in (a, b))
-
-
-def _is_summed(node: Expr, axis: int, letters: tuple[str, ...]) -> bool:
-    """Whether an axis of a matrix, counted from the last, is one that is summed along."""
+def _summed(node: Expr, letters: tuple[str, ...]) -> list[bool]:
+    """Whether a sum along these letters is along the rows of a matrix, and along its columns."""
     index = max((cell.index for cell in cells(node)), key=len, default=())
-    own = index[axis] if len(index) >= -axis else ()
-    return isinstance(own, tuple) and bool({*own} & {*letters})
+    axes = ((), (), *index)[-2:]
+    return [isinstance(axis, tuple) and not {*letters}.isdisjoint(axis) for axis in axes]
 
 
 def subscript(number: int) -> str:

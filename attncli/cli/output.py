@@ -131,7 +131,8 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
         raise ConventionError(what, "use --format table, or leave it out")
     if form.binary and not (show.output or show.open) and sys.stdout.isatty():
         raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
-    form.check_installed()
+    if form.needs:
+        form.check_installed()
     return options
 
 

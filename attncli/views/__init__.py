@@ -6,7 +6,7 @@ Trace, DisplayOptions ─ select ─────► a smaller Trace ────
 select       the blocks of a trace, and which of their stages, heads, rows are shown
 page         those as parts in reading order; explain and outline are other pages
 parts        what a page is made of; Matrix.grid makes text of numbers
-words        the arithmetic of a cell (cell.py) from its formula; powers: of a softmax
+words        the arithmetic of a cell (cell.py) from its formula
 work         that arithmetic as lines; derivation: all that leads to one weight or cell
 closing      sentences on the weights
 numbers      digits; text: labels cleaned, shortened, wrapped; scatter: points in a plane

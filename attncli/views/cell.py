@@ -17,7 +17,6 @@ from attncli.views.text import (
     END,
     FRACTION,
     LABEL_CELLS,
-    NUMBER,
     OVER,
     clean,
     label_mark,
@@ -113,10 +112,6 @@ class Entry(NamedTuple):
         """A number that no stage holds, such as a parameter: it is never left out."""
         return number_mark(short(float(x), self.precision))
 
-    def factor(self, x: float) -> str:
-        """A number after an operator: a negative one in parentheses."""
-        return after_sign(self.write(x))
-
     def sum(self, values: Array, term: Callable[[int], str]) -> str:
         """A sum of these values; where they are too many, its middle as one number."""
         n = len(values)
@@ -128,20 +123,11 @@ class Entry(NamedTuple):
                 middle = self.write(values[head:tail].sum())
             left_out = f"… {tail - head} more: {middle} …"
             words = [*map(term, range(head)), left_out, *map(term, range(tail, n))]
-        return f"{BREAK}+ ".join([*words[:1], *map(after_sign, words[1:])])
+        return f"{BREAK}+ ".join(words)
 
     def numbers(self, numbers: Sequence[float] | Array) -> str:
         """Numbers added."""
         return self.sum(np.array(numbers), lambda at: self.write(numbers[at]))
-
-
-def after_sign(text: str) -> str:
-    """What stands after an operator: a negative number that it begins with in parentheses."""
-    if not text.lstrip(FRACTION).startswith(f"{NUMBER}-"):
-        return text
-    before, _, rest = text.partition(NUMBER)
-    number, _, rest = rest.partition(END)
-    return f"{before}{number_mark(f'({number})')}{rest}"
 
 
 def fraction(above: str, below: str, before: str = " ", after: str = " ") -> str:

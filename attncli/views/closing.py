@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.errors import joined
 from attncli.stages import DROPPED
 from attncli.trace import Stage
 from attncli.views.numbers import percent, short
 from attncli.views.select import HEADS, Block, DisplayOptions, Index
-from attncli.views.text import distinct, is_token, named, quoted, shorten
+from attncli.views.text import captions, named, shorten
 from attncli.words.tokens import numbers_of
 
 TOP = 3  # names in a sentence
@@ -26,45 +25,33 @@ NAMED = 3  # empty rows called by name
 MISSING = 0.01  # of a row's sum: rounding each share to bfloat16, 8 bits, changes 0.4 % at most
 
 
-class Name(NamedTuple):
-    """A token, " (3)" where there are several of the same text, and whether it is quoted."""
-
-    token: str
-    number: str
-    is_quoted: bool
-
-    def spoken(self, shown: str = "") -> str:
-        """Within a sentence: "bank" (3), a token in quotation marks; `shown` is it shortened."""
-        text = shown or shorten(self.token)
-        return (quoted(text) if self.is_quoted else text) + self.number
-
-    @property
-    def plain(self) -> str:
-        """In a table: bank (3)."""
-        return self.token + self.number
-
-
-def _names(stage: Stage, axis: str) -> list[Name]:
-    tokens = stage.names(axis)
-    named = zip(tokens, numbers_of(tokens), strict=True)
-    return [Name(token, number, is_token(stage, axis, token)) for token, number in named]
-
-
 class Shares(NamedTuple):
     """The weights, each row of which sums to 1: transposed where softmax is over queries.
 
-    values [n, m], masked [n, m]; names of the n, others: of the m; rows: those asked for;
+    values [n, m], masked [n, m]; axis, other: of the rows and columns; rows: those asked for;
     dropped [n, m]: weights that dropout set to 0
     """
 
+    block: Block
+    where: Index
+    options: DisplayOptions
     stage: Stage
     values: Array
     masked: BoolArray
-    names: Sequence[Name]
-    others: Sequence[Name]
+    axis: str
+    other: str
     rows: range
     over_queries: bool
     dropped: BoolArray | None = None
+
+    def joined(self, at: Sequence[int], most: int = TOP, of: str = "") -> str:
+        """The first of the columns at these places by name, and how many more there are."""
+        others, quotes = self.stage.names(self.other), self.other in self.stage.labels
+        shown = at if len(at) <= most + 1 else at[:most]  # one more is named
+        *names, last = [captions(others, [i], quotes=quotes)[0] for i in shown]
+        if len(shown) < len(at):
+            names, last = [*names, last], f"{len(at) - most} more{of}"
+        return f"{', '.join(names)} and {last}" if names else last
 
 
 def shares_of(
@@ -74,47 +61,23 @@ def shares_of(
     stage = stage or block.weights
     assert stage is not None  # noqa: S101 - whoever asks has looked
     values = block.matrix(stage, index)
-    masked = block.masked(index, values.shape)
+    masked = np.zeros(values.shape, bool)
+    if block.mask is not None:
+        masked = block.masked(block.mask, index, values.shape)
     used = block.stages.get(DROPPED)
     dropped = None if used is None else (block.matrix(used, index) == 0) & (values != 0)
-    names, others = (_names(stage, axis) for axis in stage.axes[-2:])
-    over_queries, bounds = block.convention.softmax_over == "queries", options.rows
+    (axis, other), bounds = stage.axes[-2:], options.rows
+    over_queries = block.convention.softmax_over == "queries"
     if over_queries:
-        values, masked, names, others, bounds = values.T, masked.T, others, names, options.cols
+        values, masked, axis, other, bounds = values.T, masked.T, other, axis, options.cols
         dropped = None if dropped is None else dropped.T
     rows = range(len(values))[slice(*bounds)]
-    return Shares(stage, values, masked, names, others, rows, over_queries, dropped)
+    names = axis, other, rows, over_queries
+    return Shares(block, index, options, stage, values, masked, *names, dropped)
 
 
-def sentences(
-    block: Block, index: Index, options: DisplayOptions, n_heads: int = 1
-) -> tuple[str, ...]:
-    """One sentence for every query shown, or key where softmax is over queries; of many the first.
-
-    n_heads  among how many the lines are shared
-    """
-    shares = shares_of(block, index, options)
-    return told(shares, lambda i: _sentence(shares, i), options, n_heads)
-
-
-def told(
-    shares: Shares, sentence: Callable[[int], str], options: DisplayOptions, n_heads: int
-) -> tuple[str, ...]:
-    """The sentence on each row, after its name; of many rows the first few, as `sentences` says."""
-    most = len(shares.rows) if options.full else max(LINES // n_heads, FEWEST)
-    shown = shares.rows if len(shares.rows) <= most + 1 else shares.rows[:most]
-    texts = distinct([shares.names[i].token for i in shown], shown)
-    lines = [
-        f"{shares.names[i].spoken(text)} {sentence(i)}"
-        for text, i in zip(texts, shown, strict=True)
-    ]
-    if left := len(shares.rows) - len(shown):
-        what, flag = ("keys", "--cols") if shares.over_queries else ("queries", "--rows")
-        lines.append(f"… {left} more {what}: {flag} A:B or --full")
-    return tuple(lines)
-
-
-def _sentence(shares: Shares, i: int) -> str:
+def attention(shares: Shares, i: int) -> str:
+    """Which keys a query attends to, or by which queries a key is attended to."""
     row, empty = shares.values[i].astype(np.float64), bool(shares.masked[i].all())
     verb, other, others = "attends to", "key", "keys"
     if shares.over_queries:
@@ -126,45 +89,62 @@ def _sentence(shares: Shares, i: int) -> str:
         return f"{verb} nothing{why and f': {why}'}"
     with np.errstate(over="ignore", invalid="ignore"):  # what is called weights may be anything
         missing = 1 - float(row.sum())
-        ranking = _ranking(row, shares.others, others)
+        ranking = _ranking(shares, row, others)
     rest = f"; {percent(missing)} on no {other}" if missing > MISSING else ""
     dropout = ""
     if shares.dropped is not None:
-        left_out = [shares.others[at].spoken() for at in np.flatnonzero(shares.dropped[i]).tolist()]
-        dropout = f"; dropout leaves out {joined(some(left_out)) if left_out else 'none'}"
+        left_out = np.flatnonzero(shares.dropped[i]).tolist()
+        dropout = f"; dropout leaves out {shares.joined(left_out) if left_out else 'none'}"
     return f"{verb} {ranking}{rest}{why and f', though {why}'}{dropout}"
 
 
-def some(names: list[str], most: int = TOP, of: str = "") -> list[str]:
-    """The first of many names and how many more there are; one more is named."""
-    if len(names) <= most + 1:
-        return names
-    return [*names[:most], f"{len(names) - most} more{of}"]
-
-
-def _ranking(row: Array, names: Sequence[Name], others: str) -> str:
+def _ranking(shares: Shares, row: Array, others: str) -> str:
     """The largest shares by name, equal ones together, and the rest as one sum."""
     order = np.argsort(-row, kind="stable")
-    order = order[row[order] > 0]
-
-    def text(at: int) -> str:
-        return percent(float(row[order[at]]))
-
-    if len(order) > TOP and text(0) == text(-1):
-        return f"{len(order)} {others} alike ({text(0)} each)"
+    order = order[row[order] > 0].tolist()
+    ends = [percent(float(row[at])) for at in (*order[:1], *order[-1:])]
+    if len(order) > TOP and ends[0] == ends[1]:
+        return f"{len(order)} {others} alike ({ends[0]} each)"
     if len(order) == 1:
-        return f"{names[order[0]].spoken()} alone ({text(0)})"
-    groups, at = [], 0
-    while at < min(len(order), TOP) or at == len(order) - 1:
-        own = text(at)
-        tied = bisect_left(range(at, len(order)), True, key=lambda i: text(i) != own)
-        alike = [names[i].spoken() for i in order[at : at + tied]]
-        top = some(alike, max(TOP - at, 1), f" {others}")
-        groups.append(f"{joined(top)} ({own}{' each' if tied > 1 else ''})")
-        at += tied
-    rest = row[order[at:]]
+        return f"{shares.joined(order)} alone ({ends[0]})"
+    groups, n = [], 0
+    for size, group in groupby(order, lambda at: percent(float(row[at]))):
+        if TOP <= n < len(order) - 1:
+            break
+        tied = [*group]
+        names = shares.joined(tied, max(TOP - n, 1), f" {others}")
+        groups.append(f"{names} ({size}{' each' if len(tied) > 1 else ''})")
+        n += len(tied)
+    rest = row[order[n:]]
     tail = f"; {len(rest)} more {others} share {percent(float(rest.sum()))}"
     return ", then ".join(groups) + (tail if len(rest) else "")
+
+
+def sentences(
+    block: Block,
+    stage: Stage,
+    places: Sequence[Index],
+    options: DisplayOptions,
+    sentence: Callable[[Shares, int], str] = attention,
+) -> list[tuple[str, ...]]:
+    """One for every query shown, or key where softmax is over queries; of many the first.
+
+    places    the heads and batch entries, each of which has sentences of its own
+    sentence  what is said of a row after its name
+    """
+    among, texts = 1 if options.every else len(places), []
+    for where in places:
+        shares = shares_of(block, where, options, stage)
+        most = len(shares.rows) if options.full else max(LINES // among, FEWEST)
+        shown = shares.rows if len(shares.rows) <= most + 1 else shares.rows[:most]
+        is_labelled = shares.axis in stage.labels
+        names = captions(stage.names(shares.axis), shown, quotes=is_labelled)
+        lines = [f"{name} {sentence(shares, i)}" for name, i in zip(names, shown, strict=True)]
+        if left := len(shares.rows) - len(shown):
+            what, flag = ("keys", "--cols") if shares.over_queries else ("queries", "--rows")
+            lines.append(f"… {left} more {what}: {flag} A:B or --full")
+        texts.append(tuple(lines))
+    return texts
 
 
 def empty_rows(block: Block, index: Index) -> str:
@@ -174,8 +154,7 @@ def empty_rows(block: Block, index: Index) -> str:
     left = shares.values[empty]
     if not left.size or not (np.isnan(left).all() or (left == left.flat[0]).all()):
         return ""
-    axis = shares.stage.axes[-1 if shares.over_queries else -2]
-    names = [named(shares.stage, axis, i) for i in empty[:NAMED]]
+    names = [named(shares.stage, shares.axis, i) for i in empty[:NAMED]]
     names += [f"{len(empty) - NAMED} more"] if len(empty) > NAMED else []
     other, each = "query" if shares.over_queries else "key", short(float(left.flat[0]), 4)
     how, value = block.convention, block.mask_value
@@ -196,13 +175,15 @@ def strongest(block: Block, options: DisplayOptions) -> tuple[list[str], list[li
     With softmax over queries it is the keys, and the query with the largest weight of each.
     """
     heads = [shares_of(block, {HEADS: head}, options) for head in range(block.n_heads)]
+    tokens = [heads[0].stage.names(axis) for axis in (heads[0].axis, heads[0].other)]
+    names, others = ([*map(str.__add__, own, numbers_of(own))] for own in tokens)
 
     def largest(shares: Shares, i: int) -> str:
         row = shares.values[i].astype(np.float64)
         if not np.isfinite(row).all() or not row.any():
             return "nothing"
         at = int(np.argmax(row))
-        return f"{shorten(shares.others[at].plain, TOP_CELLS)} {percent(float(row[at]))}"
+        return f"{shorten(others[at], TOP_CELLS)} {percent(float(row[at]))}"
 
     cells = [[largest(shares, row) for shares in heads] for row in heads[0].rows]
-    return [heads[0].names[row].plain for row in heads[0].rows], cells
+    return [names[row] for row in heads[0].rows], cells

@@ -15,7 +15,7 @@ from attncli.compare import Comparison, StageDifference, nested
 from attncli.trace import Stage, Trace
 from attncli.views.matrix import Matrix, table_of
 from attncli.views.numbers import short
-from attncli.views.page import Page, Place, about, places_of
+from attncli.views.page import Page, Place, entries_of, places_of
 from attncli.views.parts import Closing, Heading, Headline, Part, Remark
 from attncli.views.select import (
     HEADS,
@@ -210,8 +210,8 @@ def _matrices(
 ) -> Iterator[Part]:
     wrong = np.atleast_2d(stage.wrong[index])
     cut = _around(wrong, np.atleast_2d(difference.value[index]), options)
-    axes_are = about(stage.a) if "row" not in stage.a.axes else ()
-    first = Matrix(blocks[0], stage.a, place.where, cut, axes_are)
+    entries = entries_of(stage.a) if "row" not in stage.a.axes else ()
+    first = Matrix(blocks[0], stage.a, place.where, cut, entries)
     shown = [first, Matrix(blocks[1], stage.b, place.where, cut)]
     sizes = [np.abs(m.values[np.isfinite(m.values)].astype(np.float64)) for m in shown]
     least = max(float(x.max(initial=0.0)) for x in sizes)

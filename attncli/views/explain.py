@@ -18,7 +18,7 @@ from attncli.views.numbers import percent
 from attncli.views.outline import is_first_layer, outline
 from attncli.views.page import parts
 from attncli.views.parts import Closing, Heading, Part, Remark
-from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, blocks_of, names_of_page
+from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, blocks_of, chosen
 from attncli.views.text import clean, sentence
 from attncli.words.tokens import is_padding
 
@@ -70,8 +70,8 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
 def _first(trace: Trace, options: DisplayOptions) -> DisplayOptions:
     """The first layer, of several heads the first, unless all or another one is asked for."""
     shows_all = options.full or options.every
-    shown = names_of_page(trace, options)
-    names = tuple(name for name in shown if shows_all or is_first_layer(name))
+    shown = chosen(trace, DisplayOptions(given=options.given))
+    names = tuple(x for x in trace if x in shown and (shows_all or is_first_layer(x)))
     one_of_many = options.head is None and not shows_all and _n_heads(trace) > 1
     return replace(options, stages=names, head=0 if one_of_many else options.head)
 
@@ -100,7 +100,7 @@ def _attention_closing(
     if block.n_heads <= 1 or options.head is not None:
         index = {} if options.head is None else {HEADS: options.head}
         where = "" if options.head is None else f", in head {options.head + 1}"
-        sentences = closing.sentences(block, index, options)
+        (sentences,) = closing.sentences(block, weights, [index], options)
         yield Closing(((heading + where, (*sentences, *padding)),))
         return
     yield Heading(f"{heading} most, by head")

@@ -102,7 +102,7 @@ class Matrix:
         stage: Stage,
         where: Index,
         options: DisplayOptions,
-        about: tuple[str, ...] = (),
+        entries: Sequence[str] = (),
     ) -> None:
         self.block, self.stage, self.where, self.options = block, stage, where, options
         kind, how = stage.kind, block.convention
@@ -118,11 +118,12 @@ class Matrix:
             self.rows = self.rows[slice(*(options.rows if row_axis else (None,)))]
             self.columns = self.columns[slice(*(options.cols if column_axis else (None,)))]
         asked = f"{len(self.rows)} × {len(self.columns)}"
+        about = [f"rows are {entries[0]}, columns are {entries[1]}"] if len(entries) == 2 else []
         self.facts = (asked if asked == whole else f"{asked} of {whole}", *about)
         self.sums: Literal["", "rows", "columns"] = ""
         self.has_words = kind.words
         self.is_blank = isinstance(stage, BlankStage)
-        has_sums = kind.sums or is_of_softmax(stage)
+        has_sums = kind.sums or (kind.heading and is_of_softmax(stage))
         if has_sums and self.values.dtype.kind in NUMERIC and not self.is_blank:
             self.sums = "columns" if how.softmax_over == "queries" else "rows"
         self.shade, self.least = kind.shade, 0.0
@@ -130,7 +131,7 @@ class Matrix:
         self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
         self.sign, self.is_repeated = MASKED, False
         if kind.masks and block.mask is not None:
-            self.marked = block.masked(where, self.values.shape)
+            self.marked = block.masked(block.mask, where, self.values.shape)
             value = block.mask_value
             meaning = f"its score is {numbers.short(value, 4)}"
             if how.mask_value_rule == "add" and np.isfinite(value):
@@ -194,12 +195,10 @@ class Matrix:
                 is_share = self.shade == "share" and not (shown < 0).any()  # a difference is not
                 shading = Shading("share" if is_share else "signed", top)
             own = shown + 0 if shown.dtype.kind == "b" else shown
-            kinds = []
+            kinds, beside = [], self._beside() if self.stage.kind.beside else 0.0
             for kind in np.hsplit(own, own.shape[1]) if self.by_column else [own]:
-                lines = numbers.texts(kind, precision, self._beside())
-                if self.sums == "columns":
-                    lines += numbers.texts(self._sums(-2, at[1])[None], precision)
-                kinds.append(numbers.align(lines))
+                below = [self._sums(-2, at[1])[None]] if self.sums == "columns" else []
+                kinds.append(numbers.texts([kind, *below], precision, beside))
             texts = [[*chain(*row)] for row in zip(*kinds, strict=True)]
         else:
             room = WORD_CELLS if self.has_words else LABEL_CELLS
@@ -219,7 +218,7 @@ class Matrix:
             cells[i][j] = Cell("", "gap")
         cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
         if self.sums == "rows":
-            column = numbers.align(numbers.texts(self._sums(-1, at[0])[:, None], precision))
+            column = numbers.texts([self._sums(-1, at[0])[:, None]], precision)
             cells = [[*row, Cell(text, "sum")] for row, (text,) in zip(cells, column, strict=True)]
         width = len(at[1]) + (self.sums == "rows")
         if None in rows:
@@ -232,8 +231,7 @@ class Matrix:
 
     def _beside(self) -> float:
         """The largest number next to which one of this matrix that rounds to 0 is 0."""
-        beside = self.stage.kind.beside
-        read = self.block.read(self.stage, beside) if beside else None
+        read = self.block.read(self.stage, self.stage.kind.beside)
         finite = read.value[np.isfinite(read.value)] if read else np.zeros(0)
         return float(np.abs(finite).max(initial=0.0))
 

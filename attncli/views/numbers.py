@@ -68,7 +68,7 @@ def style_of(values: Array, precision: int, beside: float = 0.0) -> Style:
     more = range(precision, max(precision, MOST_ZEROS) + 1)
     enough = (d for d in more if float(f"{largest:.{d}f}") or not largest)
     shown = next(decimals, next(enough, None))
-    as_wide = _with_exponent(wide.tolist(), precision)
+    as_wide = _with_exponent(wide.tolist(), precision) if wide.size else ".0e"
     if shown is None:
         return Style(_with_exponent(plain.tolist(), precision), as_wide)
     return Style(f".{shown}f", as_wide)
@@ -80,23 +80,25 @@ def _with_exponent(sizes: Sequence[float], precision: int) -> str:
     return f".{max((len(m.partition('.')[2].rstrip('0')) for m in mantissas), default=0)}e"
 
 
-def texts(values: Array, precision: int, beside: float = 0.0) -> list[list[str]]:
-    """The texts of a matrix, in the one style that suits it.
+def texts(matrices: Sequence[Array], precision: int, beside: float = 0.0) -> list[list[str]]:
+    """Matrices below each other as text, each in the one style that suits it.
 
-    >>> align(texts(np.array([[1.25, -10.0], [np.inf, 0.0]]), 2))
+    All have one width, decimal points in line, words at the right.
+
+    >>> texts([np.array([[1.25, -10.0], [np.inf, 0.0]])], 2)
     [['  1.25', '-10.00'], ['   inf', '  0   ']]
     """
-    style = style_of(values, precision, beside)
-    return [[style.write(x) for x in row] for row in values.tolist()]
-
-
-def align(rows: list[list[str]]) -> list[list[str]]:
-    """Texts of numbers padded to one width, decimal points in line, words at the right."""
-    split = [[_POINT.split(text, maxsplit=1) for text in row] for row in rows]
-    numbers = [parts for row in split for parts in row if not parts[0][-1].isalpha()]
+    split: list[list[list[str]]] = []  # each number before its point and after it
+    for values in matrices:
+        style = style_of(values, precision, beside)
+        split += [
+            [_POINT.split(style.write(x), maxsplit=1) for x in row] for row in values.tolist()
+        ]
+    every = [parts for row in split for parts in row]
+    numbers = [parts for parts in every if not parts[0][-1].isalpha()]
     before = max((len(left) for left, *_ in numbers), default=0)
     after = max((len("".join(right)) for _, *right in numbers), default=0)
-    words = max((len(text) for row in rows for text in row if text[-1].isalpha()), default=0)
+    words = max((len(left) for left, *_ in every if left[-1].isalpha()), default=0)
     width = max(before + after, words)
     return [
         [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby, takewhile
+from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -17,8 +17,7 @@ import numpy as np
 from attncli.convention import KNOBS
 from attncli.stages import PARTS, QKV, WEIGHTS, kind_of
 from attncli.trace import Stage, Trace
-from attncli.views import closing
-from attncli.views.closing_gradients import wishes, wishing
+from attncli.views.closing import attention, sentences
 from attncli.views.matrix import Matrix
 from attncli.views.numbers import short
 from attncli.views.parts import Closing, Heading, Headline, Part, Plot, Remark
@@ -33,7 +32,6 @@ from attncli.views.select import (
     is_computed,
 )
 from attncli.views.text import clean, sentence, shorten
-from attncli.views.words import is_softmax
 
 MOST = 8  # heads and batch entries shown of many
 
@@ -122,58 +120,52 @@ def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Ite
     if isinstance(first, Stage) or not block.prefix:
         yield headline(block, options)  # a block that begins with another has none of its own
     axes_named: set[tuple[str, ...]] = set()
-    continued, heading = "", ""
-    for (_, own), group in groupby(block.trace.steps, key=_part):
-        steps, left_out = _few(block, list(group), names, options)
-        run = [block.stages[s.name] for s in steps if s.name in block.stages]
-        run = [stage for stage in run if block.prefix + stage.name in names]
-        if run and own != heading:
-            yield from _closing(block, block.weights, closing.sentences, names, options)
-            continued, heading = own, own
-        yield from _matrices(block, run, axes_named, options, continued)
-        for step in steps:
-            if isinstance(step, Trace):
-                continued = f"{sentence(block.trace.title)}, continued"
-                inner = Block(step, f"{block.prefix}{step.name}.", block.root)
-                yield from _block(inner, names, options)
-        yield from [Remark(left_out)] if left_out else []
-    if not heading:
-        yield from _closing(block, block.weights, closing.sentences, names, options)
-    else:
-        yield from _closing(block, wishing(block), wishes, names, options)
+    steps, above = block.trace.steps, ""
+    start = next((at for at, x in enumerate(steps) if kind_of(x.name).heading), len(steps))
+    for part in filter(None, (steps[:start], steps[start:])):  # the computation, its gradients
+        heading = kind_of(part[0].name).heading
+        above = heading or above
+        are_blocks = (isinstance(step, Trace) for step in part)
+        for _, group in groupby(zip(are_blocks, part, strict=True), key=itemgetter(0)):
+            run, left_out = [step for _, step in group], ""
+            if block.trace.name in PARTS and not (options.full or options.every):
+                run, left_out = _few(block, run, names)
+            stages = [
+                block.stages[s.name]
+                for s in run
+                if block.prefix + s.name in names
+                if isinstance(s, Stage)
+            ]
+            yield from _matrices(block, stages, axes_named, options, above)
+            for step in run:
+                if isinstance(step, Trace):
+                    above = f"{sentence(block.trace.title)}, continued"
+                    inner = Block(step, f"{block.prefix}{step.name}.", block.root)
+                    yield from _block(inner, names, options)
+            yield from [Remark(left_out)] if left_out else []
+        stage, tell = block.weights, attention
+        if heading:
+            from attncli.views.closing_gradients import wishes, wishing
+
+            stage, tell = wishing(block), wishes
+        if stage and not isinstance(stage, BlankStage) and block.prefix + stage.name in names:
+            places, _ = places_of(block, [stage], options)
+            indices = tuple(place.where for place in places)
+            texts = sentences(block, stage, indices, options, tell)
+            heads = zip((place.heading for place in places), texts, strict=True)
+            yield Closing(tuple(heads), indices, stage.name)
 
 
 def _few(
-    block: Block, steps: list[Stage | Trace], names: Collection[str], options: DisplayOptions
+    block: Block, steps: list[Stage | Trace], names: Collection[str]
 ) -> tuple[list[Stage | Trace], str]:
-    """The steps, of many tiles or splits the first and last; and a line on the others, or ""."""
+    """Of many tiles or splits the first and last; and a line on the others, or ""."""
     kind, own = block.trace.name, [step for step in steps if block.prefix + step.name in names]
-    left = own[MOST // 2 : -MOST // 2] if kind in PARTS else []
-    if not left or options.full or options.every:
+    left = own[MOST // 2 : -MOST // 2]
+    if not left:
         return steps, ""
     what = f"left out: {len(left)} of {len(own)} {kind}s, {left[0].name} to {left[-1].name}"
     return own[: MOST // 2] + own[-MOST // 2 :], f"{what} (--stage {kind}.N or --full)"
-
-
-def _part(step: Stage | Trace) -> tuple[bool, str]:
-    """What is shown in one go: stages that follow one another, under one heading."""
-    is_block = isinstance(step, Trace)
-    return is_block, "" if is_block else kind_of(step.name).heading
-
-
-def _closing(
-    block: Block,
-    stage: Stage | None,
-    sentences: Callable[..., tuple[str, ...]],
-    names: Collection[str],
-    options: DisplayOptions,
-) -> Iterator[Part]:
-    """The sentences on a stage at each of its heads, where it is shown."""
-    if stage and not isinstance(stage, BlankStage) and block.prefix + stage.name in names:
-        places, _ = places_of(block, [stage], options)
-        among = 1 if options.every else len(places)
-        heads = ((place.heading, sentences(block, place.where, options, among)) for place in places)
-        yield Closing(tuple(heads), tuple(place.where for place in places), stage.name)
 
 
 def headline(block: Block, options: DisplayOptions) -> Headline:
@@ -224,48 +216,31 @@ def _matrices(
         yield Heading(above, is_whole=True)
     places, left_out = places_of(block, stages, options)
     heading = ""
+    given = [s for s in stages if s.name in QKV and s.name not in block.numbers]
+    pairs = ((s, x) for at, s in enumerate(given) for x in given[:at])  # such as K and Q: K = Q
+    same = {s.name: x for s, x in pairs if np.array_equal(x.value, s.value)}
     for place in places:
         if place.heading and place.heading != heading:
             yield Heading(place.heading)
         heading, axes = place.heading, place.stage.axes[-2:]
         is_new = axes not in axes_named
         axes_named.add(axes)
-        words = about(place.stage, block) if is_new else ()
-        matrix = Matrix(block, place.stage, place.where, options, words)
-        if same := _same_as(block, place.stage, stages) if not options.every else None:
-            matrix.formula = f"{sentence(place.stage.symbol)} = {sentence(same.symbol)}"
+        entries = entries_of(place.stage, block) if is_new else ()
+        matrix = Matrix(block, place.stage, place.where, options, entries)
+        if place.stage.name in same and not options.every:
+            symbols = place.stage.symbol, same[place.stage.name].symbol
+            matrix.formula = " = ".join(map(sentence, symbols))
             matrix.rows, matrix.facts, matrix.is_repeated = range(0), (), True
         yield matrix
-        if options.work and is_softmax(matrix.stage):
-            from attncli.views.cell import Entry
-            from attncli.views.walk import softmax_table
+        if options.work:
+            from attncli.views.walk import softmax_tables
 
-            over_queries = matrix.stage.params.get("axis") == -2
-            groups = matrix.columns if over_queries else matrix.rows
-            for at in groups if options.full else groups[:1]:
-                cell = (matrix.rows[0], at) if over_queries else (at, matrix.columns[0])
-                entry = Entry(block, place.stage, place.where, *cell, options.precision, 1)
-                yield from softmax_table(entry, options)
+            yield from softmax_tables(matrix)
         if place.stage.kind.plotted and not matrix.is_blank:
             rows = slice(matrix.rows.start, matrix.rows.stop)
             points = matrix.values[rows, :2].astype(np.float64)
             yield Plot(place.stage.names(axes[0])[rows], points)
     yield from [Remark(left_out)] if left_out else []
-
-
-def _same_as(block: Block, stage: Stage, stages: Sequence[Stage]) -> Stage | None:
-    """An input before this one that has the same numbers, such as Q where K = Q; or None."""
-    if stage.name in block.numbers or stage.name not in QKV:
-        return None
-    before = [*takewhile(lambda other: other is not stage, stages)]
-    inputs = (x for x in before[::-1] if x.name in QKV and x.name not in block.numbers)
-    return next((x for x in inputs if np.array_equal(x.value, stage.value)), None)
-
-
-def about(stage: Stage, block: Block | None = None) -> tuple[str, ...]:
-    """What the rows and columns of a stage are, in words."""
-    what = entries_of(stage, block)
-    return ("rows are {}, columns are {}".format(*what),) if len(what) == 2 else ()
 
 
 def entries_of(stage: Stage, block: Block | None = None) -> list[str]:
@@ -293,15 +268,15 @@ def places_of(
 ) -> tuple[list[Place], str]:
     """The matrices of these stages in order, of many heads the first, and a line on the others."""
     found = list(_indices(block, stages, options, {}))
-    several = {axis for axis in block.owners if _is_named(block, axis)}
-    kept = list(dict.fromkeys(tuple(index.items()) for index, _ in found if several & {*index}))
+    indices = (tuple(index.items()) for index, _ in found if block.several & {*index})
+    kept = list(dict.fromkeys(indices))
     hidden = set() if options.full or options.every else set(kept[MOST:])
     places = []
     shown_before: set[str] = set()
     for index, stage in found:
         if tuple(index.items()) in hidden:
             continue
-        names = _names(block, index) if index else {}
+        names = names_of(block, index) if index else {}
         words = [
             f"{name} of {block.sizes[axis]}" if block.sizes[axis] > 1 else name
             for axis, name in names.items()
@@ -311,7 +286,8 @@ def places_of(
             if is_of_all and block.sizes[axis] > 1:
                 words.append(f"all {_FLAGS[axis][0]}")
         shown_before |= {*index}
-        places.append(Place(stage, index, " · ".join(words), own_names(block, index)))
+        own = tuple(name for axis, name in names.items() if axis in index)
+        places.append(Place(stage, index, " · ".join(words), own))
     if not hidden:
         return places, ""
     axes = {axis for index in hidden for axis, _ in index if block.sizes[axis] > 1}
@@ -341,23 +317,16 @@ def _indices(
             yield from _indices(block, here, options, {**index, axis: entry})
 
 
-def own_names(block: Block, index: Index) -> tuple[str, ...]:
-    """What the entries that an index names are called, without the key head that a head reads."""
-    return tuple(name for axis, name in _names(block, index).items() if axis in index)
+def names_of(block: Block, index: Index) -> dict[str, str]:
+    """What the entries of an index are called, and the key head that a head reads.
 
-
-def _names(block: Block, index: Index) -> dict[str, str]:
-    """What the entries of an index are called, where there are several or one has a name."""
+    Where there is but one, and it has no label, it has no name.
+    """
     entries = dict(index)
     if HEADS in index and 1 < block.sizes[KEY_HEADS] != block.sizes[HEADS]:
         entries[KEY_HEADS] = block.key_head(index[HEADS])
     return {
         axis: shorten(block.owners[axis].label(axis, entry))
         for axis, entry in entries.items()
-        if axis in block.owners and _is_named(block, axis)
+        if axis in block.several
     }
-
-
-def _is_named(block: Block, axis: str) -> bool:
-    """Whether the entries along an axis are told apart: several, or one that has a label."""
-    return block.sizes[axis] > 1 or axis in block.owners[axis].labels

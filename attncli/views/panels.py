@@ -22,7 +22,7 @@ from attncli.trace import Trace
 from attncli.views.matrix import LARGE, NUMERIC, Matrix, Ramp
 from attncli.views.numbers import FINER, round_top, short
 from attncli.views.outline import is_first_layer
-from attncli.views.page import entries_of, own_names, parts
+from attncli.views.page import entries_of, names_of, parts
 from attncli.views.parts import Closing, Plot, Remark
 from attncli.views.select import DisplayOptions, is_computed
 from attncli.views.text import captions, clean
@@ -297,7 +297,8 @@ def _panel(matrix: Matrix) -> Panel:
     if rows and columns and max(len(rows), len(columns)) <= _MOST_TEXTS:
         cells = matrix.grid(rows, columns, colour=True).cells[: len(rows)]
         texts = [[cell.text.strip() for cell in row[: len(columns)]] for row in cells]
-    title = " · ".join(own_names(matrix.block, matrix.where))
+    names = names_of(matrix.block, matrix.where).items()
+    title = " · ".join(name for axis, name in names if axis in matrix.where)
     return Panel(title, matrix.values[part], matrix.marked[part], texts)
 
 

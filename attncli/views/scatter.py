@@ -13,7 +13,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from attncli.arrays import FloatArray
-from attncli.views.text import distinct, shorten
+from attncli.views.text import captions
 
 POINT = "●"
 NAME_CELLS = 16
@@ -63,7 +63,7 @@ def scatter(
     canvas = _Canvas(width, height, *zero)
     for row, column in places:
         canvas.write(row, column, POINT)
-    labels = distinct([shorten(name, NAME_CELLS) for name in names], range(len(names)))
+    labels = captions(names, range(len(names)), NAME_CELLS)
     named = zip(places, shown.tolist(), strict=True)
     below = [_name(canvas, row, column, labels[at], at) for (row, column), at in named]
     return [*("".join(row).rstrip() for row in canvas.cells), *filter(None, below)]

@@ -87,6 +87,7 @@ class Block:
     numbers        name → the number of every stage that is computed; what is given has none
     mask, weights  the stages with the mask and with the weights of an attention, or None
     owners, sizes  axis → the first stage that has it, and its size there; 0 where none has it
+    several        the axes whose entries are told apart: several, or one that has a label
     n_heads        how many heads there are to choose from
     layer          its number among the layers of a stack, "" where it is in none
     """
@@ -97,7 +98,7 @@ class Block:
         self._others: dict[str, Stage] = {}  # of other blocks, as they were read
         self.formulas: dict[int, Any] = {}  # of stages by identity: see words.py
         own = (step for step in trace.steps if isinstance(step, Stage))
-        self.stages = {stage.name: as_matrix(stage) for stage in own}
+        self.stages = {x.name: as_matrix(x) if x.kind.vector else x for x in own}
         computed = [name for name, stage in self.stages.items() if is_computed(stage)]
         self.numbers = {name: number for number, name in enumerate(computed, start=1)}
         kinds = [(kind_of(name), stage) for name, stage in self.stages.items()]
@@ -110,6 +111,8 @@ class Block:
             for axis, size in zip(stage.axes, stage.value.shape, strict=True):
                 if axis not in self.owners:
                     self.owners[axis], self.sizes[axis] = stage, size
+        owners = self.owners.items()
+        self.several = {axis for axis, s in owners if self.sizes[axis] > 1 or axis in s.labels}
         self.n_heads = self.sizes[HEADS] or self.sizes[KEY_HEADS]
         self.layer = next((name for name in prefix.split(".") if name.isdecimal()), "")
 
@@ -145,9 +148,9 @@ class Block:
         value = self.stages[MASKED].params.get("value") if MASKED in self.stages else None
         return float(self.convention.mask_value if value is None else value)
 
-    def masked(self, index: Index, shape: tuple[int, ...]) -> BoolArray:
-        """True where a query may not attend to a key, of scores [n_q, n_k] of this shape."""
-        mask = np.zeros((1, 1)) if self.mask is None else self.matrix(self.mask, index)
+    def masked(self, by: Stage, index: Index, shape: tuple[int, ...]) -> BoolArray:
+        """True where a mask hides a key from a query, of scores [n_q, n_k] of this shape."""
+        mask = self.matrix(by, index)
         fits = all(size in (1, whole) for size, whole in zip(mask.shape, shape, strict=True))
         return np.broadcast_to(forbids(mask) if fits else False, shape)
 
@@ -182,26 +185,6 @@ def is_computed(stage: Stage) -> bool:
     """Whether a stage is a step; a q, k, v or x is one where it says how it was computed."""
     role = stage.kind.role
     return role == "step" or (role == "operand" and bool(stage.formula))
-
-
-def names_of_page(trace: Trace, options: DisplayOptions) -> list[str]:
-    """The dotted names of the stages shown where none is named: those that are computed.
-
-    With `options.given` what is given too, else what stages without numbers are computed from.
-    """
-    sources = {
-        block.prefix + name if name in block.stages else name
-        for block in blocks_of(trace)
-        for stage in block.stages.values()
-        if isinstance(stage, BlankStage)
-        for name in stage.reads.values()
-    }
-    return [
-        name
-        for name, stage in trace.stages()
-        if is_computed(stage)
-        or ((options.given or name in sources) and stage.kind.role not in HIDDEN)
-    ]
 
 
 def blocks_of(trace: Trace, prefix: str = "", root: Trace | None = None) -> Iterator[Block]:
@@ -265,11 +248,19 @@ def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
     """The dotted names of the chosen stages, once all that is asked for is known to be there.
 
     A name selects the stage of exactly this name; else all whose names end with it; else
-    those of a block. Raises as `select` does.
+    those of a block. Where none is named, those that are computed: with `options.given` what is
+    given too, else what stages without numbers are computed from. Raises as `select` does.
     """
-    names = set(names_of_page(trace, options))
-    if options.stages:
-        names = {name for wanted in options.stages for name in named_stages(trace, wanted)}
+    names = {name for wanted in options.stages for name in named_stages(trace, wanted)}
+    if not options.stages:
+        sources: set[str] = set()  # of what has no numbers
+        for name, stage in trace.stages():
+            if isinstance(stage, BlankStage):
+                prefix = name[: name.rfind(".") + 1]
+                sources |= {prefix + x if prefix + x in trace else x for x in stage.reads.values()}
+        for name, stage in trace.stages():
+            is_shown = (options.given or name in sources) and stage.kind.role not in HIDDEN
+            names |= {name} if is_shown or is_computed(stage) else set()
     if {options.head, options.batch, *options.rows, *options.cols} != {None}:
         _check_places(trace, names, options)
     return names

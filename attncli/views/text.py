@@ -16,7 +16,6 @@ from rich.cells import cell_len, chop_cells
 
 from attncli.errors import ShapeError
 from attncli.trace import Stage
-from attncli.words.tokens import number_of, numbers_of
 
 LABEL_CELLS = 16
 """The widest a label is shown where there is room."""
@@ -119,7 +118,7 @@ def plain(text: str) -> str:
     return text
 
 
-def named(stage: Stage, axis: str, at: int, cells: int = LABEL_CELLS) -> str:
+def named(stage: Stage, axis: str, at: int) -> str:
     """An entry within a sentence: a token in quotation marks, else a letter and a number.
 
     >>> import numpy as np
@@ -127,9 +126,9 @@ def named(stage: Stage, axis: str, at: int, cells: int = LABEL_CELLS) -> str:
     >>> named(stage, "query", 0), named(stage, "key", 0)
     ('"to"', 'k1')
     """
-    name = shorten(stage.label(axis, at), cells)
-    text = quoted(name) if is_token(stage, axis, name) else name
-    return text + number_of(stage.labels.get(axis, ()), at)
+    if axis not in stage.labels:
+        return stage.label(axis, at)
+    return captions(stage.labels[axis], [at], quotes=True)[0]
 
 
 def quoted(name: str) -> str:
@@ -137,35 +136,29 @@ def quoted(name: str) -> str:
     return name if name == '""' else f'"{name}"'
 
 
-def is_token(stage: Stage, axis: str, name: str) -> bool:
-    """Whether a name along an axis is a token, which sentences quote, not a letter and a number."""
-    return axis in stage.labels and not re.fullmatch(r"[qk]\d+", name)
+def captions(
+    names: Sequence[str], at: Sequence[int], cells: int = LABEL_CELLS, *, quotes: bool = False
+) -> list[str]:
+    """The names of these entries, shortened, what is the same then with its number.
 
+    quotes  within a sentence: all but a letter and a number in quotation marks
 
-def captions(names: Sequence[str], at: Sequence[int], cells: int = LABEL_CELLS) -> list[str]:
-    """The names of these entries, shortened, equal ones with their number.
-
-    >>> captions(["bank", "river", "bank"], [0, 1])
-    ['bank (1)', 'river']
-    """
-    texts, numbers = distinct([names[i] for i in at], at, cells), numbers_of(names)
-    return [text + numbers[i] for text, i in zip(texts, at, strict=True)]
-
-
-def distinct(labels: Sequence[str], numbers: Sequence[int], cells: int = LABEL_CELLS) -> list[str]:
-    """Labels shortened, those that became the same distinguished by their number.
-
-    >>> distinct(["interest", "interval", "it"], [0, 1, 2], 6)
+    >>> captions(["bank", "river", "bank"], [0, 1]), captions(["to", "k1"], [0, 1], quotes=True)
+    (['bank (1)', 'river'], ['"to"', 'k1'])
+    >>> captions(["interest", "interval", "it"], [0, 1, 2], 6)
     ['int…#1', 'int…#2', 'it']
     """
-    short = [shorten(label, cells) for label in labels]
-    meanings = Counter(text for text, _ in {*zip(short, labels, strict=True)})
-    found = []
-    for text, label, number in zip(short, labels, numbers, strict=True):
-        tag = f"#{number + 1}"
+    short = [shorten(names[i], cells) for i in at]
+    meanings = Counter(text for text, _ in {*zip(short, (names[i] for i in at), strict=True)})
+    equal = Counter(names)
+    texts = []
+    for i, text in zip(at, short, strict=True):
+        tag, number = f"#{i + 1}", f" ({i + 1})" if equal[names[i]] > 1 else ""
         is_clear = meanings[text] == 1
-        found.append(text if is_clear else shorten(label, max(cells - len(tag), 2)) + tag)
-    return found
+        own = text if is_clear else shorten(names[i], max(cells - len(tag), 2)) + tag
+        is_token = quotes and not re.fullmatch(r"[qk]\d+", names[i])
+        texts.append((quoted(own) if is_token else own) + number)
+    return texts
 
 
 def pad(text: str, cells: int, *, right: bool = False) -> str:

@@ -24,6 +24,7 @@ from attncli.views.page import headline, places_of
 from attncli.views.parts import Heading, Part, Remark
 from attncli.views.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of, chosen
 from attncli.views.text import BLANK, captions, clean, find, named, sentence
+from attncli.views.words import is_softmax
 
 LARGE = 600.0  # of a score beyond it exp is infinite or 0: the largest is subtracted from each
 FEW, FIRST = 9, 4  # of more values than FEW the FIRST are shown
@@ -76,6 +77,17 @@ def walked(trace: Trace, options: DisplayOptions) -> Trace:
     names = ["walk"] if len(stages) == 1 else [f"walk_{n}" for n in range(1, len(stages) + 1)]
     named = (replace(stage, name=name) for stage, name in zip(stages, names, strict=True))
     return Trace(trace.title, tuple(named), trace.convention)
+
+
+def softmax_tables(m: Matrix) -> Iterator[Matrix]:
+    """The tables of a matrix's first softmax, or of every one where all is asked for."""
+    if is_softmax(m.stage):
+        over_queries = m.stage.params.get("axis") == -2
+        groups = m.columns if over_queries else m.rows
+        for at in groups if m.options.full else groups[:1]:
+            cell = (m.rows[0], at) if over_queries else (at, m.columns[0])
+            entry = Entry(m.block, m.stage, m.where, *cell, m.options.precision, 1)
+            yield from softmax_table(entry, m.options)
 
 
 def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:

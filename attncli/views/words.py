@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.matrices import PARAMS, SIZES
+from attncli.attention.matrices import FORMS, PARAMS, RANKS, SIZES, applied
 from attncli.errors import InputError
 from attncli.evaluate import AbsentError, Places, Values
 from attncli.expression import (
@@ -28,7 +28,6 @@ from attncli.expression import (
     Over,
     Param,
     Place,
-    Shape,
     Size,
     cells,
     parse,
@@ -37,19 +36,24 @@ from attncli.expression import (
     walk,
 )
 from attncli.trace import Stage
-from attncli.views.cell import Entry, Forms, after_sign, fraction
+from attncli.views.cell import Entry, Forms, fraction
 from attncli.views.parts import Equation
-from attncli.views.powers import log_sum, softmax
 from attncli.views.select import Block
-from attncli.views.text import BREAK, OVER, shorten
+from attncli.views.text import BREAK, END, FRACTION, NUMBER, shorten
 
 FEW = 2  # addends up to which a sum is written with the names of its cells too
+LARGE = 20  # a score beyond it is shown as it is computed: with the maximum subtracted
 
-_RANK = {"+": 1, "-": 1, "*": 2, "/": 2}  # what binds closer; all else 3
-_NAMES = {
-    **{"ln": "ln({})", "log2": "log₂ ({})", "exp2": "2^({})"},
-    **{"sqrt": "√({})", "abs": "|{}|", "degrees": "{}"},
+_FORMS = {
+    **{**FORMS, "neg": "-{}", "-": "{} - {}", "*": "{}·{}", "/": fraction("{}", "{}")},
+    **{"log2": "log₂ ({})", "exp2": "2^({})", "abs": "|{}|", "degrees": "{}"},
 }
+_SPACED = {**_FORMS, "*": "{} · {}"}  # where a product is all there is
+# A negative number behind a sign, or below a power: in parentheses.
+_NEGATIVE = f"{NUMBER}(-[^{END}]*){END}"
+_SIGNED = re.compile(f"([-+·/][ {BREAK}{FRACTION}]*|(?={_NEGATIVE}[²^])){_NEGATIVE}")
+_IN_POWER = {**_FORMS, "/": f"{FRACTION}{{}}/{{}}{END}"}
+_BROKEN = {sign: _SPACED[sign].replace(" ", BREAK, 1) for sign in "+-*/"}
 
 
 def equation(entry: Entry) -> Equation | None:
@@ -67,7 +71,8 @@ def equation(entry: Entry) -> Equation | None:
     except AbsentError:
         return None
     unit = "°" * (isinstance(body, Apply) and body.function == "degrees")
-    forms = [*dict.fromkeys(forms), entry.write(entry.value) + unit]
+    forms = [_SIGNED.sub(rf"\1{NUMBER}(\3){END}", form) for form in dict.fromkeys(forms)]
+    forms.append(entry.write(entry.value) + unit)
     return Equation(work.name(entry), tuple(tuple(form.split(BREAK)) for form in forms), remark)
 
 
@@ -80,7 +85,10 @@ def work_of(entry: Entry) -> Work | None:
     if bound is None:
         return None
     values, stages = bound
-    return Work(entry, values, stages, places_at(values.formula, index_of(entry), values.sizes))
+    full = (*block.place(stage, entry.where), entry.row, entry.column)
+    places = zip(full[len(full) - len(stage.axes) :], stage.axes, strict=True)
+    index = tuple(at for at, axis in places if axis)  # in the array of the stage
+    return Work(entry, values, stages, places_at(values.formula, index, values.sizes))
 
 
 def bound_formula(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stage]] | None:
@@ -89,8 +97,7 @@ def bound_formula(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stag
     sources = {name: block.read(stage, name) for name in stage.reads}
     if formula is None or None in sources.values():
         return None
-    names = [cell.name for cell in cells(formula.body, guards=True)]
-    others = {name: block.stages.get(name) for name in names}
+    others = {x.name: block.stages.get(x.name) for x in cells(formula.body, guards=True)}
     stages = {name: x for name, x in {**others, **sources}.items() if x is not None}
     arrays = {name: _plain(source) for name, source in stages.items()}
     if rows := stage.labels.get("position"):  # which position a row is of
@@ -101,6 +108,11 @@ def bound_formula(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stag
     sizes = sizes_of(formula, _plain(stage).shape, shapes) | {**stage.sizes}
     values = Values(formula, arrays, stage.params, sizes)
     return (values, stages) if values.fits else None
+
+
+def _plain(stage: Stage) -> Array:
+    """The numbers of a stage without the axis that a vector has beside a map."""
+    return stage.value.squeeze(stage.axes.index("")) if "" in stage.axes else stage.value
 
 
 def formula_of(stage: Stage) -> Formula | None:
@@ -118,16 +130,11 @@ def is_softmax(stage: Stage) -> bool:
     return isinstance(body, Over) and body.kind == "softmax"
 
 
-class Factors(NamedTuple):
-    """What a product of two matrices reads, and whether rows are summed: Aᵀ B, not A B."""
+def factors(stage: Stage) -> tuple[str, str, bool] | None:
+    """The factors of a product of two matrices, and whether rows are summed: Aᵀ B, not A B.
 
-    left: str
-    right: str
-    by_column: bool
-
-
-def factors(stage: Stage) -> Factors | None:
-    """The factors of a stage that is a product of two matrices; None of another one."""
+    None of a stage that is none.
+    """
     formula, letters = formula_of(stage), set[str]()
     node = formula and formula.body
     while isinstance(node, Over):
@@ -136,18 +143,8 @@ def factors(stage: Stage) -> Factors | None:
     match node:
         case Apply("*", (Cell(a, index), Cell(b))) if letters:
             rows = index[-2] if len(index) > 1 else ()
-            return Factors(a, b, isinstance(rows, tuple) and bool({*rows} & letters))
+            return a, b, isinstance(rows, tuple) and bool({*rows} & letters)
     return None
-
-
-def is_pair(stage: Stage) -> bool:
-    """Whether a cell is of two vectors, of which one with itself says little: cos(a, b)."""
-    formula = formula_of(stage)
-    return formula is not None and formula.in_words and len(formula.index) > 1
-
-
-Terms = tuple[Array, Callable[[int], str]]
-"""The terms of a sum: their numbers, and how each is written."""
 
 
 class Work(NamedTuple):
@@ -167,46 +164,39 @@ class Work(NamedTuple):
     is_named: bool = False
     is_long: bool = False
 
-    def forms(self, node: Expr) -> Forms:
+    def forms(self, node: Expr) -> Forms:  # noqa: PLR0912 - a rule for each kind of node
         """What is written between the name of a cell and its number."""
-        remark = self.values.formula.remark
+        remark, named = self.values.formula.remark, self._replace(is_named=True)
         match node:
             case If():
                 return self.forms(self.case(node))
             case Cell(name) if name in self.stages:
-                letters = [(str(x),) for axis in self.values.formula.index for x in axis[:-1]]
-                beside = [x for x in letters if x in node.index and self.values.size(x) > 1]
-                side = " ".join(self.part(x, node) for x in beside)  # such as head 2
-                return [self._replace(is_named=True).say(node)], side
+                packed = [(str(x),) for axis in self.values.formula.index for x in axis[:-1]]
+                beside = [x for x in packed if x in node.index and self.values.size(x) > 1]
+                return [named.say(node)], " ".join(self.part(x, node) for x in beside)  # head 2
             case Number() | Param() | Cell() if remark:
                 return [], remark
-            case Over("softmax", letters, body):
-                scores, score = self.scores(node), float(self.number(body))
-                return softmax(self.entry, score, scores, self.values.size(letters), _other(node))
+            case Over("softmax"):
+                return self.softmax(node)
             case Over("lse"):
-                return log_sum(self.entry, self.scores(node))
+                return self.log_sum(node)
             case Apply("/", (Over("lse") as lse, unit)):
-                return log_sum(self.entry, self.scores(lse), self._replace(is_named=True).say(unit))
+                return self.log_sum(lse, named.say(unit))
             case Over("sum", letters, body, None) if self.values.size(letters) == 1:
                 return self.along(letters)[0].forms(body)
             case Over("sum", letters, _, where) if where is not None:
                 values, text = self.terms(node)
-                n_masked = self.values.size(letters) - len(values)
                 if not len(values):
                     return [], remark or f"every {_other(node)} is masked"
-                return [
-                    self.entry.sum(values, text)
-                ], f"without {n_masked} masked" if n_masked else ""
+                n_masked = self.values.size(letters) - len(values)
+                left_out = f"without {n_masked} masked" if n_masked else ""
+                return [self.entry.sum(values, text)], left_out
         is_log = isinstance(node, Apply) and node.function in ("ln", "log2")
         if not (_has(Over, node) or is_log or len([*_addends(node)]) > FEW):
-            both = [self._replace(is_named=True), self] if cells(node) else [self]
-            return [one.say(node, " · ") for one in both], ""
-        return self.of_sums(node)
-
-    def of_sums(self, node: Expr) -> Forms:
-        """An expression with sums: term by term, and of several sums with a number for each."""
+            both = [named, self] if cells(node) else [self]
+            return [one.say(node, _SPACED) for one in both], ""
         forms = [self._replace(is_long=True).say(node)]
-        match node:
+        match node:  # of several sums, a number for each
             case Over("sum", letters, Over() as body):
                 each = self.along(letters)
                 forms.append(self.entry.numbers([one.number(body) for one in each]))
@@ -216,6 +206,47 @@ class Work(NamedTuple):
             case Apply("/", (_, divisor)) if _has(Over, divisor):
                 forms.append(self.say(node))
         return forms, ""
+
+    def softmax(self, node: Over) -> Forms:
+        """exp of a score over the sum of exps, of the scores that are not −inf."""
+        entry, score, scores = self.entry, float(self.number(node.body)), self.scores(node)
+        n = self.values.size(node.letters)  # a sink follows
+        n_masked = int(np.isneginf(scores[:n]).sum())
+        if n_masked == n:
+            return [], f"every {_other(node)} is masked"
+        if np.isneginf(score):
+            return [], "masked: exp(-inf) = 0"
+        exps, shift, minus, terms = self.powers(scores)
+        power = entry.write(np.exp(score - shift))
+        parts = [(f"exp({entry.write(score)}{minus})", terms)]
+        parts += [(power, entry.numbers(exps))] if entry.at_length else []
+        forms = [fraction(a, f"({b})" if BREAK in b else b, after=BREAK) for a, b in parts]
+        remark = f"and exp(-inf) = 0 for {n_masked} masked" if n_masked else ""
+        return [*forms, fraction(power, entry.write(exps.sum()))], remark
+
+    def log_sum(self, node: Over, unit: str = "") -> Forms:
+        """The log of the sum of the powers of scores; `unit` divides it, to be of another base."""
+        scores = self.scores(node)
+        if np.isneginf(scores).all():
+            return [], "every key is masked: ln 0"
+        exps, shift, _, terms = self.powers(scores)
+        forms = [f"ln ({terms})", f"ln {self.entry.write(exps.sum())}"]
+        if shift:
+            forms = [f"{self.entry.write(shift)} + {form}" for form in forms]
+        if unit:
+            forms = [fraction(f"({form})" if shift else form, unit) for form in forms]
+        return forms, ""
+
+    def powers(self, scores: Array) -> tuple[Array, float, str, str]:
+        """The powers of all scores but −inf, what is subtracted from these, it and all as text."""
+        kept = scores[~np.isneginf(scores)]
+        shift = float(kept.max()) if np.abs(kept).max() > LARGE else 0.0
+        minus = f" - {self.entry.write(shift)}" if shift else ""
+        exps = np.exp(kept - shift)
+        terms = self.entry.sum(exps, lambda at: f"exp({self.entry.write(kept[at])}{minus})")
+        return exps, shift, minus, terms
+
+    # ---- numbers and places
 
     def case(self, node: If) -> Expr:
         """The case that it is; where the trace does not hold what decides, by the number itself."""
@@ -229,6 +260,12 @@ class Work(NamedTuple):
         """What an expression is, here or with some letters at other places, one or many."""
         return self.values.number(node, {**self.places, **(places or {})})
 
+    def scores(self, node: Over) -> Array:
+        """The numbers along the letters of a softmax or a largest number, and that of a sink."""
+        numbers = np.asarray(self.number(node.body, self.values.grid(node.letters)), float)
+        scores = np.broadcast_to(numbers, self.values.size(node.letters))
+        return scores if node.sink is None else np.append(scores, self.number(node.sink))
+
     def along(self, letters: tuple[str, ...]) -> list[Work]:
         """The same at every place of some letters."""
         grid = self.values.grid(letters).items()
@@ -236,12 +273,18 @@ class Work(NamedTuple):
         places = [{letter: int(each[at]) for letter, each in grid} for at in every]
         return [self._replace(places={**self.places, **x}) for x in places]
 
-    def place(self, cell: Cell, places: Places) -> list[Any]:
-        """Where a cell is in its stage, which has one axis more where a vector is beside a map."""
-        where, axes = [*self.values.at(cell, places)], self.stages[cell.name].axes
-        if "" in axes:
-            where.insert(axes.index(""), 0)
-        return where
+    def holding(self, letters: tuple[str, ...], node: Expr) -> Iterator[tuple[Cell, Stage, int]]:
+        """The cells that have some of these letters, their stages, and on which axis."""
+        for cell in (cell for cell in cells(node) if cell.name in self.stages):
+            for at, axis in enumerate(cell.index, -len(cell.index)):
+                if isinstance(axis, tuple) and {*letters} & {*axis}:
+                    yield cell, self.stages[cell.name], at
+
+    def part(self, letters: tuple[str, ...], node: Expr) -> str:
+        """What a part of a sum along letters is called, such as a head that shares a key head."""
+        for cell, stage, at in self.holding(letters, node):
+            return shorten(stage.label(stage.axes[at], self.values.at(cell, self.places)[at]))
+        return ""
 
     # ---- words
 
@@ -255,16 +298,18 @@ class Work(NamedTuple):
 
     def cell(self, node: Cell) -> Entry:
         """The entry of what a cell names."""
-        source, where = self.stages[node.name], self.place(node, self.places)
-        outer = dict(zip(source.axes[:-2], where, strict=False))
+        stage, where = self.stages[node.name], [*self.values.at(node, self.places)]
+        if "" in stage.axes:  # a vector beside a map
+            where.insert(stage.axes.index(""), 0)
+        outer = dict(zip(stage.axes[:-2], where, strict=False))
         row, column = ([0, 0, *where])[-2:]
-        return self.entry._replace(stage=source, where=outer, row=row, column=column)
+        return self.entry._replace(stage=stage, where=outer, row=row, column=column)
 
-    def say(self, node: Expr, dot: str = "·") -> str:  # noqa: PLR0912 - a rule for each kind of node
-        """An expression; `dot` is between the factors of a product."""
+    def say(self, node: Expr, forms: Mapping[str, str] = _FORMS) -> str:
+        """An expression; `forms` are those of its operators."""
         match node:
             case If():
-                return self.say(self.case(node), dot)
+                return self.say(self.case(node), forms)
             case Cell(name) if self.is_named and name in self.stages:
                 return self.name(self.cell(node))
             case _ if _is_constant(node):
@@ -277,33 +322,33 @@ class Work(NamedTuple):
                 _is_sum(node) or not _has(Over, node)
             ):
                 return self.entry.sum(*self.terms(node))
-            case Cell() | Over():
-                return self.entry.write(self.number(node))
-            case Apply("neg", (x,)):
-                return f"-{after_sign(self.operand(x, '*'))}"
-            case Apply("+" | "-" | "/" | "*" as sign, (a, b)):
-                left = self.operand(a, sign)
-                is_broken = self.is_long and _has(Over, node if sign == "+" else a)
-                beside = self._replace(is_long=False) if is_broken and sign == "/" else self
-                right = after_sign(beside.operand(b, sign, right=True))
-                gap = BREAK if is_broken else " "
-                if sign == "/":
-                    return fraction(left, right, gap)
-                dot = f"{BREAK}· " if is_broken else dot
-                return f"{left}{dot if sign == '*' else f'{gap}{sign} '}{right}"
-            case Apply("**", (x, power)):
-                base = f"({self.say(x)})" if isinstance(x, Apply) else after_sign(self.say(x))
-                exponent = self.say(power).replace(f" {OVER}/ ", "/")
-                exponent = f"({exponent})" if isinstance(power, Apply) else exponent
-                return f"{base}²" if power == Number(2.0) else f"{base}^{exponent}"
-            case Apply("sqrt", (x,)) if _has(Over, x) and not self.is_long:
-                return self.entry.write(self.number(node))
             case Apply("arccos", (x,)) if not self.is_named and self.entry.value in (0, 180):
                 return f"arccos({round(self.number(x))})"  # but for rounding
+            case Apply("sqrt") if _has(Over, node) and not self.is_long:
+                return self.entry.write(self.number(node))
             case Apply(function, args):
-                inner = ", ".join(map(self.say, args))
-                return _NAMES.get(function, f"{function}({{}})").format(inner)
-        raise TypeError(node)
+                beside, within, summed = self, _FORMS, node if function == "+" else args[0]
+                if self.is_long and function in _BROKEN and _has(Over, summed):
+                    forms = _BROKEN  # a line may end beside a sum that is written out
+                    beside = self._replace(is_long=False) if function == "/" else self
+                elif function == "**":
+                    within = _IN_POWER
+                    forms = {"**": "{}²"} if args[1] == Number(2.0) else forms
+                texts = [self.say(x) for x in args[:1]] + [beside.say(x, within) for x in args[1:]]
+                ranks = [self.rank(x) for x in args[:1]] + [beside.rank(x) for x in args[1:]]
+                return applied(function, [*zip(texts, ranks, strict=True)], forms.get(function, ""))
+        return self.entry.write(self.number(node))
+
+    def rank(self, node: Expr) -> int:
+        """How closely an expression binds."""
+        match node:
+            case If():
+                return self.rank(self.case(node))
+            case Over("sum") if self.is_long:
+                return RANKS["+"]
+            case Apply(function):
+                return 3 if _is_constant(node) else RANKS.get(function, 3)
+        return 4
 
     def constant(self, node: Expr) -> str:
         """A number that is no cell: by its name, such as √d_k, where the cells are named too."""
@@ -318,16 +363,7 @@ class Work(NamedTuple):
                 return f"{'√' * isinstance(node, Apply)}{[*axes, SIZES.get(letter, letter)][0]}"
         return self.entry.constant(self.number(node))
 
-    def operand(self, node: Expr, sign: str, *, right: bool = False) -> str:
-        """One side of an operator, in parentheses where it would be read otherwise."""
-        function = node.function if isinstance(node, Apply) and not _is_constant(node) else ""
-        if self.is_long and isinstance(node, Over) and node.kind == "sum":
-            function = "+"
-        is_loose = _RANK.get(function, 3) < _RANK[sign] + (right and sign in "-/")
-        text = self.say(node)
-        return f"({text})" if is_loose else text
-
-    def terms(self, node: Expr) -> Terms:
+    def terms(self, node: Expr) -> tuple[Array, Callable[[int], str]]:
         """Every term of sums that are added: its number, and how it is written."""
         short = self._replace(is_long=False)
         match node:
@@ -347,8 +383,8 @@ class Work(NamedTuple):
                 match body:
                     case Apply("*", (Cell() as a, Cell() as b)):  # most sums: at once
                         x, y = (np.broadcast_to(self.number(row, grid), size) for row in (a, b))
-                        write, factor = self.entry.write, self.entry.factor
-                        return x * y, lambda at: f"{write(x[at])}·{factor(y[at])}"
+                        write = self.entry.write
+                        return x * y, lambda at: f"{write(x[at])}·{write(y[at])}"
                 values = np.broadcast_to(np.asarray(self.number(body, grid), float), size)
 
                 def text(at: int) -> str:
@@ -366,38 +402,6 @@ class Work(NamedTuple):
         if len(texts) > self.entry.terms:
             texts = [*texts[:half], "…", *texts[-half:]]
         return f"max({', '.join(texts)})"
-
-    def scores(self, node: Over) -> Array:
-        """The numbers along the letters of a softmax or a largest number, and that of a sink."""
-        numbers = np.asarray(self.number(node.body, self.values.grid(node.letters)), float)
-        scores = np.broadcast_to(numbers, self.values.size(node.letters))
-        return scores if node.sink is None else np.append(scores, self.number(node.sink))
-
-    def holding(self, letters: tuple[str, ...], node: Expr) -> Iterator[tuple[Cell, Stage, int]]:
-        """The cells that have some of these letters, their stages, and on which axis."""
-        for cell in (cell for cell in cells(node) if cell.name in self.stages):
-            for at, axis in enumerate(cell.index, -len(cell.index)):
-                if isinstance(axis, tuple) and {*letters} & {*axis}:
-                    yield cell, self.stages[cell.name], at
-
-    def part(self, letters: tuple[str, ...], node: Expr) -> str:
-        """What a part of a sum along letters is called, such as a head that shares a key head."""
-        for cell, stage, at in self.holding(letters, node):
-            return shorten(stage.label(stage.axes[at], self.values.at(cell, self.places)[at]))
-        return ""
-
-
-def _plain(stage: Stage) -> Array:
-    """The numbers of a stage without the axis that a vector has beside a map."""
-    return stage.value.squeeze(stage.axes.index("")) if "" in stage.axes else stage.value
-
-
-def index_of(entry: Entry) -> Shape:
-    """Where an entry is in the array of its stage."""
-    axes = entry.stage.axes
-    full = (*entry.block.place(entry.stage, entry.where), entry.row, entry.column)
-    places = zip(full[len(full) - len(axes) :], axes, strict=True)
-    return tuple(at for at, axis in places if axis)
 
 
 def _addends(node: Expr) -> Iterator[Expr]:

@@ -13,7 +13,7 @@ from attncli.views.cell import Entry
 from attncli.views.matrix import Matrix
 from attncli.views.parts import Equation
 from attncli.views.text import fold, hang, plain
-from attncli.views.words import equation, is_pair
+from attncli.views.words import equation, formula_of
 
 PAGE = 100  # cells of a line where no terminal sets a width
 TERMS = (12, 6, 3)  # terms of a sum on one line: as many as fit
@@ -34,8 +34,9 @@ def worked(matrix: Matrix, room: int) -> Iterator[Equation]:
     if not (options.work and m.rows and m.columns):
         return
     row, column = m.rows[0], m.columns[0]
-    cells = [(row, column)]
-    if is_pair(m.stage) and row == column and len(m.columns) > 1:
+    cells, formula = [(row, column)], formula_of(m.stage)
+    is_pair = formula is not None and formula.in_words and len(formula.index) > 1
+    if is_pair and row == column and len(m.columns) > 1:  # cos(a, a) says little
         cells = [(row, m.columns[1])]
     if options.full:
         cells = [(row, column) for row in m.rows for column in m.columns]

@@ -42,13 +42,14 @@ class Format(NamedTuple):
         """MissingExtraError where the package that it needs is not installed."""
         from importlib.util import find_spec
 
-        if self.needs and find_spec(self.needs) is None:
+        if find_spec(self.needs) is None:
             what = f"{self.name} needs the package {self.needs}"
             raise MissingExtraError(what, "pip install 'attncli[figures]'")
 
     def module(self) -> Any:
         """The module that writes it."""
-        self.check_installed()
+        if self.needs:
+            self.check_installed()
         if self.holds != FIGURE:
             return import_module(f"attncli.views.formats.{self.name}")
         try:

@@ -79,11 +79,10 @@ def blocks(
         yield Text.assemble(*waiting[:-1], no_wrap=True, overflow="ignore")
 
 
-def _lines(part: kinds.Part, screen: Screen) -> Iterator[Line]:
+def _lines(part: kinds.Part, screen: Screen) -> Iterator[Line]:  # noqa: PLR0912 - a case each
     match part:
         case kinds.Headline():
-            title: list[Line] = [[(line, BOLD)] for line in fold(part.title, screen.width)]
-            yield from _beside(title, part.facts, 0, screen)
+            yield from _title(None, "", part.title, part.facts, screen)
             yield from _folded(" · ".join(part.choices), QUIET, screen)
             for note in part.notes:
                 yield from _folded(note, NOTE, screen)
@@ -92,7 +91,20 @@ def _lines(part: kinds.Part, screen: Screen) -> Iterator[Line]:
         case kinds.Remark(words):
             yield from _folded(words, QUIET, screen)
         case Matrix():
-            yield from _matrix(part, screen)
+            if part.name:
+                yield from _title(part.number, part.name, part.formula, part.facts, screen)
+            yield from _folded(part.note, NOTE, screen, INDENT)
+            layout = _layout(part, screen)
+            for at, columns in enumerate(layout.blocks if layout.rows and layout.columns else ()):
+                yield from [[]] if at else []
+                yield from _block(layout, columns, screen)
+            if part.options.work:
+                from attncli.views.work import work_lines
+
+                for line in work_lines(part, screen.width):
+                    yield [(" " * INDENT + line, PLAIN)]
+            for line in part.footnotes(layout.grid, colour=screen.colour, few=screen.few):
+                yield from _folded(line, QUIET, screen, INDENT)
         case kinds.Plot(names, points):
             from attncli.views.scatter import scatter
 
@@ -114,46 +126,31 @@ def _lines(part: kinds.Part, screen: Screen) -> Iterator[Line]:
             yield from ([((" " * INDENT + line).rstrip(), PLAIN)] for line in program)
 
 
-def _matrix(m: Matrix, screen: Screen) -> Iterator[Line]:
-    if m.name:
-        yield from _title(m.number, m.name, m.formula, m.facts, screen)
-    yield from _folded(m.note, NOTE, screen, INDENT)
-    layout = _layout(m, screen)
-    for at, columns in enumerate(layout.blocks if layout.rows and layout.columns else ()):
-        yield from [[]] if at else []
-        yield from _block(layout, columns, screen)
-    if m.options.work:
-        from attncli.views.work import work_lines
-
-        yield from ([(" " * INDENT + line, PLAIN)] for line in work_lines(m, screen.width))
-    for line in m.footnotes(layout.grid, colour=screen.colour, few=screen.few):
-        yield from _folded(line, QUIET, screen, INDENT)
-
-
 def _title(
-    number: int | None, name: str, formula: str, facts: Sequence[str], screen: Screen
+    number: int | None, name: str, words: str, facts: Sequence[str], screen: Screen
 ) -> Iterator[Line]:
-    """1  scores    S = Q Kᵀ                    3 × 3 · rows are queries, columns are keys"""
+    """1  scores    S = Q Kᵀ                    3 × 3 · rows are queries, columns are keys
+
+    The facts end the last line at the right edge, or follow on their own. What has no name is the
+    whole.
+    """
     count = "" if number is None else f"{number:<3}"
-    start: Line = [(count, QUIET), (f"{pad(name, NAME)}  ", BOLD)]
-    used = sum(cell_len(piece) for piece, _ in start)
-    first, *more = fold(formula, screen.width, INDENT, used)
-    start += [(first[used:], PLAIN)] if formula else []
-    lines = [start, *([(line, PLAIN)] for line in more)]
-    yield from _beside(lines, facts, INDENT, screen)
-
-
-def _beside(lines: list[Line], facts: Sequence[str], indent: int, screen: Screen) -> Iterator[Line]:
-    """Lines, and facts that end the last one at the right edge, or follow on their own."""
-    edge = RIGHT_EDGE if screen.width is None else min(screen.width, RIGHT_EDGE)
-    words = " · ".join(facts)
-    space = edge - sum(cell_len(piece) for piece, _ in lines[-1]) - cell_len(words)
-    if words and space >= GAP:
-        yield from [*lines[:-1], [*lines[-1], (" " * space, PLAIN), (words, QUIET)]]
+    start: Line = [(count, QUIET), (f"{pad(name, NAME)}  ", BOLD)] if name else []
+    used, indent, style = 0, 0, BOLD
+    if name:
+        used, indent, style = sum(cell_len(piece) for piece, _ in start), INDENT, PLAIN
+    first, *more = fold(words, screen.width, indent, used)
+    start += [(first[used:], style)] if words or not name else []
+    lines = [start, *([(line, style)] for line in more)]
+    edge, right = min(screen.width or RIGHT_EDGE, RIGHT_EDGE), " · ".join(facts)
+    space = edge - sum(cell_len(piece) for piece, _ in lines[-1]) - cell_len(right)
+    if right and space >= GAP:
+        lines[-1] += [(" " * space, PLAIN), (right, QUIET)]
     else:
-        piece, style = lines[-1].pop()
-        yield from [*lines[:-1], [*lines[-1], (piece.rstrip(), style)]]
-        yield from _folded(words, QUIET, screen, indent)
+        piece, own = lines[-1].pop()
+        lines[-1].append((piece.rstrip(), own))
+        lines += _folded(right, QUIET, screen, indent)
+    yield from lines
 
 
 def _folded(words: str, style: Style, screen: Screen, indent: int = 0) -> Iterator[Line]:
@@ -230,21 +227,25 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     is_wave = m.stage.axes[-1:] in (("dimension",), ("pair",))  # all of "sin λ13537" is needed
     narrow = LABEL_CELLS if is_wave else NARROW_LABEL
     tries = [(LABEL_CELLS, m.options.precision + 2), (LABEL_CELLS, 0), (narrow, 0)]
-    found = []
+    layouts: list[Layout] = []
     for label_cells, least in tries[2:] if screen.width and None in columns else tries:
         labels = [_NUMBER.sub(r"\n\1", label) for label in m.labels(-1, columns, label_cells)]
         if m.stage.name == "positions" and "dimension" in m.stage.labels:  # 0 above sin λ6.28
             places = ("" if at is None else at for at in columns)
             labels = [f"{at}\n{label}" for at, label in zip(places, labels, strict=True)]
-        found.append(_fitted(grid, row_labels, labels, least, room, most))
+        layout = _fitted(grid, row_labels, labels, least, room, most)
+        if len(layout.grid.columns) == len(columns) and len(layout.blocks) == 1:
+            return layout
+        layouts.append(layout)
     may_fit = m.shade == "share" or len(columns) * (1 + GAP) <= room
-    for fewer in _fewer_decimals(m) if may_fit else ():
-        if len(found[-1].blocks) > 1:
-            grid = m.grid(rows, columns, colour=screen.colour, few=screen.few, precision=fewer)
-            found.append(_fitted(grid, row_labels, labels, 0, room, most))
-    whole = [layout for layout in found if len(layout.grid.columns) == len(columns)]
+    for fewer in _fewer_decimals(m) if may_fit and len(layouts[-1].blocks) > 1 else ():
+        grid = m.grid(rows, columns, colour=screen.colour, few=screen.few, precision=fewer)
+        layouts.append(_fitted(grid, row_labels, labels, 0, room, most))
+        if len(layouts[-1].blocks) == 1:
+            break
+    whole = [layout for layout in layouts if len(layout.grid.columns) == len(columns)]
     in_one = (layout for layout in whole if len(layout.blocks) == 1)
-    return next(in_one, (whole or found[-1:])[0])
+    return next(in_one, (whole or layouts[-1:])[0])
 
 
 def _fewer_decimals(m: Matrix) -> range:
@@ -275,7 +276,8 @@ def _fitted(
     cell = max((cell_len(cell.text) for cell in numbers), default=0)
     sums = max((cell_len(cell.text) for row in grid.cells for cell in row[n:]), default=0)
     widths = [1 if at is None else max(cell, least) for at in grid.columns] + [sums]
-    if any(_is_words(grid, at) for at in range(n)):  # each column as wide as its own words
+    if any(cell.kind == "word" for row in grid.cells[:1] for cell in row):
+        # Each column is as wide as its own words.
         widths = [max(cell_len(row[at].text) for row in grid.cells) for at in range(n)]
     sizes = [max(map(cell_len, label.split("\n"))) for label in labels]
     widths = [max(size, width) for size, width in zip(sizes, widths, strict=False)]
@@ -293,15 +295,11 @@ def _fitted(
     return Layout(grid, rows, labels, widths, blocks)
 
 
-def _is_words(grid: Grid, at: int) -> bool:
-    return bool(grid.cells) and grid.cells[0][at].kind == "word"
-
-
 def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
     """Some columns of a matrix, with the labels of its rows."""
     margin = INDENT + max(map(cell_len, layout.rows), default=0)
     widths, grid = layout.widths, layout.grid
-    left = {at for at in block if _is_words(grid, at)}
+    left = {at for row in grid.cells[:1] for at in block if row[at].kind == "word"}
     labels = [(*layout.columns[at].split("\n"), "")[:2] for at in block]
     for line_of in (0, 1) if any(below for _, below in labels) else (0,):
         heads = (
