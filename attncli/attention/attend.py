@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from attncli.attention.heads import shape_text, split_heads
 from attncli.attention.inputs import from_keywords
-from attncli.attention.numbers import as_numbers
-from attncli.attention.shapes import Gradient
-from attncli.attention.traces import Labels
+from attncli.attention.run import Labels
+from attncli.attention.shapes import Gradient, as_numbers
 from attncli.convention import Convention, Fields, Layout
 from attncli.errors import ShapeError
 from attncli.trace import Trace

@@ -153,7 +153,7 @@ def attention(plan: Plan, x: str, merge: Merge) -> None:
     how, sizes = plan.how, plan.sizes
     if "x" in sizes.given:
         operands(plan, x)
-    q, k, v = "q", plan.shared("k"), plan.shared("v")
+    q, k, v = "q", *(plan.shared(x) if plan.spreads else x for x in "kv")
     if how.qk_norm:
         q, k = (qk_norm(plan, name, x) for name, x in (("q", q), ("k", k)))
     is_masked, guard = mask(plan)

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from attncli import evaluate
 from attncli.arrays import Array
 from attncli.attention import kernels
 from attncli.convention import EmptyRows
 from attncli.errors import InputError
+from attncli.evaluate import FUNCTIONS as OF_NUMBERS
+from attncli.evaluate import Values
 from attncli.expression import (
     Apply,
     Cell,
@@ -41,7 +42,7 @@ from attncli.expression import (
     written,
 )
 
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {**evaluate.FUNCTIONS, "**": np.power}
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {**OF_NUMBERS, "**": np.power}
 Function = Callable[[Mapping[str, Any]], Any]
 """From what a formula names, arrays and numbers, to an array with an axis for each letter."""
 Product = Callable[[Array, Array], Array]
@@ -286,7 +287,7 @@ class _Compiler(NamedTuple):
         places = dict(zip(letters, np.ix_(*map(range, full)), strict=True))
 
         def run(values: Mapping[str, Any]) -> Array:
-            cells = evaluate.Values(Formula("", (), node), values, values, self.sizes)
+            cells = Values(Formula("", (), node), values, values, self.sizes)
             return np.broadcast_to(cells.number(node, places), full)
 
         return run, letters

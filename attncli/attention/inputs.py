@@ -22,11 +22,11 @@ from attncli.arrays import Array
 from attncli.attention.heads import shape_text
 from attncli.attention.kernels import round_to, widen
 from attncli.attention.masks import meant_mask
-from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Merge, Sizes, plan
-from attncli.attention.run import Step, Values, run
+from attncli.attention.run import Heading, Labels, Step, Values, run, trace_of
 from attncli.attention.shapes import (
     Gradient,
+    as_numbers,
     check_past,
     check_qkv,
     check_rows,
@@ -38,7 +38,6 @@ from attncli.attention.shapes import (
     token_rows,
     value_width,
 )
-from attncli.attention.traces import Heading, Labels, trace_of
 from attncli.convention import Convention, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.stages import CONCAT, GIVEN_GRADIENT, OUTPUT, PROJECTED, QKV, gradient_of
@@ -78,7 +77,7 @@ class Inputs:
     def arrays(self) -> dict[str, Array]:
         """What the plan reads, in the number type: of q the queries that are wanted."""
         as_they_are = ("given_mask", "kv_len", "rows")
-        own = self.originals if self.is_of_x else {**self.originals, **self.qkv}
+        own = self.originals if "x" in self.originals else {**self.originals, **self.qkv}
         arrays = {
             name: x if name in as_they_are else entered(x, self.how)
             for name, x in own.items()
@@ -91,7 +90,7 @@ class Inputs:
     @property
     def qkv(self) -> dict[str, Array]:
         """q, k and v with the cache before k and v, as they were given or as they are made of x."""
-        if self.is_of_x:
+        if "x" in self.originals:
             return {name: self.values[name] for name in QKV}
         whole = {name: self.originals[name] for name in QKV}
         for name, past in CACHE.items():
@@ -241,7 +240,9 @@ def inputs_of(
         words.append("cross-attention" if "x_kv" in given else "self-attention")
     else:
         names = (*QKV, *CACHE.values())
-        given = {n: in_order(present[n], n, layout) for n in names if n in present}
+        given = {n: as_numbers(present[n], n) for n in names if n in present}
+        if layout:
+            given = {name: in_order(x, name, layout) for name, x in given.items()}
         sizes = _of_qkv(given)
         words = [] if how.scale == "none" else ["scaled"]
         if sizes.n_kv_heads != sizes.n_heads:

@@ -31,11 +31,11 @@ from attncli.attention.heads import shape_text
 from attncli.attention.inputs import entered
 from attncli.attention.kernels import draw_kept
 from attncli.attention.matrices import plain, subscript
-from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Plan, Sizes
-from attncli.attention.run import Step, run, within
+from attncli.attention.run import Heading, Labels, Step, run, trace_of, within
 from attncli.attention.shapes import (
     Gradient,
+    as_numbers,
     check_projection,
     given_gradient,
     projected,
@@ -43,7 +43,6 @@ from attncli.attention.shapes import (
     result_shape,
     token_rows,
 )
-from attncli.attention.traces import Heading, Labels, trace_of
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,

@@ -13,10 +13,9 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.inputs import inputs_of
-from attncli.attention.numbers import as_numbers
 from attncli.attention.published import published
-from attncli.attention.shapes import Gradient, token_rows
-from attncli.attention.traces import Labels
+from attncli.attention.run import Labels
+from attncli.attention.shapes import Gradient, as_numbers, token_rows
 from attncli.convention import Convention, Fields, convention_of
 from attncli.trace import Trace
 

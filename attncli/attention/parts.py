@@ -18,8 +18,7 @@ from attncli.attention.heads import key_head_of
 from attncli.attention.inputs import Inputs
 from attncli.attention.matrices import subscript, worded
 from attncli.attention.plan import Sizes, plan, without_heads
-from attncli.attention.run import Step, Values, run
-from attncli.attention.traces import Heading, trace_of
+from attncli.attention.run import Heading, Step, Values, run, trace_of
 from attncli.convention import Convention, EmptyRows, HeadOrder
 from attncli.errors import ConventionError
 from attncli.stages import (

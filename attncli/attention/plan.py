@@ -110,9 +110,10 @@ class Plan:
         *,
         spreads: bool = False,
     ) -> None:
-        self.how, self.sizes, self.letters, self.spreads = how, sizes, dict(letters), spreads
+        self.how, self.sizes, self.letters = how, sizes, dict(letters)
         self.has_heads = len(sizes.scores) > 2
-        self.is_shared = sizes.n_heads != sizes.n_kv_heads
+        self.is_shared = self.has_heads and sizes.scores[-3] != sizes.n_kv_heads
+        self.spreads = spreads and self.is_shared
         self.steps: list[Step] = []
 
     def inputs(self, **reads: str) -> dict[str, str]:
@@ -175,9 +176,7 @@ class Plan:
         return name
 
     def shared(self, name: str) -> str:
-        """Keys or values for every query head, where that is a step of its own."""
-        if not (self.spreads and self.is_shared):
-            return name
+        """Adds keys or values for every query head, and gives the stage's name."""
         text = relettered("X[b,h,j,d] = x[b,g,j,d]", h=self.of_group)
         sizes, order = self.sizes, self.how.head_order
         params = {"n_kv_heads": sizes.n_kv_heads, "order": order}

@@ -21,9 +21,8 @@ from attncli import formulas
 from attncli.arrays import Array, FloatArray
 from attncli.attention.heads import shape_text
 from attncli.attention.matrices import plain
-from attncli.attention.numbers import as_numbers
-from attncli.attention.run import Step, run
-from attncli.attention.traces import Heading, traced
+from attncli.attention.run import Heading, Step, run, traced
+from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Stage, Trace
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.heads import shape_text
 from attncli.attention.names import READS_X, Form, parse
-from attncli.attention.numbers import as_numbers
+from attncli.attention.shapes import as_numbers
 from attncli.errors import InputError, ShapeError, listed
 
 Axes = Literal["auto", "in-out", "out-in"]

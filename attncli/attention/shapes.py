@@ -1,16 +1,16 @@
-"""The shapes of what goes into an attention: checks, their messages, and the sizes that follow."""
+"""What goes into an attention: arrays of any library as NumPy's, checks of their shapes, and the
+sizes that follow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, key_head_of, shape_text, split_heads
-from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import Sizes
 from attncli.attention.run import Values
 from attncli.convention import Convention, Layout
@@ -18,6 +18,63 @@ from attncli.errors import ConventionError, ShapeError
 from attncli.stages import OUTPUT, gradient_of
 
 AXES = ("batch", "head", "query", "key")
+
+# ---- arrays as they are given
+
+
+def type_name(x: object) -> str:
+    """The name of an array's or a tensor's number type, "" where it has none.
+
+    >>> type_name(np.zeros(2, np.float16)), type_name([0.5])
+    ('float16', '')
+    """
+    dtype = getattr(x, "dtype", "")
+    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+
+
+def is_small(dtype: str) -> bool:
+    """Whether it is a number type that NumPy lacks: bfloat16, or a float of 8 bits or fewer."""
+    return dtype.startswith(("bfloat16", "float8_", "float6_", "float4_"))
+
+
+def on_host(x: Any) -> Any:
+    """A tensor as NumPy can read it; anything else as it is.
+
+    One that tracks gradients is detached, one on a device copied to the host, one of a number type
+    that NumPy lacks widened, all by its own methods: no other library is imported.
+    """
+    if isinstance(x, list | tuple):
+        return x
+    for method in ("detach", "cpu", "resolve_neg"):
+        x = getattr(x, method)() if callable(getattr(x, method, None)) else x
+    if is_small(type_name(x)) and callable(getattr(x, "float", None)):
+        x = x.float()
+    if not hasattr(x, "__array__") and hasattr(x, "__dlpack__"):
+        x = np.from_dlpack(x)
+    return x
+
+
+def as_numbers(x: npt.ArrayLike, name: str) -> Array:
+    """x as an array of numbers: whatever NumPy or DLPack takes, tensors on a device included.
+
+    Raises ShapeError where it is ragged, holds something else than real numbers, or nothing that
+    can be read, as a tensor on the meta device does.
+    """
+    try:
+        array = np.asarray(x if isinstance(x, np.ndarray) else on_host(x))
+    except ValueError:
+        raise ShapeError(f"{name} is ragged", "every row needs the same length") from None
+    except (RuntimeError, TypeError) as problem:  # the other library's
+        message = f"{name} cannot be read: {str(problem).partition(chr(10))[0]}"
+        raise ShapeError(message, "give a dense array with its numbers in memory") from problem
+    if array.dtype.kind in "fiub" and array.dtype.isbuiltin < 2:  # 2: of another library
+        return array
+    if is_small(array.dtype.name):
+        return array.astype(np.float32)
+    raise ShapeError(f"{name} holds {array.dtype} entries", "it must hold real numbers")
+
+
+# ---- their shapes
 
 
 def in_order(x: npt.ArrayLike, name: str, layout: Layout | None) -> Array:

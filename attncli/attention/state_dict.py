@@ -22,8 +22,8 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.heads import shape_text
 from attncli.attention.names import Form, is_published, parse
-from attncli.attention.numbers import as_numbers
 from attncli.attention.published import ORDERS, Parameter, published, twice
+from attncli.attention.shapes import as_numbers
 from attncli.attention.weights import (
     ATTENTION,
     FEED_FORWARD,

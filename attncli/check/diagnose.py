@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.inputs import Inputs
-from attncli.attention.numbers import is_small, type_name
 from attncli.attention.parts import check_parts
-from attncli.attention.shapes import layout_hint
+from attncli.attention.shapes import is_small, layout_hint, type_name
 from attncli.attention.tiles import split_bounds, tile_bounds
 from attncli.check.comparison import Comparison, comparison_of
 from attncli.check.explanations import distinguished_by, explanation, in_common, told_by

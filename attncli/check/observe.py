@@ -17,8 +17,7 @@ from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.attention.inputs import entered
 from attncli.attention.masks import forbids, meaning
-from attncli.attention.numbers import as_numbers, type_name
-from attncli.attention.shapes import in_order
+from attncli.attention.shapes import as_numbers, in_order, type_name
 from attncli.attention.tiles import tile_bounds
 from attncli.check.noise import EPS
 from attncli.check.run import Indices, Subset, all_of, computes, mask_of, steps_of

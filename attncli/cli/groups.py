@@ -278,7 +278,7 @@ def facts_of(how: Convention, mask: Array | None, heads: tuple[int, int]) -> set
     """What of a call its convention, its mask as read, and its heads of Q and K have."""
     from attncli.attention.masks import adds
 
-    is_added = adds(mask, how)
+    is_added = mask is not None and adds(mask, how)
     holds = {
         MASK: mask is not None,
         NUMBERS: mask is not None and mask.dtype.kind != "b",

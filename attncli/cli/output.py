@@ -55,7 +55,7 @@ def present(
     stdin_used    the input came from standard input, so --step reads keys from the terminal
     """
     form, options = show.form, display_options(show, precision)
-    trace = trace.computing(options.stages)
+    trace = trace.computing(options.stages) if options.stages else trace
     if options.query is not None and form.holds == EXACT:
         from attncli.views.walk import walked
 

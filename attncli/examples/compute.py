@@ -19,9 +19,8 @@ from attncli.attention.inputs import entered, inputs_of
 from attncli.attention.layers import add_norm, layer_norm, of_rows
 from attncli.attention.plan import Merge, plan
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
-from attncli.attention.run import Step, Values, run
+from attncli.attention.run import Heading, Step, Values, run, trace_of
 from attncli.attention.sweep import N_KEYS, sweep_widths
-from attncli.attention.traces import Heading, trace_of
 from attncli.attention.weights import Block
 from attncli.convention import Convention
 from attncli.errors import InputError

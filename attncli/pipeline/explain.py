@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.masks import meaning, meant_mask
-from attncli.attention.numbers import as_numbers
 from attncli.attention.positions import Exponent, add_positions, alibi, rotary_table, sinusoidal
-from attncli.attention.shapes import Gradient
+from attncli.attention.shapes import Gradient, as_numbers
 from attncli.attention.state_dict import weights_from_arrays
 from attncli.attention.weights import Block, NormPlace, random_weights
 from attncli.convention import Convention, Fields, convention_of

@@ -22,8 +22,8 @@ from attncli import formulas
 from attncli.arrays import Array
 from attncli.attention.layers import BACKWARD, LayerPlan
 from attncli.attention.matrices import plain
+from attncli.attention.run import Heading
 from attncli.attention.shapes import Gradient, check_mask
-from attncli.attention.traces import Heading
 from attncli.attention.weights import Block, Weights
 from attncli.convention import Convention
 from attncli.errors import ConventionError

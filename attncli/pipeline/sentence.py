@@ -13,7 +13,7 @@ from attncli import formulas
 from attncli.arrays import Array, BoolArray, FloatArray
 from attncli.attention.heads import shape_text
 from attncli.attention.positions import SUM, Exponent, sinusoidal
-from attncli.attention.traces import Heading, traced
+from attncli.attention.run import Heading, traced
 from attncli.attention.weights import named_seed
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.messages import count, listing

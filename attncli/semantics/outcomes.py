@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.inputs import inputs_of
-from attncli.attention.numbers import as_numbers
 from attncli.attention.plan import plan
 from attncli.attention.run import run
+from attncli.attention.shapes import as_numbers
 from attncli.convention import Convention
 from attncli.presets import PRESETS, Preset
 from attncli.semantics.cases import CASES, REFUSED, Call, Case

@@ -19,9 +19,8 @@ import numpy.typing as npt
 
 from attncli import formulas
 from attncli.arrays import FloatArray
-from attncli.attention.numbers import on_host
-from attncli.attention.run import Step
-from attncli.attention.traces import Heading, traced
+from attncli.attention.run import Heading, Step, traced
+from attncli.attention.shapes import on_host
 from attncli.errors import ShapeError, joined
 from attncli.files.messages import count
 from attncli.trace import Stage, Trace

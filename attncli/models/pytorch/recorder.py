@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from attncli.arrays import Array
-from attncli.attention.numbers import on_host, type_name
+from attncli.attention.shapes import on_host, type_name
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError
 from attncli.models.asked import Asked, asked_by_mask
