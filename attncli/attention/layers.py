@@ -135,9 +135,8 @@ class LayerPlan:
                 x = self.feed_forward(f"{name}.feed_forward", x)
         if not (gain := self._weights(stack, NORM)):
             return x
-        check_gain(gain, self.like[x].shape)
         rows = of_rows(how, {"x": self.letters[x]})
-        add_norm(rows, "x", gain, self.block, f"N_{stack[0]}")
+        add_norm(rows, "x", gain, self.like[x].shape, self.block, f"N_{stack[0]}")
         return self._added(stack, rows, x)
 
     def attention(
@@ -250,17 +249,12 @@ class LayerPlan:
         """What the first step of a sub-layer reads: x, or its norm, which is added first."""
         if not self.block.is_pre_norm:
             return "x"
-        return add_norm(plan, "x", self._gain(name, x), self.block, self._numbered("N"))
+        gain, symbol = self._weights(name, NORM), self._numbered("N")
+        return add_norm(plan, "x", gain, self.like[x].shape, self.block, symbol)
 
     def _numbered(self, letter: str) -> str:
         """A letter with the number of the sub-layer in the making."""
         return f"{letter}{subscript(self.n_sublayers + 1)}"
-
-    def _gain(self, name: str, x: str) -> dict[str, Array]:
-        """γ and β of a sub-layer of the stage x."""
-        gain = self._weights(name, NORM)
-        check_gain(gain, self.like[x].shape)
-        return gain
 
     def _weights(self, place: str, leaves: Collection[str]) -> dict[str, Array]:
         """The weights of a block that there are, by their own names, as inputs."""
@@ -290,7 +284,8 @@ class LayerPlan:
         added = plan.letters["residual"] = self._numbered("R")
         plan.add("residual", page.RESIDUAL, "", "x", reads={"y": last}, own={"symbol": added})
         if block.norm == "post":
-            add_norm(plan, "residual", self._gain(name, x), block, self._numbered("N"))
+            gain, symbol = self._weights(name, NORM), self._numbered("N")
+            add_norm(plan, "residual", gain, shape, block, symbol)
         self.n_sublayers += 1
         return self._added(name, plan, x, **outer)
 
@@ -307,12 +302,20 @@ def of_rows(how: Convention, letters: Mapping[str, str] = {}) -> Plan:
     return Plan(how, Sizes((), 1, 1), letters)
 
 
-def add_norm(rows: Plan, x: str, gain: Weights, block: Block, symbol: str = "N") -> str:
-    """Adds the norm of the stage x, of the letter `symbol`, and gives the stage's name.
+def add_norm(
+    rows: Plan, x: str, gain: Weights, shape: tuple[int, ...], block: Block, symbol: str = "N"
+) -> str:
+    """Adds the norm of the stage x of this shape, under a letter, and gives the stage's name.
 
     N = γ (X − μ) / √(σ² + ε) + β, as mean, deviation and norm; that of an RMS norm is
-    N = γ X / √(ρ² + ε), as rms and norm.
+    N = γ X / √(ρ² + ε), as rms and norm. ShapeError unless γ and β have a number for each column.
     """
+    for name, value in gain.items():
+        if value.shape != shape[-1:]:
+            raise ShapeError(
+                f"{name} ({shape_text(value)}) does not fit x ({' × '.join(map(str, shape))})",
+                f"it needs one number for each of the {shape[-1]} columns",
+            )
     given = {name: name for name in NORM if name in gain}
     if block.norm == "rms":
         back: dict[str, Any] = {"x": (page.D_RMS, "")}
@@ -336,16 +339,6 @@ def add_norm(rows: Plan, x: str, gain: Weights, block: Block, symbol: str = "N")
     return rows.add("norm", text, words, x, reads=reads | given, **more)
 
 
-def check_gain(gain: Weights, shape: tuple[int, ...]) -> None:
-    """ShapeError unless γ and β have a number for each column."""
-    for name, value in gain.items():
-        if value.shape != shape[-1:]:
-            raise ShapeError(
-                f"{name} ({shape_text(value)}) does not fit x ({' × '.join(map(str, shape))})",
-                f"it needs one number for each of the {shape[-1]} columns",
-            )
-
-
 def layer_norm(
     x: npt.ArrayLike,
     gamma: npt.ArrayLike | None = None,
@@ -366,9 +359,8 @@ def layer_norm(
     how, gain = convention or Convention(), {"gamma": gamma, "beta": beta}
     weights = {n: as_numbers(w, n) for n, w in gain.items() if w is not None}
     inputs = {n: entered(w, how) for n, w in {"x": token_rows(x), **weights}.items()}
-    check_gain(weights, inputs["x"].shape)
     rows = of_rows(how)
-    add_norm(rows, "x", weights, Block(epsilon=epsilon))
+    add_norm(rows, "x", weights, inputs["x"].shape, Block(epsilon=epsilon))
     values = run(rows.steps, inputs)
     shown = {step.name: values[step.name] for step in rows.steps}
     return trace_of(rows.steps, shown, {"": Heading("Layer norm", how, {"query": labels})})

@@ -105,7 +105,6 @@ class Parts:
         before = [step for step in whole.values() if step.name not in after]
         self.own = [step for step in before if step.name in MAPS]
         self.steps = [step for step in before if step not in self.own]
-        self.has_mask = any(step.name == "mask" for step in self.steps)
         self.symbols = dict[str, str]()
 
     @property
@@ -147,24 +146,22 @@ class Parts:
         prefix, sub = f"{self.kind}.{number}.", subscript(number)
         at = {"start": self.bounds[number - 1], "stop": self.bounds[number]}
         k = next(step.reads["k"] for step in self.own if "k" in step.reads)
-        cuts = [("k", k, KEYS_OF), ("v", "v", VALUES_OF)] + [
-            ("mask", "mask", COLUMNS_OF)
-        ] * self.has_mask
-        for name, x, text in cuts:
-            step = Step(prefix + name, self.text(text), {"x": x}, at)
-            self.symbols[step.name] = f"{kind_of(x).symbol}{sub}"
-            symbol = "" if name == "mask" else self.symbols[step.name]
-            cut = columns_of if name == "mask" else keys_of
-            self.steps.append(step._replace(symbol=symbol, function=cut))
+        for name, x, text in (("k", k, KEYS_OF), ("v", "v", VALUES_OF)):
+            own = self.symbols[prefix + name] = f"{kind_of(x).symbol}{sub}"
+            more: Any = {"symbol": own, "function": keys_of}
+            self.steps.append(Step(prefix + name, self.text(text), {"x": x}, at, **more))
+        if any(step.name == "mask" for step in self.steps):
+            text, reads = self.text(COLUMNS_OF), {"x": "mask"}
+            self.steps.append(Step(f"{prefix}mask", text, reads, at, function=columns_of))
         letters = {kind_of(step.name).symbol for step in self.own} | {"K"}
         letter = re.compile(rf"(?<![\w])({'|'.join(sorted(letters))})(?![\w])|(?<!\w)K(?=ᵀ)")
         names = {k: f"{prefix}k"} | {n: prefix + n for n in ("mask", *(x.name for x in self.own))}
         for step in self.own:
             reads = {x: names.get(of, of) for x, of in step.reads.items()}
-            symbol = self.symbols[prefix + step.name] = kind_of(step.name).symbol + sub
+            own = self.symbols[prefix + step.name] = kind_of(step.name).symbol + sub
             formula = letter.sub(lambda hit: hit[0] + sub, step.formula)
-            own = step._replace(name=prefix + step.name, reads=reads, formula=formula)
-            self.steps.append(own._replace(symbol=symbol))
+            more = {"name": prefix + step.name, "reads": reads, "formula": formula, "symbol": own}
+            self.steps.append(step._replace(**more))
         return prefix, {"mask": f"{prefix}mask"} if "mask" in self.softmax.reads else {}
 
     def of_empty_rows(self) -> tuple[dict[str, Any], dict[str, str]]:

@@ -276,7 +276,7 @@ class Job:
             x = np.matmul(q, k[keys].T, out=block[0])
             if bias is not None:
                 x += (bias * LOG2_E).astype(x.dtype)
-            if hidden is not None:
+            if hidden is not None and hidden.any():
                 np.copyto(x, -np.inf, where=hidden)
             yield keys, block
 

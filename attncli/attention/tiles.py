@@ -121,7 +121,9 @@ def merge_weights(
     return np.asarray(np.exp2(apart) if base == "2" else np.exp(apart))
 
 
-def merged(w: Array, lse: Array, **more: Any) -> Array:
+def merged(  # [n_q, parts], [n_q], [n_q, d_v] of each part -> [n_q, d_v]
+    w: Array, lse: Array, **more: Any
+) -> Array:
     """Σ wᵢ Oᵢ: the outputs of parts of the keys, each by its share; the others are of `by_sum`."""
     outputs = [more.pop(name) for name in [*more] if name.startswith("output_")]
     each = zip(np.moveaxis(w, -1, 0), outputs, strict=True)

@@ -306,7 +306,7 @@ class LayerNorm(Computation):
         given = {"gamma": self.gamma, "beta": self.beta}
         gain = {name: w for name, w in given.items() if w is not None}
         rows = of_rows(Convention())
-        add_norm(rows, "x", gain, Block(epsilon=self.epsilon))
+        add_norm(rows, "x", gain, trace["norm"].value.shape, Block(epsilon=self.epsilon))
         return Computed(trace, rows.steps, {"x": self.x, **gain})
 
 
