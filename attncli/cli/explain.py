@@ -20,7 +20,7 @@ from attncli.cli.output import LEAST_HEIGHT, note, present
 from attncli.cli.parsing import tokens_of
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.roles import D_OUTPUT, ONES, RANDOM, only, role_of
+from attncli.files.roles import D_OUTPUT, ONES, RANDOM, Role, only, role_of
 from attncli.pipeline.model import Keep
 from attncli.pipeline.model import explained as compute
 from attncli.pipeline.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
@@ -208,13 +208,9 @@ def _positions(vectors: Vectors, *, given: bool, quiet: bool) -> PositionKind | 
     if kind.isalpha() and not Path(kind).exists():
         hint = "use paper, article, none, or a file with a vector for each position"
         raise ConventionError(f"--positions is {kind!r}", hint)
-    from attncli.files.load import load
-
-    loaded = load(kind, role="x")
-    note(*loaded.notes, quiet=quiet)
-    table = only(loaded, "x")
+    origin, table = _array(kind, "x", quiet=quiet)
     if table.ndim != 2:
-        raise ShapeError(f"{loaded.origin} has {table.ndim} dimensions", "it is (positions, dim)")
+        raise ShapeError(f"{origin} has {table.ndim} dimensions", "it is (positions, dim)")
     return table
 
 
@@ -225,11 +221,8 @@ def _mask(source: str | None, choices: Choices, block: Block, show: DisplayFlags
     d_k = block.d_k or block.d_model // block.n_heads
     mask: Any = None
     if source is not None:
-        from attncli.files.load import load
-
-        loaded = load(source, role="mask", wanted=lambda name: role_of(name) == "mask")
-        note(*loaded.notes, quiet=show.quiet)
-        mask = only(loaded, "mask")
+        wanted = {"wanted": lambda name: role_of(name) == "mask"}
+        origin, mask = _array(source, "mask", quiet=show.quiet, **wanted)
     facts = {"dropout"} | of_lse(show.stage or ())  # random vectors have a seed, too
     check_flags([choices], facts=facts | facts_of(how, mask, heads))
     choices.check_call(how, mask, heads=heads, widths=(d_k, block.d_v or d_k))
@@ -238,7 +231,7 @@ def _mask(source: str | None, choices: Choices, block: Block, show: DisplayFlags
     from attncli.attention.masks import checked_mask, meaning
 
     if how.mask_numbers is None:
-        means, name = choices.given.get("mask_means"), f"the mask of {loaded.origin}"
+        means, name = choices.given.get("mask_means"), f"the mask of {origin}"
         mask = checked_mask(mask, means, name, "--mask-means ")
     return meaning(mask, how.mask_means, how.mask_numbers)
 
@@ -248,11 +241,16 @@ def _gradient(source: str | None, *, quiet: bool) -> Any:
     if source in (None, ONES, RANDOM):
         note(*[ONES_SHOW] * (source == ONES), quiet=quiet)
         return source
+    return _array(source, D_OUTPUT, quiet=quiet)[1]
+
+
+def _array(source: str, role: Role, *, quiet: bool, **wanted: Any) -> tuple[str, Any]:
+    """What messages call a source, and its array; notes on it are printed."""
     from attncli.files.load import load
 
-    loaded = load(source, role=D_OUTPUT)
+    loaded = load(source, role=role, **wanted)
     note(*loaded.notes, quiet=quiet)
-    return only(loaded, D_OUTPUT)
+    return loaded.origin, only(loaded, role)
 
 
 def _check_room(

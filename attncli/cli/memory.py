@@ -214,34 +214,13 @@ def of_explanation(
 _LAYER = 10**5  # bytes of the steps and stages of a layer, however narrow: about 30, 3 kB each
 
 
-# ---- tables of positions, word vectors, check
-
-
-def of_positions(n: int, dim: int, *, added: bool, dots: bool) -> int:
-    """Bytes of the sinusoidal table with its angles, of the sum with embeddings, or of the dots."""
-    numbers = n * dim + n * (dim + 1) // 2 + 2 * n * dim * added + n * n * dots
-    return numbers * FLOAT + (n + 2 * dim) * LABEL
+# ---- rotary positions, check
 
 
 def of_rotary(shape: tuple[int, ...], *, turned: bool) -> int:
     """Bytes of the angles, their cos and sin; of x turned by them also x and two halves of it."""
     *_, n, dim = shape
     return (3 * n * (dim // 2) + 3 * math.prod(shape) * turned) * FLOAT + n * LABEL
-
-
-def of_alibi(n_heads: int, n: int) -> int:
-    """Bytes of the bias, and of the distances and their sizes."""
-    return (n_heads + 2) * n * n * FLOAT
-
-
-def of_similarity(n: int, dim: int) -> int:
-    """Bytes of the vectors and three tables made from them; of dots, cosines, angles and more."""
-    return (4 * n * dim + 5 * n * n) * FLOAT + n * LABEL
-
-
-def of_pca(n: int, dim: int) -> int:
-    """Bytes of the vectors, centred, and their two singular value decompositions' three tables."""
-    return 5 * n * dim * FLOAT + n * LABEL
 
 
 def of_check(

@@ -15,8 +15,8 @@ from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, note, present, write_report
 from attncli.errors import ConventionError, InputError, MissingExtraError
-from attncli.files.dump import check_dump
 from attncli.files.messages import count
+from attncli.files.write import check_dump
 from attncli.models.call import Calls
 from attncli.models.directory import Directory, open_directory
 from attncli.models.stacks import layer_trace, model_trace, of_layer

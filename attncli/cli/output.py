@@ -22,7 +22,7 @@ from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.errors import ConventionError, OutputError
 from attncli.files.messages import printable
 from attncli.trace import Trace
-from attncli.views.formats import EXACT, FIGURE, FORMATS, Format
+from attncli.views.formats import EXACT, FIGURE, FORMATS
 from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 from attncli.views.text import fold
@@ -61,7 +61,10 @@ def present(
 
         trace, options = walked(trace, options), replace(options, query=None)
     if show.open and not show.output:
-        show = _in_a_file_of_its_own(show, form)
+        from tempfile import mkdtemp
+
+        folder = mkdtemp(prefix="attncli-")  # which stays for the browser to read
+        show = replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
     if show.blank is not None:
         from attncli.views.blank import without_numbers
 
@@ -84,14 +87,6 @@ def present(
         print_page(trace, show, options, page, stdin_used=stdin_used, least_height=least_height)
     if show.open and show.output:
         _open(show.output, quiet=show.quiet)
-
-
-def _in_a_file_of_its_own(show: DisplayFlags, form: Format) -> DisplayFlags:
-    """The same with a new file for the output, which stays for the browser to read."""
-    from tempfile import mkdtemp
-
-    folder = mkdtemp(prefix="attncli-")
-    return replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
 
 
 def _open(path: str, *, quiet: bool) -> None:

@@ -44,7 +44,9 @@ def _sinusoidal(positions: Positions, show: DisplayFlags) -> Trace:
     n = _needed(positions.length if words is None else len(words), "--len", or_add)
     dim = _needed(positions.dim if words is None else words.shape[-1], "--dim", or_add)
     larger = max(n, dim) if positions.dots else dim
-    more = memory.of_positions(n, dim, added=words is not None, dots=positions.dots)
+    # the table and its angles, the sum with embeddings, the dots; names of rows, and of columns
+    numbers = n * dim + n * (dim + 1) // 2 + 2 * n * dim * (words is not None)
+    more = (numbers + n * n * positions.dots) * memory.FLOAT + (n + 2 * dim) * memory.LABEL
     more += memory.of_output(show, (n, larger))
     memory.check_fits(more, f"a table of {n} × {larger} needs", "use a smaller --len or --dim")
     table = sinusoidal(n, dim, **given_of(positions, "exponent", "base", "start"))
@@ -108,6 +110,6 @@ def _rotated(positions: Positions, source: str, show: DisplayFlags) -> Trace:
 
 def _alibi(positions: Positions, show: DisplayFlags) -> Trace:
     n, heads = _needed(positions.length, "--len"), _needed(positions.heads, "--heads")
-    more = memory.of_alibi(heads, n) + memory.of_output(show, (n, n))
+    more = (heads + 2) * n * n * memory.FLOAT + memory.of_output(show, (n, n))  # and distances
     memory.check_fits(more, f"a bias of {heads} × {n} × {n} needs", "use a smaller --len")
     return alibi(heads, n, causal=not positions.symmetric)

@@ -50,8 +50,11 @@ def similarity(words: Words, show: DisplayFlags) -> None:
 
 def _check_room(n: int, dim: int, words: Words, show: DisplayFlags) -> None:
     """SizeError where the tables of n words and vectors of this width do not fit."""
-    of = memory.of_pca if words.pca else memory.of_similarity
-    more = of(n, dim) + memory.of_output(show, (n, dim if words.pca else max(n, dim)))
+    # the vectors, centred, and three tables of their decompositions; or three tables made from
+    # them, and dots, cosines, angles and more
+    numbers = 5 * n * dim if words.pca else 4 * n * dim + 5 * n * n
+    more = numbers * memory.FLOAT + n * memory.LABEL
+    more += memory.of_output(show, (n, dim if words.pca else max(n, dim)))
     memory.check_fits(more, f"comparing {n} words needs", "name fewer")
 
 

@@ -69,8 +69,8 @@ def read_files(
         raise ConventionError(what, f"{_ONE_OF_TWO}: leave out {ours}, or {theirs}")
     if not given and "x" not in sources and WEIGHTS not in sources:
         raise ConventionError(f"{flag_of(embedded[0])} is given without --x", "add --x SOURCE")
-    # the file that holds all others
-    sources = {"q": sources.get("x") or sources.get(WEIGHTS) or "", **sources}
+    all_others = sources.get("x") or sources.get(WEIGHTS) or ""  # the file that holds them
+    sources = {**sources, "q": sources.get("q", all_others)}
     stdin = sorted({source for source in sources.values() if source.split("::")[0] == "-"})
     if len(stdin) > 1:
         what = f"standard input can be read only once, not as {' and '.join(stdin)}"

@@ -1,4 +1,5 @@
-"""Writes a trace as JSON or npz, a stage as npy, and files that are complete or untouched.
+"""Writes a trace as JSON or npz, a stage as npy, arrays and texts by their names as npz or
+safetensors; and files that are complete or untouched.
 
 write_atomically("trace.npz", partial(write_npz, trace), force=False)
 """
@@ -12,17 +13,19 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.errors import OutputError
+from attncli.errors import MissingExtraError, OutputError
 from attncli.files.messages import safe
 from attncli.files.numbers import nan_to_text
 from attncli.trace import Stage, Trace
 
+Entries = Iterable[tuple[str, Array | str]]
 Encode = Callable[[str, Array], dict[str, Any]]
 
 ENTRY = "__trace__"
@@ -150,6 +153,34 @@ def write_arrays(named: Iterable[tuple[str, Array]], file: BinaryIO) -> None:
             entry = zipfile.ZipInfo(f"{name}.npy", _ZIP_EPOCH)
             with archive.open(entry, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def write_dump(path: str, entries: Entries, *, force: bool, hint: str = REPLACE) -> None:
+    """Writes arrays, and texts beside them, to a file whose ending says its format."""
+    check_dump(path, force=force, hint=hint)
+    is_npz = path.lower().endswith(".npz")
+    arrays = ((name, np.asarray(entry)) for name, entry in entries)
+    write = partial(write_arrays, arrays) if is_npz else partial(_write_safetensors, entries)
+    write_atomically(path, write, force=force, hint=hint)
+
+
+def check_dump(path: str, *, force: bool, hint: str = REPLACE) -> None:
+    """OutputError where nothing can be written to this path, before it is known what."""
+    if not path.lower().endswith((".npz", ".safetensors")):
+        raise OutputError(f"{safe(path)} is neither npz nor safetensors", "end it in .npz")
+    check_target(path, force=force, hint=hint)
+
+
+def _write_safetensors(entries: Entries, file: BinaryIO) -> None:
+    try:
+        from safetensors.numpy import save
+    except ImportError:
+        needs = "writing safetensors needs the package safetensors"
+        raise MissingExtraError(needs, "pip install 'attncli[safetensors]'") from None
+    named = dict(entries)
+    texts = {name: x for name, x in named.items() if isinstance(x, str)}
+    arrays = {n: np.ascontiguousarray(x) for n, x in named.items() if n not in texts}
+    file.write(save(arrays, texts))
 
 
 def write_npy(stage: Stage, file: BinaryIO) -> None:

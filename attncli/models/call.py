@@ -16,7 +16,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ConventionError, OutputError, ShapeError
-from attncli.files.dump import write_dump
+from attncli.files.write import write_dump
 from attncli.stages import OUTPUT, QKV, WEIGHTS, gradient_of
 
 if TYPE_CHECKING:
