@@ -40,8 +40,8 @@ OF_ATTENTION = ("walk", "quiz")
 def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
     """The page as a document of HTML."""
     shown = content(trace, options, page)
-    heads = ["heads"] * shown.has_heads
-    names = [*PARTS, *OF_ATTENTION * shown.has_attention, *heads, "start"]
+    heads, vectors = ["heads"] * shown.has_heads, ["vectors"] * shown.has_seed
+    names = [*PARTS, *OF_ATTENTION * shown.has_attention, *heads, *vectors, "start"]
     script = _plain("".join(_file(f"{name}.js") for name in names))
     style = _plain("".join(_file(f"{name}.css") for name in ("page", *heads)))
     writer = _Writer(shown.names)

@@ -10,16 +10,19 @@ takes, by which names, and by which options all else is said.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from attncli.convention import Convention, flag_text
+from attncli.pipeline.sentence import random_vectors
 from attncli.stages import PARTS, QKV
 from attncli.trace import Trace
 from attncli.views.select import Block, blocks_of
 from attncli.views.text import clean
+from attncli.words.tokens import is_padding
 
 _OF_X = ("x", "x_kv", "x_v")
 FLAGS: dict[str, dict[str, Any]] = {
@@ -125,9 +128,14 @@ def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
 
 
 def seed_of(trace: Trace) -> int | None:
-    """The seed from which the vectors of the words were drawn, if they were."""
-    seed = re.search(r"random numbers \(seed (\d+)\)", trace["embeddings"].note)
-    return int(seed[1]) if seed else None
+    """The seed from which the vectors of the words are drawn, if they are."""
+    if "embeddings" not in trace or trace.convention is None:
+        return None
+    stage, seed = trace["embeddings"], trace.convention.seed
+    names, width = stage.names("token"), stage.value.shape[-1]
+    drawn = random_vectors([name for name in names if not is_padding(name)], width, seed)
+    rows = [drawn.get(name, np.zeros(width)) for name in names]
+    return seed if np.array_equal(stage.value, rows) else None
 
 
 def _architecture(trace: Trace, blocks: list[Block]) -> Iterator[str]:

@@ -13,13 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attncli.pipeline.sentence import random_vectors
 from attncli.stages import CONCAT, OUTPUT, PARTS, PROJECTED, QKV, WEIGHTS
 from attncli.trace import Trace
 from attncli.views.html.command import command, seed_of
 from attncli.views.html.data import PageData, packed
 from attncli.views.html.slips import slips_of
-from attncli.views.html.tree import flat
 from attncli.views.matrix import Matrix
 from attncli.views.page import Page
 from attncli.views.parts import Derivation, Heading, Part, Remark
@@ -29,11 +27,6 @@ from attncli.views.text import clean
 NUMBERS = 16_000  # that a page holds to the last digit: 11 to 18 bytes each
 NUMBERS_OF_ONE = 12_000  # where the weights of other heads are there as pictures too
 ROOMS = (40, 16)  # rows and columns of tables of which only a part is there
-SPARE = (
-    "I you she he we the a bank money river loves love hate like AI cat dog sat not blue good bad"
-)
-"""Words that any word of a sentence may be changed to."""
-WIDEST = 32  # of their vectors
 TOKENS = "tokens"
 """A stage that the labels say already."""
 ALL = (None, None)
@@ -45,6 +38,7 @@ class Content(NamedTuple):
     names          dotted names of all stages that are shown, of a large trace by their part
     has_attention  whether there is one to be walked through and asked for
     has_heads      whether there are words, or several heads, to be compared
+    has_seed       whether the vector of any word can be drawn
     """
 
     parts: tuple[Part, ...]
@@ -52,6 +46,7 @@ class Content(NamedTuple):
     data: str
     has_attention: bool
     has_heads: bool
+    has_seed: bool
 
 
 def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
@@ -72,8 +67,9 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
         shown += [each for each in page(trace, options) if isinstance(each, Derivation)]
     call = {} if part.locked else command(trace)
     more: dict[str, Any] = {"command": call} if call else {}
-    more |= {"locked": part.locked} if part.locked else {"spare": spare_words(trace)}
-    more["slips"] = {} if part.locked else dict(_slips(trace))
+    more |= {"locked": part.locked} if part.locked else {"slips": dict(_slips(trace))}
+    seed = None if part.locked or has_blanks(trace) else seed_of(trace)
+    more |= {} if seed is None else {"seed": seed}
     weights = [s for s in data.stages if s.get("shade") == "share" and "vector" not in s]
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
     has_words = any(name.endswith(TOKENS) for name in trace)
@@ -83,6 +79,7 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
         packed(more, data),
         any("attention" in group for group in data.groups),
         n_maps > 1 or (n_maps > 0 and has_words),
+        seed is not None,
     )
 
 
@@ -146,17 +143,6 @@ def _reduced(trace: Trace, whole: DisplayOptions, page: Page) -> tuple[list[Part
             one = replace(one, rows=_first(one.rows, room), cols=_first(one.cols, room))
             part = _Part(one, part.names, "only the first rows and columns are here")
     return shown, part
-
-
-def spare_words(trace: Trace) -> dict[str, list[Any]]:
-    """Vectors of further words, to be put in place of those of a sentence drawn from a seed."""
-    if "embeddings" not in trace or has_blanks(trace):
-        return {}
-    seed, width = seed_of(trace), trace["embeddings"].value.shape[-1]
-    if seed is None or width > WIDEST:
-        return {}
-    drawn = random_vectors(SPARE.split(), width, seed)
-    return {word: flat(vector) for word, vector in drawn.items()}
 
 
 def _shown(trace: Trace, options: DisplayOptions, page: Page) -> tuple[list[Part], list[str]]:

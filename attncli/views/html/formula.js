@@ -8,7 +8,6 @@ const FUNCTIONS = {
   "//": (a, b) => Math.floor(a / b), "%": (a, b) => a - b * Math.floor(a / b), "**": (a, b) => (b === 2 ? a * a : a ** b),
   "==": (a, b) => a === b, "!=": (a, b) => a !== b, "<": (a, b) => a < b, "<=": (a, b) => a <= b,
   ">": (a, b) => a > b, ">=": (a, b) => a >= b, and: (a, b) => a && b, or: (a, b) => a || b, not: a => !a,
-  ...Object.fromEntries(["exp", "log2", "sqrt", "tanh", "sin", "cos", "abs", "max"].map(name => [name, Math[name]])),
   exp2: a => 2 ** a, ln: Math.log, degrees: a => (a * 180) / Math.PI,
   arccos: a => Math.acos(Math.min(Math.max(a, -1), 1)), // but for rounding
 };
@@ -18,7 +17,7 @@ const range = n => [...Array(n).keys()];
 const sum = numbers => numbers.reduce((total, x) => total + x, 0);
 
 const byName = new Map(); // dotted name → stage
-let recorded = null; // cells that are read, while they are asked for: [node, place in the array]
+let recorded = null; // the cells that are read, while they are asked for, and their sides
 let substitute = null; // what gives other numbers for cells, while those are asked for
 
 const sizeOf = (stage, letter) => stage.sizes[letter] ?? 1;
@@ -39,6 +38,7 @@ function prepare(stage) {
   };
   stage.tree = compiled(stage, stage.is, false);
   stage.product = productOf(stage.tree);
+  return stage;
 }
 
 // Puts letters that are side by side at a place of their axis.
@@ -48,6 +48,7 @@ function setLetters(stage, places, letters, at) {
     places[letters[back]] = at % size;
     at = Math.floor(at / size);
   }
+  return places;
 }
 
 // A node of the tree; a guard only says which terms count, and is no operand.
@@ -64,7 +65,7 @@ function compiled(stage, is, isGuard) {
   if (letters) return compiledOver(stage, op, letters, is.slice(1), isGuard);
   const order = op === "if" ? [2, 3, 1] : range(is.length).slice(1); // what decides comes last
   const args = order.map(at => compiled(stage, is[at], isGuard));
-  const [a, b, c] = args.map(arg => arg.run), apply = FUNCTIONS[op];
+  const [a, b, c] = args.map(arg => arg.run), apply = FUNCTIONS[op] ?? Math[op];
   if (op === "if") return { op, args, run: places => (c(places) ? a(places) : b(places)) };
   return { op, args, run: b ? places => apply(a(places), b(places)) : places => apply(a(places)) };
 }
@@ -85,7 +86,7 @@ function compiledCell(stage, name, index, isGuard) {
   node.at = places => steps.reduce((total, [by, along]) => total + by * along(places), 0);
   node.run = places => {
     const at = node.at(places);
-    if (recorded && source.id) recorded.push([node, at]);
+    if (source.id) recorded?.set(cellOf(source, at), node.side);
     return substitute && source.id ? substitute(cellOf(source, at)) : source.data[at];
   };
   return node;
@@ -108,13 +109,8 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
   const last = sink && compiled(stage, sink, isGuard);
   const count = [...letters].reduce((all, letter) => all * sizeOf(stage, letter), 1);
   const node = { op, letters, count, body, guard, sink: last, args: last ? [body, last] : [body] };
-  node.along = (places, term) => {
-    const inner = { ...places };
-    setLetters(stage, inner, letters, term);
-    return inner;
-  };
   node.counts = places => !guard || Boolean(guard.run(places));
-  node.terms = places => range(count).map(term => node.along(places, term));
+  node.terms = places => range(count).map(term => setLetters(stage, { ...places }, letters, term));
   const filtered = places => node.terms(places).map(inner => (recorded || node.counts(inner) ? body.run(inner) : -Infinity));
   const logSum = places => {
     const all = filtered(places), end = last ? last.run(places) : -Infinity, top = Math.max(...all, end);
@@ -126,17 +122,17 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
     if (guard && whole === -Infinity) return { nan: NaN, uniform: 1 / count }[empty] ?? 0;
     return node.counts(places) ? Math.exp(body.run(places) - whole) : 0;
   };
-  const total = places => sumAlong(stage, node, places), largest = places => Math.max(...filtered(places));
-  return Object.assign(node, { run: { sum: total, max: largest, lse: logSum, softmax: share }[op] });
-}
-function sumAlong(stage, node, places) {
-  const inner = { ...places };
-  let total = 0;
-  for (let term = 0; term < node.count; term++) {
-    setLetters(stage, inner, node.letters, term);
-    if (recorded || node.counts(inner)) total += node.body.run(inner);
-  }
-  return total;
+  const total = places => {
+    const inner = { ...places }; // one for all terms: there are many
+    let all = 0;
+    for (let term = 0; term < count; term++) {
+      setLetters(stage, inner, letters, term);
+      if (recorded || node.counts(inner)) all += body.run(inner);
+    }
+    return all;
+  };
+  node.run = { sum: total, max: places => Math.max(...filtered(places)), lse: logSum, softmax: share }[op];
+  return node;
 }
 
 // What all cells of a row share is computed once, while the whole stage is computed.
@@ -161,11 +157,15 @@ function productOf(node, isWhole = true) {
 }
 const sourcesOf = stage => Object.values(stage.sources);
 
-// ---- A cell is [stage, plane, row, column]; a plane is one head of one batch entry.
-const cellOf = (s, at) => [s, Math.floor(at / (s.rows * s.cols)), Math.floor(at / s.cols) % s.rows, at % s.cols];
-const indexOf = ([s, p, i, j]) => (p * s.rows + i) * s.cols + j;
-const placesOf = cell => cell[0].placesAt(indexOf(cell));
-const valueAt = cell => cell[0].data[indexOf(cell)];
+// ---- A cell is there once: stage, place in its data, plane, row, column. A plane is one head of one
+// batch entry.
+function cellOf(s, at) {
+  const row = Math.floor(at / s.cols);
+  return (s.all[at] ??= { s, at, p: Math.floor(row / s.rows), i: row % s.rows, j: at % s.cols });
+}
+const cellAt = (s, p, i, j) => cellOf(s, (p * s.rows + i) * s.cols + j);
+const placesOf = ({ s, at }) => s.placesAt(at);
+const valueAt = ({ s, at }) => s.data[at];
 
 function compute(stage) {
   stage.rowsDone = new Map();
@@ -174,28 +174,25 @@ function compute(stage) {
 }
 
 // What a cell would be if `other` gave the numbers that it reads.
-function numberAt(cell, other) {
+function numberAt(cell, other, { tree } = cell.s) {
   substitute = other;
-  try {
-    return cell[0].tree.run(placesOf(cell));
-  } finally {
-    substitute = null;
-  }
+  const x = tree.run(placesOf(cell));
+  substitute = null;
+  return x;
 }
 
 // The cells that a cell reads, each with its side: "left" of the first operand, "top" of the others.
 function readsAt(cell) {
-  if (!cell[0].tree) return [];
-  recorded = [];
-  cell[0].tree.run(placesOf(cell));
-  const reads = new Map(recorded.map(([node, at]) => [`${node.source.id}|${at}`, [cellOf(node.source, at), node.side]]));
+  recorded = new Map();
+  cell.s.tree?.run(placesOf(cell));
+  const reads = recorded;
   recorded = null;
-  return [...reads.values()];
+  return reads;
 }
 
 // The pairs of cells that are multiplied and summed.
 function pairsAt(cell) {
-  if (!cell[0].product) return null;
-  const { node, a, b } = cell[0].product;
+  if (!cell.s.product) return [];
+  const { node, a, b } = cell.s.product;
   return node.terms(placesOf(cell)).map(inner => [a, b].map(factor => cellOf(factor.source, factor.at(inner))));
 }

@@ -1,7 +1,7 @@
 // ---- what may be changed, and how it comes back
 const state = {
   head: 0, batch: 0, layer: null, group: null, step: Infinity, // what is looked at
-  pinned: null, forwards: false, word: null, large: null, other: null, compares: false,
+  pinned: null, forwards: false, large: null, other: null,
   quiz: false, walk: null, edited: false, locked: "",
 };
 const computed = () => stages.filter(s => s.tree);
@@ -41,38 +41,23 @@ function check() {
 }
 
 // ---- a mask where there was none: two more stages, and the formulas that attncli has with a mask
-const isAdded = () => Boolean(mask()?.isAdded);
+const FORMULA = ["is", "at", "sizes", "reads", "remark", "formula"];
 
-function addMask() {
-  const group = groupShown(), { rowNames, colNames } = part("weights"), fresh = [];
-  for (const step of group.ifMasked) {
+// Adds the stages or takes them away, and exchanges the formulas of those that read them.
+function turnMask(group = groupShown()) {
+  const isOn = (group.isMasked = !group.isMasked), changed = group.ifMasked.filter(step => !step.shape);
+  const { rowNames, colNames } = byName.get(group.attention.weights);
+  const fresh = (group.fresh ??= group.ifMasked.filter(step => step.shape).map(step => newStage(step, group)));
+  for (const s of fresh) isOn ? byName.set(s.id, Object.assign(s, { rowNames, colNames })) : byName.delete(s.id);
+  for (const step of changed) {
     const s = byName.get(step.id);
-    if (s) become(s, step);
-    else fresh.push(Object.assign(newStage(step, group), { rowNames, colNames, isAdded: true }));
+    for (const name of FORMULA) [s[name], step[name]] = [step[name], s[name]];
+    s.params = { ...paramsOf(step), ...s.params };
   }
-  stages.splice(stages.findIndex(s => s.before && s.group === group), 0, ...fresh);
-  group.attention.mask = `${group.prefix}mask`;
-  for (const { id } of group.ifMasked) if (byName.get(id).is) prepare(byName.get(id));
-}
-
-// Another formula in place of that of a stage, which is kept.
-const FORMULA = ["is", "at", "sizes", "reads", "remark", "formula", "params"];
-function become(s, step) {
-  s.before = Object.fromEntries(FORMULA.map(name => [name, s[name]]));
-  for (const name of FORMULA) s[name] = step[name];
-  s.params = { ...paramsOf(step), ...s.before.params };
-}
-function dropMask() {
-  const group = groupShown();
-  for (const s of stages.filter(s => s.isAdded && s.group === group)) {
-    stages.splice(stages.indexOf(s), 1);
-    byName.delete(s.id);
-  }
-  delete group.attention.mask;
-  for (const s of inGroup().filter(s => s.before)) {
-    Object.assign(s, s.before, { before: null });
-    prepare(s);
-  }
+  if (isOn) stages.splice(stages.findIndex(s => s.id === changed[0].id), 0, ...fresh);
+  else stages.splice(stages.indexOf(fresh[0]), fresh.length);
+  group.attention.mask = isOn && fresh[0].id;
+  for (const { id } of isOn ? group.ifMasked : changed) if (byName.get(id).is) prepare(byName.get(id));
 }
 const isAfter = (mask, at) => at % mask.cols > Math.floor(at / mask.cols) % mask.rows;
 const isCausal = mask => mask.data.every((x, at) => x === (isAfter(mask, at) ? -Infinity : 0));
@@ -84,7 +69,7 @@ function setCausal(isOn) {
 // ---- what was before, for undo: inputs, parameters, words, and whether a mask was added
 const past = [], future = [];
 const snapshot = () => ({
-  isMasked: isAdded(),
+  masked: page.groups.filter(group => group.isMasked),
   each: stages.map(({ id, isInput, data, params, rowNames, colNames }) => ({ id, data: isInput && data.slice(), params: { ...params }, rowNames, colNames })),
 });
 
@@ -94,7 +79,7 @@ function remember() {
   future.length = 0;
 }
 function restore(was) {
-  if (was.isMasked !== isAdded()) (was.isMasked ? addMask : dropMask)();
+  for (const group of page.groups) if (Boolean(group.isMasked) !== was.masked.includes(group)) turnMask(group);
   for (const { id, data, ...rest } of was.each) {
     const s = byName.get(id);
     if (data) s.data.set(data);
@@ -105,10 +90,8 @@ function restore(was) {
 }
 function turnBack(from, to) {
   if (!from.length || state.quiz) return;
-  const focus = focused()?.id;
   to.push(snapshot());
   restore(from.pop());
-  $(focus)?.focus();
 }
 
 let atStart = null;
@@ -129,7 +112,7 @@ function recompute() {
     s.shown = s.data.slice();
     if (s.tree) s.data.forEach((_, at) => (count += moved(s, at)));
   }
-  const isOther = s => s.isAdded || Object.keys(s.had).some(name => s.params[name] !== s.had[name]);
+  const isOther = s => s.group.fresh?.includes(s) || Object.keys(s.had).some(name => s.params[name] !== s.had[name]);
   state.edited = stages.some(s => isOther(s) || s.data.some((x, at) => differs(x, s.original[at], 1e-12)));
   if (!state.edited) for (const s of stages) s.data.set(s.original); // to the last digit as they came
   paint((s, at) => !isDragging && moved(s, at));
@@ -149,7 +132,7 @@ function edit(cell, text) {
   put(cell, x);
 }
 function put(cell, x) {
-  cell[0].data[indexOf(cell)] = x;
+  cell.s.data[cell.at] = x;
   recompute();
 }
 
@@ -170,7 +153,7 @@ function asInput() {
 const isSquareCausal = () => Boolean(mask()) && mask().rows === mask().cols && isCausal(mask());
 
 function command() {
-  if (!(page.command.drawn ?? []).every(id => isDrawn(id))) return "";
+  if (!(page.command.drawn ?? []).every(id => isDrawn(byName.get(id)))) return "";
   const { call, literals = {}, flags } = page.command, json = asInput(), words = [call];
   const quoted = x => `'${JSON.stringify(x).replaceAll("'", "\\u0027")}'`;
   for (const [flag, id] of Object.entries(literals)) words.push(flag, quoted(nested(byName.get(id))));

@@ -56,10 +56,9 @@ function upToBracket(text) {
   }
   return text;
 }
-const placeOf = ([s, , i, j]) =>
-  s.vector === "row" ? [s.colNames[j]] : s.vector ? [s.rowNames[i]] : [s.rowNames[i], s.colNames[j]];
-const nameOf = cell => span("name", math(cell[0].symbol), el("sub", {}, joined(placeOf(cell).map(labelNodes), ", ")));
-const plainName = cell => `${cell[0].symbol}[${placeOf(cell).map(labelText).join(",")}]`;
+const placeOf = ({ s, i, j }) => [s.vector !== "row" && s.rowNames[i], s.vector !== "column" && s.colNames[j]].filter(Boolean);
+const nameOf = cell => span("name", math(cell.s.symbol), el("sub", {}, joined(placeOf(cell).map(labelNodes), ", ")));
+const plainName = cell => `${cell.s.symbol}[${placeOf(cell).map(labelText).join(",")}]`;
 const formulaOf = s => {
   const { root: now, factor } = s.params;
   if ((now ?? factor) === (s.had.root ?? s.had.factor)) return (s.formula ?? "").split(": ")[0];
@@ -67,7 +66,7 @@ const formulaOf = s => {
 };
 
 // ---- the formula of a cell with its numbers put in
-const wordsAt = cell => wordsOf(cell[0], cell[0].tree, placesOf(cell));
+const wordsAt = cell => wordsOf(cell.s, cell.s.tree, placesOf(cell));
 
 function sideOf(cell, side, tight) {
   const text = trimmed(valueAt(cell), 4);
@@ -119,24 +118,18 @@ function wordsOver(s, node, places, tight) {
   return [fraction(power("e", wordsOf(s, body, places)), powers), below < Infinity ? result : null];
 }
 
-// ---- colour: one hue for shares, two for signs; by the square root, so that small ones show
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const [SHARE, PLUS, MINUS] = [165, 60, 255]; // hues
+// ---- colour: one hue for shares, two for signs; by the square root, so that small ones show. What a
+// strength from 0 to 1 looks like is said in page.css.
 let largest = 1; // of the numbers of both signs
+const hueOf = (s, x) => (s.isShare ? 165 : x < 0 ? 255 : 60);
+const strengthOf = (s, x, most = s.isShare ? 1 : largest) => Math.sqrt(Math.min(Math.abs(x) / most, 1));
 
-function shadeOf(s, x) {
-  if (s.isShare) return shade(x, SHARE);
-  return s.shade ? shade(x / largest, x < 0 ? MINUS : PLUS) : null;
-}
-
-// Background and text: above that lightness black is read better than white.
-function shade(x, hue) {
-  if (!Number.isFinite(x)) return null;
-  const strength = Math.sqrt(Math.min(Math.abs(x), 1));
-  const light = dark.matches ? 0.23 + 0.6 * strength : 0.985 - 0.44 * strength;
-  return [`oklch(${light.toFixed(3)} ${(0.14 * strength).toFixed(3)} ${hue})`, light > 0.565 ? "#000" : "#fff"];
+function tint(node, s, x) {
+  node.style.setProperty("--h", hueOf(s, x));
+  node.style.setProperty("--x", s.shade && Number.isFinite(x) ? strengthOf(s, x).toFixed(3) : "");
 }
 function setLargest() {
   const shown = stages.filter(s => s.shade === "signed" && isHere(s) && !isAsked(s));
-  largest = Math.max(1e-9, ...shown.map(s => s.data.reduce((most, x) => (Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most), 0)));
+  largest = Math.max(1e-9, ...shown.map(mostOf));
 }
+const mostOf = s => s.data.reduce((most, x) => (Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most), 0);
