@@ -225,7 +225,7 @@ MAY_END_UNSAID = {"meta", "img", "tr", "td", "th"}  # or have no end
 TAGS = """html head meta title style script body nav main section div h1 h2 h3 p ul li table
     tr td th bdi pre code small details summary noscript header span"""
 ATTRIBUTES = """lang charset name content http-equiv class style scope role id aria-label tabindex
-    hidden type aria-hidden"""
+    hidden type aria-hidden data-x"""
 
 
 class Reader(HTMLParser):

@@ -153,8 +153,7 @@ def opened(page: str) -> str:
     read = json.loads(data)
     values: list[float] = []
     for stage in read["stages"]:
-        values += [x for x in stage.get("value", []) if not isinstance(x, str)]
-        values += np.frombuffer(b64decode(stage.get("base64", "")), "<f8").tolist()
+        values += np.frombuffer(b64decode(stage.get("float64", "")), "<f8").tolist()
     text = re.sub(r"<(style|script).*?</\1>", "", page, flags=re.DOTALL)
     return f"{text} {' '.join(f'{abs(x):.4f}' for x in values)}"
 

@@ -8,7 +8,7 @@ const FUNCTIONS = {
   "//": (a, b) => Math.floor(a / b), "%": (a, b) => a - b * Math.floor(a / b), "**": (a, b) => (b === 2 ? a * a : a ** b),
   "==": (a, b) => a === b, "!=": (a, b) => a !== b, "<": (a, b) => a < b, "<=": (a, b) => a <= b,
   ">": (a, b) => a > b, ">=": (a, b) => a >= b, and: (a, b) => a && b, or: (a, b) => a || b, not: a => !a,
-  exp2: a => 2 ** a, ln: Math.log, degrees: a => (a * 180) / Math.PI,
+  ln: Math.log, degrees: a => (a * 180) / Math.PI,
   arccos: a => Math.acos(Math.min(Math.max(a, -1), 1)), // but for rounding
 };
 const SPECIAL = { Infinity: Infinity, "-Infinity": -Infinity, NaN: NaN };
@@ -36,8 +36,8 @@ function prepare(stage) {
     }
     return places;
   };
+  stage.product = null;
   stage.tree = compiled(stage, stage.is, false);
-  stage.product = productOf(stage.tree);
   return stage;
 }
 
@@ -71,19 +71,14 @@ function compiled(stage, is, isGuard) {
 }
 function compiledCell(stage, name, index, isGuard) {
   const source = stage.arrays?.[name] ?? byName.get(stage.reads[name]), text = JSON.stringify([name, index]);
-  const axes = index.slice(-source.shape.length), steps = [];
-  let stride = 1;
-  for (let axis = source.shape.length - 1; axis >= 0; axis--) {
-    const size = source.shape[axis];
-    if (size > 1) steps.push([stride, placeAlong(stage, axes[axis], size)]);
-    stride *= size;
-  }
+  const axes = index.slice(-source.shape.length), shape = source.shape.slice(-axes.length);
+  const along = axes.map((axis, n) => placeAlong(stage, axis, shape[n]));
   if (!isGuard && byName.has(source.id)) {
     stage.sources[name] = source;
     if (!stage.operands.includes(text)) stage.operands.push(text);
   }
   const node = { op: "cell", source, axes, last: axes.at(-1), side: stage.operands[0] === text ? "left" : "top" };
-  node.at = places => steps.reduce((total, [by, along]) => total + by * along(places), 0);
+  node.at = places => along.reduce((at, place, n) => at * shape[n] + place(places), 0);
   node.run = places => {
     const at = node.at(places);
     if (source.id) recorded?.set(cellOf(source, at), node.side);
@@ -94,7 +89,7 @@ function compiledCell(stage, name, index, isGuard) {
 
 // Where an axis of a cell is: at letters side by side, a fixed place, or a computed one.
 function placeAlong(stage, axis, size) {
-  if (typeof axis === "number") return () => axis;
+  if (typeof axis === "number" || size === 1) return () => (size > 1 ? axis : 0);
   if (Array.isArray(axis)) {
     const { run } = compiled(stage, axis[0], true);
     return places => Math.trunc(Math.min(Math.max(run(places) || 0, 0), size - 1));
@@ -118,7 +113,9 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
     return shift + Math.log(sum(all.map(x => Math.exp(x - shift))) + Math.exp(end - shift));
   };
   const share = places => {
-    const whole = rowOnce(stage, node, places, logSum);
+    const done = stage.rowsDone, key = done && JSON.stringify({ ...places, [letters]: 0 });
+    if (done && !done.has(key)) done.set(key, logSum(places)); // once a row, while the whole stage is computed
+    const whole = done ? done.get(key) : logSum(places);
     if (guard && whole === -Infinity) return { nan: NaN, uniform: 1 / count }[empty] ?? 0;
     return node.counts(places) ? Math.exp(body.run(places) - whole) : 0;
   };
@@ -131,30 +128,13 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
     }
     return all;
   };
+  // The sum of products of a row and a column that a formula is, or is made of first.
+  const [a, b] = body.op === "*" ? body.args : [], isOwn = axis => [...String(axis)].some(letter => !a.axes.join("").includes(letter));
+  if (op === "sum" && a?.op === "cell" && a.last === letters && b.op === "cell" && b.axes.some(isOwn)) stage.product ??= { node, a, b, isTurned: b.last === letters };
   node.run = { sum: total, max: places => Math.max(...filtered(places)), lse: logSum, softmax: share }[op];
   return node;
 }
 
-// What all cells of a row share is computed once, while the whole stage is computed.
-function rowOnce(stage, node, places, compute) {
-  if (!stage.rowsDone) return compute(places);
-  const key = Object.keys(places).filter(letter => !node.letters.includes(letter)).map(letter => places[letter]).join();
-  if (!stage.rowsDone.has(key)) stage.rowsDone.set(key, compute(places));
-  return stage.rowsDone.get(key);
-}
-
-// The sum of products of a row and a column that a formula is, or is made of first.
-function productOf(node, isWhole = true) {
-  if (node.op === "sum") {
-    const [a, b] = node.body.op === "*" ? node.body.args : [];
-    if (a?.op !== "cell" || b.op !== "cell" || a.last !== node.letters) return null;
-    const ofA = a.axes.join(""), hasOwn = b.axes.some(axis => [...axis].some(letter => !ofA.includes(letter)));
-    return hasOwn ? { node, a, b, isWhole, isTurned: b.last === node.letters } : null;
-  }
-  if (node.op === "+") return productOf(node.args[0], isWhole);
-  if (node.op === "max") return node.args[1] ? productOf(node.args[1], isWhole) : null;
-  return node.op === "/" ? productOf(node.args[0], false) : null;
-}
 const sourcesOf = stage => Object.values(stage.sources);
 
 // ---- A cell is there once: stage, place in its data, plane, row, column. A plane is one head of one
@@ -168,7 +148,7 @@ const placesOf = ({ s, at }) => s.placesAt(at);
 const valueAt = ({ s, at }) => s.data[at];
 
 function compute(stage) {
-  stage.rowsDone = new Map();
+  stage.rowsDone = new Map(); // what all cells of a row share
   for (let at = 0; at < stage.data.length; at++) stage.data[at] = stage.tree.run(stage.placesAt(at));
   stage.rowsDone = null;
 }

@@ -1,22 +1,22 @@
 // ---- the heads: all of them small, one or two large with lines between words
 const isMap = s => s.isShare && !s.vector && s.axes.join() === (part("weights") ?? s).axes.join();
 const weightStages = () => stages.filter(s => isMap(s) && (s.bytes || !stages.some(other => other.bytes)));
-const isOf = (choice, head) => choice?.s === head.s && choice.p === head.p;
+// A head is its first cell.
 const headName = head => [head.s.layer && `layer ${head.s.layer}`, headWords(head)].filter(Boolean).join(", ");
 
 // The panel of words, if there are weights, with all heads where there are several.
 function wordsPanel() {
   const maps = weightStages(), own = part("weights"), first = maps.includes(own) ? own : maps[0];
-  if (!maps.includes(state.large?.s)) state.large = { s: first, p: 0 };
-  const mini = head => el("button", { onclick: () => chooseHead(head), "aria-label": headName(head), title: headName(head), class: "mini", head }, pixels(head.s));
-  fill($("minis"), maps.map(s => el("div", {}, s.layer && span("of", `layer ${s.layer}`), range(s.n).map(p => mini({ s, p })))));
+  if (!maps.includes(state.large?.s)) state.large = first && cellOf(first, 0);
+  const mini = head => el("button", { onclick: () => chooseHead(head), "aria-label": headName(head), class: "mini", head }, pixels(head.s));
+  fill($("minis"), maps.map(s => el("div", {}, s.layer && span("of", `layer ${s.layer}`), range(s.n).map(p => mini(cellAt(s, p, 0, 0))))));
   $("minis").parentElement.hidden = all(".mini").length < 2;
   return first && $("words");
 }
 function chooseHead(head) {
   const { s, p } = head;
   if ($("compare").checked) {
-    state.other = isOf(state.other, head) ? null : head;
+    state.other = state.other === head ? null : head;
     return paint();
   }
   state.large = head;
@@ -29,13 +29,12 @@ function chooseHead(head) {
 }
 function paintWords() {
   paintSentence();
-  $("words").hidden = !state.large.s || weightStages().some(s => isHidden(s) || isAsked(s));
+  $("words").hidden = !state.large || weightStages().some(s => isHidden(s) || isAsked(s));
   for (const mini of all(".mini")) {
-    const { head } = mini;
-    mini.setAttribute("aria-pressed", isOf(state.large, head) || isOf(state.other, head));
-    drawPixels(mini.firstChild, head.s, head.p);
+    mini.setAttribute("aria-pressed", [state.large, state.other].includes(mini.head));
+    drawPixels(mini.firstChild, mini.head.s, mini.head.p);
   }
-  if (state.large.s) fill($("large"), [state.large, state.other].filter(Boolean).map(drawWords));
+  fill($("large"), [state.large, state.other].filter(Boolean).map(drawWords));
 }
 const MOST_LINES = 4096; // between words; more weights are a picture
 
@@ -81,7 +80,7 @@ function svg(tag, attributes) {
 }
 // ---- a word in place of another, with its vector
 const embeddings = () => byName.get("embeddings");
-const canWord = () => Boolean(embeddings()?.isInput) && !state.locked && !state.quiz;
+const canWord = () => embeddings()?.isInput && !state.locked && !state.quiz;
 
 // The vector of a word: as it came, or drawn from the seed.
 function vectorOf(word, { id, cols, original }) {
@@ -109,7 +108,6 @@ function drawSentence() {
   if (!embeddings()) return;
   const inputs = embeddings().rowNames.map((_, at) => el("input", { "aria-label": `word ${at + 1}`, title: "another word, with its vector", autocomplete: "off", onchange: event => setWord(at, event.target) }));
   $("sentence").prepend(...inputs);
-  if (!globalThis.randomVector) $("for-words").textContent = "each word may be another of these";
 }
 function paintSentence() {
   $("sentence").hidden = !canWord();

@@ -1,7 +1,7 @@
 // ---- laying out: strips in which every table stands right of one and below another it is made of
 let views = [], strips = [], order = [];
 const shownAt = new Map(); // a cell → the elements of the page that show it
-const isProduct = s => Boolean(s.product);
+const isProduct = s => s.product;
 const isTurned = s => Boolean(s.product?.isTurned);
 const isNarrow = () => $("main").clientWidth < 520;
 const isPicture = s => s.rows * s.cols > 1600; // drawn, not written
@@ -10,21 +10,18 @@ let decimals = 4; // at most
 let digit = 9; // pixels of one
 
 function findStrips() {
-  let strip = null;
+  let strip = [];
   strips = [];
   order = stages.filter(s => isHere(s) && Object.keys(s.sources).length);
   for (const s of order) {
-    const read = sourcesOf(s), last = strip?.at(-1), before = last?.stage;
-    const isSibling = last && isProduct(s) && isProduct(before) && read[0] === last.left && s.group === before.group;
-    const isNext = before && read.includes(before) && (!isProduct(s) || read[0] === before) && s.n === before.n;
+    const read = sourcesOf(s), [start] = read, { stage: before, left } = strip.at(-1) ?? {};
     const belongs = before && s.heading === before.heading && (s.group === before.group || !strip[1]);
-    if (!(belongs && (isSibling || isNext))) {
-      strip = [{ stage: read[0], tops: [] }];
-      strips.push(strip);
-    }
-    const left = isSibling && belongs ? read[0] : strip.at(-1).stage, standing = strip.map(piece => piece.stage);
-    const tops = isTurned(s) ? [read[1] ?? read[0]] : read.filter(source => source !== left && !standing.includes(source));
-    strip.push({ stage: s, left, tops, isBare: !tops.length && strip.at(-1).stage.rows === s.rows && !s.vector });
+    const isSibling = belongs && isProduct(s) && isProduct(before) && start === left && s.group === before.group;
+    const isNext = belongs && read.includes(before) && (!isProduct(s) || start === before) && s.n === before.n;
+    if (!isSibling && !isNext) strips.push((strip = [{ stage: start, tops: [] }]));
+    const last = strip.at(-1).stage, own = isSibling ? start : last, standing = strip.map(piece => piece.stage);
+    const tops = isTurned(s) ? [read[1] ?? start] : read.filter(source => source !== own && !standing.includes(source));
+    strip.push({ stage: s, left: own, tops, isBare: !tops.length && last.rows === s.rows && !s.vector });
   }
   const standing = new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops]));
   for (const s of stages) if (!standing.has(s) && isHere(s)) strips.push([{ stage: s, tops: [] }]);
@@ -33,13 +30,11 @@ function findStrips() {
 // Strips too wide for the page are cut; a product stays beside its left factor, which is repeated.
 function cutStrip(strip, room) {
   const lines = [[]];
-  strip.forEach((piece, at) => {
-    const line = lines.at(-1), next = strip[at + 1], fits = more => widthOf([...line, ...more]) <= room;
-    const takesNext = next && isProduct(next.stage) && next.left === piece.stage && widthOf([piece, next]) <= room && at > 0;
-    if (!line.length || fits(takesNext ? [piece, next] : [piece])) return line.push(piece);
-    const left = strip.find(other => other.stage === piece.left), isRepeated = isProduct(piece.stage) && left && !takesNext;
-    lines.push(isRepeated && widthOf([left, piece]) <= room ? [{ ...left, tops: [] }, piece] : [piece]);
-  });
+  for (const piece of strip) {
+    const line = lines.at(-1), left = isProduct(piece.stage) && strip.find(other => other.stage === piece.left);
+    if (!line.length || widthOf([...line, piece]) <= room) line.push(piece);
+    else lines.push(left && widthOf([left, piece]) <= room ? [{ ...left, tops: [] }, piece] : [piece]);
+  }
   return lines;
 }
 
@@ -47,9 +42,9 @@ function cutStrip(strip, room) {
 function measure(piece) {
   const { stage, tops } = piece, tables = [[stage, false], ...tops.map(top => [top, isTurned(stage)])];
   const longest = isColumn => Math.max(...tables.flatMap(([s, turned]) => (turned === isColumn ? s.rowNames : s.colNames).map(({ name, at }) => Math.min(name.length, 12) + (at ? 1 : 0))));
-  const least = stage.words ? 12 : Math.min(longest(false), 5);
+  const least = stage.words ? 12 : Math.min(longest(true), 5);
   piece.cell = piece.isShade ? 1 : Math.max(2, least, Math.min(40, Math.max(...tables.map(([s]) => s.longest))));
-  piece.label = Math.min(longest(true), 9);
+  piece.label = Math.min(longest(false), 9);
   const width = isPicture(stage) ? 256 : stage.cols * (piece.isShade ? SHADE : piece.cell * digit + 11);
   piece.width = width + (piece.isBare ? 4 : piece.label * digit + 14) + (hasSums(piece) ? 4 * digit + 11 : 0);
 }
@@ -58,14 +53,14 @@ const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 :
 
 // As many decimals, and then as large a type, as let the attention stand in one piece; where none do,
 // tables that are made number by number keep their shades alone.
-const SIZES = [[4, 1.1], [4, 1], [4, 0.9], [3, 1.1], [3, 1], [3, 0.9], [2, 1.1], [2, 1], [2, 0.9], [2, 0.8]];
+const SIZES = [...[4, 3, 2].flatMap(most => [1.1, 1, 0.9].map(size => [most, size])), [2, 0.8]];
 function chooseSize(first, room) {
   const fits = () => widthOf(first) <= room || (isNarrow() && Math.max(...first.map(piece => piece.width)) <= room);
   const isMap = ({ stage }) => stage.cols === part("scores")?.cols, isBetween = piece => isMap(piece) && !isProduct(piece.stage);
-  let before = 0;
+  decimals = 0;
   for (const [most, size] of isNarrow() ? [[3, 0.82], [2, 0.82]] : SIZES) {
-    if (most !== before) for (const s of stages.filter(isHere)) write(s, most);
-    before = decimals = most;
+    if (most !== decimals) for (const s of stages.filter(isHere)) write(s, most);
+    decimals = most;
     document.documentElement.style.setProperty("--size", `${size}rem`);
     digit = ($("probe").offsetWidth / 20) * size;
     strips.flat().forEach(measure);
@@ -148,13 +143,11 @@ function tableOf(view, hasSum) {
 
 // One pixel a cell; pointing at it says the number.
 function pictureOf(view) {
-  const { s, turned } = view, [height, width] = turned ? [s.cols, s.rows] : [s.rows, s.cols];
-  const canvas = pixels(s, turned, { class: "picture", role: "img", "aria-label": `${s.short}, ${s.rows} × ${s.cols}` });
+  const { s, turned } = view, canvas = pixels(s, turned, { class: "picture", role: "img", "aria-label": `${s.short}, ${s.rows} × ${s.cols}` });
   view.canvas = canvas;
-  on(canvas, "pointermove", event => {
-    const at = (offset, length, n) => Math.max(0, Math.min(n - 1, Math.floor((offset / length) * n)));
-    const i = at(event.offsetY, canvas.clientHeight, height), j = at(event.offsetX, canvas.clientWidth, width);
-    light(cellAt(s, shownPlane(s), ...(turned ? [j, i] : [i, j])));
+  on(canvas, "pointermove", ({ offsetX, offsetY }) => {
+    const at = [(offsetY / canvas.offsetHeight) * canvas.height, (offsetX / canvas.offsetWidth) * canvas.width].map(Math.floor);
+    light(cellAt(s, shownPlane(s), ...(turned ? at.reverse() : at)));
   });
   return canvas;
 }
@@ -174,6 +167,8 @@ function drawPixels(canvas, s, plane, turned = false) {
 // Numbers, shades and what is hidden; the tables themselves stay.
 function paint(isChanged = () => false) {
   shownAt.clear();
+  for (const td of all(".flash")) td.classList.remove("flash");
+  document.body.offsetWidth; // so that what changes again flashes again
   for (const view of views) {
     const { s, canvas } = view, plane = shownPlane(s), isBlank = isHidden(s) || isAsked(s) || (state.edited && isStale(s));
     view.box.classList.toggle("later", isHidden(s));
@@ -191,16 +186,13 @@ function paint(isChanged = () => false) {
   paintTools();
   light(state.pinned);
 }
-const FLASH = { backgroundColor: "#ffd54a", color: "#000" };
 function paintCell(td, view, plane, isBlank, isChanged) {
   const { s } = view, [i, j] = td.at, cell = cellAt(s, plane, i, j + view.packed * state.head), { at } = cell, x = s.data[at];
   td.cell = cell;
   tint(td, s, isBlank ? NaN : x);
   if (isAsked(s) && view.box.id) askIn(td);
   else td.textContent = isBlank ? "?" : view.isShade ? "" : num(s.words?.[at] ?? x, s.decimals);
-  const isNew = isChanged(s, at);
-  td.classList.toggle("flash", isNew);
-  if (isNew && !isCalm()) td.animate([FLASH, { ...FLASH, offset: 0.3 }, {}], 1500);
+  td.classList.toggle("flash", isChanged(s, at));
   td.classList.toggle("masked", x === -Infinity);
   td.classList.toggle("new", state.edited && !isBlank && differs(x, s.original[at], 1e-12));
   shownAt.set(cell, [...(shownAt.get(cell) ?? []), td]);
@@ -211,5 +203,4 @@ const mostHeads = () => Math.max(...stages.filter(isHere).map(headsOf));
 const headShown = s => (groupShown()?.tiled ? state.head % headsOf(s) : Math.floor((state.head * headsOf(s)) / mostHeads()));
 const shownPlane = s => (s.batches > 1 ? state.batch * headsOf(s) : 0) + headShown(s);
 const headWords = ({ s, p }) => [s.batches > 1 && `batch entry ${Math.floor(p / headsOf(s)) + 1}`, headsOf(s) > 1 && `head ${(p % headsOf(s)) + 1}`].filter(Boolean).join(", ");
-const lastShown = () => stages.indexOf(order[Math.min(state.step, order.length) - 1]);
-const isHidden = s => state.step < order.length && (order.includes(s) || isStale(s)) && stages.indexOf(s) > lastShown();
+const isHidden = s => state.step < order.length && (order.includes(s) || isStale(s)) && stages.indexOf(s) > stages.indexOf(lastStage());

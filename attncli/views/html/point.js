@@ -20,7 +20,7 @@ function reach(cell) {
 }
 const mark = (cell, ...names) => shownAt.get(cell)?.forEach(td => td.classList.add("on", ...names));
 
-function light(cell, isQuiet = true) {
+function light(cell) {
   for (const td of all("td.on")) td.classList.remove("on", "here", "left", "top", "from", "own");
   if (state.walk) return lightWalk();
   if (cell && (isHidden(cell.s) || !stages.includes(cell.s))) cell = null;
@@ -31,48 +31,48 @@ function light(cell, isQuiet = true) {
     for (const [other, side] of near) mark(other, side);
     mark(cell, "here");
   }
-  explain(cell, isQuiet);
+  explain(cell);
   markMap(cell?.s);
 }
 
 // Row q3 of A times column 1 of V, where the cell is such a product; else the formula.
 function inGeneral(cell) {
   const { s } = cell, [[a, b] = []] = pairsAt(cell);
-  if (!a || !s.product.isWhole) return s.formula?.includes(" = ") ? math(formulaOf(s).split(" = ").slice(1).join(" = ")) : null;
+  if (!a || s.tree.op === "/") return math(formulaOf(s).replace(/^.*? = /, ""));
   const column = isTurned(s) ? b.s.rowNames[b.i] : b.s.colNames[b.j];
   const left = span("left", "row ", labelNodes(a.s.rowNames[a.i]), " of ", math(a.s.symbol));
   const top = span("top", "column ", labelNodes(column), " of ", math(b.s.symbol), isTurned(s) && el("sup", { text: "T" }));
   return [left, " times ", top];
 }
-function explain(cell, isQuiet) {
+function explain(cell) {
   $("why").hidden = !cell && !state.quiz;
   $("panel").hidden = !cell;
   if (!cell) return;
   const { s, at } = cell, x = s.words?.[at] ?? s.data[at], was = s.original[at], isSecret = isAsked(s);
   const words = isSecret ? ["?"] : s.tree ? wordsAt(cell) : null, general = words && inGeneral(cell), head = headWords(cell);
-  const kind = !s.isInput ? "" : canEdit(s) ? " an input: drag it, or type another number" : " an input";
   const result = isSecret ? null : [" = ", el("b", { text: s.words ? x : trimmed(x, 4) }), String(x).length > 7 && span("exact", exact(x))];
-  fill($("sum-up"), nameOf(cell), head && ` of ${head}`, general && [" = ", span("general", general)], span("kind", kind));
+  fill($("sum-up"), nameOf(cell), head && ` of ${head}`, general && [" = ", span("general", general)], s.isInput && span("kind", canEdit(s) ? " an input: drag it, or type another number" : " an input"));
   fill($("lines"), el("li", {}, words && ["= ", words], result));
   fill($("was"), !isSecret && differs(x, was, 1e-12) && `was ${trimmed(was, 4)}`);
   $("way").hidden = !computed().length;
-  $("way").textContent = state.forwards ? "← what it is made of" : "→ what is made of it";
+  $("way").setAttribute("aria-pressed", state.forwards);
   $("change").hidden = !canEdit(s);
   $("copy").hidden = isSecret || s.words;
-  $("copy").options[0].text = `copy ${s.symbol} as …`;
-  if (!isQuiet) announce($("sum-up").textContent + $("lines").textContent);
 }
-function pin(cell, isQuiet) {
+function pin(cell) {
   if (state.walk) return;
   state.pinned = cell;
-  light(cell, isQuiet);
+  light(cell);
 }
 Object.assign(ACTS, {
-  way: () => light(state.pinned, (state.forwards = !state.forwards)),
+  way: () => {
+    state.forwards = !state.forwards;
+    light(state.pinned);
+  },
   change: () => (isMaskCell(state.pinned) ? toggleMask(state.pinned) : openEdit(shownAt.get(state.pinned)[0])),
   close: () => pin(null),
 });
-const canEdit = s => !state.locked && !state.quiz && s.isInput;
+const canEdit = s => !state.locked && !state.quiz && s.isInput && !s.isFixed;
 const isMaskCell = ({ s }) => canEdit(s) && s === mask();
 
 function toggleMask(cell) {
@@ -106,21 +106,16 @@ function startDrag(td, { clientX: start, shiftKey, pointerId }) {
   td.setPointerCapture(pointerId);
   td.onpointermove = ({ clientX }) => {
     const way = clientX - start, x = rounded(from + Math.trunc(way / 5) * step);
-    if (!isDragging && Math.abs(way) < 6) return;
-    if (!isDragging) {
-      isDragging = true;
-      remember();
-      state.pinned = cell;
-      document.body.classList.add("dragging");
-    }
+    if (!isLive && Math.abs(way) < 6) return;
+    live();
+    state.pinned = cell;
     if (x !== valueAt(cell)) put(cell, x);
   };
   td.onpointerup = td.onpointercancel = () => {
     td.onpointermove = td.onpointerup = td.onpointercancel = null;
-    document.body.classList.remove("dragging");
-    if (isDragging) announce(`${plainName(cell)} is ${valueAt(cell)}`);
-    td.wasDragged = isDragging;
-    isDragging = false;
+    if (isLive) announce(`${plainName(cell)} is ${valueAt(cell)}`);
+    td.wasDragged = isLive;
+    isLive = false;
   };
 }
 function nudge(td, by) {
@@ -131,31 +126,29 @@ function nudge(td, by) {
 // ---- mouse, finger, keyboard
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const tdOf = event => event.target.closest?.("td");
-let hovered = null;
+let again = null; // the cell that is pressed and was chosen before
 
 function listenToPointer() {
   on(document, "pointerover", event => {
     const td = tdOf(event);
-    if (event.pointerType !== "mouse" || td === hovered || isDragging || state.walk || event.target.closest("#why, canvas")) return;
-    hovered = td;
+    if (event.pointerType !== "mouse" || isLive || state.walk || event.target.closest("#why, canvas")) return;
     light(td?.cell ?? state.pinned);
   });
   on(document, "pointerdown", event => {
-    const td = tdOf(event), canDrag = td?.cell && canEdit(td.cell.s) && !isMaskCell(td.cell);
+    const td = tdOf(event);
+    again = td?.cell && td.cell === state.pinned ? td : null;
+    const canDrag = td?.cell && canEdit(td.cell.s) && !isMaskCell(td.cell);
     const isMeant = event.pointerType === "mouse" || td?.classList.contains("here");
     if (canDrag && isMeant && event.button === 0 && event.target.tagName !== "INPUT") startDrag(td, event);
   });
   on(document, "click", event => {
     const td = tdOf(event);
-    ACTS[event.target.id]?.(event.target);
     if (!td?.cell || event.target.tagName === "INPUT") return;
     if (td.wasDragged) return (td.wasDragged = false);
-    const isAgain = td === focused() && td.wasHere;
-    td.wasHere = true;
     td.focus();
     pin(td.cell);
     if (isMaskCell(td.cell)) toggleMask(td.cell);
-    else if (isAgain) openEdit(td);
+    else if (again === td) openEdit(td);
   });
 }
 function listenToKeys() {
@@ -163,10 +156,10 @@ function listenToKeys() {
     const td = tdOf(event);
     if (!td?.cell) return;
     for (const other of td.view.cells) other.tabIndex = other === td ? 0 : -1;
-    if (!td.contains(focused()) || focused() === td) pin(td.cell, false);
+    if (event.target.className !== "edit") pin(td.cell);
+    if (event.target === td) announce($("sum-up").textContent + $("lines").textContent);
   });
-  on(document, "focusout", event => tdOf(event) && (tdOf(event).wasHere = false));
-  on(document, "keydown", event => globalThis.walkKeys?.(event));
+  on(document, "keydown", event => walkKeys(event));
   on(document, "keydown", event => {
     const td = tdOf(event), isControl = event.ctrlKey || event.metaKey;
     if (event.key === "Escape") state.walk ? endWalk() : pin(null);

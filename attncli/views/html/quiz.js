@@ -2,9 +2,7 @@
 const answers = new Map(); // cell → text
 const MOST_ASKED = 36; // cells of a table that is asked as a whole; of a larger one the row of one query
 
-function canAsk() {
-  return isSheet() || ["scores", "weights", "output"].every(role => part(role)?.tree) && !state.locked && !isPicture(part("scores"));
-}
+const canAsk = () => ["scores", "weights", "output"].every(role => part(role)?.tree) && !state.locked && !isSheet() && !state.quiz && !isPicture(part("scores"));
 const isAskedCell = ({ s, i }) => isAsked(s) && (isSheet() || s.rows * s.cols <= MOST_ASKED || i === state.asks);
 const askedCells = () => order.filter(isAsked).flatMap(s => range(s.rows * s.cols).map(at => cellAt(s, shownPlane(s), 0, at))).filter(isAskedCell);
 const answerTo = cell => (answers.get(cell) ?? "").trim();
@@ -22,7 +20,6 @@ function ask(isOn) {
   asked = new Set(isOn ? stagesToAsk() : []);
   $("quizbar").hidden = !isOn;
   $("end").hidden = isSheet();
-  $("quiz").textContent = isOn ? "End the quiz" : "Quiz me";
   layOut();
   if (!isOn) return pin(startCell());
   tell("Fill in what you like; Check or Enter judges it. You may write 1/2");
@@ -30,17 +27,17 @@ function ask(isOn) {
   if (!isSheet()) document.querySelector("input.ask")?.focus();
 }
 function askIn(td) {
-  const { cell } = td, input = el("input", { class: "ask", value: answerTo(cell), "aria-label": `${plainName(cell)} = ?`, autocomplete: "off" });
-  if (!isAskedCell(cell)) return (td.textContent = "·");
-  if (td.querySelector("input")) return;
-  on(input, "input", () => {
-    answers.set(cell, input.value);
-    td.dataset.kind = "";
-  });
-  on(input, "keydown", event => event.key === "Enter" && checkAnswers());
-  on(input, "focus", () => pin(cell));
-  td.replaceChildren(input);
+  const { cell } = td, properties = { class: "ask", value: answerTo(cell), "aria-label": `${plainName(cell)} = ?`, autocomplete: "off" };
+  if (!isAskedCell(cell)) td.textContent = "·";
+  else if (!td.querySelector("input")) fill(td, el("input", properties));
 }
+on(document, "input", ({ target }) => {
+  const td = target.className === "ask" && target.parentElement;
+  if (!td) return;
+  answers.set(td.cell, target.value);
+  td.dataset.kind = "";
+});
+on(document, "keydown", ({ key, target }) => key === "Enter" && target.className === "ask" && checkAnswers());
 
 // What an answer is, and its slip where that is known: right, wrong, open, or what follows from one before it.
 function judge(cell) {
@@ -99,4 +96,4 @@ function tell(...lines) {
   fill($("verdict"), lines.map(words => el("li", { text: `${words}.` })));
   announce($("verdict").textContent);
 }
-Object.assign(ACTS, { quiz: () => ask(!state.quiz), end: () => ask(false), check: checkAnswers, hint });
+Object.assign(ACTS, { quiz: () => ask(true), end: () => ask(false), check: checkAnswers, hint });

@@ -8,12 +8,13 @@ const computed = () => stages.filter(s => s.tree);
 const isHere = s => !s.bytes && (s.layer === state.layer || !s.layer);
 
 // Of several attentions in a layer, as a decoder has them, the one that is looked at.
-const groupShown = () => state.group ?? page.groups.find(group => group.attention && (group.layer ?? null) === state.layer);
+const groupShown = () => state.group ?? page.groups.find(group => group.attention && (group.layer ?? null) === state.layer) ?? page.groups[0];
 const inGroup = () => stages.filter(s => s.group === groupShown());
 const part = role => byName.get(groupShown()?.attention?.[role]);
 const mask = () => part("mask");
+const masks = () => page.groups.map(group => byName.get(group.attention?.mask)).filter(Boolean); // of layers, which have the same
 // Computed, but by no formula that is here: after a change it is not known.
-const isStale = s => !s.tree && !s.isInput && !s.words && !s.whole;
+const isStale = s => !s.isInput && !s.words && !s.whole && (!s.tree || sourcesOf(s).some(isStale));
 let asked = new Set(); // the stages whose numbers are to be filled in
 const isAsked = s => asked.has(s);
 const isSheet = () => stages.some(s => s.blank); // a worksheet, on which nothing else can be done
@@ -28,8 +29,7 @@ function check() {
   const isLarge = sum(computed().map(products)) > WORK;
   for (const s of isLarge ? [] : computed()) {
     compute(s);
-    const most = JSON.stringify(s.is).includes("arccos") ? 2e-6 : 1e-9; // of a small angle few digits are known
-    if (!s.blank && s.data.some((x, at) => differs(x, s.original[at], most))) s.tree = s.product = null;
+    if (!s.blank && s.data.some((x, at) => differs(x, s.original[at], 2e-6))) s.tree = s.product = null; // of a small angle few digits are known
     if (s.blank) s.original.set(s.data);
     s.data.set(s.original);
   }
@@ -44,7 +44,7 @@ function check() {
 const FORMULA = ["is", "at", "sizes", "reads", "remark", "formula"];
 
 // Adds the stages or takes them away, and exchanges the formulas of those that read them.
-function turnMask(group = groupShown()) {
+function turnMask(group) {
   const isOn = (group.isMasked = !group.isMasked), changed = group.ifMasked.filter(step => !step.shape);
   const { rowNames, colNames } = byName.get(group.attention.weights);
   const fresh = (group.fresh ??= group.ifMasked.filter(step => step.shape).map(step => newStage(step, group)));
@@ -62,8 +62,7 @@ function turnMask(group = groupShown()) {
 const isAfter = (mask, at) => at % mask.cols > Math.floor(at / mask.cols) % mask.rows;
 const isCausal = mask => mask.data.every((x, at) => x === (isAfter(mask, at) ? -Infinity : 0));
 function setCausal(isOn) {
-  const { data } = mask();
-  data.forEach((_, at) => isAfter(mask(), at) && (data[at] = isOn ? -Infinity : 0));
+  for (const mask of masks()) mask.data.forEach((_, at) => isAfter(mask, at) && (mask.data[at] = isOn ? -Infinity : 0));
 }
 
 // ---- what was before, for undo: inputs, parameters, words, and whether a mask was added
@@ -101,29 +100,26 @@ function reset() {
   announce("the numbers are as they came");
 }
 
+let isLive = false; // while a number is dragged: nothing flashes, and it is one step to be taken back
+function live() {
+  if (!isLive) remember();
+  isLive = true;
+}
 // Everything again; what has changed flashes.
-let isDragging = false;
 function recompute() {
-  const before = new Map(stages.map(s => [s, s.shown ?? s.data.slice()]));
   computed().forEach(compute);
-  const moved = (s, at) => differs(s.data[at], before.get(s)[at], 1e-12);
-  let count = 0;
-  for (const s of stages) {
-    s.shown = s.data.slice();
-    if (s.tree) s.data.forEach((_, at) => (count += moved(s, at)));
-  }
-  const isOther = s => s.group.fresh?.includes(s) || Object.keys(s.had).some(name => s.params[name] !== s.had[name]);
+  const moved = (s, at) => differs(s.data[at], s.shown[at], 1e-12), isOther = s => s.group.fresh?.includes(s) || Object.keys(s.had).some(name => s.params[name] !== s.had[name]);
   state.edited = stages.some(s => isOther(s) || s.data.some((x, at) => differs(x, s.original[at], 1e-12)));
   if (!state.edited) for (const s of stages) s.data.set(s.original); // to the last digit as they came
-  paint((s, at) => !isDragging && moved(s, at));
-  if (!isDragging) announce(`${count} numbers have changed`);
+  paint((s, at) => !isLive && moved(s, at));
+  if (!isLive) announce(`${sum(computed().map(s => s.data.filter((_, at) => moved(s, at)).length))} numbers have changed`);
+  for (const s of stages) s.shown = s.data.slice();
 }
 
 // A number, 1/2, √8, −∞; a comma is a point.
 function numberOf(text) {
-  const plain = text.trim().replaceAll("−", "-").replace(/^-(inf|∞).*$/, "-Infinity").replace(",", ".");
-  const parts = plain.split("/").map(one => (/^√/.test(one.trim()) ? Math.sqrt(Number(one.trim().slice(1))) : one.trim() === "" ? NaN : Number(one)));
-  return parts.length > 2 ? NaN : parts.length === 2 ? parts[0] / parts[1] : parts[0];
+  const number = one => (one === "" ? NaN : one[0] === "√" ? Math.sqrt(number(one.slice(1))) : Number(one.replace(/(inf|∞).*/, "Infinity")));
+  return text.replaceAll("−", "-").replace(",", ".").split("/").map(one => number(one.trim())).reduce((a, b) => a / b);
 }
 function edit(cell, text) {
   const x = numberOf(text);
@@ -132,7 +128,7 @@ function edit(cell, text) {
   put(cell, x);
 }
 function put(cell, x) {
-  cell.s.data[cell.at] = x;
+  for (const s of isMaskCell(cell) ? masks() : [cell.s]) s.data[cell.at] = x;
   recompute();
 }
 
@@ -144,28 +140,30 @@ function nested(s, shape = s.shape, from = 0) {
   return range(shape[0]).map(at => nested(s, shape.slice(1), from + at * size));
 }
 function asInput() {
-  const { inputs, tokens } = page.command, json = {};
+  const { inputs, constants, tokens } = page.command, json = { ...constants };
   for (const [name, id] of Object.entries(inputs)) json[name] = nested(byName.get(id));
   if (tokens) json.tokens = byName.get(tokens).rowNames.map(label => label.name);
-  if (mask() && !isSquareCausal() && mask().data.some(Boolean)) json.mask = nested(mask());
+  const [mask] = masks();
+  if (mask?.data.some(Boolean) && !isSquareCausal(mask)) json.mask = nested(mask);
   return json;
 }
-const isSquareCausal = () => Boolean(mask()) && mask().rows === mask().cols && isCausal(mask());
+const isSquareCausal = mask => mask && mask.rows === mask.cols && isCausal(mask);
 
 function command() {
   if (!(page.command.drawn ?? []).every(id => isDrawn(byName.get(id)))) return "";
-  const { call, literals = {}, flags } = page.command, json = asInput(), words = [call];
-  const quoted = x => `'${JSON.stringify(x).replaceAll("'", "\\u0027")}'`;
-  for (const [flag, id] of Object.entries(literals)) words.push(flag, quoted(nested(byName.get(id))));
+  const { call, literals = {}, flags, rows } = page.command, json = asInput(), words = [call];
+  const quoted = text => `'${text.replaceAll("'", "'\\''")}'`;
+  for (const [flag, id] of Object.entries(literals)) words.push(flag, quoted(JSON.stringify(nested(byName.get(id)))));
+  byName.get(rows)?.rowNames.forEach(({ name }, i) => words.push(quoted(`${name}=${nested(byName.get(rows))[i]}`)));
   for (const name of page.command.separate ?? []) {
-    if (name in json) words.push(`--${name}`, quoted(json[name]));
+    if (name in json) words.push(`--${name}`, quoted(JSON.stringify(json[name])));
     delete json[name];
   }
-  if (isSquareCausal()) words.push("--causal");
+  if (isSquareCausal(masks()[0])) words.push("--causal");
   for (const s of inGroup())
     for (const [name, x] of Object.entries(s.params)) {
       const { flag, always, inverse } = flags[name] ?? {};
       if (flag && Number.isFinite(x) && !words.includes(flag) && (always || x !== s.had[name])) words.push(flag, String(inverse ? 1 / x : x));
     }
-  return `${words.join(" ")} <<'END'\n${JSON.stringify(json)}\nEND`;
+  return words.join(" ") + (Object.keys(json).length ? ` <<'END'\n${JSON.stringify(json)}\nEND` : "");
 }

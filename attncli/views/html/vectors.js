@@ -1,6 +1,6 @@
 // ---- the vector of a word, as attncli draws it: NumPy's PCG64, seeded with BLAKE2b of seed and word
 const wrapped = x => BigInt.asUintN(64, x);
-const turned = (x, by) => wrapped((x >> by) | (x << (64n - by))); // to the right
+const turned = (x, by) => (x >> by) | (x << (64n - by)); // to the right, with more digits at the left
 
 const START = [
   0x6a09e667f3bcc908n, 0xbb67ae8584caa73bn, 0x3c6ef372fe94f82bn, 0xa54ff53a5f1d36f1n,
@@ -17,16 +17,16 @@ function blake2b(bytes) {
   for (let start = 0; start === 0 || start < bytes.length; start += 128) {
     const block = new Uint8Array(128), end = Math.min(start + 128, bytes.length);
     block.set(bytes.subarray(start, end));
-    const words = new BigUint64Array(block.buffer), v = [...hash, ...START];
+    const words = new BigUint64Array(block.buffer), v = BigUint64Array.of(...hash, ...START);
     v[12] ^= BigInt(end);
-    if (end === bytes.length) v[14] = wrapped(~v[14]);
+    if (end === bytes.length) v[14] = ~v[14];
     for (let round = 0; round < 12; round++)
       for (let step = 0; step < 8; step++) {
         const [a, b, c, d] = [0, 1, 2, 3].map(row => 4 * row + ((step + (step > 3 ? row : 0)) % 4));
         [[32n, 24n], [16n, 63n]].forEach(([far, near], half) => {
-          v[a] = wrapped(v[a] + v[b] + words[parseInt(ORDERS[round % 10][2 * step + half], 16)]);
+          v[a] += v[b] + words[parseInt(ORDERS[round % 10][2 * step + half], 16)];
           v[d] = turned(v[d] ^ v[a], far);
-          v[c] = wrapped(v[c] + v[d]);
+          v[c] += v[d];
           v[b] = turned(v[b] ^ v[c], near);
         });
       }
@@ -60,6 +60,6 @@ function randomVector(word, width, seed) {
   let x = next(BigInt.asUintN(128, odd) + ((high << 64n) | low));
   return range(width).map(() => {
     x = next(x);
-    return 2 * (Number(turned(wrapped((x >> 64n) ^ x), x >> 122n) >> 11n) / 2 ** 53) - 1;
+    return 2 * (Number(wrapped(turned(wrapped((x >> 64n) ^ x), x >> 122n)) >> 11n) / 2 ** 53) - 1;
   });
 }

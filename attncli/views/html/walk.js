@@ -1,14 +1,12 @@
 // ---- one query's way: its row through all stages, one step at a time
 const sameRows = s => s.axes[0] === part("scores").axes[0] && s.rows === part("scores").rows && !s.vector && !s.isBackward;
 const walkStages = () => inGroup().filter(s => sameRows(s) && isHere(s) && Object.keys(s.sources).length);
-function canWalk() {
-  return part("scores")?.tree && part("weights")?.tree && !state.quiz && !isPicture(part("scores"));
-}
+const canWalk = () => part("scores")?.tree && part("weights")?.tree && !state.quiz && !isPicture(part("scores"));
 const SECONDS = 2.5; // of a step that is played
 
-function startWalk(row) {
+function startWalk() {
   const { pinned } = state, isRow = pinned?.s.axes[0] === part("scores").axes[0];
-  state.walk = { row: row ?? (isRow ? pinned.i : part("scores").rows - 1), at: 0, back: pinned };
+  state.walk = { row: isRow ? pinned.i : part("scores").rows - 1, at: 0, back: pinned };
   state.step = Infinity;
   turnPanel();
   paint();
@@ -48,7 +46,7 @@ function lightWalk() {
   for (const cell of cells) for (const [read, side] of readsAt(cell)) mark(read, side);
   for (const cell of cells) mark(cell, "own");
   fill($("sum-up"), el("b", {}, "Query ", labelNodes(part("scores").rowNames[walk.row])), ` · step ${walk.at + 1} of ${path.length}: `, math(formulaOf(s)), s.note && ` · ${s.note}.`);
-  const most = !isNarrow() ? 6 : s.isShare ? 1 : 3, rest = cells.length - most;
+  const most = isNarrow() ? 1 : 6, rest = cells.length - most;
   fill($("lines"), cells.slice(0, most).map(cell => el("li", {}, nameOf(cell), s.tree && [" = ", wordsAt(cell)], " = ", el("b", { text: trimmed(valueAt(cell), 4) }))),
     rest > 0 && el("li", { text: `and ${rest} more, lit above` }));
   const weights = part("weights"), showsShares = [s, ...sourcesOf(s)].includes(weights);
@@ -68,21 +66,14 @@ function barOf(cell) {
   tint(bar, cell.s, x);
   return bar;
 }
-const WALK_KEYS = { ArrowRight: "walk-next", ArrowLeft: "walk-back", ArrowDown: "walk-down", ArrowUp: "walk-up" };
-
 function walkKeys(event) {
-  if (!state.walk || !event.target.closest?.("#walkbar")) return;
-  const { key } = event, isEnd = key === "Home" || key === "End";
-  if (isEnd) walkTo(key === "End" ? Infinity : 0);
-  else ACTS[WALK_KEYS[key]]?.();
-  if (isEnd || WALK_KEYS[key]) event.preventDefault();
+  const button = event.target.closest?.("#walkbar") && all("#walkbar button").find(each => each.dataset.key === event.key);
+  if (!button) return;
+  event.preventDefault();
+  button.click();
 }
+const step = (by, rows = 0) => () => walkTo(state.walk.at + by, state.walk.row + rows);
 Object.assign(ACTS, {
-  walk: () => startWalk(),
-  "walk-back": () => walkTo(state.walk.at - 1),
-  "walk-next": () => walkTo(state.walk.at + 1),
-  "walk-up": () => walkTo(state.walk.at, state.walk.row - 1),
-  "walk-down": () => walkTo(state.walk.at, state.walk.row + 1),
-  "walk-play": () => play(!state.walk.timer),
-  "walk-end": endWalk,
+  walk: startWalk, "walk-end": endWalk, "walk-play": () => play(!state.walk.timer), "walk-back": step(-1), "walk-next": step(1),
+  "walk-up": step(0, -1), "walk-down": step(0, 1), "walk-first": step(-Infinity), "walk-last": step(Infinity),
 });
