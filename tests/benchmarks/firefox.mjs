@@ -27,7 +27,7 @@ for (const path of pages) {
   await page.waitForSelector("html[data-ready]");
   const worst = await page.evaluate(apart);
   check(worst <= 1e-12, `a stage computed again is off by ${worst}`);
-  const id = await page.evaluate(() => stages.find(s => canEdit(s) && !isMaskCell([s]) && $(`at-${s.id}`))?.id);
+  const id = await page.evaluate(() => stages.find(s => canEdit(s) && !isMaskCell({ s }) && $(`at-${s.id}`))?.id);
   if (id) {
     const number = () => page.evaluate(id => byName.get(id).data[0], id), before = await number();
     await page.evaluate(id => document.querySelector(`[id='at-${id}'] td:not(.corner)`).focus(), id);

@@ -128,6 +128,17 @@ def test_a_number_has_its_colour_and_its_text_is_legible() -> None:
     assert [x.get_text() for x in plot(matrix([["the", "cat"]], name="tokens")).texts] == ["the", "cat"]  # fmt: skip
 
 
+def test_numbers_below_0_have_a_minus_where_their_digits_have_no_room() -> None:
+    """In grey both ends of the scale are alike."""
+    values = numbers(45, 45)
+    lines = one(plot(matrix(values)), LineCollection)
+    middles = {tuple(np.rint(x.vertices.mean(axis=0))) for x in lines.get_paths()}
+    assert middles == {(j, i) for i, j in np.argwhere(values < 0).tolist()}
+    assert all(x.vertices[0, 1] == x.vertices[1, 1] for x in lines.get_paths())
+    assert {tuple(ink[:3]) for ink in lines.get_colors()} <= {(0, 0, 0), (1, 1, 1)}
+    assert not one(plot(matrix([[-1.0, 2.0]])), LineCollection).get_paths()  # it has its digits
+
+
 def test_masked_cells_are_crossed_out_and_nan_is_grey() -> None:
     ax = plot(attention(mask=CAUSAL))
     middles = {tuple(np.rint(x.vertices.mean(axis=0))) for x in one(ax, LineCollection).get_paths()}

@@ -151,10 +151,9 @@ def opened(page: str) -> str:
     """A page of html without its style and script, and the numbers of its data as text."""
     (data,) = re.findall(r'<script type="application/json" id="data">([^<]*)', page)
     read = json.loads(data)
-    values = [x for vector in read.get("spare", {}).values() for x in vector]
+    values: list[float] = []
     for stage in read["stages"]:
-        values += [x for x in stage.get("value", []) if not isinstance(x, str)]
-        values += np.frombuffer(b64decode(stage.get("base64", "")), "<f8").tolist()
+        values += np.frombuffer(b64decode(stage.get("float64", "")), "<f8").tolist()
     text = re.sub(r"<(style|script).*?</\1>", "", page, flags=re.DOTALL)
     return f"{text} {' '.join(f'{abs(x):.4f}' for x in values)}"
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import attncli
+from attncli.pipeline.sentence import random_vectors
 from attncli.views.html.data import PageData, packed
 from tests.test_stages import MAKERS
 
@@ -20,16 +21,16 @@ from .traces import attention, grouped
 NODE = shutil.which("node")
 RUN = """
 const { readFileSync } = require("fs");
+const numbersOf = ({ float64 }) => new Float64Array(Uint8Array.from(atob(float64), char => char.charCodeAt(0)).buffer);
 for (const line of readFileSync(process.argv[2], "utf8").trim().split("\\n")) {
   byName.clear();
   const { stages } = JSON.parse(line), numbers = {};
   for (const stage of stages) {
     const size = stage.shape.reduce((n, each) => n * each, 1), params = Object.entries(stage.params ?? {});
-    const bytes = stage.base64 && Uint8Array.from(atob(stage.base64), char => char.charCodeAt(0));
-    stage.data = bytes ? new Float64Array(bytes.buffer) : Float64Array.from(stage.value ?? Array(size).fill(0), numberOfText);
+    stage.data = stage.float64 ? numbersOf(stage) : new Float64Array(size);
     stage.params = Object.fromEntries(params.map(([name, x]) => [name, numberOfText(x)]));
-    for (const array of Object.values(stage.arrays ?? {})) array.data = Float64Array.from(array.value, numberOfText);
-    byName.set(stage.id, stage);
+    for (const array of Object.values(stage.arrays ?? {})) array.data = numbersOf(array);
+    byName.set(stage.id, Object.assign(stage, { all: [] }));
   }
   const dark = []; // cells on which one depends that is not lit with it
   for (const stage of stages.filter(stage => stage.is)) {
@@ -37,7 +38,7 @@ for (const line of readFileSync(process.argv[2], "utf8").trim().split("\\n")) {
     compute(stage);
     numbers[stage.id] = [...stage.data].map(String);
     for (const at of new Set([0, Math.floor(stage.data.length / 2), stage.data.length - 1])) {
-      const cell = cellOf(stage, at), lit = readsAt(cell).map(([read]) => `${read[0].id} ${indexOf(read)}`);
+      const cell = cellOf(stage, at), lit = [...readsAt(cell).keys()].map(read => `${read.s.id} ${read.at}`);
       for (const source of Object.values(stage.sources))
         for (let other = 0; other < Math.min(source.data.length, 60); other++) {
           const x = source.data[other], before = stage.tree.run(placesOf(cell));
@@ -82,18 +83,39 @@ def test_the_script_computes_every_stage_and_lights_all_that_a_cell_depends_on(
 
 
 def test_script_and_style_are_small_and_ship_as_they_are_written() -> None:
-    """Less comments and indentation; with several heads or words there are two files more."""
+    """Less comments and indentation; the page of a sentence, in heads, has all of it."""
     folder = files("attncli.views.html")
     sources = [x for x in folder.iterdir() if x.name.endswith((".js", ".css"))]
     written = {line.strip() for x in sources for line in x.read_text("utf-8").splitlines()}
     assert sum(len(x.read_text("utf-8").splitlines()) for x in sources) <= 1_700
-    for trace, most in ((attention(), 75_000), (grouped(), 82_000)):
+    sentence = attncli.explain("I love AI", dim=4, heads=2, block="encoder")
+    for trace in (attention(), grouped(), sentence):
         text = attncli.render(trace, "html")
         (style,), (script,) = (
             re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL) for tag in ("style", "script")
         )
-        assert len((style + script).encode()) <= most
+        assert len((style + script).encode()) <= 75_000
         for line in f"{style}\n{script}".splitlines():
             assert any(own.startswith(line) for own in written), line
     many = attncli.explain("the bank " * 16, block="encoder", dim=32, heads=8, layers=6)
     assert len(attncli.render(many, "html").encode()) <= 250_000  # of heads a byte a weight
+
+
+WORDS = ["bank", "Fluß", "u\u0308ber", "ü", "日本語", "🧑🏽\u200d🚀", "", "x" * 126, "y" * 300]
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no node")
+def test_the_script_draws_the_vectors_of_words_as_numpy_does(tmp_path: Path) -> None:
+    """To the last bit, of words in all planes of Unicode, and of one block of BLAKE2b and more."""
+    rng = np.random.default_rng(11)
+    letters = [*"abcXYZäß'-éλЖ漢😀"]
+    words = [*WORDS, *("".join(rng.choice(letters, size=n % 23 + 1)) for n in range(200))]
+    cases = [(word, n % 13 + 1, seed) for n, word in enumerate(words) for seed in (0, 7, 2**53 - 1)]
+    script = files("attncli.views.html").joinpath("vectors.js").read_text("utf-8")
+    run = "console.log(JSON.stringify(JSON.parse(require('fs').readFileSync(0)).map(each => randomVector(...each))));"
+    (tmp_path / "run.js").write_text(f"const range = n => [...Array(n).keys()];\n{script}\n{run}")
+    done = subprocess.run(
+        [str(NODE), str(tmp_path / "run.js")], input=json.dumps(cases), capture_output=True, text=True, check=True
+    )  # fmt: skip
+    for (word, width, seed), vector in zip(cases, json.loads(done.stdout), strict=True):
+        assert vector == random_vectors([word], width, seed)[word].tolist(), (word, seed)

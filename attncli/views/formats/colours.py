@@ -115,6 +115,11 @@ def page_colours(ramp: Ramp, is_dark: bool, count: int = 257) -> list[tuple[floa
     return [*zip(*rgb.tolist(), strict=True)]
 
 
+def text_on(*rgb: float) -> str:
+    """Black or white, whichever is read better on a colour."""
+    return "black" if luminance(*rgb) > MIDDLE else "white"
+
+
 def luminance(*rgb: float) -> float:
     """The relative luminance of WCAG 2.2, 0 to 1."""
     linear = [

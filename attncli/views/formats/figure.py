@@ -24,7 +24,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.path import Path
 
 from attncli.trace import Trace
-from attncli.views.formats.colours import MIDDLE, luminance, page_colours
+from attncli.views.formats.colours import MIDDLE, luminance, page_colours, text_on
 from attncli.views.formats.letters import as_it_is
 from attncli.views.page import Page, parts
 from attncli.views.panels import LETTER, Panel, Panels, few_names, only_panel, stages_of
@@ -70,9 +70,8 @@ def figure(trace: Trace, options: DisplayOptions) -> tuple[Figure, str]:
     fig, layout = Figure(), ConstrainedLayoutEngine()
     fig.set_layout_engine(layout)
     places = fig.add_gridspec(len(stages), 1)
-    boxes: list[Any] = [fig]
-    if len(stages) > 1:
-        boxes = [fig.add_subfigure(places[at]) for at in range(len(stages))]
+    several = [fig.add_subfigure(places[at]) for at in range(len(stages)) if len(stages) > 1]
+    boxes: list[Any] = several or [fig]
     em = mpl.rcParams["font.size"]
     sizes = [stage.size(em) for stage in stages]
     notes = [stage.notes(em) + left_out * (stage is stages[-1]) for stage in stages]
@@ -126,29 +125,30 @@ def _shades(stage: Panels, ax: Axes) -> ScalarMappable:
 
 
 def _cells(ax: Axes, stage: Panels, panel: Panel, width: float, height: float) -> None:
-    """Rows down, columns across, and in the cells their numbers where there is room."""
+    """Rows down, columns across; in the cells their numbers, where these have no room a minus."""
     n, m = panel.values.shape
     width, height, em = width / m, height / n, mpl.rcParams["font.size"]
     shades, (high, wide) = _shades(stage, ax), stage.block(em)
     style: dict[str, Any] = {"cmap": shades.cmap, "norm": shades.norm}
-    numbers = np.full((n, m), np.nan)
+    numbers, has_room = np.full((n, m), np.nan), stage.has_room(width, height, em)
     if stage.ramp is not None:
         numbers = np.clip(panel.numbers((high, wide)), *shades.get_clim())
+    rgb = shades.to_rgba(numbers, bytes=True)[..., :3]
     if stage.is_picture:
         sides = (-0.5, wide * numbers.shape[1] - 0.5, high * len(numbers) - 0.5, -0.5)
         ax.imshow(numbers, extent=sides, aspect="auto", **style)
     else:
         edges, gap = (np.arange(m + 1) - 0.5, np.arange(n + 1) - 0.5), min(width, height) / 20
         ax.pcolormesh(*edges, numbers, edgecolors=ax.get_facecolor(), linewidth=gap, **style)
-        hidden = np.argwhere(panel.hidden).tolist()
+        no_digits = np.zeros_like(panel.hidden) if has_room else numbers < 0
+        hidden, below = (np.argwhere(where).tolist() for where in (panel.hidden, no_digits))
         lines = [((j - 0.45, i + 0.45), (j + 0.45, i - 0.45)) for i, j in hidden]
-        ax.add_collection(LineCollection(lines, colors="grey", linewidths=1))
-    is_written = ~panel.hidden & stage.has_room(width, height, em)
-    for i, j in np.argwhere(is_written).tolist():
-        colour, words = mpl.rcParams["text.color"], panel.texts[i][j]
-        if not np.isnan(numbers[i, j]):
-            red, green, blue, _ = shades.to_rgba(numbers[i, j], bytes=True)
-            colour = "black" if luminance(red, green, blue) > MIDDLE else "white"
+        lines += [((j - 0.2, i), (j + 0.2, i)) for i, j in below]  # in grey a shade has no sign
+        inks = ["grey"] * len(hidden) + [text_on(*rgb[i, j]) for i, j in below]
+        ax.add_collection(LineCollection(lines, colors=inks, linewidths=1))
+    for i, j in np.argwhere(~panel.hidden & has_room).tolist():
+        is_shaded, words = not np.isnan(numbers[i, j]), panel.texts[i][j]
+        colour = text_on(*rgb[i, j]) if is_shaded else mpl.rcParams["text.color"]
         label = ax.text(j, i, words, color=colour, ha="center", va="center", **as_it_is(words))
         label.set_in_layout(False)
     ax.set(xlim=(-0.5, m - 0.5), ylim=(n - 0.5, -0.5), ylabel=stage.axes[0], xlabel=stage.axes[1])

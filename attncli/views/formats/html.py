@@ -26,24 +26,20 @@ from attncli.views.page import Page, parts
 from attncli.views.scatter import scatter
 from attncli.views.select import DisplayOptions
 from attncli.views.text import clean
-from attncli.views.work import at_length
 
 LABEL = 40  # cells of a label
 EDGES = 16  # rows or columns of a table that is cut
 ROOM = 40  # rows or columns up to which it is whole
 CELLS = 1_000  # of all tables that stand there for browsers without scripts
-PARTS = ("read", "formula", "words", "state", "layout", "point", "map", "tools")
-OF_ATTENTION = ("walk", "quiz")
-"""Files of the script: the page begins with the first of them, and ends with start.js."""
+SCRIPT = ("read", "formula", "words", "state", "layout", "point", "map", "tools", "walk", "quiz")
+"""Files of the script, which ends with start.js."""
 
 
 def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
     """The page as a document of HTML."""
     shown = content(trace, options, page)
-    heads = ["heads"] * shown.has_heads
-    names = [*PARTS, *OF_ATTENTION * shown.has_attention, *heads, "start"]
-    script = _plain("".join(_file(f"{name}.js") for name in names))
-    style = _plain("".join(_file(f"{name}.css") for name in ("page", *heads)))
+    script = _plain("".join(_file(f"{name}.js") for name in (*SCRIPT, *shown.script, "start")))
+    style = _plain(_file("page.css"))
     writer = _Writer(shown.names)
     header, *others = list(shown.parts) or [kinds.Heading(clean(trace.title))]
     for part in others:
@@ -124,15 +120,9 @@ class _Writer:
             case kinds.Remark(words):
                 yield _quiet(words)
             case Matrix():
-                yield from _matrix(part)
+                yield from _matrix(part, colour=True)
             case kinds.Plot(names, points):
                 yield _lines_of(scatter(names, points))
-            case kinds.Derivation(title, stages):
-                yield f"<h2>{_isolated(title)}</h2>"
-                for stage in stages:
-                    yield _title(stage.number, stage.name, stage.formula)
-                    each = (at_length(equation, None) for equation in stage.equations)
-                    yield _lines_of([line for lines in each for line in lines])
             case kinds.Closing(heads):
                 for heading, sentences in heads:
                     items = "".join(f"<li>{_isolated(words)}</li>" for words in sentences)
@@ -158,13 +148,15 @@ def _title(number: int | None, name: str, formula: str) -> str:
     return f"<h3>{count}{escape(name)}{code}</h3>"
 
 
-def _matrix(m: Matrix) -> Iterator[str]:
-    grid = m.grid(*(m.window(wanted, ROOM, EDGES) for wanted in (m.rows, m.columns)))
+def _matrix(m: Matrix, *, colour: bool = False) -> Iterator[str]:
+    """A matrix with its title; colour: the script shades it."""
+    windows = [m.window(wanted, ROOM, EDGES) for wanted in (m.rows, m.columns)]
+    grid = m.grid(*windows, colour=colour)
     if m.stage.name:
         yield _title(m.number, m.name, m.formula)
     yield _quiet(m.note) if m.note else ""
     yield _table(m, grid)
-    yield from map(_quiet, m.footnotes(grid))
+    yield from map(_quiet, m.footnotes(grid, colour=colour))
 
 
 def _table(m: Matrix, grid: Grid) -> str:
@@ -174,10 +166,13 @@ def _table(m: Matrix, grid: Grid) -> str:
     names = "".join(f"<th scope=col><bdi>{escape(name)}</bdi>" for name in columns)
     lines = [f"<tr><td>{names}"]
     for name, cells in zip(rows, grid.cells, strict=True):
-        shown = "".join(f"<td class={cell.kind}>{escape(cell.text.strip())}" for cell in cells)
+        shades = ["" if x.shade is None else f" data-x={x.shade:.3g}" for x in cells]
+        both = zip(cells, shades, strict=True)
+        shown = "".join(f"<td class={x.kind}{own}>{escape(x.text.strip())}" for x, own in both)
         lines.append(f"<tr><th scope=row><bdi>{escape(name)}</bdi>{shown}")
+    ramp = grid.shading.ramp if grid.shading else ""
     label = f'role="group" aria-label="{escape(m.name or "table")}" tabindex="0"'
-    return f'<div class="scroll" {label}><table class="plain">{"".join(lines)}</table></div>'
+    return f'<div class="scroll" {label}><table class="plain {ramp}">{"".join(lines)}</table></div>'
 
 
 def _isolated(words: str) -> str:

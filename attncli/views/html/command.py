@@ -10,16 +10,20 @@ takes, by which names, and by which options all else is said.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from attncli.convention import Convention, flag_text
+from attncli.files.write import plain_lists
+from attncli.pipeline.sentence import random_vectors
 from attncli.stages import PARTS, QKV
 from attncli.trace import Trace
 from attncli.views.select import Block, blocks_of
 from attncli.views.text import clean
+from attncli.words.tokens import is_padding
 
 _OF_X = ("x", "x_kv", "x_v")
 FLAGS: dict[str, dict[str, Any]] = {
@@ -28,7 +32,6 @@ FLAGS: dict[str, dict[str, Any]] = {
     "cap": {"flag": "--softcap", "always": 1},
     "value": {"flag": "--mask-value"},
 }
-"""The parameters of stages that a page may change, and the options that say them."""
 EPSILON = 1e-5  # of the norms where --eps does not say otherwise
 _LEFT_OUT = ("scale", "softcap", "lse_base")  # said by the parameters, or of no effect here
 
@@ -36,50 +39,94 @@ _LEFT_OUT = ("scale", "softcap", "lse_base")  # said by the parameters, or of no
 def command(trace: Trace) -> dict[str, Any]:
     """The call, and where its numbers are; empty where no call gives the trace.
 
-    inputs    name in the JSON of standard input → stage
-    literals  option → stage whose numbers it is given as JSON
-    tokens    the stage whose labels are the words
-    drawn     the stages whose numbers follow from the words and a seed
-    separate  names of inputs that are options of their own
+    inputs     name in the JSON of standard input → stage; constants: those that cannot be changed
+    rows       the stage whose rows are arguments: word=0.9,0.5
+    literals   option → stage whose numbers it is given as JSON
+    tokens     the stage whose labels are the words
+    drawn      the stages whose numbers follow from the words and a seed
+    separate   names of inputs that are options of their own
+    flags      the parameters of stages that a page may change, and the options that say them
     """
     blocks = [block for block in blocks_of(trace) if block.weights]
-    has_parts = any(name.split(".")[0] in PARTS for name in trace)
-    if not blocks or has_parts:
+    stages: dict[str, Any] = next(blocks_of(trace)).stages
+    if "vectors" in stages:
+        return _similarity(stages)
+    if {"slopes", "angles"} & stages.keys():
+        return _positions(stages)
+    own = _explain(trace, blocks) if "embeddings" in trace and blocks else _compute(trace)
+    return {"flags": FLAGS, **own} if own else {}
+
+
+def _similarity(stages: Mapping[str, Any]) -> dict[str, Any]:
+    """Words with their vectors, compared, as an analogy or along principal components."""
+    words = " ".join(shlex.quote(clean(word)) for word in stages["vectors"].labels["word"])
+    flag = " --pca" if "coordinates" in stages else ""
+    call = f"attncli similarity{f' --analogy {words}' if 'analogy' in stages else flag}"
+    return {"call": call, "inputs": {}, "rows": "vectors", "flags": {}}
+
+
+def _positions(stages: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of positions, alone or added to embeddings."""
+    if "slopes" in stages:
+        n_heads, n, _ = stages["bias"].value.shape
+        how = "" if stages["bias"].params["causal"] else " --symmetric"
+        call = f"attncli posenc --kind alibi --len {n} --heads {n_heads}{how}"
+        return {"call": call, "inputs": {}, "flags": {}}
+    if not {"divisors", "cos"} & stages.keys() or "x" in stages:
         return {}
-    own = _explain(trace, blocks) if "embeddings" in trace else _compute(trace, blocks[0])
-    return {**own, "flags": FLAGS} if own else {}
+    angles, dim = stages["angles"], 2 * stages["angles"].value.shape[-1]
+    size, literals = f"--len {len(angles.value)} --dim {dim} --kind rope", {}
+    if "divisors" in stages:
+        params = stages["divisors"].params
+        size = f"--len {len(angles.value)} --dim {params['dim']} --exponent {params['exponent']}"
+    if "embeddings" in stages:
+        size, literals = f"--exponent {params['exponent']}", {"--add": "embeddings"}
+    start = f" --start {int(angles.value[0, 0])}" if angles.value[0, 0] else ""
+    call = f"attncli posenc {size}{start}{' --dots' * ('dots' in stages)}"
+    flags = {"base": {"flag": "--base", "always": 1}}
+    return {"call": call, "inputs": {}, "literals": literals, "flags": flags}
 
 
-def _options(how: Convention, *, whole: bool = False) -> str:
+def _options(how: Convention) -> str:
     """The options of a convention, but for those that the mask of a page holds."""
-    changes = (how if whole else how.beside_mask()).changes()
-    kept = {name: value for name, value in changes.items() if name not in _LEFT_OUT}
-    words = [flag_text(name, value) for name, value in kept.items()]
+    changes = how.beside_mask().changes().items()
+    words = [flag_text(name, value) for name, value in changes if name not in _LEFT_OUT]
     words += ["--scale none"] if how.scale == "none" else []
     return "".join(f" {each}" for each in words)
 
 
-def _compute(trace: Trace, block: Block) -> dict[str, Any]:
+def _compute(trace: Trace) -> dict[str, Any]:
     """From q, k and v, or from x and the weights where all of them are there."""
-    stages = block.stages
-    if len([*blocks_of(trace)]) > 1:
+    block, *parts = blocks_of(trace)
+    stages: Mapping[str, Any] = block.stages
+    if not {*QKV} <= stages.keys() or any(x.prefix.split(".")[0] not in PARTS for x in parts):
         return {}
     first = {name for name, stage in stages.items() if not stage.expression and not stage.reads}
-    inputs = {name: name for name in (*QKV, "sinks") if name in first}
-    source, heads = "--q", ""
+    names, call = (*QKV, "sinks"), "--q -"
     if not {*QKV} <= first:
-        names = [n for n, x in stages.items() if x.kind.role == "parameter" or n in _OF_X]
-        inputs, source = {n: n for n in names}, "--x"
-        heads = _heads(block)
-        if not {"x", "w_q", "w_k", "w_v"} <= {*inputs} or "x" not in first:
+        names = tuple(n for n, x in stages.items() if x.kind.role == "parameter" or n in _OF_X)
+        call = f"--x -{_heads(block)}"
+        if not {"x", "w_q", "w_k", "w_v"} <= first:
             return {}
+    cached = [n for n in "kv" if "n_cached" in stages[n].params]
+    past = {n: stages[n].value[..., : stages[n].params["n_cached"], :] for n in cached}
+    if parts:
+        bounds = [x.stages["k"].params for x in parts if "k" in x.stages]
+        starts = ",".join(str(each["start"]) for each in bounds[1:])
+        is_tiles = parts[0].prefix.startswith("tile")
+        call += f" --tiles {bounds[0]['stop']}" if is_tiles else f" --split {starts}"
+        names += ("mask",) * ("mask" in stages)
+        call += " --mask-means add" * ("mask" in stages)
     gradient = next((n for n in ("d_projected", "d_concat", "d_output") if n in first), "")
-    own: dict[str, Any] = {"call": f"attncli compute {source} -{heads}{_options(block.convention)}"}
-    own |= {"inputs": inputs}
     labels = stages["scores"].labels if "scores" in stages else {}
-    if labels.get("query") and labels.get("query") == labels.get("key"):
-        own["tokens"] = "scores"
-    return own | ({"literals": {"--d-output": gradient}} if gradient else {})
+    is_of_tokens = labels.get("query") and labels.get("query") == labels.get("key")
+    return {
+        "call": f"attncli compute {call}{_options(block.convention)}",
+        "inputs": {name: name for name in names if name in first},
+        "constants": {f"past_{name}": plain_lists(value) for name, value in past.items()},
+        **({"tokens": "scores"} if is_of_tokens else {}),
+        "literals": {"--d-output": gradient} if gradient else {},
+    }
 
 
 def _heads(block: Block) -> str:
@@ -113,21 +160,29 @@ def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
     gradient = next((name for name in gradients if trace[name].formula.endswith("given")), "")
     literals |= {"--d-output": gradient} if gradient else {}
     words += [f"--positions {shlex.quote(positions)}"] if positions else []
-    call = " ".join(words) + _heads(first) + _options(first.convention, whole=len(blocks) > 1)
+    how = first.convention
+    if blocks[-1].prefix.startswith("decoder") and how != how.beside_mask():
+        return {}
+    call = " ".join(words) + _heads(first) + _options(how)
     return {
         "call": call,
         "inputs": inputs,
         "literals": literals,
         "tokens": "embeddings",
         "drawn": drawn,
-        "separate": ["tokens", *(["mask"] if len(blocks) == 1 else [])],
+        "separate": ["tokens", "mask"],
     }
 
 
 def seed_of(trace: Trace) -> int | None:
-    """The seed from which the vectors of the words were drawn, if they were."""
-    seed = re.search(r"random numbers \(seed (\d+)\)", trace["embeddings"].note)
-    return int(seed[1]) if seed else None
+    """The seed from which the vectors of the words are drawn, if they are."""
+    if "embeddings" not in trace or trace.convention is None:
+        return None
+    stage, seed = trace["embeddings"], trace.convention.seed
+    names, width = stage.names("token"), stage.value.shape[-1]
+    drawn = random_vectors([name for name in names if not is_padding(name)], width, seed)
+    rows = [drawn.get(name, np.zeros(width)) for name in names]
+    return seed if np.array_equal(stage.value, rows) else None
 
 
 def _architecture(trace: Trace, blocks: list[Block]) -> Iterator[str]:

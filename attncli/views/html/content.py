@@ -13,45 +13,43 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attncli.pipeline.sentence import random_vectors
+from attncli.errors import StageError
+from attncli.files.messages import listing
 from attncli.stages import CONCAT, OUTPUT, PARTS, PROJECTED, QKV, WEIGHTS
 from attncli.trace import Trace
 from attncli.views.html.command import command, seed_of
 from attncli.views.html.data import PageData, packed
 from attncli.views.html.slips import slips_of
-from attncli.views.html.tree import flat
 from attncli.views.matrix import Matrix
 from attncli.views.page import Page
-from attncli.views.parts import Derivation, Heading, Part, Remark
-from attncli.views.select import Bounds, DisplayOptions, blocks_of, has_blanks, select
-from attncli.views.text import clean
+from attncli.views.parts import Heading, Part, Remark
+from attncli.views.select import (
+    Bounds,
+    DisplayOptions,
+    blocks_of,
+    has_blanks,
+    named_stages,
+    select,
+)
+from attncli.views.text import clean, find
 
 NUMBERS = 16_000  # that a page holds to the last digit: 11 to 18 bytes each
 NUMBERS_OF_ONE = 12_000  # where the weights of other heads are there as pictures too
 ROOMS = (40, 16)  # rows and columns of tables of which only a part is there
-SPARE = (
-    "I you she he we the a bank money river loves love hate like AI cat dog sat not blue good bad"
-)
-"""Words that any word of a sentence may be changed to."""
-WIDEST = 32  # of their vectors
-TOKENS = "tokens"
-"""A stage that the labels say already."""
 ALL = (None, None)
 
 
 class Content(NamedTuple):
     """What a page shows: its parts, and the data of its script.
 
-    names          dotted names of all stages that are shown, of a large trace by their part
-    has_attention  whether there is one to be walked through and asked for
-    has_heads      whether there are words, or several heads, to be compared
+    names   dotted names of all stages that are shown, of a large trace by their part
+    script  files of the script that are needed: of heads and words, and of vectors that are drawn
     """
 
     parts: tuple[Part, ...]
     names: frozenset[str]
     data: str
-    has_attention: bool
-    has_heads: bool
+    script: tuple[str, ...]
 
 
 def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
@@ -68,22 +66,19 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     if part.options is not whole:
         data.add_pictures(trace, [n for n in listed if n.rpartition(".")[2] == WEIGHTS])
         shown.insert(1, Remark(f"{part.locked} (--full shows all)"))
-    if options.cell or options.query:
-        shown += [each for each in page(trace, options) if isinstance(each, Derivation)]
     call = {} if part.locked else command(trace)
     more: dict[str, Any] = {"command": call} if call else {}
-    more |= {"locked": part.locked} if part.locked else {"spare": spare_words(trace)}
-    more["slips"] = {} if part.locked else dict(_slips(trace))
+    more |= {"locked": part.locked} if part.locked else {"slips": dict(_slips(trace))}
+    seed = None if part.locked or has_blanks(trace) else seed_of(trace)
+    more |= {} if seed is None else {"seed": seed}
+    if (options.cell or options.query) and not part.is_cut:
+        more["open"] = _opened(trace, options)
     weights = [s for s in data.stages if s.get("shade") == "share" and "vector" not in s]
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
-    has_words = any(name.endswith(TOKENS) for name in trace)
-    return Content(
-        tuple(shown or [Heading(clean(trace.title))]),
-        frozenset(listed),
-        packed(more, data),
-        any("attention" in group for group in data.groups),
-        n_maps > 1 or (n_maps > 0 and has_words),
-    )
+    has_words = n_maps and any(name.endswith("tokens") for name in trace)
+    script = ("heads",) * (n_maps > 1 or bool(has_words)) + ("vectors",) * (seed is not None)
+    title = [Heading(clean(trace.title))]
+    return Content(tuple(shown or title), frozenset(listed), packed(more, data), script)
 
 
 class _Part(NamedTuple):
@@ -105,14 +100,30 @@ class _Part(NamedTuple):
 
     def of(self, trace: Trace) -> Trace:
         """The stages themselves."""
-        names = {n for n in self.names if len(self.names) == 1 or n.rpartition(".")[2] != TOKENS}
-        if not names or not (self.is_cut or self.options.index):
-            return trace.keep(names)
-        return select(trace, replace(self.options, stages=tuple(names)))
+        if not self.names or not (self.is_cut or self.options.index):
+            return trace.keep(set(self.names))
+        return select(trace, replace(self.options, stages=tuple(self.names)))
 
     def size(self, trace: Trace) -> int:
         """How many numbers they have."""
         return sum(stage.value.size for _, stage in self.of(trace).stages())
+
+
+def _opened(trace: Trace, options: DisplayOptions) -> dict[str, Any]:
+    """Where the page begins: at a cell, or at the row of the query that is followed.
+
+    Raises StageError where there is none to begin at, ShapeError for a name that is not there.
+    """
+    names = [name for wanted in options.stages for name in named_stages(trace, wanted)]
+    names = names or [b.prefix + b.weights.name for b in blocks_of(trace) if b.weights]
+    names += [name for name in trace if name == "positions"]
+    if not names or (options.query and not trace[names[0]].kind.summarized):
+        raise StageError("there are no weights to derive", f"there are {listing(trace)}")
+    stage, wanted = trace[names[0]], options.cell or (options.query or "", "1")
+    axes, shape = stage.axes[-2:], stage.value.shape[-2:]
+    places = [find(stage.names(x), x, name) for x, name in zip(axes, wanted, strict=False)]
+    at = int(np.ravel_multi_index(places, shape))
+    return {"id": names[0], "at": at, **({"walk": 1} if options.query else {})}
 
 
 def _slips(trace: Trace) -> Iterator[tuple[str, Any]]:
@@ -146,17 +157,6 @@ def _reduced(trace: Trace, whole: DisplayOptions, page: Page) -> tuple[list[Part
             one = replace(one, rows=_first(one.rows, room), cols=_first(one.cols, room))
             part = _Part(one, part.names, "only the first rows and columns are here")
     return shown, part
-
-
-def spare_words(trace: Trace) -> dict[str, list[Any]]:
-    """Vectors of further words, to be put in place of those of a sentence drawn from a seed."""
-    if "embeddings" not in trace or has_blanks(trace):
-        return {}
-    seed, width = seed_of(trace), trace["embeddings"].value.shape[-1]
-    if seed is None or width > WIDEST:
-        return {}
-    drawn = random_vectors(SPARE.split(), width, seed)
-    return {word: flat(vector) for word, vector in drawn.items()}
 
 
 def _shown(trace: Trace, options: DisplayOptions, page: Page) -> tuple[list[Part], list[str]]:

@@ -1,11 +1,12 @@
 """What the script of a page computes from: every stage with its numbers and its formula.
 
     {"title": "…", "groups": [{"prefix": "attention.", …}], "labels": [["q1", "q2"], …],
-     "stages": [{"id": "attention.scores", "group": 0, "shape": [3, 3], "value": [2, 1, …],
+     "stages": [{"id": "attention.scores", "group": 0, "shape": [3, 3], "float64": "AAAA…",
                  "rows": 3, "cols": 3, "names": [0, 1], "is": […], …}], …}
 
-A matrix that is only looked at, as are those of the other heads of a large trace, is a byte a cell:
-the square root of its share of the largest number.
+Numbers are the bytes of float64 in base64, so that none is rounded. A matrix that is only looked
+at, as are those of the other heads of a large trace, is a byte a cell: the square root of its
+share of the largest number.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ from attncli.arrays import Array
 from attncli.stages import KINDS, MASKED, OUTPUT, PARTS, SCORES, WEIGHTS
 from attncli.trace import Stage, Trace
 from attncli.views.html.masked import if_masked
-from attncli.views.html.tree import flat, stage_tree
+from attncli.views.html.tree import bytes_of, stage_tree
 from attncli.views.select import BlankStage, Block, blocks_of
 from attncli.views.text import clean, sentence, shorten
 
-WRITTEN = 200  # numbers of a stage up to which they are digits in the data
 LABEL = 40  # cells of a label
 PIXELS = 1_000_000  # of all pictures
 EDGES = 24, 512  # rows or columns of one, at least and at most
@@ -61,23 +61,29 @@ class PageData:
         """Adds every stage of a trace; is_locked: without what only changes need."""
         blocks = {block.prefix: block for block in blocks_of(trace)}
         places = {prefix: at for at, prefix in enumerate(blocks)}
+        # Those of a decoder and its encoder differ, and a call has one.
+        has_one_mask = not any(prefix.startswith("decoder.") for prefix in blocks)
         for block in blocks.values():
-            own: dict[str, Any] = {
-                "prefix": block.prefix,
-                "title": sentence(block.trace.title),
-                **_layer(block),
-            }
+            own: dict[str, Any] = {"prefix": block.prefix, **_layer(block)}
             own |= {"tiled": "1"} if block.convention.head_order == "tiled" else {}
             self.groups.append(own)
             if has_formulas:
-                own |= {"attention": roles} if (roles := _roles(block)) else {}
-                added = [] if is_locked else self.masked(block)
+                roles = {x: n for x, n in _roles(block).items() if has_one_mask or x != "mask"}
+                own |= {"attention": roles} if roles else {}
+                added = self.masked(block) if has_one_mask and not is_locked else []
                 own |= {"ifMasked": added} if added else {}
         for name, stage in trace.stages():
+            if stage.name == "tokens" and len([*trace]) > 1:  # which labels say already
+                continue
             block = blocks[name[: len(name) - len(stage.name)]]
             tree = stage_tree(block, block.stages[stage.name]) if has_formulas else {}
             known = self.stage(block, stage) | {"group": places[block.prefix]}
+            known |= {"isFixed": 1} if stage.name == "mask" and not has_one_mask else {}
             self.stages.append(known | self.numbers(stage) | tree)
+        there = {stage["id"] for stage in self.stages}
+        for known in self.stages:
+            if not there.issuperset(known.get("reads", {}).values()):
+                del known["is"]
 
     def masked(self, block: Block) -> list[dict[str, Any]]:
         """The stages of a mask that may be added, and the formulas that others have with it."""
@@ -100,8 +106,7 @@ class PageData:
         n_maps = sum(math.prod(trace[name].value.shape[:-2]) for name in names)
         edge = min(max(int((PIXELS / max(1, n_maps)) ** 0.5), EDGES[0]), EDGES[1])
         for block in blocks_of(trace):
-            self.groups.append({"prefix": block.prefix, "title": ""})
-            self.groups[-1] |= _layer(block)
+            self.groups.append({"prefix": block.prefix, **_layer(block)})
             for name in (n for n in block.stages if block.prefix + n in names):
                 stage = block.stages[name]
                 known = self.stage(block, stage)
@@ -158,10 +163,7 @@ class PageData:
         if stage.value.dtype.kind not in "biuf":
             return {"words": [shorten(str(x), LABEL) for x in stage.value.ravel().tolist()]}
         kind = {} if stage.value.dtype.kind == "f" else {"whole": 1}
-        if stage.value.size > WRITTEN and not kind:
-            numbers = b64encode(np.ascontiguousarray(stage.value, "<f8").tobytes())
-            return {"base64": numbers.decode()}
-        return {"value": flat(stage.value), **kind}
+        return {"float64": bytes_of(stage.value), **kind}
 
 
 def _heading(block: Block, stage: Stage) -> str:

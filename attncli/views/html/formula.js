@@ -8,8 +8,7 @@ const FUNCTIONS = {
   "//": (a, b) => Math.floor(a / b), "%": (a, b) => a - b * Math.floor(a / b), "**": (a, b) => (b === 2 ? a * a : a ** b),
   "==": (a, b) => a === b, "!=": (a, b) => a !== b, "<": (a, b) => a < b, "<=": (a, b) => a <= b,
   ">": (a, b) => a > b, ">=": (a, b) => a >= b, and: (a, b) => a && b, or: (a, b) => a || b, not: a => !a,
-  ...Object.fromEntries(["exp", "log2", "sqrt", "tanh", "sin", "cos", "abs", "max"].map(name => [name, Math[name]])),
-  exp2: a => 2 ** a, ln: Math.log, degrees: a => (a * 180) / Math.PI,
+  ln: Math.log, degrees: a => (a * 180) / Math.PI,
   arccos: a => Math.acos(Math.min(Math.max(a, -1), 1)), // but for rounding
 };
 const SPECIAL = { Infinity: Infinity, "-Infinity": -Infinity, NaN: NaN };
@@ -18,7 +17,7 @@ const range = n => [...Array(n).keys()];
 const sum = numbers => numbers.reduce((total, x) => total + x, 0);
 
 const byName = new Map(); // dotted name → stage
-let recorded = null; // cells that are read, while they are asked for: [node, place in the array]
+let recorded = null; // the cells that are read, while they are asked for, and their sides
 let substitute = null; // what gives other numbers for cells, while those are asked for
 
 const sizeOf = (stage, letter) => stage.sizes[letter] ?? 1;
@@ -37,8 +36,9 @@ function prepare(stage) {
     }
     return places;
   };
+  stage.product = null;
   stage.tree = compiled(stage, stage.is, false);
-  stage.product = productOf(stage.tree);
+  return stage;
 }
 
 // Puts letters that are side by side at a place of their axis.
@@ -48,6 +48,7 @@ function setLetters(stage, places, letters, at) {
     places[letters[back]] = at % size;
     at = Math.floor(at / size);
   }
+  return places;
 }
 
 // A node of the tree; a guard only says which terms count, and is no operand.
@@ -64,28 +65,23 @@ function compiled(stage, is, isGuard) {
   if (letters) return compiledOver(stage, op, letters, is.slice(1), isGuard);
   const order = op === "if" ? [2, 3, 1] : range(is.length).slice(1); // what decides comes last
   const args = order.map(at => compiled(stage, is[at], isGuard));
-  const [a, b, c] = args.map(arg => arg.run), apply = FUNCTIONS[op];
+  const [a, b, c] = args.map(arg => arg.run), apply = FUNCTIONS[op] ?? Math[op];
   if (op === "if") return { op, args, run: places => (c(places) ? a(places) : b(places)) };
   return { op, args, run: b ? places => apply(a(places), b(places)) : places => apply(a(places)) };
 }
 function compiledCell(stage, name, index, isGuard) {
   const source = stage.arrays?.[name] ?? byName.get(stage.reads[name]), text = JSON.stringify([name, index]);
-  const axes = index.slice(-source.shape.length), steps = [];
-  let stride = 1;
-  for (let axis = source.shape.length - 1; axis >= 0; axis--) {
-    const size = source.shape[axis];
-    if (size > 1) steps.push([stride, placeAlong(stage, axes[axis], size)]);
-    stride *= size;
-  }
+  const axes = index.slice(-source.shape.length), shape = source.shape.slice(-axes.length);
+  const along = axes.map((axis, n) => placeAlong(stage, axis, shape[n]));
   if (!isGuard && byName.has(source.id)) {
     stage.sources[name] = source;
     if (!stage.operands.includes(text)) stage.operands.push(text);
   }
   const node = { op: "cell", source, axes, last: axes.at(-1), side: stage.operands[0] === text ? "left" : "top" };
-  node.at = places => steps.reduce((total, [by, along]) => total + by * along(places), 0);
+  node.at = places => along.reduce((at, place, n) => at * shape[n] + place(places), 0);
   node.run = places => {
     const at = node.at(places);
-    if (recorded && source.id) recorded.push([node, at]);
+    if (source.id) recorded?.set(cellOf(source, at), node.side);
     return substitute && source.id ? substitute(cellOf(source, at)) : source.data[at];
   };
   return node;
@@ -93,7 +89,7 @@ function compiledCell(stage, name, index, isGuard) {
 
 // Where an axis of a cell is: at letters side by side, a fixed place, or a computed one.
 function placeAlong(stage, axis, size) {
-  if (typeof axis === "number") return () => axis;
+  if (typeof axis === "number" || size === 1) return () => (size > 1 ? axis : 0);
   if (Array.isArray(axis)) {
     const { run } = compiled(stage, axis[0], true);
     return places => Math.trunc(Math.min(Math.max(run(places) || 0, 0), size - 1));
@@ -108,13 +104,8 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
   const last = sink && compiled(stage, sink, isGuard);
   const count = [...letters].reduce((all, letter) => all * sizeOf(stage, letter), 1);
   const node = { op, letters, count, body, guard, sink: last, args: last ? [body, last] : [body] };
-  node.along = (places, term) => {
-    const inner = { ...places };
-    setLetters(stage, inner, letters, term);
-    return inner;
-  };
   node.counts = places => !guard || Boolean(guard.run(places));
-  node.terms = places => range(count).map(term => node.along(places, term));
+  node.terms = places => range(count).map(term => setLetters(stage, { ...places }, letters, term));
   const filtered = places => node.terms(places).map(inner => (recorded || node.counts(inner) ? body.run(inner) : -Infinity));
   const logSum = places => {
     const all = filtered(places), end = last ? last.run(places) : -Infinity, top = Math.max(...all, end);
@@ -122,80 +113,66 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
     return shift + Math.log(sum(all.map(x => Math.exp(x - shift))) + Math.exp(end - shift));
   };
   const share = places => {
-    const whole = rowOnce(stage, node, places, logSum);
+    const done = stage.rowsDone, key = done && JSON.stringify({ ...places, [letters]: 0 });
+    if (done && !done.has(key)) done.set(key, logSum(places)); // once a row, while the whole stage is computed
+    const whole = done ? done.get(key) : logSum(places);
     if (guard && whole === -Infinity) return { nan: NaN, uniform: 1 / count }[empty] ?? 0;
     return node.counts(places) ? Math.exp(body.run(places) - whole) : 0;
   };
-  const total = places => sumAlong(stage, node, places), largest = places => Math.max(...filtered(places));
-  return Object.assign(node, { run: { sum: total, max: largest, lse: logSum, softmax: share }[op] });
-}
-function sumAlong(stage, node, places) {
-  const inner = { ...places };
-  let total = 0;
-  for (let term = 0; term < node.count; term++) {
-    setLetters(stage, inner, node.letters, term);
-    if (recorded || node.counts(inner)) total += node.body.run(inner);
-  }
-  return total;
-}
-
-// What all cells of a row share is computed once, while the whole stage is computed.
-function rowOnce(stage, node, places, compute) {
-  if (!stage.rowsDone) return compute(places);
-  const key = Object.keys(places).filter(letter => !node.letters.includes(letter)).map(letter => places[letter]).join();
-  if (!stage.rowsDone.has(key)) stage.rowsDone.set(key, compute(places));
-  return stage.rowsDone.get(key);
+  const total = places => {
+    const inner = { ...places }; // one for all terms: there are many
+    let all = 0;
+    for (let term = 0; term < count; term++) {
+      setLetters(stage, inner, letters, term);
+      if (recorded || node.counts(inner)) all += body.run(inner);
+    }
+    return all;
+  };
+  // The sum of products of a row and a column that a formula is, or is made of first.
+  const [a, b] = body.op === "*" ? body.args : [], isOwn = axis => [...String(axis)].some(letter => !a.axes.join("").includes(letter));
+  if (op === "sum" && a?.op === "cell" && a.last === letters && b.op === "cell" && b.axes.some(isOwn)) stage.product ??= { node, a, b, isTurned: b.last === letters };
+  node.run = { sum: total, max: places => Math.max(...filtered(places)), lse: logSum, softmax: share }[op];
+  return node;
 }
 
-// The sum of products of a row and a column that a formula is, or is made of first.
-function productOf(node, isWhole = true) {
-  if (node.op === "sum") {
-    const [a, b] = node.body.op === "*" ? node.body.args : [];
-    if (a?.op !== "cell" || b.op !== "cell" || a.last !== node.letters) return null;
-    const ofA = a.axes.join(""), hasOwn = b.axes.some(axis => [...axis].some(letter => !ofA.includes(letter)));
-    return hasOwn ? { node, a, b, isWhole, isTurned: b.last === node.letters } : null;
-  }
-  if (node.op === "+") return productOf(node.args[0], isWhole);
-  if (node.op === "max") return node.args[1] ? productOf(node.args[1], isWhole) : null;
-  return node.op === "/" ? productOf(node.args[0], false) : null;
-}
 const sourcesOf = stage => Object.values(stage.sources);
 
-// ---- A cell is [stage, plane, row, column]; a plane is one head of one batch entry.
-const cellOf = (s, at) => [s, Math.floor(at / (s.rows * s.cols)), Math.floor(at / s.cols) % s.rows, at % s.cols];
-const indexOf = ([s, p, i, j]) => (p * s.rows + i) * s.cols + j;
-const placesOf = cell => cell[0].placesAt(indexOf(cell));
-const valueAt = cell => cell[0].data[indexOf(cell)];
+// ---- A cell is there once: stage, place in its data, plane, row, column. A plane is one head of one
+// batch entry.
+function cellOf(s, at) {
+  const row = Math.floor(at / s.cols);
+  return (s.all[at] ??= { s, at, p: Math.floor(row / s.rows), i: row % s.rows, j: at % s.cols });
+}
+const cellAt = (s, p, i, j) => cellOf(s, (p * s.rows + i) * s.cols + j);
+const placesOf = ({ s, at }) => s.placesAt(at);
+const valueAt = ({ s, at }) => s.data[at];
 
 function compute(stage) {
-  stage.rowsDone = new Map();
+  stage.rowsDone = new Map(); // what all cells of a row share
   for (let at = 0; at < stage.data.length; at++) stage.data[at] = stage.tree.run(stage.placesAt(at));
   stage.rowsDone = null;
 }
 
 // What a cell would be if `other` gave the numbers that it reads.
-function numberAt(cell, other) {
+function numberAt(cell, other, { tree } = cell.s) {
   substitute = other;
-  try {
-    return cell[0].tree.run(placesOf(cell));
-  } finally {
-    substitute = null;
-  }
+  const x = tree.run(placesOf(cell));
+  substitute = null;
+  return x;
 }
 
 // The cells that a cell reads, each with its side: "left" of the first operand, "top" of the others.
 function readsAt(cell) {
-  if (!cell[0].tree) return [];
-  recorded = [];
-  cell[0].tree.run(placesOf(cell));
-  const reads = new Map(recorded.map(([node, at]) => [`${node.source.id}|${at}`, [cellOf(node.source, at), node.side]]));
+  recorded = new Map();
+  cell.s.tree?.run(placesOf(cell));
+  const reads = recorded;
   recorded = null;
-  return [...reads.values()];
+  return reads;
 }
 
 // The pairs of cells that are multiplied and summed.
 function pairsAt(cell) {
-  if (!cell[0].product) return null;
-  const { node, a, b } = cell[0].product;
+  if (!cell.s.product) return [];
+  const { node, a, b } = cell.s.product;
   return node.terms(placesOf(cell)).map(inner => [a, b].map(factor => cellOf(factor.source, factor.at(inner))));
 }

@@ -1,35 +1,25 @@
 // ---- the heads: all of them small, one or two large with lines between words
 const isMap = s => s.isShare && !s.vector && s.axes.join() === (part("weights") ?? s).axes.join();
 const weightStages = () => stages.filter(s => isMap(s) && (s.bytes || !stages.some(other => other.bytes)));
-const isOf = (choice, s, p) => choice?.[0] === s && choice[1] === p;
-const headName = ([s, p]) => [s.layer && `layer ${s.layer}`, headWords(s, p)].filter(Boolean).join(", ");
+// A head is its first cell.
+const headName = head => [head.s.layer && `layer ${head.s.layer}`, headWords(head)].filter(Boolean).join(", ");
 
+// The panel of words, if there are weights, with all heads where there are several.
 function wordsPanel() {
-  const maps = weightStages(), isMany = sum(maps.map(s => s.n)) > 1, own = part("weights"), first = maps.includes(own) ? own : maps[0];
-  if (!first) return null;
-  if (!maps.includes(state.large?.[0])) state.large = [first, 0];
-  const line = s => [el("span", { class: "of", text: s.layer ? `layer ${s.layer}` : "" }), ...range(s.n).map(p => {
-    const title = headName([s, p]), mini = button("", () => chooseHead(s, p), title, { class: "mini", title, head: [s, p] });
-    mini.append(el("canvas", { width: s.cols, height: s.rows }));
-    return mini;
-  })];
-  const setCompare = event => {
-    state.compares = event.target.checked;
-    if (!state.compares) state.other = null;
-    paint();
-  };
-  const compare = el("label", {}, el("input", { type: "checkbox", checked: state.compares, onchange: setCompare }), " compare: the next choice stands beside");
-  const small = isMany && el("div", { class: "all" }, el("div", { class: "minis" }, maps.map(s => el("div", {}, line(s)))), compare);
-  return el("section", { id: "words" }, el("h2", { text: isMany ? "Who attends to whom, head by head" : "Who attends to whom" }),
-    el("p", { class: "hint", text: "On the left is the word that looks, on the right what it looks at; the thicker a line, the larger the weight. Point at a word." }),
-    el("div", { class: "heads" }, small, el("div", { id: "large" })));
+  const maps = weightStages(), own = part("weights"), first = maps.includes(own) ? own : maps[0];
+  if (!maps.includes(state.large?.s)) state.large = first && cellOf(first, 0);
+  const mini = head => el("button", { onclick: () => chooseHead(head), "aria-label": headName(head), class: "mini", head }, pixels(head.s));
+  fill($("minis"), maps.map(s => el("div", {}, s.layer && span("of", `layer ${s.layer}`), range(s.n).map(p => mini(cellAt(s, p, 0, 0))))));
+  $("minis").parentElement.hidden = all(".mini").length < 2;
+  return first && $("words");
 }
-function chooseHead(s, p) {
-  if (state.compares) {
-    state.other = isOf(state.other, s, p) ? null : [s, p];
+function chooseHead(head) {
+  const { s, p } = head;
+  if ($("compare").checked) {
+    state.other = state.other === head ? null : head;
     return paint();
   }
-  state.large = [s, p];
+  state.large = head;
   if (s.bytes) return paint();
   [state.batch, state.head] = [Math.floor(p / headsOf(s)), p % headsOf(s)];
   if (s.group === groupShown() || !s.tree) return paint();
@@ -38,88 +28,91 @@ function chooseHead(s, p) {
   pin(startCell());
 }
 function paintWords() {
-  if (!$("words")) return;
-  $("words").hidden = weightStages().some(s => isHidden(s) || isAsked(s));
+  paintSentence();
+  $("words").hidden = !state.large || weightStages().some(s => isHidden(s) || isAsked(s));
   for (const mini of all(".mini")) {
-    const [s, p] = mini.head;
-    mini.setAttribute("aria-pressed", String(isOf(state.large, s, p) || isOf(state.other, s, p)));
-    drawPixels(mini.firstChild, s, p);
+    mini.setAttribute("aria-pressed", [state.large, state.other].includes(mini.head));
+    drawPixels(mini.firstChild, mini.head.s, mini.head.p);
   }
-  $("large").replaceChildren(...[state.large, state.other].filter(Boolean).map(drawWords));
+  fill($("large"), [state.large, state.other].filter(Boolean).map(drawWords));
 }
 const MOST_LINES = 4096; // between words; more weights are a picture
 
-function drawWords([s, p]) {
+function drawWords(head) {
+  const { s, p } = head, name = el("figcaption", { text: headName(head) });
   if (s.rows * s.cols > MOST_LINES) {
-    const canvas = el("canvas", { width: s.cols, height: s.rows, class: "picture", role: "img", "aria-label": `weights: ${headName([s, p])}` });
+    const canvas = pixels(s, false, { class: "picture", role: "img", "aria-label": `weights: ${headName(head)}` });
     drawPixels(canvas, s, p);
-    return el("figure", {}, el("figcaption", { text: headName([s, p]) }), canvas);
+    return el("figure", {}, name, canvas);
   }
-  const gap = Math.max(19, Math.min(28, 320 / s.rows)), height = gap * Math.max(s.rows, s.cols) + 6, { word } = state;
+  const gap = Math.max(19, Math.min(28, 320 / s.rows)), height = gap * Math.max(s.rows, s.cols) + 6, ties = [];
   const lines = svg("svg", { viewBox: `0 0 120 ${height}`, width: 120, height, "aria-hidden": "true" });
-  s.value[p].forEach((x, at) => {
+  planeOf(s, p).forEach((x, at) => {
     if (!(x > 0.004)) return;
-    const i = Math.floor(at / s.cols), j = at % s.cols, isOwn = !word || (word[0] === "from" ? i : j) === word[1];
-    const path = `M0 ${gap * (i + 0.5)}C50 ${gap * (i + 0.5)} 70 ${gap * (j + 0.5)} 120 ${gap * (j + 0.5)}`, opacity = !isOwn ? 0.04 : word ? 0.85 : Math.min(0.12 + x, 0.9);
-    lines.append(svg("path", { d: path, class: "tie", "stroke-width": (0.5 + 11 * x).toFixed(2), opacity: opacity.toFixed(2) }));
+    const { i, j } = cellAt(s, p, 0, at), [from, to] = [gap * (i + 0.5), gap * (j + 0.5)], width = 0.5 + 11 * x;
+    ties.push([i, j, svg("path", { d: `M0 ${from}C50 ${from} 70 ${to} 120 ${to}`, "stroke-width": width, opacity: Math.min(0.12 + x, 0.9) })]);
   });
-  const column = (labels, which) => el("div", { class: `words ${which}` }, labels.map((label, at) => {
-    const isOther = word && word[0] !== which, x = isOther ? s.value[p][which === "to" ? word[1] * s.cols + at : at * s.cols + word[1]] : null;
-    const turn = () => pointAtWord([which, at]);
-    const link = el("button", { class: word && !isOther && word[1] === at ? "chosen" : "", onpointerenter: event => event.pointerType === "mouse" && turn(), onclick: turn, onfocus: turn }, labelNodes(label), isOther && el("small", { text: ` ${percent(x)}` }));
+  lines.append(...ties.map(([, , path]) => path));
+  const point = (side, at) => { // at a word, whose weights are shown alone; at none
+    for (const [i, j, path] of ties) path.setAttribute("class", side ? ((side === "from" ? i : j) === at ? "chosen" : "other") : "");
+    for (const link of all("button", figure)) {
+      const isOther = side && link.side !== side, [i, j] = side === "from" ? [at, link.at] : [link.at, at];
+      link.classList.toggle("chosen", link.side === side && link.at === at);
+      link.lastChild.textContent = isOther ? ` ${percent(valueAt(cellAt(s, p, i, j)))}` : "";
+    }
+  };
+  const column = (labels, side) => el("div", { class: `words ${side}` }, labels.map((label, at) => {
+    const act = () => point(side, at), link = el("button", { side, at, onpointerenter: act, onclick: act, onfocus: act }, labelNodes(label), el("small"));
     link.style.height = `${gap}px`;
-    link.dataset.key = `${s.id}.${p}.${which}.${at}`;
     return link;
   }));
-  const leave = event => event.pointerType === "mouse" && pointAtWord(null);
-  return el("figure", { class: "graph", onpointerleave: leave }, el("figcaption", { text: headName([s, p]) }), column(s.rowNames, "from"), lines, column(s.colNames, "to"));
+  const figure = el("figure", { class: "graph", onpointerleave: event => event.pointerType === "mouse" && point() }, name, column(s.rowNames, "from"), lines, column(s.colNames, "to"));
+  return figure;
 }
-function pointAtWord(word) {
-  if (JSON.stringify(word) === JSON.stringify(state.word)) return;
-  const { key } = focused()?.dataset ?? {};
-  state.word = word;
-  paintWords();
-  if (key) all(".words button").find(link => link.dataset.key === key)?.focus();
+ACTS.compare = () => {
+  state.other = null;
+  paint();
+};
+function svg(tag, attributes) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  return element;
 }
-
 // ---- a word in place of another, with its vector
 const embeddings = () => byName.get("embeddings");
+const canWord = () => embeddings()?.isInput && !state.locked && !state.quiz;
 
-function vocabulary() {
-  const e = embeddings(), words = new Map(Object.entries(page.spare ?? {}));
-  atStart.each.find(({ id }) => id === e.id).rowNames.forEach((label, i) => words.set(label.name, [...e.original.subarray(i * e.cols, (i + 1) * e.cols)]));
-  return words;
+// The vector of a word: as it came, or drawn from the seed.
+function vectorOf(word, { id, cols, original }) {
+  const at = atStart.each.find(one => one.id === id).rowNames.findIndex(({ name }) => name === word);
+  return at >= 0 ? original.subarray(at * cols, (at + 1) * cols) : globalThis.randomVector?.(word, cols, page.seed);
 }
-const canWord = () => Boolean(embeddings()?.isInput) && !state.locked && !state.quiz && vocabulary().size > 1;
 
 // Vectors that no longer are those of the words can be said by no call that draws them.
-const isDrawn = id => {
-  const s = byName.get(id), known = vocabulary(), row = i => s.data.subarray(i * s.cols, (i + 1) * s.cols);
-  return s.rowNames.every(({ name }, i) => row(i).every((x, j) => x === (known.get(name) ?? s.original.subarray(i * s.cols))[j]));
-};
-function setWord(at, word) {
-  const e = embeddings(), old = e.rowNames.map(label => label.name), fresh = labelsOf(old.map((name, i) => (i === at ? word : name)));
+const isDrawn = s => s.rowNames.every(({ name }, i) => vectorOf(name, s).every((x, j) => x === s.data[i * s.cols + j]));
+
+function setWord(at, input) {
+  const e = embeddings(), old = e.rowNames, word = input.value.trim(), isPadding = /^(<pad(ding)?>|\[pad\])$/i.test(word);
+  const vector = word && !isPadding && vectorOf(word, e), fresh = labelsOf(old.map(({ name }, i) => (i === at ? word : name)));
+  if (!vector) return paintSentence(announce(`there is no vector for ${word || "no word"}`));
   remember();
-  e.data.set(vocabulary().get(word), at * e.cols);
-  const fits = labels => labels.length === old.length && labels.every((label, i) => label.name === old[i]);
-  for (const s of stages) {
-    if (fits(s.rowNames)) s.rowNames = fresh;
-    if (fits(s.colNames)) s.colNames = fresh;
-  }
+  e.data.set(vector, at * e.cols);
+  for (const s of stages)
+    for (const names of ["rowNames", "colNames"]) if (s[names] === old) s[names] = fresh;
   layOut();
   recompute();
 }
 
-// The sentence, each word with others to choose from.
+// The sentence, of which each word may be another.
 function drawSentence() {
-  $("sentence")?.remove();
-  if (!canWord()) return;
-  const words = [...vocabulary().keys()];
-  const choose = (event, at) => {
-    setWord(at, event.target.value);
-    all("#sentence select")[at].focus();
-  };
-  const selects = embeddings().rowNames.map((label, at) => el("select", { "aria-label": `word ${at + 1}`, title: "another word, with its vector", onchange: event => choose(event, at) },
-    words.map(word => el("option", { text: word, selected: word === label.name }))));
-  $("invite").after(el("p", { id: "sentence" }, selects, span("hint", " each word may be another")));
+  if (!embeddings()) return;
+  const inputs = embeddings().rowNames.map((_, at) => el("input", { "aria-label": `word ${at + 1}`, title: "another word, with its vector", autocomplete: "off", onchange: event => setWord(at, event.target) }));
+  $("sentence").prepend(...inputs);
+}
+function paintSentence() {
+  $("sentence").hidden = !canWord();
+  all("#sentence input").forEach((input, at) => {
+    input.value = embeddings().rowNames[at].name;
+    input.size = Math.max(1, input.value.length);
+  });
 }

@@ -15,8 +15,9 @@ import numpy as np
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step
 from attncli.expression import Shape, parse, sizes_of
+from attncli.files.write import plain_lists
 from attncli.stages import GIVEN_GRADIENT, MASKED, OUTPUT, SCORES, WEIGHTS, gradient_of
-from attncli.views.html.tree import flat, formula
+from attncli.views.html.tree import formula
 from attncli.views.select import Block
 
 
@@ -72,5 +73,5 @@ def _changed(
             "formula": step.formula,
             **formula(line, known),
             "reads": {p: block.prefix + n for p, n in reads.items()},
-            "params": {p: flat(np.asarray(float(x)))[0] for p, x in params.items()},
+            "params": {p: plain_lists(np.asarray(float(x))) for p, x in params.items()},
         }

@@ -1,19 +1,20 @@
 // ---- what may be changed, and how it comes back
 const state = {
   head: 0, batch: 0, layer: null, group: null, step: Infinity, // what is looked at
-  pinned: null, forwards: false, word: null, large: null, other: null, compares: false,
+  pinned: null, forwards: false, large: null, other: null,
   quiz: false, walk: null, edited: false, locked: "",
 };
 const computed = () => stages.filter(s => s.tree);
 const isHere = s => !s.bytes && (s.layer === state.layer || !s.layer);
 
 // Of several attentions in a layer, as a decoder has them, the one that is looked at.
-const groupShown = () => state.group ?? page.groups.find(group => group.attention && (group.layer ?? null) === state.layer);
+const groupShown = () => state.group ?? page.groups.find(group => group.attention && (group.layer ?? null) === state.layer) ?? page.groups[0];
 const inGroup = () => stages.filter(s => s.group === groupShown());
 const part = role => byName.get(groupShown()?.attention?.[role]);
 const mask = () => part("mask");
+const masks = () => page.groups.map(group => byName.get(group.attention?.mask)).filter(Boolean); // of layers, which have the same
 // Computed, but by no formula that is here: after a change it is not known.
-const isStale = s => !s.tree && !s.isInput && !s.words && !s.whole;
+const isStale = s => !s.isInput && !s.words && !s.whole && (!s.tree || sourcesOf(s).some(isStale));
 let asked = new Set(); // the stages whose numbers are to be filled in
 const isAsked = s => asked.has(s);
 const isSheet = () => stages.some(s => s.blank); // a worksheet, on which nothing else can be done
@@ -28,8 +29,7 @@ function check() {
   const isLarge = sum(computed().map(products)) > WORK;
   for (const s of isLarge ? [] : computed()) {
     compute(s);
-    const most = JSON.stringify(s.is).includes("arccos") ? 2e-6 : 1e-9; // of a small angle few digits are known
-    if (!s.blank && s.data.some((x, at) => differs(x, s.original[at], most))) s.tree = s.product = null;
+    if (!s.blank && s.data.some((x, at) => differs(x, s.original[at], 2e-6))) s.tree = s.product = null; // of a small angle few digits are known
     if (s.blank) s.original.set(s.data);
     s.data.set(s.original);
   }
@@ -41,50 +41,34 @@ function check() {
 }
 
 // ---- a mask where there was none: two more stages, and the formulas that attncli has with a mask
-const isAdded = () => Boolean(mask()?.isAdded);
+const FORMULA = ["is", "at", "sizes", "reads", "remark", "formula"];
 
-function addMask() {
-  const group = groupShown(), { rowNames, colNames } = part("weights"), fresh = [];
-  for (const step of group.ifMasked) {
+// Adds the stages or takes them away, and exchanges the formulas of those that read them.
+function turnMask(group) {
+  const isOn = (group.isMasked = !group.isMasked), changed = group.ifMasked.filter(step => !step.shape);
+  const { rowNames, colNames } = byName.get(group.attention.weights);
+  const fresh = (group.fresh ??= group.ifMasked.filter(step => step.shape).map(step => newStage(step, group)));
+  for (const s of fresh) isOn ? byName.set(s.id, Object.assign(s, { rowNames, colNames })) : byName.delete(s.id);
+  for (const step of changed) {
     const s = byName.get(step.id);
-    if (s) become(s, step);
-    else fresh.push(Object.assign(newStage(step, group), { rowNames, colNames, isAdded: true }));
+    for (const name of FORMULA) [s[name], step[name]] = [step[name], s[name]];
+    s.params = { ...paramsOf(step), ...s.params };
   }
-  stages.splice(stages.findIndex(s => s.before && s.group === group), 0, ...fresh);
-  group.attention.mask = `${group.prefix}mask`;
-  for (const { id } of group.ifMasked) if (byName.get(id).is) prepare(byName.get(id));
-}
-
-// Another formula in place of that of a stage, which is kept.
-const FORMULA = ["is", "at", "sizes", "reads", "remark", "formula", "params"];
-function become(s, step) {
-  s.before = Object.fromEntries(FORMULA.map(name => [name, s[name]]));
-  for (const name of FORMULA) s[name] = step[name];
-  s.params = { ...paramsOf(step), ...s.before.params };
-}
-function dropMask() {
-  const group = groupShown();
-  for (const s of stages.filter(s => s.isAdded && s.group === group)) {
-    stages.splice(stages.indexOf(s), 1);
-    byName.delete(s.id);
-  }
-  delete group.attention.mask;
-  for (const s of inGroup().filter(s => s.before)) {
-    Object.assign(s, s.before, { before: null });
-    prepare(s);
-  }
+  if (isOn) stages.splice(stages.findIndex(s => s.id === changed[0].id), 0, ...fresh);
+  else stages.splice(stages.indexOf(fresh[0]), fresh.length);
+  group.attention.mask = isOn && fresh[0].id;
+  for (const { id } of isOn ? group.ifMasked : changed) if (byName.get(id).is) prepare(byName.get(id));
 }
 const isAfter = (mask, at) => at % mask.cols > Math.floor(at / mask.cols) % mask.rows;
 const isCausal = mask => mask.data.every((x, at) => x === (isAfter(mask, at) ? -Infinity : 0));
 function setCausal(isOn) {
-  const { data } = mask();
-  data.forEach((_, at) => isAfter(mask(), at) && (data[at] = isOn ? -Infinity : 0));
+  for (const mask of masks()) mask.data.forEach((_, at) => isAfter(mask, at) && (mask.data[at] = isOn ? -Infinity : 0));
 }
 
 // ---- what was before, for undo: inputs, parameters, words, and whether a mask was added
 const past = [], future = [];
 const snapshot = () => ({
-  isMasked: isAdded(),
+  masked: page.groups.filter(group => group.isMasked),
   each: stages.map(({ id, isInput, data, params, rowNames, colNames }) => ({ id, data: isInput && data.slice(), params: { ...params }, rowNames, colNames })),
 });
 
@@ -94,7 +78,7 @@ function remember() {
   future.length = 0;
 }
 function restore(was) {
-  if (was.isMasked !== isAdded()) (was.isMasked ? addMask : dropMask)();
+  for (const group of page.groups) if (Boolean(group.isMasked) !== was.masked.includes(group)) turnMask(group);
   for (const { id, data, ...rest } of was.each) {
     const s = byName.get(id);
     if (data) s.data.set(data);
@@ -105,10 +89,8 @@ function restore(was) {
 }
 function turnBack(from, to) {
   if (!from.length || state.quiz) return;
-  const focus = focused()?.id;
   to.push(snapshot());
   restore(from.pop());
-  $(focus)?.focus();
 }
 
 let atStart = null;
@@ -118,29 +100,26 @@ function reset() {
   announce("the numbers are as they came");
 }
 
+let isLive = false; // while a number is dragged: nothing flashes, and it is one step to be taken back
+function live() {
+  if (!isLive) remember();
+  isLive = true;
+}
 // Everything again; what has changed flashes.
-let isDragging = false;
 function recompute() {
-  const before = new Map(stages.map(s => [s, s.shown ?? s.data.slice()]));
   computed().forEach(compute);
-  const moved = (s, at) => differs(s.data[at], before.get(s)[at], 1e-12);
-  let count = 0;
-  for (const s of stages) {
-    s.shown = s.data.slice();
-    if (s.tree) s.data.forEach((_, at) => (count += moved(s, at)));
-  }
-  const isOther = s => s.isAdded || Object.keys(s.had).some(name => s.params[name] !== s.had[name]);
+  const moved = (s, at) => differs(s.data[at], s.shown[at], 1e-12), isOther = s => s.group.fresh?.includes(s) || Object.keys(s.had).some(name => s.params[name] !== s.had[name]);
   state.edited = stages.some(s => isOther(s) || s.data.some((x, at) => differs(x, s.original[at], 1e-12)));
   if (!state.edited) for (const s of stages) s.data.set(s.original); // to the last digit as they came
-  paint((s, at) => !isDragging && moved(s, at));
-  if (!isDragging) announce(`${count} numbers have changed`);
+  paint((s, at) => !isLive && moved(s, at));
+  if (!isLive) announce(`${sum(computed().map(s => s.data.filter((_, at) => moved(s, at)).length))} numbers have changed`);
+  for (const s of stages) s.shown = s.data.slice();
 }
 
 // A number, 1/2, √8, −∞; a comma is a point.
 function numberOf(text) {
-  const plain = text.trim().replaceAll("−", "-").replace(/^-(inf|∞).*$/, "-Infinity").replace(",", ".");
-  const parts = plain.split("/").map(one => (/^√/.test(one.trim()) ? Math.sqrt(Number(one.trim().slice(1))) : one.trim() === "" ? NaN : Number(one)));
-  return parts.length > 2 ? NaN : parts.length === 2 ? parts[0] / parts[1] : parts[0];
+  const number = one => (one === "" ? NaN : one[0] === "√" ? Math.sqrt(number(one.slice(1))) : Number(one.replace(/(inf|∞).*/, "Infinity")));
+  return text.replaceAll("−", "-").replace(",", ".").split("/").map(one => number(one.trim())).reduce((a, b) => a / b);
 }
 function edit(cell, text) {
   const x = numberOf(text);
@@ -149,7 +128,7 @@ function edit(cell, text) {
   put(cell, x);
 }
 function put(cell, x) {
-  cell[0].data[indexOf(cell)] = x;
+  for (const s of isMaskCell(cell) ? masks() : [cell.s]) s.data[cell.at] = x;
   recompute();
 }
 
@@ -161,28 +140,30 @@ function nested(s, shape = s.shape, from = 0) {
   return range(shape[0]).map(at => nested(s, shape.slice(1), from + at * size));
 }
 function asInput() {
-  const { inputs, tokens } = page.command, json = {};
+  const { inputs, constants, tokens } = page.command, json = { ...constants };
   for (const [name, id] of Object.entries(inputs)) json[name] = nested(byName.get(id));
   if (tokens) json.tokens = byName.get(tokens).rowNames.map(label => label.name);
-  if (mask() && !isSquareCausal() && mask().data.some(Boolean)) json.mask = nested(mask());
+  const [mask] = masks();
+  if (mask?.data.some(Boolean) && !isSquareCausal(mask)) json.mask = nested(mask);
   return json;
 }
-const isSquareCausal = () => Boolean(mask()) && mask().rows === mask().cols && isCausal(mask());
+const isSquareCausal = mask => mask && mask.rows === mask.cols && isCausal(mask);
 
 function command() {
-  if (!(page.command.drawn ?? []).every(id => isDrawn(id))) return "";
-  const { call, literals = {}, flags } = page.command, json = asInput(), words = [call];
-  const quoted = x => `'${JSON.stringify(x).replaceAll("'", "\\u0027")}'`;
-  for (const [flag, id] of Object.entries(literals)) words.push(flag, quoted(nested(byName.get(id))));
+  if (!(page.command.drawn ?? []).every(id => isDrawn(byName.get(id)))) return "";
+  const { call, literals = {}, flags, rows } = page.command, json = asInput(), words = [call];
+  const quoted = text => `'${text.replaceAll("'", "'\\''")}'`;
+  for (const [flag, id] of Object.entries(literals)) words.push(flag, quoted(JSON.stringify(nested(byName.get(id)))));
+  byName.get(rows)?.rowNames.forEach(({ name }, i) => words.push(quoted(`${name}=${nested(byName.get(rows))[i]}`)));
   for (const name of page.command.separate ?? []) {
-    if (name in json) words.push(`--${name}`, quoted(json[name]));
+    if (name in json) words.push(`--${name}`, quoted(JSON.stringify(json[name])));
     delete json[name];
   }
-  if (isSquareCausal()) words.push("--causal");
+  if (isSquareCausal(masks()[0])) words.push("--causal");
   for (const s of inGroup())
     for (const [name, x] of Object.entries(s.params)) {
       const { flag, always, inverse } = flags[name] ?? {};
       if (flag && Number.isFinite(x) && !words.includes(flag) && (always || x !== s.had[name])) words.push(flag, String(inverse ? 1 / x : x));
     }
-  return `${words.join(" ")} <<'END'\n${JSON.stringify(json)}\nEND`;
+  return words.join(" ") + (Object.keys(json).length ? ` <<'END'\n${JSON.stringify(json)}\nEND` : "");
 }

@@ -1,122 +1,111 @@
-// ---- tools: step by step, ask, what if
-const field = (name, ...children) => el("span", { class: `field ${name}` }, children);
-const tool = (id, text, onclick, title = "") => button(text, onclick, text, { id, title });
-const box = (id, words, checked, change) =>
-  el("label", { htmlFor: id }, el("input", { type: "checkbox", id, checked, onchange: event => change(event.target.checked) }), ` ${words}`);
+// ---- tools: step by step, what if, copying; what they are made of stands in page.html
+const lastStage = () => order[Math.min(state.step, order.length) - 1];
+const has = name => inGroup().find(s => Number.isFinite(s.params[name]));
+const canMask = () => (mask()?.isInput || groupShown()?.ifMasked) && part("weights")?.tree?.letters === "j";
 
-function makeTools() {
-  const wasOpen = $("tools").querySelector("details")?.open ?? !isNarrow();
-  const learn = field("learn", globalThis.canWalk?.() && tool("walk", "Follow one query", () => startWalk()),
-    globalThis.canAsk?.() && !isSheet() && tool("quiz", state.quiz ? "End the quiz" : "Quiz me", () => ask(!state.quiz)),
-    order.length > 1 && !isSheet() && stepper());
-  const change = isSheet() ? null : state.locked ? order.length > 0 && field("locked", `Read only: ${state.locked}.`) : whatIf();
-  $("tools").replaceChildren(el("details", { open: wasOpen }, el("summary", { text: "Learn, and what if" }), learn, change, legend()));
-  $("bar").hidden = !stages.some(s => !s.words);
-  paintTools();
+const isShaded = kind => stages.some(s => isHere(s) && s.shade === kind);
+
+// What can be done now, and how it stands.
+function paintTools() {
+  const count = order.length, isOpen = !isSheet() && !state.quiz, last = lastStage(), scale = scaleName();
+  show({
+    bar: stages.some(s => !s.words), walk: canWalk(), quiz: canAsk(), upto: count > 1 && !isSheet(),
+    shares: isShaded("share"), others: isShaded("signed"), locked: state.locked && count, "what-if": isOpen && !state.locked, scale: has(scale), take: page.command, "no-call": !page.command,
+    "causal-label": canMask(), "mask-label": canMask() && (!mask() || groupShown().isMasked),
+  });
+  $("locked").textContent = `Read only: ${state.locked}.`;
+  for (const input of all(".param")) {
+    const name = input.id.slice(6), s = has(name);
+    input.parentElement.hidden = !s || !(name in (page.command?.flags ?? s.params));
+    if (s && input !== focused()) input.value = trimmed(s.params[name], 4).replace("−", "-");
+  }
+  if (has(scale)) $("scale").value = Math.round(8 * Math.log2(has(scale).params[scale] / has(scale).had[scale]));
+  $("causal").checked = mask() && isCausal(mask());
+  $("mask").checked = mask();
+  $("undo").disabled = !past.length;
+  $("redo").disabled = !future.length;
+  $("reset").disabled = !state.edited;
+  Object.assign($("step"), { max: count, value: Math.min(state.step, count) });
+  fill($("step-name"), state.step >= count ? "all stages" : last ? [`${state.step} of ${count}: `, math(last.symbol)] : "inputs");
+  $("least").textContent = `−${trimmed(largest, 2)}`;
+  $("most").textContent = trimmed(largest, 2);
+  for (const node of all("[data-x]")) {
+    const isShare = Boolean(node.closest(".share"));
+    tint(node, { isShare, shade: "any" }, node.dataset.x * (isShare ? 1 : largest));
+  }
 }
 
 // "Show up to": which stage is the last that is shown.
-function stepper() {
-  const count = order.length, words = el("output", { id: "step-name" });
-  const slider = el("input", { type: "range", id: "step", min: 0, max: count, value: Math.min(state.step, count), "aria-label": "show the stages up to" });
-  const shown = () => Math.min(state.step, count), last = () => order[shown() - 1];
-  const tell = () => {
-    words.replaceChildren(...(state.step >= count ? ["all stages"] : last() ? [`${state.step} of ${count}: `, ...math(last().symbol)] : ["inputs"]));
-    slider.setAttribute("aria-valuetext", words.textContent);
-  };
-  const go = to => {
-    state.step = to >= count ? Infinity : Math.max(0, to);
-    slider.value = shown();
-    tell();
-    if (!last()) pin(null);
-    else if (state.step < count) pin([last(), shownPlane(last()), 0, 0]);
-    paint();
-    $(`at-${last()?.id}`)?.scrollIntoView({ block: "nearest" });
-  };
-  on(slider, "input", () => go(Number(slider.value)));
-  const turn = (text, label, by) => button(text, () => go(shown() + by), label);
-  tell();
-  return field("upto", el("label", { htmlFor: "step", text: "Show up to" }), turn("◀", "one stage less", -1), slider, turn("▶", "one stage more", 1), words);
+function showUpTo(to) {
+  state.step = to >= order.length ? Infinity : Math.max(0, to);
+  const s = lastStage();
+  if (!s) state.pinned = null;
+  else if (state.step < order.length) state.pinned = cellAt(s, shownPlane(s), 0, 0);
+  paint();
+  $(`at-${s?.id}`)?.scrollIntoView({ block: "nearest" });
 }
-const PARAMETERS = { root: "scores /", factor: "scores ·", cap: "cap", value: "masked score" };
 
 // A number of the attention, in its gradients too: the scale (also by a slider), the cap, the masked score.
-function parameter(s, name) {
-  const id = `param-${name}`, isScale = name === "root" || name === "factor", written = () => trimmed(s.params[name], 4).replace("−", "-");
-  const input = el("input", { id, class: "param", value: written(), autocomplete: "off", title: "a number, 1/2 or √8" });
-  const set = x => {
-    for (const other of inGroup()) if (name in other.params) other.params[name] = x;
-    recompute();
-  };
-  on(input, "change", () => {
-    const x = numberOf(input.value);
-    if (!Number.isFinite(x) || x === 0) return (input.value = written()), announce("this is no number");
-    remember();
-    set(x);
-  });
-  on(input, "keydown", event => event.stopPropagation());
-  const value = Math.round(8 * Math.log2(s.params[name] / s.had[name])) || 0;
-  const slider = isScale && el("input", { type: "range", min: -24, max: 24, value, "aria-label": "scale, from sharp to flat" });
-  if (slider) {
-    on(slider, "pointerdown", remember);
-    on(slider, "keydown", event => /^Arrow|^Page|Home|End/.test(event.key) && remember());
-    on(slider, "input", () => {
-      set(s.had[name] * 2 ** ((Number(slider.value) / 8) * (name === "factor" ? -1 : 1)));
-      input.value = written();
-      slider.setAttribute("aria-valuetext", input.value);
-    });
-  }
-  return [el("label", { htmlFor: id, text: PARAMETERS[name] }), input, slider];
+function setParameter(name, x) {
+  for (const s of stages) if (name in s.params) s.params[name] = x;
+  recompute();
 }
-function whatIf() {
-  const refit = change => {
-    const focus = focused()?.id;
-    remember();
-    change();
-    layOut();
-    recompute();
-    if (focus) $(focus)?.focus();
-  };
-  const canMask = Boolean(mask()?.isInput || groupShown()?.ifMasked) && part("weights")?.tree?.letters === "j";
-  const numbers = Object.keys(PARAMETERS).map(name => [inGroup().find(s => Number.isFinite(s.params[name])), name]);
-  return field("what-if", numbers.map(([s, name]) => s && parameter(s, name)),
-    canMask && box("causal", "causal", mask() ? isCausal(mask()) : false, isOn => refit(() => (isOn && !mask() && addMask(), setCausal(isOn)))),
-    canMask && (!mask() || isAdded()) && box("mask", "mask by cell", Boolean(mask()), isOn => refit(isOn ? addMask : dropMask)),
-    field("back", tool("undo", "Undo", () => turnBack(past, future), "Ctrl+Z"), tool("redo", "Redo", () => turnBack(future, past), "Ctrl+Y"), tool("reset", "Reset", reset)),
-    page.command && field("take", tool("command", "Copy as command", () => (command() ? copyText(command(), "the state was copied as an attncli command") : announce("no call gives vectors that were changed by hand"))),
-      tool("json", "JSON", () => copyText(JSON.stringify(asInput()), "the input was copied as JSON"))));
-}
-function paintTools() {
-  for (const [id, can] of [["undo", past.length], ["redo", future.length], ["reset", state.edited]])
-    if ($(id)) $(id).disabled = !can;
-}
-function legend() {
-  const swatch = (s, x, text) => {
-    const node = span("swatch", text);
-    [node.style.background, node.style.color] = shadeOf(s, x);
-    return node;
-  };
-  const has = kind => stages.some(s => isHere(s) && s.shade === kind), most = trimmed(largest, 2);
-  const shares = [0, 0.1, 0.25, 0.5, 1].map(x => swatch({ isShare: true }, x, String(x)));
-  const others = [-1, -0.1, 0, 0.1, 1].map(x => swatch({ shade: "signed" }, x * largest, x * x === 1 ? (x < 0 ? "−" : "") + most : x ? "" : "0"));
-  return field("legend", has("share") && ["shares ", shares], has("signed") && [span("next", "other numbers"), others]);
-}
+const scaleName = () => (has("root") ? "root" : "factor");
 
-// ---- tables to be taken elsewhere
-function asNumPy(s) {
-  const text = at => String(s.words?.[at] ?? s.data[at]).replace("Infinity", "np.inf").replace("NaN", "np.nan");
-  const rows = range(s.rows).map(i => `[${range(s.cols).map(j => text(indexOf([s, shownPlane(s), i, j]))).join(", ")}]`);
-  return `np.array([${rows.join(", ")}])`;
+function typeParameter(input) {
+  const x = numberOf(input.value), name = input.id.slice(6);
+  if (!Number.isFinite(x) || x === 0) return announce("this is no number");
+  remember();
+  setParameter(name, x);
 }
-async function copyText(text, message) {
-  const area = el("textarea", { value: text, "aria-label": "copied" });
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch { // not allowed here, as in a frame
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-  }
+function slide(way) {
+  live();
+  setParameter(scaleName(), has(scaleName()).had[scaleName()] * 2 ** (way / 8));
+}
+function refit(change) {
+  remember();
+  change();
+  layOut();
+  recompute();
+}
+const turnMasks = () => page.groups.filter(group => group.ifMasked).forEach(turnMask);
+Object.assign(ACTS, {
+  less: () => showUpTo(Math.min(state.step, order.length) - 1),
+  more: () => showUpTo(state.step + 1),
+  causal: box => refit(() => (mask() || turnMasks(), setCausal(box.checked))),
+  mask: () => refit(turnMasks),
+  undo: () => turnBack(past, future),
+  redo: () => turnBack(future, past),
+  reset,
+  command: () => (command() ? copyText(command(), "the state was copied as an attncli command") : announce("no call gives vectors that were changed by hand")),
+  json: () => copyText(JSON.stringify(asInput()), "the input was copied as JSON"),
+});
+Object.assign(INPUTS, { step: ({ value }) => showUpTo(Number(value)), scale: ({ value }) => slide(value) });
+Object.assign(CHANGES, {
+  scale: () => (isLive = false),
+  copy: select => {
+    const { s } = state.pinned;
+    copyText(tableText(s, select.value), `${s.short} was copied`);
+    select.selectedIndex = 0;
+  },
+});
+for (const input of all(".param")) CHANGES[input.id] = typeParameter;
+
+// ---- a table to be taken elsewhere: with all digits, in LaTeX with those that are shown
+const cellText = text => `"${(/^[=+\-@\t\r]/.test(text) ? "'" : "") + text.replaceAll('"', '""')}"`; // no formula in a spreadsheet
+const TEXTS = {
+  NumPy: rows => `np.array([[${rows.map(row => row.join(", ")).join("], [")}]])`.replaceAll("Infinity", "np.inf").replaceAll("NaN", "np.nan"),
+  csv: (rows, s) => [s.colNames, ...rows].map((row, i) => [i ? s.rowNames[i - 1] : "", ...row].map(x => (x.name ? cellText(labelText(x)) : x)).join() + "\n").join(""),
+  LaTeX: (rows, s) => `\\begin{bmatrix}\n${rows.map(row => row.map(x => num(x, s.decimals).replace("−", "-").replace("∞", "\\infty")).join(" & ")).join(" \\\\\n")}\n\\end{bmatrix}`,
+};
+const tableText = (s, form) => TEXTS[form](range(s.rows).map(i => range(s.cols).map(j => valueAt(cellAt(s, shownPlane(s), i, j)))), s);
+
+function copyText(text, message) {
+  const area = el("textarea", { value: text }), focus = focused();
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy"); // which a frame may do too
+  area.remove();
+  focus.focus();
   announce(message);
 }

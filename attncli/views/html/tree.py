@@ -13,6 +13,7 @@ left out where there are none.
 from __future__ import annotations
 
 import math
+from base64 import b64encode
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,6 @@ from attncli.views.words import bound_formula
 
 ROOT = "root"
 """The parameter √d_k, by which scores are divided."""
-EXACT = 1 << 53  # up to here every whole number is one of float64
 
 
 def tree_of(node: Expr) -> Any:
@@ -69,6 +69,8 @@ def tree_of(node: Expr) -> Any:
             return [f"{kind} {''.join(letters)}", tree_of(body), *more]
         case Apply("/", (x, Apply("sqrt", (Size(),)))):  # the scale, which a page may change
             return ["/", tree_of(x), ROOT]
+        case Apply("exp2", (x,)):
+            return ["**", 2, tree_of(x)]
         case Apply(function, args):
             return [function, *map(tree_of, args)]
     raise TypeError(node)
@@ -112,7 +114,7 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
         array = kept(block, stage) if name == "kept" else values.arrays.get(name)
         if array is None:
             return {}
-        arrays[name] = {"shape": array.shape, "value": flat(array)}
+        arrays[name] = {"shape": np.shape(array), "float64": bytes_of(array)}
     reads = {name: _dotted(block, stage, name, source) for name, source in stages.items()}
     if None in reads.values():
         return {}
@@ -155,11 +157,6 @@ def _dotted(block: Block, stage: Stage, parameter: str, source: Stage) -> str | 
     return name if name in block.root else None
 
 
-def flat(array: Any) -> list[Any]:
-    """The numbers of an array one after another, as JSON can have them."""
-    values = np.asarray(array).ravel()
-    if values.dtype.kind == "b":
-        values = values.astype(int)
-    if values.dtype.kind == "f" and bool(np.isfinite(values).all()):
-        return [int(x) if x.is_integer() and abs(x) < EXACT else x for x in values.tolist()]
-    return [*plain_lists(values)]
+def bytes_of(array: Any) -> str:
+    """The numbers of an array one after another: the bytes of float64 in base64."""
+    return b64encode(np.ascontiguousarray(array, "<f8").tobytes()).decode()

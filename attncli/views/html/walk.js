@@ -1,74 +1,79 @@
 // ---- one query's way: its row through all stages, one step at a time
 const sameRows = s => s.axes[0] === part("scores").axes[0] && s.rows === part("scores").rows && !s.vector && !s.isBackward;
 const walkStages = () => inGroup().filter(s => sameRows(s) && isHere(s) && Object.keys(s.sources).length);
-function canWalk() {
-  return Boolean(part("scores")?.tree && part("weights")?.tree && !state.quiz && !isPicture(part("scores")));
-}
+const canWalk = () => part("scores")?.tree && part("weights")?.tree && !state.quiz && !isPicture(part("scores"));
+const SECONDS = 2.5; // of a step that is played
+
 function startWalk() {
-  const { pinned } = state, isRow = pinned && pinned[0].axes[0] === part("scores").axes[0];
-  state.walk = { row: isRow ? pinned[2] : part("scores").rows - 1, at: 0, back: pinned };
+  const { pinned } = state, isRow = pinned?.s.axes[0] === part("scores").axes[0];
+  state.walk = { row: isRow ? pinned.i : part("scores").rows - 1, at: 0, back: pinned };
   state.step = Infinity;
-  $("why").append(el("div", { id: "walkbar" }));
+  turnPanel();
   paint();
   $("walk-next").focus();
 }
 function endWalk() {
   const { back } = state.walk;
+  play(false);
   state.walk = null;
-  $("walkbar").remove();
+  turnPanel();
   pin(back ?? startCell());
-  $("walk")?.focus();
+  $("walk").focus();
+}
+function turnPanel() {
+  $("walkbar").hidden = !state.walk;
+  $("turn").hidden = Boolean(state.walk);
+  $("why").hidden = $("panel").hidden = false;
+  fill($("bars"));
+  fill($("was"));
 }
 function walkTo(at, row = state.walk.row) {
   const n = walkStages().length, { walk } = state, { rows } = part("scores");
   [walk.at, walk.row] = [Math.max(0, Math.min(n - 1, at)), (row + rows) % rows];
+  if (walk.at === n - 1) play(false);
   light(null);
 }
+function play(isOn) {
+  clearInterval(state.walk.timer);
+  state.walk.timer = isOn && setInterval(() => walkTo(state.walk.at + 1), 1000 * SECONDS);
+  $("walk-play").textContent = isOn ? "Pause" : "Play";
+}
 function lightWalk() {
-  const { walk } = state, path = walkStages(), s = path[walk.at];
-  const rowOf = stage => range(stage.cols).map(j => [stage, shownPlane(stage), walk.row, j]);
+  const { walk } = state, path = walkStages(), s = path[walk.at], focus = focused();
+  const rowOf = stage => range(stage.cols).map(j => cellAt(stage, shownPlane(stage), walk.row, j)), cells = rowOf(s);
   document.body.classList.add("pointing");
-  for (const before of path.slice(0, walk.at + 1)) rowOf(before).forEach(cell => mark(cell));
-  for (const [read, side] of rowOf(s).flatMap(readsAt)) mark(read, side);
-  rowOf(s).forEach(cell => mark(cell, "own"));
-  $("why").hidden = false;
-  $("why").firstElementChild.hidden = true;
-  drawWalk(s, path, rowOf(s));
+  for (const cell of path.slice(0, walk.at + 1).flatMap(rowOf)) mark(cell);
+  for (const cell of cells) for (const [read, side] of readsAt(cell)) mark(read, side);
+  for (const cell of cells) mark(cell, "own");
+  fill($("sum-up"), el("b", {}, "Query ", labelNodes(part("scores").rowNames[walk.row])), ` · step ${walk.at + 1} of ${path.length}: `, math(formulaOf(s)), s.note && ` · ${s.note}.`);
+  const most = isNarrow() ? 1 : 6, rest = cells.length - most;
+  fill($("lines"), cells.slice(0, most).map(cell => el("li", {}, nameOf(cell), s.tree && [" = ", wordsAt(cell)], " = ", el("b", { text: trimmed(valueAt(cell), 4) }))),
+    rest > 0 && el("li", { text: `and ${rest} more, lit above` }));
+  const weights = part("weights"), showsShares = [s, ...sourcesOf(s)].includes(weights);
+  fill($("bars"), showsShares && rowOf(weights).map(barOf));
+  $("walk-back").disabled = !walk.at;
+  $("walk-next").disabled = $("walk-play").disabled = walk.at === path.length - 1;
+  if (focus.disabled) $("walk-end").focus();
+  announce($("sum-up").textContent);
   markMap(s);
   $(`at-${s.id}`)?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
-function drawWalk(s, path, cells) {
-  const { walk } = state, focus = focused()?.id, most = !isNarrow() ? 6 : s.isShare ? 1 : 3;
-  const key = (id, text, label, onclick, disabled = false) => button(text, onclick, label, { id, disabled });
-  const words = paragraph("sum-up", el("b", {}, "Query ", labelNodes(part("scores").rowNames[walk.row])), ` · step ${walk.at + 1} of ${path.length}: `,
-    math(formulaOf(s)), s.note ? ` · ${s.note}.` : "");
-  const lines = cells.slice(0, most).map(cell => el("li", {}, nameOf(cell), s.tree && [" = ", wordsAt(cell)], " = ", el("b", { text: trimmed(valueAt(cell), 4) })));
-  if (cells.length > most) lines.push(el("li", {}, `and ${cells.length - most} more, lit above`));
-  const turn = el("div", { class: "turn" }, key("walk-back", "◀", "step back", () => walkTo(walk.at - 1), !walk.at),
-    key("walk-next", "Next ▶", "next step", () => walkTo(walk.at + 1), walk.at === path.length - 1),
-    key("walk-up", "▲", "the query above", () => walkTo(walk.at, walk.row - 1)), key("walk-down", "▼", "the query below", () => walkTo(walk.at, walk.row + 1)),
-    key("walk-end", "×", "end the walk", endWalk));
-  const showsShares = s.isShare || sourcesOf(s).some(source => source.isShare);
-  $("walkbar").replaceChildren(words, el("ul", { class: "derivation" }, lines), showsShares ? shareBars() : "", turn);
-  if (focus?.startsWith("walk-")) ($(focus).disabled ? $("walk-end") : $(focus)).focus();
-  announce(words.textContent);
-}
 
-// What each key contributes, as a bar.
-function shareBars() {
-  const { walk } = state, a = part("weights"), shares = range(a.cols).map(j => valueAt([a, shownPlane(a), walk.row, j]));
-  return el("div", { class: "bars", role: "img", "aria-label": shares.map((x, j) => `${labelText(a.colNames[j])} ${percent(x)}`).join(", ") }, shares.map((x, j) => {
-    const bar = span("bar", labelNodes(a.colNames[j]), ` ${percent(x)}`);
-    bar.style.flexGrow = Math.max(x, 0.001);
-    [bar.style.background, bar.style.color] = shadeOf(a, x) ?? ["", ""];
-    return bar;
-  }));
+// What a key contributes, as a part of a bar.
+function barOf(cell) {
+  const x = valueAt(cell), bar = span("bar", labelNodes(cell.s.colNames[cell.j]), ` ${percent(x)}`);
+  bar.style.flexGrow = Math.max(x, 0.001);
+  tint(bar, cell.s, x);
+  return bar;
 }
 function walkKeys(event) {
-  const { walk } = state;
-  if (!walk || !event.target.closest?.("#walkbar")) return;
-  const turn = { ArrowRight: [walk.at + 1], ArrowLeft: [walk.at - 1], ArrowDown: [walk.at, walk.row + 1], ArrowUp: [walk.at, walk.row - 1], Home: [0], End: [99] }[event.key];
-  if (!turn) return;
+  const button = event.target.closest?.("#walkbar") && all("#walkbar button").find(each => each.dataset.key === event.key);
+  if (!button) return;
   event.preventDefault();
-  walkTo(...turn);
+  button.click();
 }
+const step = (by, rows = 0) => () => walkTo(state.walk.at + by, state.walk.row + rows);
+Object.assign(ACTS, {
+  walk: startWalk, "walk-end": endWalk, "walk-play": () => play(!state.walk.timer), "walk-back": step(-1), "walk-next": step(1),
+  "walk-up": step(0, -1), "walk-down": step(0, 1), "walk-first": step(-Infinity), "walk-last": step(Infinity),
+});

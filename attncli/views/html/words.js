@@ -27,39 +27,21 @@ function decimalsOf(s, most) {
 const joined = (parts, between) => parts.flatMap((part, at) => (at ? [between, part] : [part]));
 const cut = (parts, most = 10) => (parts.length > most + 1 ? [...parts.slice(0, most), `… ${parts.length - most} more`] : parts);
 const fraction = (above, below) => span("fraction", el("span", {}, above), el("span", {}, below));
-const root = inner => [span("sign", "√"), span("root", inner)];
+const root = inner => ["√", span("root", inner)];
 const power = (base, above) => [el("i", { text: base }), el("sup", {}, above)];
 
 // A formula as the trace writes it: S = Q Kᵀ, √d_k, 10000^(2i/d).
-const TOKEN = /^(√|\^)(\(|[\w·]+)|^([A-Za-zα-ω])_([\w·]+)|^([A-Za-zα-ω])(?![A-Za-z])|^[A-Za-z]{2,}|^ᵀ|^./u;
-function math(text) {
-  const nodes = [];
-  for (let rest = text; rest;) {
-    let [whole, lead, after, letter, low, alone] = TOKEN.exec(rest);
-    if (lead) {
-      const inner = after === "(" ? upToBracket(rest.slice(lead.length)) : after;
-      whole = lead + inner;
-      const bare = after === "(" ? inner.slice(1, -1) : inner;
-      nodes.push(...(lead === "√" ? root(math(bare)) : [el("sup", {}, math(bare))]));
-    } else if (letter) nodes.push(el("i", { text: letter }), el("sub", { text: low }));
-    else if (alone) nodes.push(el("i", { text: alone }));
-    else nodes.push(whole === "ᵀ" ? el("sup", { text: "T" }) : whole === "-" ? "−" : whole);
-    rest = rest.slice(whole.length);
-  }
-  return nodes;
-}
-function upToBracket(text) {
-  let depth = 0;
-  for (let at = 0; at < text.length; at++) {
-    depth += (text[at] === "(") - (text[at] === ")");
-    if (!depth) return text.slice(0, at + 1);
-  }
-  return text;
-}
-const placeOf = ([s, , i, j]) =>
-  s.vector === "row" ? [s.colNames[j]] : s.vector ? [s.rowNames[i]] : [s.rowNames[i], s.colNames[j]];
-const nameOf = cell => span("name", math(cell[0].symbol), el("sub", {}, joined(placeOf(cell).map(labelNodes), ", ")));
-const plainName = cell => `${cell[0].symbol}[${placeOf(cell).map(labelText).join(",")}]`;
+const TOKEN = /([√^])(\((?:[^()]|\([^()]*\))*\)|[\w·]+)|([A-Za-zα-ω])_([\w·]+)|([A-Za-zα-ω])(?![A-Za-z])|[A-Za-z]{2,}|./gu;
+const math = text => [...text.matchAll(TOKEN)].flatMap(([whole, lead, inner, letter, low, alone]) => {
+  const bare = lead && math(inner.replace(/^\((.*)\)$/, "$1"));
+  if (lead) return lead === "√" ? root(bare) : el("sup", {}, bare);
+  if (letter) return [el("i", { text: letter }), el("sub", { text: low })];
+  if (alone) return el("i", { text: alone });
+  return whole === "ᵀ" ? el("sup", { text: "T" }) : whole === "-" ? "−" : whole;
+});
+const placeOf = ({ s, i, j }) => [s.vector !== "row" && s.rowNames[i], s.vector !== "column" && s.colNames[j]].filter(Boolean);
+const nameOf = cell => span("name", math(cell.s.symbol), el("sub", {}, joined(placeOf(cell).map(labelNodes), ", ")));
+const plainName = cell => `${cell.s.symbol}[${placeOf(cell).map(labelText).join(",")}]`;
 const formulaOf = s => {
   const { root: now, factor } = s.params;
   if ((now ?? factor) === (s.had.root ?? s.had.factor)) return (s.formula ?? "").split(": ")[0];
@@ -67,12 +49,7 @@ const formulaOf = s => {
 };
 
 // ---- the formula of a cell with its numbers put in
-const wordsAt = cell => wordsOf(cell[0], cell[0].tree, placesOf(cell));
-
-function sideOf(cell, side, tight) {
-  const text = trimmed(valueAt(cell), 4);
-  return el("span", { class: side, text: tight && text[0] === "−" ? `(${text})` : text });
-}
+const wordsAt = cell => wordsOf(cell.s, cell.s.tree, placesOf(cell));
 
 // `tight`: as a factor, a sum in brackets.
 function wordsOf(s, node, places, tight = false) {
@@ -84,14 +61,17 @@ function wordsOf(s, node, places, tight = false) {
     const isRemark = s.remark && node === s.tree && ["number", "parameter"].includes(taken.op);
     return isRemark ? [s.remark] : words(taken, tight);
   }
-  if (op === "cell" && node.source.id) return [sideOf(cellOf(node.source, node.at(places)), node.side, tight)];
+  if (op === "cell" && node.source.id) {
+    const text = trimmed(node.run(places), 4);
+    return [span(node.side, tight && text[0] === "−" ? `(${text})` : text)];
+  }
   if (isAtom(node) || op === "//" || op === "%") return [trimmed(node.run(places), 4)];
   if (op === "+") return bracketed([words(a), " + ", words(b, isAtom(b))]);
   if (op === "-") return bracketed([words(a), " − ", words(b, true)]);
   if (op === "*") return [words(a, true), "\u202f·\u202f", words(b, true)];
   if (op === "/") return args.every(isAtom) ? [words(a), " / ", words(b, true)] : [fraction(words(a), words(b))];
   if (op === "neg") return ["−", words(a, true)];
-  if (op === "exp" || op === "exp2") return power(op === "exp" ? "e" : "2", words(a));
+  if (op === "exp") return power("e", words(a));
   if (op === "**") return [words(a, true), el("sup", {}, words(b))];
   if (op === "sqrt") return root(words(a));
   if (op === "abs") return ["|", words(a), "|"];
@@ -100,7 +80,7 @@ function wordsOf(s, node, places, tight = false) {
 }
 function wordsOver(s, node, places, tight) {
   const { op, body, sink, letters } = node, terms = node.terms(places);
-  const written = (parts, each) => joined(cut(parts).map(part => (typeof part === "string" ? part : each(part))), " + ");
+  const written = (parts, each, between = " + ") => joined(cut(parts).map(part => (typeof part === "string" ? part : each(part))), between);
   const none = [`every ${letters === "i" ? "query" : "key"} is masked`];
   if (op === "sum") {
     const counted = node.guard?.op === "or" ? terms : terms.filter(node.counts);
@@ -108,7 +88,7 @@ function wordsOver(s, node, places, tight) {
     const whole = written(counted, inner => wordsOf(s, body, inner, body.op === "cell"));
     return tight && counted.length > 1 ? ["(", whole, ")"] : whole;
   }
-  if (op === "max") return ["max(", joined(cut(terms).map(inner => (typeof inner === "string" ? inner : wordsOf(s, body, inner))), ", "), ")"];
+  if (op === "max") return ["max(", written(terms, inner => wordsOf(s, body, inner), ", "), ")"];
   const exponents = terms.filter(node.counts).map(body.run);
   if (!exponents.some(x => x > -Infinity)) return none;
   const powers = [written(terms.filter(node.counts), inner => power("e", wordsOf(s, body, inner)))];
@@ -119,24 +99,18 @@ function wordsOver(s, node, places, tight) {
   return [fraction(power("e", wordsOf(s, body, places)), powers), below < Infinity ? result : null];
 }
 
-// ---- colour: one hue for shares, two for signs; by the square root, so that small ones show
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const [SHARE, PLUS, MINUS] = [165, 60, 255]; // hues
+// ---- colour: one hue for shares, two for signs; by the square root, so that small ones show. What a
+// strength from 0 to 1 looks like is said in page.css.
 let largest = 1; // of the numbers of both signs
+const hueOf = (s, x) => (s.isShare ? 165 : x < 0 ? 255 : 60);
+const strengthOf = (s, x, most = s.isShare ? 1 : largest) => Math.sqrt(Math.min(Math.abs(x) / most, 1));
 
-function shadeOf(s, x) {
-  if (s.isShare) return shade(x, SHARE);
-  return s.shade ? shade(x / largest, x < 0 ? MINUS : PLUS) : null;
-}
-
-// Background and text: above that lightness black is read better than white.
-function shade(x, hue) {
-  if (!Number.isFinite(x)) return null;
-  const strength = Math.sqrt(Math.min(Math.abs(x), 1));
-  const light = dark.matches ? 0.23 + 0.6 * strength : 0.985 - 0.44 * strength;
-  return [`oklch(${light.toFixed(3)} ${(0.14 * strength).toFixed(3)} ${hue})`, light > 0.565 ? "#000" : "#fff"];
+function tint(node, s, x) {
+  node.style.setProperty("--h", hueOf(s, x));
+  node.style.setProperty("--x", s.shade && Number.isFinite(x) ? strengthOf(s, x).toFixed(3) : "");
 }
 function setLargest() {
   const shown = stages.filter(s => s.shade === "signed" && isHere(s) && !isAsked(s));
-  largest = Math.max(1e-9, ...shown.map(s => s.data.reduce((most, x) => (Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most), 0)));
+  largest = Math.max(1e-9, ...shown.map(mostOf));
 }
+const mostOf = s => s.data.reduce((most, x) => (Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most), 0);
