@@ -117,18 +117,19 @@ class Entry(NamedTuple):
         """A number after an operator: a negative one in parentheses."""
         return after_sign(self.write(x))
 
-    def sum(self, values: Array, term: Callable[[int], str]) -> str:
-        """A sum of these values; where they are too many, its middle as one number."""
+    def sum(self, values: Array, term: Callable[[int], str], sign: str = "+") -> str:
+        """A sum of these values, or a product; where they are too many, its middle as one number."""
         n = len(values)
         if n <= self.terms + 1:  # one left out would take no less room
             words = [term(i) for i in range(n)]
         else:
             head, tail = self.terms - self.terms // 3, n - self.terms // 3
             with np.errstate(all="ignore"):
-                middle = self.write(values[head:tail].sum())
+                between = values[head:tail]
+                middle = self.write(between.sum() if sign == "+" else between.prod())
             left_out = f"… {tail - head} more: {middle} …"
             words = [*map(term, range(head)), left_out, *map(term, range(tail, n))]
-        return f"{BREAK}+ ".join([*words[:1], *map(after_sign, words[1:])])
+        return f"{BREAK}{sign} ".join([*words[:1], *map(after_sign, words[1:])])
 
     def numbers(self, numbers: Sequence[float] | Array) -> str:
         """Numbers added."""

@@ -34,6 +34,7 @@ from attncli.expression import (
     parse,
     places_at,
     sizes_of,
+    text_of,
     walk,
 )
 from attncli.trace import Stage
@@ -45,7 +46,14 @@ from attncli.views.text import BREAK, OVER, shorten
 
 FEW = 2  # addends up to which a sum is written with the names of its cells too
 
-_RANK = {"+": 1, "-": 1, "*": 2, "/": 2}  # what binds closer; all else 3
+_BESIDE = ("//", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or")
+_RANK = {
+    **dict.fromkeys(_BESIDE, 0),
+    "+": 1,
+    "-": 1,
+    "*": 2,
+    "/": 2,
+}  # what binds closer; all else 3
 _NAMES = {
     **{"ln": "ln({})", "log2": "log₂ ({})", "exp2": "2^({})"},
     **{"sqrt": "√({})", "abs": "|{}|", "degrees": "{}"},
@@ -180,23 +188,28 @@ class Work(NamedTuple):
                 return [self._replace(is_named=True).say(node)], side
             case Number() | Param() | Cell() if remark:
                 return [], remark
-            case Over("softmax", letters, body):
-                scores, score = self.scores(node), float(self.number(body))
-                return softmax(self.entry, score, scores, self.values.size(letters), _other(node))
+            case Over("softmax", letters, body, where):
+                is_out = where is not None and not self.number(where)
+                score = -math.inf if is_out else float(self.number(body))
+                scores, n = self.scores(node), self.values.size(letters)
+                forms, rest = softmax(self.entry, score, scores, n, _other(node))
+                condition, n_without = _condition(where), int(np.isneginf(scores[:n]).sum())
+                return forms, f"{condition}: without {n_without}" if condition and rest else rest
             case Over("lse"):
                 return log_sum(self.entry, self.scores(node))
             case Apply("/", (Over("lse") as lse, unit)):
                 return log_sum(self.entry, self.scores(lse), self._replace(is_named=True).say(unit))
             case Over("sum", letters, body, None) if self.values.size(letters) == 1:
                 return self.along(letters)[0].forms(body)
-            case Over("sum", letters, _, where) if where is not None:
+            case Over("sum" | "prod", letters, _, where) if where is not None:
                 values, text = self.terms(node)
-                n_masked = self.values.size(letters) - len(values)
+                condition, n_without = _condition(where), self.values.size(letters) - len(values)
+                rest = f"{condition}: without {n_without}" if condition else ""
                 if not len(values):
-                    return [], remark or f"every {_other(node)} is masked"
-                return [
-                    self.entry.sum(values, text)
-                ], f"without {n_masked} masked" if n_masked else ""
+                    return [], remark or rest or f"every {_other(node)} is masked"
+                rest = rest or f"without {n_without} masked"
+                sign = "·" if node.kind == "prod" else "+"
+                return [self.entry.sum(values, text, sign)], rest if n_without else ""
         is_log = isinstance(node, Apply) and node.function in ("ln", "log2")
         if not (_has(Over, node) or is_log or len([*_addends(node)]) > FEW):
             both = [self._replace(is_named=True), self] if cells(node) else [self]
@@ -277,6 +290,8 @@ class Work(NamedTuple):
                 _is_sum(node) or not _has(Over, node)
             ):
                 return self.entry.sum(*self.terms(node))
+            case Over("prod") if self.is_long:
+                return self.entry.sum(*self.terms(node), "·")
             case Cell() | Over():
                 return self.entry.write(self.number(node))
             case Apply("neg", (x,)):
@@ -291,6 +306,10 @@ class Work(NamedTuple):
                     return fraction(left, right, gap)
                 dot = f"{BREAK}· " if is_broken else dot
                 return f"{left}{dot if sign == '*' else f'{gap}{sign} '}{right}"
+            case Apply(sign, (a, b)) if sign in _BESIDE:
+                return f"{self.operand(a, '*')} {sign} {self.operand(b, '*', right=True)}"
+            case Apply("not", (x,)):
+                return f"not ({self.say(x)})"
             case Apply("**", (x, power)):
                 base = f"({self.say(x)})" if isinstance(x, Apply) else after_sign(self.say(x))
                 exponent = self.say(power).replace(f" {OVER}/ ", "/")
@@ -337,11 +356,12 @@ class Work(NamedTuple):
                 return np.append(first, second), lambda at: one(at) if at < n else other(at - n)
             case Over("sum", letters, Over("sum", more, body, None), None):
                 return self.terms(Over("sum", letters + more, body))
-            case Over("sum", letters, body, where):
+            case Over("sum" | "prod" as kind, letters, body, where):
                 grid, size = self.values.grid(letters), self.values.size(letters)
                 if where is not None:
                     kept = np.broadcast_to(self.number(where, grid), size).astype(bool)
-                    kept |= np.broadcast_to(self.number(body, grid), size) == 0
+                    if not _condition(where):
+                        kept |= np.broadcast_to(self.number(body, grid), size) == 0
                     grid = {letter: places[kept] for letter, places in grid.items()}
                     size = int(kept.sum())
                 match body:
@@ -353,7 +373,8 @@ class Work(NamedTuple):
 
                 def text(at: int) -> str:
                     places = {letter: int(places[at]) for letter, places in grid.items()}
-                    return short._replace(places={**self.places, **places}).say(body)
+                    term = short._replace(places={**self.places, **places})
+                    return term.operand(body, "*") if kind == "prod" else term.say(body)
 
                 return values, text
         value = np.array([float(self.number(node))])
@@ -371,6 +392,9 @@ class Work(NamedTuple):
         """The numbers along the letters of a softmax or a largest number, and that of a sink."""
         numbers = np.asarray(self.number(node.body, self.values.grid(node.letters)), float)
         scores = np.broadcast_to(numbers, self.values.size(node.letters))
+        if node.where is not None and _condition(node.where):
+            counted = self.number(node.where, self.values.grid(node.letters))
+            scores = np.where(counted, scores, -np.inf)
         return scores if node.sink is None else np.append(scores, self.number(node.sink))
 
     def holding(self, letters: tuple[str, ...], node: Expr) -> Iterator[tuple[Cell, Stage, int]]:
@@ -429,6 +453,14 @@ def _is_constant(node: Expr) -> bool:
             is_shown = function == "*" and any(len([*_addends(x)]) > 1 for x in placed)
             return all(map(_is_constant, args)) and len(placed) < 2 and not is_shown
     return False
+
+
+def _condition(where: Expr | None) -> str:
+    """What says which terms count, in words; "" where it is a mask, which has words of its own."""
+    match where:
+        case None | Apply("!=", (Cell(), Number())) | Apply("or", (Apply("!=", (Cell(), _)), _)):
+            return ""
+    return f"only where {text_of(where)}"
 
 
 def _other(node: Over) -> str:

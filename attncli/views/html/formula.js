@@ -8,7 +8,7 @@ const FUNCTIONS = {
   "//": (a, b) => Math.floor(a / b), "%": (a, b) => a - b * Math.floor(a / b), "**": (a, b) => (b === 2 ? a * a : a ** b),
   "==": (a, b) => a === b, "!=": (a, b) => a !== b, "<": (a, b) => a < b, "<=": (a, b) => a <= b,
   ">": (a, b) => a > b, ">=": (a, b) => a >= b, and: (a, b) => a && b, or: (a, b) => a || b, not: a => !a,
-  ...Object.fromEntries(["exp", "log2", "sqrt", "tanh", "sin", "cos", "abs", "max"].map(name => [name, Math[name]])),
+  ...Object.fromEntries(["exp", "log2", "sqrt", "tanh", "sin", "cos", "abs", "max", "min", "sign"].map(name => [name, Math[name]])),
   exp2: a => 2 ** a, ln: Math.log, degrees: a => (a * 180) / Math.PI,
   arccos: a => Math.acos(Math.min(Math.max(a, -1), 1)), // but for rounding
 };
@@ -56,8 +56,7 @@ function compiled(stage, is, isGuard) {
     const x = numberOfText(is);
     return { op: "number", run: () => x };
   }
-  if (typeof is === "string" && is.length > 1) return { op: "parameter", name: is, run: () => stage.params[is] };
-  if (typeof is === "string") return { op: "place", run: places => places[is] ?? stage.params[is] ?? 0 };
+  if (typeof is === "string") return { op: is[1] ? "parameter" : "place", name: is, run: places => places[is] ?? stage.params[is] ?? 0 };
   if (!Array.isArray(is)) return compiledCell(stage, ...Object.entries(is)[0], isGuard);
   const [op, letters] = is[0].split(" ");
   if (op === "size") return { op, letter: is[1], run: () => sizeOf(stage, is[1]) };
@@ -113,9 +112,9 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
     setLetters(stage, inner, letters, term);
     return inner;
   };
-  node.counts = places => !guard || Boolean(guard.run(places));
+  node.counts = places => !guard || guard.run(places);
   node.terms = places => range(count).map(term => node.along(places, term));
-  const filtered = places => node.terms(places).map(inner => (recorded || node.counts(inner) ? body.run(inner) : -Infinity));
+  const filtered = places => node.terms(places).map(inner => (node.counts(inner) ? body.run(inner) : -Infinity));
   const logSum = places => {
     const all = filtered(places), end = last ? last.run(places) : -Infinity, top = Math.max(...all, end);
     const shift = Math.abs(top) === Infinity ? 0 : top; // −∞ − −∞ would be NaN
@@ -127,14 +126,16 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
     return node.counts(places) ? Math.exp(body.run(places) - whole) : 0;
   };
   const total = places => sumAlong(stage, node, places), largest = places => Math.max(...filtered(places));
-  return Object.assign(node, { run: { sum: total, max: largest, lse: logSum, softmax: share }[op] });
+  return Object.assign(node, { run: { sum: total, prod: total, max: largest, lse: logSum, softmax: share }[op] });
 }
 function sumAlong(stage, node, places) {
-  const inner = { ...places };
-  let total = 0;
+  const inner = { ...places }, isProduct = node.op === "prod";
+  let total = +isProduct;
   for (let term = 0; term < node.count; term++) {
     setLetters(stage, inner, node.letters, term);
-    if (recorded || node.counts(inner)) total += node.body.run(inner);
+    if (!node.counts(inner)) continue;
+    const x = node.body.run(inner);
+    total = isProduct ? total * x : total + x;
   }
   return total;
 }

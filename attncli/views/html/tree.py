@@ -67,6 +67,12 @@ def tree_of(node: Expr) -> Any:
             while more and more[-1] is None:
                 more.pop()
             return [f"{kind} {''.join(letters)}", tree_of(body), *more]
+        case Apply("floor", (x,)):
+            return ["//", tree_of(x), 1]
+        case Apply("sigmoid", (x,)):
+            return ["/", 1, ["+", 1, ["exp", ["neg", tree_of(x)]]]]
+        case Apply("softplus", (x,)):
+            return ["ln", ["+", 1, ["exp", tree_of(x)]]]
         case Apply("/", (x, Apply("sqrt", (Size(),)))):  # the scale, which a page may change
             return ["/", tree_of(x), ROOT]
         case Apply(function, args):
