@@ -30,6 +30,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
+from itertools import pairwise
 from math import inf, prod
 from typing import Any, get_args
 
@@ -137,8 +138,8 @@ MORE_KINDS = ("mean", "min", "all", "any")
 """What is written by those: of numbers, and of conditions."""
 _OPERATORS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
-    ast.MatMult: "*", ast.Pow: "**", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
-    ast.GtE: ">=", ast.And: "and", ast.Or: "or", ast.Not: "not", ast.USub: "neg",
+    ast.MatMult: "*", ast.Pow: "**", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=",
+    ast.Gt: ">", ast.GtE: ">=", ast.And: "and", ast.Or: "or", ast.Not: "not", ast.USub: "neg",
 }  # fmt: skip
 _OF_ONE = "exp exp2 ln log2 sqrt tanh sigmoid softplus sin cos arccos degrees abs sign floor"
 FUNCTIONS = {**dict.fromkeys(_OF_ONE.split(), 1), "max": 2, "min": 2}
@@ -230,10 +231,10 @@ def parsed(text: str) -> Expr:
     except FormulaError as error:
         if at >= 0:
             raise
-        ends = (len(plain.strip().encode()[:x].decode()) + indent for x in (error.start, error.end))
-        raise FormulaError(
-            error.message, *(places[min(x, len(places) - 1)] for x in ends)
-        ) from None
+        encoded = plain.strip().encode()  # Python counts bytes
+        ends = (len(encoded[:x].decode()) + indent for x in (error.start, error.end))
+        where = (places[min(x, len(places) - 1)] for x in ends)
+        raise FormulaError(error.message, *where) from None
     except SyntaxError as error:
         at = places[min((error.offset or 1) - 1 + indent, len(places) - 1)]
         raise FormulaError(_in_words(error.msg), at, at + 1) from None
@@ -249,7 +250,7 @@ def _in_words(message: str) -> str:
     return message if is_known else "an operator, a name or the end of the line is expected here"
 
 
-def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0911, PLR0912 - a rule for each kind of node
+def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of node
     match node:
         case ast.Constant(int() | float() as value) if not isinstance(value, bool):
             return Number(float(value))
@@ -266,7 +267,7 @@ def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0911, PLR0912 - a rule for each
             return Apply(_OPERATORS[type(operator)], (_parsed(left), _parsed(right)))
         case ast.Compare(left, operators, rights) if {*map(type, operators)} <= _OPERATORS.keys():
             each_side = [_parsed(x) for x in (left, *rights)]
-            pairs = zip(operators, zip(each_side, each_side[1:], strict=False), strict=True)
+            pairs = zip(operators, pairwise(each_side), strict=True)
             compared = [Apply(_OPERATORS[type(sign)], both) for sign, both in pairs]
             return reduce(lambda a, b: Apply("and", (a, b)), compared)
         case ast.BoolOp(operator, values):

@@ -118,7 +118,7 @@ class Entry(NamedTuple):
         return after_sign(self.write(x))
 
     def sum(self, values: Array, term: Callable[[int], str], sign: str = "+") -> str:
-        """A sum of these values, or a product; where they are too many, its middle as one number."""
+        """A sum of values, or a product; where they are too many, its middle as one number."""
         n = len(values)
         if n <= self.terms + 1:  # one left out would take no less room
             words = [term(i) for i in range(n)]
