@@ -168,7 +168,7 @@ def parse(text: str) -> Formula:
             cell = parsed(f"x[{axes}")
             own = cell.index if isinstance(cell, Cell) else [cell]
         index, body = tuple(x for x in own if isinstance(x, tuple)), parsed(right)
-        if len(index) < len(own) or _depth(body) > MOST_DEPTH:
+        if len(index) < len(own):
             raise SyntaxError
         symbol = symbol if bracket else left.strip()
         return Formula(symbol, index, body, remark.strip(), in_words=not bracket)
@@ -227,7 +227,10 @@ def parsed(text: str) -> Expr:
             raise FormulaError(what, at, at + 1)
         with warnings.catch_warnings():  # such as of 1or 2
             warnings.simplefilter("error", SyntaxWarning)
-            return _parsed(ast.parse(plain.strip(), mode="eval").body)
+            body = _parsed(ast.parse(plain.strip(), mode="eval").body)
+        if _depth(body) > MOST_DEPTH:
+            raise FormulaError(f"more than {MOST_DEPTH} operators within each other", 0, 1)
+        return body
     except FormulaError as error:
         if at >= 0:
             raise
@@ -238,8 +241,9 @@ def parsed(text: str) -> Expr:
     except SyntaxError as error:
         at = places[min((error.offset or 1) - 1 + indent, len(places) - 1)]
         raise FormulaError(_in_words(error.msg), at, at + 1) from None
-    except TOO_DEEP:
-        raise FormulaError("more operators within each other than can be read", 0, 1) from None
+    except (*TOO_DEEP, ArithmeticError, ValueError):
+        what = "there are more operators within each other, or digits, than can be read"
+        raise FormulaError(what, 0, 1) from None
 
 
 def _in_words(message: str) -> str:
@@ -426,8 +430,9 @@ def only_guards(text: str) -> frozenset[str]:
 
 
 def summed_letters(node: Expr) -> set[str]:
-    """The letters of the sums, largest numbers and softmaxes in an expression."""
-    return {x for over in walk(node) if isinstance(over, Over) for x in over.letters}
+    """The letters of the sums and largest numbers in an expression, along which it has no axis."""
+    overs = (x for x in walk(node, guards=True) if isinstance(x, Over) and x.kind != "softmax")
+    return {x for over in overs for x in over.letters}
 
 
 def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
