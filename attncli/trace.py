@@ -90,8 +90,10 @@ class Stage:
 
     @cached_property
     def kind(self) -> Kind:
-        """Its row of the registry: what all stages of its name have in common."""
-        return kind_of(self.name)
+        """Its row of the registry: what all stages of its name and axes have in common."""
+        kind = kind_of(self.name)
+        is_known = "" in self.axes or kind.axes_of(len(self.axes)) == self.axes
+        return kind if is_known or not kind.axes else Kind(self.symbol, heading=kind.heading)
 
     def __repr__(self) -> str:
         sizes = zip(self.value.shape, self.axes, strict=True)

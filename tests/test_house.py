@@ -22,7 +22,7 @@ trace
 attention
 files
 words semantics
-examples check pipeline
+examples check pipeline programs
 testing pytest_plugin compare models
 views
 cli

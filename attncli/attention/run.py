@@ -41,6 +41,7 @@ class Step(NamedTuple):
     note: str = ""  # a sentence for the reader
     symbol: str = ""  # its letter, where it is not that of the registry
     sizes: Mapping[str, int] = {}  # of letters that no array has alone
+    axes: tuple[str, ...] = ()  # their names, or more before them, where not those of the registry
     function: Callable[..., Array] | None = None  # what computes it instead, of reads and params
     back: Mapping[str, tuple[str, str] | None] = {}
     through: str = ""  # of a gradient: the stage whose formula it goes back through, and its read

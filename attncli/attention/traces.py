@@ -107,14 +107,17 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
     prefix = name.removesuffix(own)
     shapes = (values[prefix + map_].shape for map_ in MAPS if prefix + map_ in values)
     whole = next(shapes, value.shape)
-    if kind.role == "input":  # the mask, which has the axes of the scores
+    is_own = step is not None and bool(step.axes)
+    if kind.role == "input" and not is_own:  # the mask, which has the axes of the scores
         value = np.broadcast_to(value, whole)
     axes = kind.axes_of(value.ndim)
+    if step is not None and is_own:
+        axes = step.axes[len(step.axes) - value.ndim :]
     n_of = dict(zip(axes, value.shape, strict=True))  # keys of a cache have no rows of x
     labels = {
         axis: tuple(names)[-n_of.get(axis, 0) :] for axis, names in heading.labels.items() if names
     }
-    if kind.axes == kind_of(MAPS[0]).axes:  # the gradient of what was broadcast
+    if kind.axes == kind_of(MAPS[0]).axes and not is_own:  # the gradient of what was broadcast
         sizes = zip(axes, value.shape, whole[-len(axes) :], strict=False)
         labels |= {axis: ("all",) for axis, size, of in sizes if size < of}
     if step is None:
