@@ -396,6 +396,20 @@ def letters_at(index: Iterable[Index | Expr]) -> list[str]:
     return [x for axis in axes for x in axis if isinstance(x, str)]
 
 
+def letters_in(node: Expr) -> list[str]:
+    """The letters of all cells, places and sums in an expression, in order, each once."""
+    every = list[str]()
+    for x in walk(node, guards=True):
+        match x:
+            case Cell(_, index):
+                every += letters_at(index)
+            case Over(_, letters):
+                every += letters
+            case Place(letter):
+                every.append(letter)
+    return [*dict.fromkeys(every)]
+
+
 def _depth(node: Expr) -> int:
     return 1 + max(map(_depth, children(node, guards=True)), default=0)
 

@@ -43,6 +43,7 @@ from attncli.expression import (
     cells,
     children,
     letters_at,
+    letters_in,
     line_of,
     parse,
     parsed,
@@ -292,17 +293,8 @@ def _renamed(node: Expr, names: Mapping[str, str]) -> Expr:
 
 
 def _letters(node: Expr, params: Collection[str] = ()) -> list[str]:
-    """The letters of all axes in an expression, in order; a number may be called by one too."""
-    every = list[str]()
-    for x in walk(node, guards=True):
-        match x:
-            case Cell(_, index):
-                every += letters_at(index)
-            case Over(_, letters):
-                every += letters
-            case Place(letter) if letter not in params:
-                every.append(letter)
-    return [*dict.fromkeys(every)]
+    """The letters of an expression; a number of the step may be called by one too."""
+    return [x for x in letters_in(node) if x not in params]
 
 
 def _relettered(

@@ -307,7 +307,7 @@ class _Compiler(NamedTuple):
 
         def run(values: Mapping[str, Any]) -> Array:
             cells = evaluate.Values(Formula("", (), node), values, values, self.sizes)
-            return np.broadcast_to(cells.number(node, places), full)
+            return np.broadcast_to(np.ascontiguousarray(cells.number(node, places)), full)
 
         return run, letters
 

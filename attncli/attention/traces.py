@@ -123,7 +123,7 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
     if step is None:
         return Stage(own, kind.symbol, "", value, axes, labels)
     text, reads = step.expression, {}  # but for what only says which terms count
-    guards = only_guards(text) if text else frozenset()
+    guards = only_guards(text) if text and not is_own else frozenset()
     for parameter, read in step.reads.items():
         place, dot, last = read.rpartition(".")
         if parameter not in guards and kind_of(read).role != "aside":

@@ -20,6 +20,9 @@ from attncli.programs.read import read
 from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
 
+_EXACT = Convention()
+"""For a mask, and whole numbers, which are places and lengths: they are not rounded."""
+
 
 def attend_by(
     text: str,
@@ -44,10 +47,7 @@ def attend_by(
            [0.269, 0.731]])
     """
     program, how = read(text, arrays, origin), how or Convention()
-    inputs = {
-        name: x.copy() if (x := arrays[name]).dtype == np.bool_ else entered(x, how)
-        for name in program.inputs
-    }
+    inputs = {name: _entered(name, arrays[name], how) for name in program.inputs}
     bound = Bound(program, inputs, how.dtype)
     steps, values = bound.steps, dict(inputs)
     if d_output is not None:
@@ -66,6 +66,12 @@ def attend_by(
     shown = {name: results[name] for name in results if name != GIVEN_GRADIENT}
     heading = Heading(title, how, labels, program.remarks)
     return trace_of(steps, shown, {"": heading}, stages, values)
+
+
+def _entered(name: str, x: Array, how: Convention) -> Array:
+    """An input in the number type; conditions stay what they are."""
+    is_exact = x.dtype.kind != "f" or name == "given_mask"
+    return x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else how)
 
 
 def _given(name: str, x: Array, axes: tuple[str, ...], labels: Mapping[str, Labels]) -> Stage:

@@ -34,11 +34,12 @@ from attncli.expression import (
     cells,
     children,
     letters_at,
+    letters_in,
     line_of,
     text_of,
     walk,
 )
-from attncli.programs.read import Line, Program
+from attncli.programs.read import Line, Program, sizes_in
 from attncli.stages import kind_of
 
 AXES = {
@@ -61,7 +62,7 @@ class Bound:
     """The steps of a program for these inputs, and the shapes of all that they read and give.
 
     lengths  how long each letter is in the lines and inputs so far
-    absent   letters of axes that an input lacks
+    absent   letters of axes that an input lacks, or of one entry
     kept, computed  how many numbers, so far
 
     Raises ProgramError where sizes do not fit, SizeError where they cost more than is allowed.
@@ -84,6 +85,8 @@ class Bound:
             for axis, size in zip(cell.index[n:], shape, strict=True):
                 if isinstance(axis, tuple) and len(axis) == 1 and size > 1:
                     self.lengths.setdefault(str(axis[0]), set()).add(size)
+                elif isinstance(axis, tuple):
+                    self.absent |= {*map(str, axis)} if size == 1 else set()
         self.steps = [self.step(line) for line in program.lines]
 
     def step(self, line: Line) -> Step:
@@ -112,7 +115,7 @@ class Bound:
         places = [*_computed(formula.body, sizes, reads, self.shapes)]
         return step._replace(
             formula=words,
-            dtype=None if line.is_truth else self.dtype,
+            dtype=None if line.is_truth or kind_of(line.name).role == "input" else self.dtype,
             note=line.statement.note,
             symbol=line.symbol,
             sizes=sizes,
@@ -127,7 +130,7 @@ class Bound:
         """How long each letter of a line is; those of axes that no array has are left out."""
         formula = line.formula
         sizes, by = dict[str, int](), dict[str, str]()
-        packed, missing = list[tuple[Index, int, Cell]](), set[str]()
+        packed, missing, ones = list[tuple[Index, int, Cell]](), set[str](), set[str]()
         for cell in cells(formula.body, guards=True):
             shape = self.shapes[self.program.names[cell.name]]
             n = len(cell.index) - len(shape)
@@ -148,6 +151,7 @@ class Bound:
                         by.setdefault(x, text_of(cell))
                     case (str(x),):
                         missing.add(x)
+                        ones.add(x)
                     case tuple() if len(axis) > 1:
                         packed.append((axis, size, cell))
         for x, n in line.sizes.items():
@@ -155,11 +159,14 @@ class Bound:
                 self.fail(line, f"{x} is {sizes[x]} in {by[x]}, but size[{x}] = {n}", by[x])
         several = {str(x) for axis, _, _ in packed for x in axis}
         sizes |= {x: n for x, n in line.sizes.items() if x in several}
+        sizes |= {x: 1 for x in several & ones if x not in sizes}
         for axis, size, cell in sorted(packed, key=lambda one: len({*one[0]} - sizes.keys())):
             self.cut(line, axis, size, cell, sizes)
-        every = [*letters_at(formula.index), *_letters(formula.body)]
+        every = [*letters_at(formula.index), *letters_in(formula.body), *sizes_in(formula.body)]
+        every = [x for x in every if x not in line.params]
         present = {x for c in cells(formula.body, guards=True) for x in self.held(c)}
-        used = {x.letter for x in walk(formula.body, guards=True) if isinstance(x, Place | Size)}
+        places = {x.letter for x in walk(formula.body, guards=True) if isinstance(x, Place)}
+        used = places | sizes_in(formula.body)
         for x in dict.fromkeys(every):
             if x not in sizes and (x in present | used or x not in missing):
                 sizes[x] = self.length(line, x, is_one=x in missing)
@@ -191,8 +198,13 @@ class Bound:
         for x in (str(x) for x in axis if x not in sizes):
             if len(self.lengths.get(x, ())) == 1:
                 (sizes[x],) = self.lengths[x]
+            elif x in self.absent and x not in self.lengths:
+                sizes[x] = 1
         unknown = [str(x) for x in axis if x not in sizes]
         known = prod(sizes[str(x)] for x in axis if x in sizes)
+        if size == 1:  # it is the same for all
+            sizes |= dict.fromkeys(unknown, 1)
+            return
         if len(unknown) > 1:
             what = f"an axis of {size} is {'·'.join(map(str, axis))}: say how long one of them is"
             self.fail(line, f"{what}, such as size[{unknown[0]}] = 2", text_of(cell))
@@ -231,15 +243,6 @@ class Bound:
         largest = " · ".join(f"{x} {sizes[x]}" for x in sorted(own.largest) if x in sizes)
         hint = f"its largest array has {largest}" if largest else ""
         budget.check_bytes(held + need, what, hint, held=held)
-
-
-def _letters(node: Expr) -> list[str]:
-    every = list[str]()
-    for x in walk(node, guards=True):
-        every += [*x.letters] if isinstance(x, Over) else []
-        every += [x.letter] if isinstance(x, Place | Size) else []
-        every += letters_at(x.index) if isinstance(x, Cell) else []
-    return every
 
 
 def is_of_matrices(node: Expr) -> bool:

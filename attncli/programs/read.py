@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from keyword import iskeyword
 from typing import Any, NamedTuple, NoReturn
 
@@ -40,6 +40,7 @@ from attncli.expression import (
     Size,
     cells,
     letters_at,
+    letters_in,
     parsed,
     rebuilt,
     text_of,
@@ -262,15 +263,31 @@ class _Reader:
         used = {x.name for x in walk(body, guards=True) if isinstance(x, Param)}
         used |= {x.letter for x in walk(body, guards=True) if isinstance(x, Place)}
         is_truth = self.check(body, {*letters_at(formula.index)})
+        if both := self.params.keys() & {*letters_at(formula.index)}:
+            self.fail(f"{min(both)} is a parameter, and a letter here", min(both))
         params = {x: self.params[x] for x in sorted(used & self.params.keys())}
-        for letter in {*letters_at(formula.index), *_letters(body)}:
+        for letter in {*letters_at(formula.index), *letters_in(body), *sizes_in(body)}:
             self.unused.pop(f"size[{letter}]", None)
         for used_name in params:
             self.unused.pop(used_name, None)
         self.names |= {symbol: name, name: name}
-        self.axes[name] = len(whole)
+        self.axes[name] = self.rank(formula)
         self.truths |= {name} if is_truth else set()
         return Line(name, formula, params, dict(self.sizes), self.here, is_truth)
+
+    def rank(self, formula: Formula) -> int:
+        """How many axes a stage has: not the first ones, if all that it reads lacks them."""
+        there, lacking = {*_free(formula.body)}, set[str]()
+        for cell in cells(formula.body, guards=True):
+            n = len(cell.index) - self.axes[self.names[cell.name]]
+            lacking |= {*letters_at(cell.index[:n])} - {*letters_at(cell.index[n:])}
+        places = {x.letter for x in walk(formula.body, guards=True) if isinstance(x, Place)}
+        for cell in cells(formula.body, guards=True):
+            n = len(cell.index) - self.axes[self.names[cell.name]]
+            lacking -= {*letters_at(cell.index[n:])}
+        absent = (lacking & there) - places
+        kept = [not (axis and {*map(str, axis)} <= absent) for axis in formula.index]
+        return len(kept) - kept.index(True) if True in kept else 0
 
     def param(self, name: str, start: int) -> None:
         """A parameter."""
@@ -350,7 +367,8 @@ class _Reader:
                 if kind == "softmax" and (out := {*letters} - scope):
                     what = f"softmax is over {min(out)}, which is no letter on the left"
                     self.fail(f"{what} or of a sum around it", f"softmax[{','.join(letters)}]")
-                occurring = {*_letters(body), *(_letters(where) if where is not None else ())}
+                parts = [body] if where is None else [body, where]
+                occurring = {x for part in parts for x in _free(part)}
                 if idle := [x for x in letters if x not in occurring]:
                     what = f"{idle[0]} does not occur in what {kind} is of"
                     self.fail(what, f"{kind}[{','.join(letters)}]")
@@ -386,7 +404,7 @@ class _Reader:
             shape = f" {self.arrays[known].shape}" if known in self.arrays else ""
             n, named = self.axes[known], len(node.index)
             self.fail(f"{node.name} has {n} axes{shape}, {named} are named", text_of(node))
-        for axis in node.index:
+        for axis in node.index[len(node.index) - self.axes[known] :]:
             if not isinstance(axis, tuple):
                 self.wanted(False, scope, axis)
             for x in axis if isinstance(axis, tuple) else ():
@@ -406,10 +424,15 @@ class _Reader:
             self.fail(f"{what} or of a sum around it{hint}", name)
 
 
-def _letters(node: Expr) -> Sequence[str]:
-    """The letters of all cells, places and sizes in an expression."""
+def sizes_in(node: Expr) -> set[str]:
+    """The letters whose lengths an expression has."""
+    return {x.letter for x in walk(node, guards=True) if isinstance(x, Size)}
+
+
+def _free(node: Expr) -> list[str]:
+    """The letters of all cells and places in an expression."""
     nodes = [*walk(node, guards=True)]
-    own = [x.letter for x in nodes if isinstance(x, Place | Size)]
+    own = [x.letter for x in nodes if isinstance(x, Place)]
     return own + [x for cell in nodes if isinstance(cell, Cell) for x in letters_at(cell.index)]
 
 
