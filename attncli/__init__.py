@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     )
     from attncli.models.capture import capture
     from attncli.pipeline.explain import explain, posenc
+    from attncli.programs.attend import attend_by
+    from attncli.programs.written import program_of
     from attncli.trace import Stage, Trace
     from attncli.views.render import plot, render
     from attncli.words.similarity import similarity
@@ -61,6 +63,7 @@ __all__ = [
     "Trace",
     "__version__",
     "attend",
+    "attend_by",
     "attend_heads",
     "attend_split",
     "attend_tiles",
@@ -72,6 +75,7 @@ __all__ = [
     "multi_head_attention",
     "plot",
     "posenc",
+    "program_of",
     "render",
     "similarity",
     "split_heads",
@@ -85,6 +89,7 @@ _MODULES = (
     "attention.split",
     "views.render",
     "words.similarity", "pipeline.explain", "compare.diff", "models.capture",
+    "programs.attend", "programs.written",
 )  # fmt: skip
 """Where they are, those that import the least first."""
 

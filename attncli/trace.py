@@ -153,6 +153,13 @@ class Trace:
 
         return attncli.render(self, "notebook")
 
+    @property
+    def program(self) -> str:
+        """The text of formulas that computes its stages again (`attncli help formulas`)."""
+        import attncli
+
+        return attncli.program_of(self)
+
     def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
         """Draws it by Matplotlib; the options are those of `attncli.plot`."""
         import attncli

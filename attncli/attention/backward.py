@@ -24,7 +24,7 @@ from math import prod
 from typing import Any, NamedTuple, cast
 
 from attncli.arrays import Array
-from attncli.attention.matrices import formula_of, worded
+from attncli.attention.matrices import axes_of, formula_of, worded
 from attncli.attention.run import Step
 from attncli.expression import (
     ONE,
@@ -82,7 +82,7 @@ def backward(
     reverse = _Backward(within, {**letters, **symbols}, shapes)
     name, symbol = reverse.named(last.name), reverse.symbol(last.name)
     first = Step(name, "", {"x": GIVEN_GRADIENT}, {}, f"{symbol} given", last.dtype)
-    reverse.steps.append(first._replace(symbol=symbol, function=as_given))
+    reverse.steps.append(first._replace(symbol=symbol, function=as_given, axes=last.axes))
     reverse.gradients[last.name] = name
     order = {step.name: at for at, step in enumerate(steps)}
     relevant, goals = {last.name}, dict[str, list[str]]()
@@ -267,6 +267,7 @@ class _Backward:
         self.steps.append(
             step._replace(
                 symbol="" if symbol == kind_of(name).symbol else symbol,
+                axes=axes_of(index) if any(part.step.axes for part in parts) else (),
                 sizes=sizes,
                 through="" if is_sum else f"{first.step.name}.{first.of}",
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attncli.expression import Apply, Cell, Expr, Formula, If, Number, Over, Param, Size, cells
@@ -12,6 +12,23 @@ PARAMS = {"cap": "c", "epsilon": "ε"}
 """Parameters that have a letter, which is explained behind the formula."""
 SIZES = {"d": "d_k", "e": "d_v", "m": "d_model"}
 """How long a letter's axis is, by name."""
+
+
+AXES = {
+    **{"b": "batch", "h": "head", "g": "kv_head", "i": "query", "j": "key", "m": "d_model"},
+    **{"d": "d_k", "e": "d_v"},
+}
+"""What the axis of a letter is called where the registry does not say it; others by the letter."""
+
+
+def axes_of(index: Sequence[Any], n: int | None = None) -> tuple[str, ...]:
+    """The names of the axes of an index, or of the last n of them.
+
+    >>> axes_of([("b",), ("h", "e"), ("c",)], 2)
+    ('head·d_v', 'c')
+    """
+    whole = ["·".join(AXES.get(str(x), str(x)) for x in axis) or "_" for axis in index]
+    return tuple(whole if n is None else whole[len(whole) - n :])
 
 
 def plain(x: float) -> str:

@@ -150,7 +150,7 @@ def read_inputs(
     else:
         arrays = _arrays(files, notes)
         if inputs.heads or inputs.kv_heads or inputs.layout:
-            _arrange(arrays, inputs)
+            arrange(arrays, inputs)
         if name_of(main, "q") is None:
             used[id(main)] = set(main.arrays)
         heads = Heads(*(arrays[n].shape[-3] if arrays[n].ndim > 2 else 1 for n in "qk"))
@@ -329,7 +329,7 @@ def _words(file: Loaded, *roles: Role) -> Labels:
     return next((file.words[name] for name in (*names, "") if name in file.words), None)
 
 
-def _arrange(arrays: dict[str, Array], inputs: InputFlags) -> None:
+def arrange(arrays: dict[str, Array], inputs: InputFlags) -> None:
     """Brings q, k, v and the cache into the order (batch, head, token, d), split into heads."""
     n_heads, shared, layout = inputs.heads, inputs.kv_heads or inputs.heads, inputs.layout
     if inputs.kv_heads is not None and n_heads is None:

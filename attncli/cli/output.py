@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from attncli.cli.commands import Observed
+from attncli.cli.commands import Observed, Program
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.errors import ConventionError, OutputError
@@ -21,7 +21,7 @@ from attncli.views.page import Page, parts
 from attncli.views.select import DisplayOptions
 from attncli.views.text import fold
 
-Destination = DisplayFlags | Observed
+Destination = DisplayFlags | Observed | Program
 PRECISION = 4  # decimals, where none are asked for
 LEAST_HEIGHT = 48  # lines of a long page: it scrolls, so a low screen need not cut its matrices
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.layers import BACKWARD, LayerPlan
+from attncli.attention.layers import BACKWARD, Alter, LayerPlan
 from attncli.attention.matrices import plain
 from attncli.attention.shapes import Gradient, check_mask
 from attncli.attention.traces import Heading
@@ -32,7 +32,7 @@ from attncli.trace import Stage, Trace
 Keep = Callable[[str], bool]
 
 
-def explained(
+def explained(  # noqa: PLR0913 - what goes in, and how
     sentence: Sentence,
     vocabulary: Vocabulary,
     block: Block,
@@ -44,6 +44,7 @@ def explained(
     d_output: Gradient | None = None,
     notes: tuple[str, ...] = (),
     keep: Keep | None = None,
+    alter: Alter | None = None,
 ) -> Trace:
     """Every stage between the words of a sentence and their contextual vectors.
 
@@ -60,10 +61,11 @@ def explained(
     notes      what the reader should know before the first number
     keep       says by dotted name which stages of a layer to hold; the others are dropped as soon
                as no later stage needs them
+    alter      what is done to the steps of each attention, as LayerPlan has it
 
     Source: "Attention Is All You Need", section 3.
     """
-    layers = LayerPlan(block, weights)
+    layers = LayerPlan(block, weights, alter)
     stages: dict[str, Stage] = {}
     ends = []
     for prefix, asked in (("", sentence), ("target.", target)):

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.backward import backward
 from attncli.attention.inputs import entered
+from attncli.attention.matrices import axes_of
+from attncli.attention.numbers import as_numbers
 from attncli.attention.run import Step, run
 from attncli.attention.shapes import Gradient, given_gradient
 from attncli.attention.traces import Heading, Labels, trace_of
 from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.expression import Index, cells, parse
-from attncli.programs.bind import Bound, axes_of
+from attncli.programs.bind import Bound
 from attncli.programs.read import read
+from attncli.programs.variants import text_of
 from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
 
@@ -25,18 +29,22 @@ _EXACT = Convention()
 
 
 def attend_by(
-    text: str,
-    arrays: Mapping[str, Array],
+    formulas: str,
+    arrays: Mapping[str, npt.ArrayLike],
     *,
     how: Convention | None = None,
     labels: Mapping[str, Labels] = {},
     d_output: Gradient | None = None,
-    origin: str = "the program",
-    title: str = "Attention by formulas",
+    title: str = "",
+    origin: str = "",
 ) -> Trace:
     """Every stage that a program defines, computed from these arrays by name.
 
+    formulas  a text of lines (attncli help formulas), a file, or the name of a variant
+    how       its number type, and its seed for a gradient that is drawn
+    labels    the names of the tokens by axis, "query" and "key"
     d_output  the gradient of the last stage: adds those of everything that it follows from
+    origin    what messages call a text
 
     Raises ProgramError where the program is none, SizeError where it costs too much, ShapeError
     for a gradient of another shape, ConventionError where a formula has no gradient.
@@ -46,8 +54,13 @@ def attend_by(
     array([[1.   , 0.   ],
            [0.269, 0.731]])
     """
-    program, how = read(text, arrays, origin), how or Convention()
-    inputs = {name: _entered(name, arrays[name], how) for name in program.inputs}
+    text, origin = (formulas, origin) if origin else text_of(formulas)
+    known = {name: as_numbers(x, name) for name, x in arrays.items()}
+    program, how = read(text, known, origin), how or Convention()
+    if others := how.changes().keys() - {"dtype", "seed", "dropout"}:
+        what = f"{', '.join(sorted(others))} is not of formulas: these say it themselves"
+        raise ConventionError(what, "leave it out")
+    inputs = {name: _entered(name, known[name], how) for name in program.inputs}
     bound = Bound(program, inputs, how.dtype)
     steps, values = bound.steps, dict(inputs)
     if d_output is not None:
@@ -64,7 +77,19 @@ def attend_by(
     }
     results = run(steps, values)
     shown = {name: results[name] for name in results if name != GIVEN_GRADIENT}
-    heading = Heading(title, how, labels, program.remarks)
+    lengths = [
+        (axis, n)
+        for step in steps
+        if step.name in shown
+        for axis, n in zip(step.axes[::-1], shown[step.name].shape[::-1], strict=False)
+    ]
+    own = {  # names for all entries of an axis, wherever it is
+        axis: names
+        for axis, names in labels.items()
+        if names and all(n == len(names) for other, n in lengths if other == axis)
+    }
+    title = title or f"Attention by the formulas of {origin}"
+    heading = Heading(title, None, own, program.remarks)
     return trace_of(steps, shown, {"": heading}, stages, values)
 
 
@@ -88,12 +113,7 @@ def _gradients(bound: Bound) -> list[Step]:
         steps = backward(bound.steps, letters=letters, shapes=bound.shapes)
     except TypeError as error:
         raise ConventionError(f"{bound.program.origin}: {error}", "leave out --d-output") from None
-    for at, step in enumerate(steps):
-        axes = bound.steps[-1].axes
-        if step.text:
-            formula = parse(step.text)
-            axes = axes_of(formula.index, len(formula.index))
-            what = f"{bound.program.origin}: the gradients need"
-            bound.afford(what, formula.body, step.sizes, bound.shapes.get(step.name[2:], ()))
-        steps[at] = step._replace(axes=axes)
+    for step in (step for step in steps if step.text):
+        what, shape = f"{bound.program.origin}: the gradients need", bound.shapes.get(step.name[2:])
+        bound.afford(what, parse(step.text).body, step.sizes, shape or ())
     return steps

@@ -16,7 +16,7 @@ import numpy as np
 from attncli import budget
 from attncli.arrays import Array
 from attncli.attention.compute import compute
-from attncli.attention.matrices import formula_of
+from attncli.attention.matrices import axes_of, formula_of
 from attncli.attention.run import Step
 from attncli.convention import DType
 from attncli.expression import (
@@ -42,20 +42,9 @@ from attncli.expression import (
 from attncli.programs.read import Line, Program, sizes_in
 from attncli.stages import kind_of
 
-AXES = {
-    **{"b": "batch", "h": "head", "g": "kv_head", "i": "query", "j": "key", "m": "d_model"},
-    **{"d": "d_k", "e": "d_v"},
-}
-"""What the axis of a letter is called; others by the letter."""
 _BYTES = 8  # of a number
 _AT_ONCE = 4  # numbers that may be computed for each that may be held: a second, at 1GB
 _PER_PRODUCT = 64  # terms of a matrix product that take the time of one number
-
-
-def axes_of(index: tuple[Any, ...], n: int) -> tuple[str, ...]:
-    """The names of the last n axes of an index."""
-    whole = ["·".join(AXES.get(str(x), str(x)) for x in axis) or "_" for axis in index]
-    return tuple(whole[len(whole) - n :])
 
 
 class Bound:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from keyword import iskeyword
 from typing import Any, NamedTuple, NoReturn
 
@@ -174,10 +174,40 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def _defined(code: str) -> set[str]:
-    """The names that a line defines."""
-    left = _STAGE.match(code.lstrip())
-    names = left.group("name", "symbol") if left else ()
+    """The names that a line defines: of a stage two, if it has a letter beside its name."""
+    left, param = _STAGE.match(code.lstrip()), _PARAM.match(code.lstrip())
+    names = left.group("name", "symbol") if left else param.groups() if param else ()
+    if left and left["symbol"] == "size":
+        names = (f"size[{left['axes']}]",)
     return {unicodedata.normalize("NFKC", x) for x in names if x}
+
+
+def replaced(text: str, lines: Sequence[str]) -> str:
+    """The text with other lines for some of its stages and parameters; a new parameter comes first.
+
+    Raises InputError for a line that is no line, or of a stage that is not there.
+    """
+    for line in lines:
+        own = [*statements(line.lstrip())]
+        names = _defined(own[0].code) if len(own) == 1 else set()
+        if not names:
+            hint = "write --set 'scores[i,j] = …', or a parameter: 'temperature = 2'"
+            raise InputError(f"{line[:60]!r} is not one line of a program", hint)
+        code = own[0].code.strip()
+        before = [x for x in statements(text) if _defined(x.code) & names]
+        left = _STAGE.match(code)
+        if not before and left and not code.startswith("size"):
+            known = sorted({x for one in statements(text) for x in _defined(one.code)})
+            raise InputError(f"there is no stage {min(names)!r} to set", nearest(min(names), known))
+        if not before:
+            text = f"{code}\n{text}"
+            continue
+        at, old = before[0].start, _STAGE.match(before[0].code)
+        if left and old:  # under the names that other lines have for it
+            named = f"{old['name']}: " if old["name"] else ""
+            code = f"{named}{old['symbol']}{code[left.end('symbol') :]}"
+        text = f"{text[:at]}{code}\n{text[at + len(before[0].code) :]}"
+    return text
 
 
 class _Reader:
