@@ -239,6 +239,10 @@ def parsed(text: str) -> Expr:
         where = (places[min(x, len(places) - 1)] for x in ends)
         raise FormulaError(error.message, *where) from None
     except SyntaxError as error:
+        for equals in re.finditer(r"(?<![<>=!])=(?!=)", text):
+            if not re.search(r"(sink|empty)\s*$", text[: equals.start()]):
+                what = 'a condition has "=="; "=" is for what a line defines'
+                raise FormulaError(what, *equals.span()) from None
         at = places[min((error.offset or 1) - 1 + indent, len(places) - 1)]
         raise FormulaError(_in_words(error.msg), at, at + 1) from None
     except (*TOO_DEEP, ArithmeticError, ValueError):
@@ -248,8 +252,6 @@ def parsed(text: str) -> Expr:
 
 def _in_words(message: str) -> str:
     """What Python's parser says is wrong, in the words of the language."""
-    if "Maybe you meant '=='" in message or "cannot assign" in message:
-        return 'a condition has "=="; "=" is for what a line defines'
     is_known = re.search("never closed|unmatched|does not match|expected 'else'", message)
     return message if is_known else "an operator, a name or the end of the line is expected here"
 
@@ -533,7 +535,7 @@ def _axis_text(axis: Index | Expr) -> str:
 
 def line_of(formula: Formula) -> str:
     """The text of a whole formula."""
-    index = f"[{','.join(map(_axis_text, formula.index))}]" if formula.index else ""
+    index = f"[{','.join(map(_axis_text, formula.index))}]"
     remark = f"  # {formula.remark}" if formula.remark else ""
     return f"{formula.symbol}{'' if formula.in_words else index} = {text_of(formula.body)}{remark}"
 

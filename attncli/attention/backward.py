@@ -263,11 +263,12 @@ class _Backward:
         in_words = f"{symbol} = {worded(words, symbols, params)}"
         in_matrices = in_words if words else formula_of(formula, symbols, params)
         line = re.sub(r"^[^[ ]+", symbol, text) if text else line_of(formula)
+        is_own = not kind_of(name).axes or any(part.step.axes for part in parts)
         step = Step(name, line, reads, params, in_matrices, first.step.dtype, kind)
         self.steps.append(
             step._replace(
                 symbol="" if symbol == kind_of(name).symbol else symbol,
-                axes=axes_of(index) if any(part.step.axes for part in parts) else (),
+                axes=axes_of(index) if is_own else (),
                 sizes=sizes,
                 through="" if is_sum else f"{first.step.name}.{first.of}",
             )
@@ -463,7 +464,8 @@ class _Chain:
                 for cell, back in self.parts(b, d):
                     yield cell, If(condition, ZERO, back)
             case Over("sum", letters, body, where):
-                for cell, back in self.parts(body, _counted(where, d)):
+                for cell, part in self.parts(body, d):
+                    back = _counted(where, part)
                     idle = {*letters} - {*letters_at(cell.index), *_letters(back)}
                     sizes: list[Expr] = [Size(x) for x in sorted(idle)]
                     yield cell, reduce(lambda a, b: Apply("*", (a, b)), sizes, back)
@@ -506,7 +508,7 @@ class _Chain:
                 )
                 rest = apart if other.where is None else Apply("and", (other.where, apart))
                 slope = Apply("*", (d, replace(other, where=rest)))
-        yield from self.parts(body, _counted(where, slope))
+        yield from ((cell, _counted(where, back)) for cell, back in self.parts(body, slope))
 
 
 def _counted(where: Expr | None, d: Expr) -> Expr:

@@ -43,7 +43,7 @@ from attncli.expression import (
     walk,
     with_letters,
 )
-from attncli.programs.read import literal
+from attncli.programs.read import literal, sizes_in
 from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
 
@@ -84,7 +84,8 @@ def written(steps: Sequence[Step], given: Values, scores: Shape) -> str:
         sizes = {x: min(n) for x, n in lengths.items() if n} | {**step.sizes}
         sizes |= sizes_of(formula, (), own, step.sizes)
         change = dict[str, Index]()
-        for x in dict.fromkeys([*letters_at(formula.index), *letters_in(formula.body)]):
+        letters = [*letters_at(formula.index), *letters_in(formula.body)]
+        for x in dict.fromkeys([*letters, *sizes_in(formula.body)]):
             if x not in step.sizes or x in known or lengths[x] == {step.sizes[x]}:
                 continue
             if lengths[x]:  # it is of another length elsewhere
@@ -93,7 +94,7 @@ def written(steps: Sequence[Step], given: Values, scores: Shape) -> str:
             letter = str(change.get(x, (x,))[0])
             if said.setdefault(letter, step.sizes[x]) == step.sizes[x]:
                 lines.append(f"size[{letter}] = {step.sizes[x]}")
-        for x in {*letters_at(formula.index), *letters_in(formula.body)} & sizes.keys():
+        for x in {*letters} & sizes.keys():
             lengths[str(change.get(x, (x,))[0])].add(sizes[x])
         index = formula.index
         while index and not {*map(str, index[0])} <= sizes.keys():

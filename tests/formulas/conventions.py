@@ -42,7 +42,7 @@ def fields_of(r: random.Random) -> dict[str, Any]:
 
 def of_qkv(seed: int) -> Inputs | None:
     """Of q, k and v, with whatever may restrict; None where these do not fit together."""
-    rng, r = np.random.default_rng(seed), random.Random(seed)
+    rng, r = np.random.default_rng(seed), random.Random(seed)  # noqa: S311
     pick: Any = r.choice
     fields, ndim, g = fields_of(r), pick([2, 3, 4, 4]), pick([1, 2])
     h = g * pick([1, 1, 2, 3])
@@ -95,7 +95,7 @@ def _mask(rng: np.random.Generator, r: random.Random, shape: tuple[int, ...]) ->
 
 def of_x(seed: int) -> Inputs | None:
     """Of x and weights, with a cache now and then; None where these do not fit together."""
-    rng, r = np.random.default_rng(seed), random.Random(seed)
+    rng, r = np.random.default_rng(seed), random.Random(seed)  # noqa: S311
     pick: Any = r.choice
     fields, g = fields_of(r), pick([1, 2])
     h = g * pick([1, 2, 3])
