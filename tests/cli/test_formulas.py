@@ -118,4 +118,4 @@ def test_attend_takes_formulas_and_a_trace_carries_them(tmp_path: Path) -> None:
     again = attncli.attend_by(trace.program, given)
     np.testing.assert_array_equal(again["O"].value, trace["O"].value)
     with pytest.raises(attncli.ConventionError):
-        attncli.attend(q, k, v, formulas=text, causal=True)
+        attncli.attend(q, k, v, formulas=text, inputs={"tau": [2.0]}, causal=True)

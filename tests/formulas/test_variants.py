@@ -14,11 +14,11 @@ from attncli.views.formats import FORMATS
 from tests.formulas.references import REFERENCES, inputs_of
 
 NAMES = sorted(variants())
-TEXTS = ("table", "markdown", "latex", "html", "mermaid", "json", "csv", "tsv")
+TEXTS: Any = ("table", "markdown", "latex", "html", "mermaid", "json", "csv", "tsv")
 
 
 def test_every_variant_has_a_reference_and_says_its_source() -> None:
-    assert NAMES == sorted(REFERENCES)
+    assert sorted(REFERENCES) == NAMES
     for text in variants().values():
         assert text.startswith("# ")
         assert any(year in text.partition("\n")[0] for year in map(str, range(2014, 2027)))
