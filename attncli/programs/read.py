@@ -46,6 +46,7 @@ from attncli.expression import (
     text_of,
     walk,
 )
+from attncli.stages import HIDDEN
 from attncli.stages import KINDS as STAGES
 
 MOST_TEXT, MOST_LINES, MOST_AXES, MOST_NODES = 100_000, 300, 8, 4_000
@@ -269,6 +270,8 @@ class _Reader:
         symbol = unicodedata.normalize("NFKC", left["symbol"])
         name = unicodedata.normalize("NFKC", left["name"] or symbol)
         for own in (name, symbol):
+            if own in STAGES and STAGES[own].role in HIDDEN:
+                self.fail(f'"{own}" is what attncli calls an input; take another name', own)
             if own in self.names or own in self.params:
                 self.fail(f'"{own}" is there already; give the stage another name', own)
         if iskeyword(symbol) or symbol in ("size", "inf", "where"):

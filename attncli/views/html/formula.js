@@ -18,6 +18,7 @@ const range = n => [...Array(n).keys()];
 const sum = numbers => numbers.reduce((total, x) => total + x, 0);
 
 const byName = new Map(); // dotted name → stage
+let nodes = 0; // that run along letters
 let recorded = null; // cells that are read, while they are asked for: [node, place in the array]
 let substitute = null; // what gives other numbers for cells, while those are asked for
 
@@ -104,9 +105,9 @@ function placeAlong(stage, axis, size) {
 // A sum, a largest number, a softmax or the log of a sum of powers along letters.
 function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
   const body = compiled(stage, is, isGuard), guard = where && compiled(stage, where, true);
-  const last = sink && compiled(stage, sink, isGuard);
+  const last = sink != null && compiled(stage, sink, isGuard);
   const count = [...letters].reduce((all, letter) => all * sizeOf(stage, letter), 1);
-  const node = { op, letters, count, body, guard, sink: last, args: last ? [body, last] : [body] };
+  const node = { op, letters, count, number: nodes++, body, guard, sink: last, args: last ? [body, last] : [body] };
   node.along = (places, term) => {
     const inner = { ...places };
     setLetters(stage, inner, letters, term);
@@ -143,7 +144,7 @@ function sumAlong(stage, node, places) {
 // What all cells of a row share is computed once, while the whole stage is computed.
 function rowOnce(stage, node, places, compute) {
   if (!stage.rowsDone) return compute(places);
-  const key = Object.keys(places).filter(letter => !node.letters.includes(letter)).map(letter => places[letter]).join();
+  const key = JSON.stringify([node.number, { ...places, [node.letters]: 0 }]);
   if (!stage.rowsDone.has(key)) stage.rowsDone.set(key, compute(places));
   return stage.rowsDone.get(key);
 }

@@ -133,11 +133,20 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
     tree = formula(values.formula, dict(values.sizes))
     read = {name: source for name, source in reads.items() if name in names}
     tree |= {"reads": read} | ({"arrays": arrays} if arrays else {})
-    match body:
-        case Apply("/", (_, Apply("sqrt", (Size(letter),)))):
-            params[ROOT] = math.sqrt(values.sizes[letter])
+    roots = {letter for node in nodes for letter in _root(node)}
+    if len(roots) > 1:  # the page has one scale
+        return {}
+    params |= {ROOT: math.sqrt(values.sizes[letter]) for letter in roots}
     numbers = {name: plain_lists(np.asarray(x)) for name, x in params.items()}
     return tree | ({"params": numbers} if numbers else {})
+
+
+def _root(node: Expr) -> list[str]:
+    """The letter by the root of whose size a node divides."""
+    match node:
+        case Apply("/", (_, Apply("sqrt", (Size(letter),)))):
+            return [letter]
+    return []
 
 
 def kept(block: Block, stage: Stage) -> BoolArray | None:
