@@ -36,6 +36,7 @@ from attncli.files.roles import (
     role_of,
 )
 from attncli.programs.attend import attend_by
+from attncli.programs.bind import shown
 from attncli.programs.read import needs, replaced
 from attncli.programs.variants import text_of, variants
 from attncli.programs.written import written
@@ -73,7 +74,7 @@ def formulas(program: Program, inputs: InputFlags, choices: Choices) -> None:
         lines = [line for line in text.splitlines() if line.strip()]
         comments = [escape(line.lstrip("# ")) + "\n" for line in lines if line[0] == "#"]
         sides = [line.partition("#")[0].partition(" = ")[::2] for line in lines if line[0] != "#"]
-        rows = [f"  {math(left)} &= {math(right)}" for left, right in sides]
+        rows = [f"  {math(left)} &= {math(shown(right))}" for left, right in sides]
         body = " \\\\\n".join(rows)
         text = f"{''.join(comments)}\\begin{{align*}}\n{body}\n\\end{{align*}}\n"
     write_text([text], program)

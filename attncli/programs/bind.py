@@ -6,6 +6,7 @@ computes from numbers, as in table[bucket[i,j],h], is looked at when its stage i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial, reduce
 from math import prod
@@ -98,7 +99,7 @@ class Bound:
         symbols = {x.symbol: x.symbol for x in self.program.lines}
         symbols = {own: symbols.get(own) or kind_of(of).symbol for own, of in reads.items()}
         step = Step(line.name, line_of(formula), reads, {**line.params})
-        words = f"{line.symbol} = {text_of(formula.body)}"
+        words = f"{line.symbol} = {shown(text_of(formula.body))}"
         if is_of_matrices(formula.body):
             words = formula_of(formula, symbols, line.params)
         places = [*_computed(formula.body, sizes, reads, self.shapes)]
@@ -232,6 +233,18 @@ class Bound:
         largest = " · ".join(f"{x} {sizes[x]}" for x in sorted(own.largest) if x in sizes)
         hint = f"its largest array has {largest}" if largest else ""
         budget.check_bytes(held + need, what, hint, held=held)
+
+
+_SIGNS = {" ** ": "^", " * ": " · ", "<=": "≤", ">=": "≥", "!=": "≠", " == ": " = ", "inf": "∞"}
+
+
+def shown(text: str) -> str:
+    """A formula by cells with the signs of mathematics, as it stands above a stage.
+
+    >>> shown("x[i] ** 2 * k[j] if j <= i else -inf")
+    'x[i]^2 · k[j] if j ≤ i else -∞'
+    """
+    return re.sub(r" \*\* | \* |<=|>=|!=| == |\binf\b", lambda sign: _SIGNS[sign[0]], text)
 
 
 def is_of_matrices(node: Expr) -> bool:

@@ -179,8 +179,11 @@ class Work(NamedTuple):
         """What is written between the name of a cell and its number."""
         remark = self.values.formula.remark
         match node:
-            case If():
-                return self.forms(self.case(node))
+            case If(test):
+                taken, is_first = self.case(node), self.case(node) is node.then
+                if isinstance(taken, Number | Param) and not remark:
+                    return [], f"as {text_of(test)} is {'true' if is_first else 'false'}"
+                return self.forms(taken)
             case Cell(name) if name in self.stages:
                 letters = [(str(x),) for axis in self.values.formula.index for x in axis[:-1]]
                 beside = [x for x in letters if x in node.index and self.values.size(x) > 1]
@@ -289,9 +292,9 @@ class Work(NamedTuple):
             case Over("sum") | Apply("+") if self.is_long and (
                 _is_sum(node) or not _has(Over, node)
             ):
-                return self.entry.sum(*self.terms(node))
+                return self.entry.sum(*self.terms(node)) or self.entry.constant(0)
             case Over("prod") if self.is_long:
-                return self.entry.sum(*self.terms(node), "·")
+                return self.entry.sum(*self.terms(node), "·") or self.entry.constant(1)
             case Cell() | Over():
                 return self.entry.write(self.number(node))
             case Apply("neg", (x,)):

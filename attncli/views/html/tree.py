@@ -136,7 +136,8 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
     roots = {letter for node in nodes for letter in _root(node)}
     if len(roots) > 1:  # the page has one scale
         return {}
-    params |= {ROOT: math.sqrt(values.sizes[letter]) for letter in roots}
+    for letter in roots:
+        params[ROOT] = math.sqrt(values.sizes[letter])
     numbers = {name: plain_lists(np.asarray(x)) for name, x in params.items()}
     return tree | ({"params": numbers} if numbers else {})
 
