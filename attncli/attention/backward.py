@@ -24,7 +24,7 @@ from math import prod
 from typing import Any, NamedTuple, cast
 
 from attncli.arrays import Array
-from attncli.attention.matrices import axes_of, formula_of, worded
+from attncli.attention.matrices import axes_of, formula_of, own_formula, worded
 from attncli.attention.run import Step
 from attncli.expression import (
     ONE,
@@ -261,9 +261,10 @@ class _Backward:
         params = {n: x for part in parts for n, x in part.step.params.items() if n in shown}
         symbols = {x: self.letters.get(of) or kind_of(of).symbol for x, of in reads.items()}
         in_words = f"{symbol} = {worded(words, symbols, params)}"
-        in_matrices = in_words if words else formula_of(formula, symbols, params)
-        line = re.sub(r"^[^[ ]+", symbol, text) if text else line_of(formula)
         is_own = not kind_of(name).axes or any(part.step.axes for part in parts)
+        made = own_formula if is_own else formula_of
+        in_matrices = in_words if words else made(formula, symbols, params)
+        line = re.sub(r"^[^[ ]+", symbol, text) if text else line_of(formula)
         step = Step(name, line, reads, params, in_matrices, first.step.dtype, kind)
         self.steps.append(
             step._replace(

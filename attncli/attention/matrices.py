@@ -6,7 +6,20 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attncli.expression import Apply, Cell, Expr, Formula, If, Number, Over, Param, Size, cells
+from attncli.expression import (
+    Apply,
+    Cell,
+    Expr,
+    Formula,
+    If,
+    Number,
+    Over,
+    Param,
+    Size,
+    cells,
+    rebuilt,
+    text_of,
+)
 
 PARAMS = {"cap": "c", "epsilon": "ε"}
 """Parameters that have a letter, which is explained behind the formula."""
@@ -111,6 +124,46 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
     line = f"{formula.symbol} = {text(formula.body)}"
     used = [name for name in PARAMS if name in params and f"'{name}'" in repr(formula.body)]
     return line + "".join(f", {PARAMS[name]} = {plain(params[name])}" for name in used)
+
+
+_SIGNS = {" ** ": "^", " * ": " · ", "<=": "≤", ">=": "≥", "!=": "≠", " == ": " = ", "inf": "∞"}
+
+
+def shown(text: str) -> str:
+    """A formula by cells with the signs of mathematics.
+
+    >>> shown("x[i] ** 2 * k[j] if j <= i else -inf")
+    'x[i]^2 · k[j] if j ≤ i else -∞'
+    """
+    return re.sub(r" \*\* | \* |<=|>=|!=| == |\binf\b", lambda sign: _SIGNS[sign[0]], text)
+
+
+def own_formula(formula: Formula, symbols: Mapping[str, str], params: Mapping[str, Any]) -> str:
+    """The formula in matrices where that says all of it, else by cells."""
+    if _says_all(formula.body):
+        return formula_of(formula, symbols, params)
+
+    def named(x: Expr) -> Expr:
+        return Cell(symbols.get(x.name) or x.name, x.index) if isinstance(x, Cell) else x
+
+    return f"{formula.symbol} = {shown(text_of(rebuilt(formula.body, named)))}"
+
+
+def _says_all(node: Expr) -> bool:
+    """Whether the formula in matrices says all that the one by cells does."""
+    match node:
+        case Cell(_, index):
+            axes = (axis for axis in index if isinstance(axis, tuple))
+            return sum(all(isinstance(x, str) for x in axis) for axis in axes) == len(index)
+        case Number() | Size() | Param():
+            return True
+        case Over("sum", letters, Apply("*", (Cell() as a, Cell() as b)), None):
+            return _is_of_matrices(a, b, letters)
+        case Over("softmax", _, body, None, None):
+            return _says_all(body)
+        case Apply("+" | "-" | "*" | "/" | "neg" | "sqrt" | "exp" | "tanh", args):
+            return all(map(_says_all, args))
+    return False
 
 
 def _is(node: Expr, *functions: str) -> bool:

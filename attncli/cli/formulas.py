@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.inputs import Inputs, inputs_of
+from attncli.attention.inputs import CACHE, Inputs, inputs_of
 from attncli.attention.kernels import draw_kept
 from attncli.cli.commands import Observed, Program
 from attncli.cli.groups import given_of
@@ -36,7 +36,6 @@ from attncli.files.roles import (
     role_of,
 )
 from attncli.programs.attend import attend_by
-from attncli.programs.bind import shown
 from attncli.programs.read import needs, replaced
 from attncli.programs.variants import text_of, variants
 from attncli.programs.written import written
@@ -69,6 +68,7 @@ def formulas(program: Program, inputs: InputFlags, choices: Choices) -> None:
     if form == "markdown":
         text = f"```\n{text}```\n"
     elif form == "latex":
+        from attncli.attention.matrices import shown
         from attncli.views.formats.tex import escape, math
 
         lines = [line for line in text.splitlines() if line.strip()]
@@ -217,7 +217,7 @@ class _Given(NamedTuple):
 def _read(inputs: InputFlags, text: str) -> _Given:
     """The arrays that a text of formulas may read: from their own flags, else by name."""
     names = needs(text)
-    wanted = {_ALIASES.get(name, name) for name in names} | {*QKV, D_OUTPUT}
+    wanted = {_ALIASES.get(name, name) for name in names} | {*QKV, *CACHE.values(), D_OUTPUT}
     flags = {role: getattr(inputs, role) for role in ROLES if getattr(inputs, role) is not None}
     drawn = flags.pop(D_OUTPUT) if flags.get(D_OUTPUT) in (ONES, RANDOM) else None
     main = flags.pop("q", None) or flags.get("x") or inputs.weights
@@ -236,6 +236,10 @@ def _read(inputs: InputFlags, text: str) -> _Given:
             notes.append(f"{file.origin} has no {role}, so {role.upper()} = {instead.upper()}")
     if (inputs.heads or inputs.kv_heads or inputs.layout) and "q" in arrays:
         arrange(arrays, inputs)
+    for name, past in CACHE.items():
+        if past not in names and past in arrays and name in arrays:
+            arrays[name] = np.concatenate([arrays.pop(past), arrays[name]], axis=-2)
+            notes.append(f"{past} is put before {name}")
     arrays |= {own: arrays[role] for own, role in _ALIASES.items() if role in arrays}
     unused = {*file.arrays, *file.unread} - names - {x for x in file.arrays if role_of(x) in wanted}
     notes += file.unused_note(sorted(unused))

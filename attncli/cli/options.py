@@ -119,7 +119,7 @@ _KNOBS = [
 _Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, eq=False, repr=False, match_args=False)
 
 
-_PROGRAM = "--tiles, --split, --kv-len, --past-k, --past-v, --semantics, "
+_PROGRAM = "--tiles, --split, --kv-len, --semantics, "
 _PROGRAM += ", ".join(flag_of(name) for name in KNOBS if name not in ("dtype", "seed"))
 
 

@@ -6,7 +6,6 @@ computes from numbers, as in table[bucket[i,j],h], is looked at when its stage i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import partial, reduce
 from math import prod
@@ -17,7 +16,7 @@ import numpy as np
 from attncli import budget
 from attncli.arrays import Array
 from attncli.attention.compute import compute
-from attncli.attention.matrices import axes_of, formula_of
+from attncli.attention.matrices import axes_of, own_formula
 from attncli.attention.run import Step
 from attncli.convention import DType
 from attncli.expression import (
@@ -31,7 +30,6 @@ from attncli.expression import (
     Over,
     Place,
     Shape,
-    Size,
     cells,
     children,
     letters_at,
@@ -99,12 +97,9 @@ class Bound:
         symbols = {x.symbol: x.symbol for x in self.program.lines}
         symbols = {own: symbols.get(own) or kind_of(of).symbol for own, of in reads.items()}
         step = Step(line.name, line_of(formula), reads, {**line.params})
-        words = f"{line.symbol} = {shown(text_of(formula.body))}"
-        if is_of_matrices(formula.body):
-            words = formula_of(formula, symbols, line.params)
         places = [*_computed(formula.body, sizes, reads, self.shapes)]
         return step._replace(
-            formula=words,
+            formula=own_formula(formula, symbols, line.params),
             dtype=None if line.is_truth or kind_of(line.name).role == "input" else self.dtype,
             note=line.statement.note,
             symbol=line.symbol,
@@ -233,36 +228,6 @@ class Bound:
         largest = " · ".join(f"{x} {sizes[x]}" for x in sorted(own.largest) if x in sizes)
         hint = f"its largest array has {largest}" if largest else ""
         budget.check_bytes(held + need, what, hint, held=held)
-
-
-_SIGNS = {" ** ": "^", " * ": " · ", "<=": "≤", ">=": "≥", "!=": "≠", " == ": " = ", "inf": "∞"}
-
-
-def shown(text: str) -> str:
-    """A formula by cells with the signs of mathematics, as it stands above a stage.
-
-    >>> shown("x[i] ** 2 * k[j] if j <= i else -inf")
-    'x[i]^2 · k[j] if j ≤ i else -∞'
-    """
-    return re.sub(r" \*\* | \* |<=|>=|!=| == |\binf\b", lambda sign: _SIGNS[sign[0]], text)
-
-
-def is_of_matrices(node: Expr) -> bool:
-    """Whether the formula in matrices says all that the one by cells does."""
-    match node:
-        case Cell(_, index):
-            return all(
-                isinstance(axis, tuple) and all(isinstance(x, str) for x in axis) for axis in index
-            )
-        case Number() | Size():
-            return True
-        case Over("sum", _, Apply("*", (Cell(), Cell())), None):
-            return True
-        case Over("softmax", _, body, None, None):
-            return is_of_matrices(body)
-        case Apply("+" | "-" | "*" | "/" | "neg" | "sqrt" | "exp" | "tanh", args):
-            return all(map(is_of_matrices, args))
-    return hasattr(node, "name") and not isinstance(node, Cell)
 
 
 # ---- what it costs

@@ -142,13 +142,13 @@ def multi_token(x: Inputs, b: int, h: int, i: int) -> Any:
 
 def cope(x: Inputs, b: int, h: int, i: int) -> Any:
     q, k, table = x["q"][b, h, i], x["k"][b, h], x["positions"]
-    dots, z = k @ q, []
+    dots, z = k @ q / np.sqrt(len(q)), []
     for j in range(len(k)):
         place = min((1 / (1 + np.exp(-dots[j : i + 1]))).sum(), len(table) - 1)
         below = int(place)
         above = min(below + 1, len(table) - 1)
         row = (1 - (place - below)) * table[below] + (place - below) * table[above]
-        z.append((dots[j] + q @ row) / np.sqrt(len(q)))
+        z.append(dots[j] + q @ row)
     return seen(np.array(z), lambda j: j <= i)
 
 
