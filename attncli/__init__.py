@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     )
     from attncli.models.capture import capture
     from attncli.pipeline.explain import explain, posenc
+    from attncli.programs.attend import attend_by
+    from attncli.programs.written import program_of
     from attncli.trace import Stage, Trace
     from attncli.views.render import plot, render
     from attncli.words.similarity import similarity
@@ -60,6 +62,7 @@ __all__ = [
     "Trace",
     "__version__",
     "attend",
+    "attend_by",
     "attend_heads",
     "attend_split",
     "attend_tiles",
@@ -71,6 +74,7 @@ __all__ = [
     "multi_head_attention",
     "plot",
     "posenc",
+    "program_of",
     "render",
     "similarity",
     "split_heads",
@@ -83,6 +87,7 @@ _MODULES = (
     "attention.multi_head", "attention.streaming", "attention.stream_gradients", "attention.tiles",
     "views.render",
     "words.similarity", "pipeline.explain", "compare.diff", "models.capture",
+    "programs.attend", "programs.written",
 )  # fmt: skip
 """Where they are, those that import the least first."""
 

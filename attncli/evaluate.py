@@ -42,8 +42,11 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "exp": np.exp,
     "exp2": np.exp2, "ln": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
     "sin": np.sin, "cos": np.cos, "arccos": np.arccos, "degrees": np.degrees, "abs": np.abs,
-    "max": np.maximum,
+    "max": np.maximum, "min": np.minimum, "sign": np.sign, "floor": np.floor,
+    "sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)), "softplus": lambda x: np.logaddexp(0, x),
 }  # fmt: skip
+FILLERS = {"sum": 0.0, "prod": 1.0}
+"""What a term is that does not count; −∞ where it is not named."""
 
 
 class AbsentError(Exception):
@@ -117,10 +120,10 @@ class Values(NamedTuple):
         terms = np.asarray(self.number(node.body, inner))
         terms = np.broadcast_to(terms, (*terms.shape[:-1], self.size(node.letters)))
         if node.where is not None:
-            filler = 0 if node.kind == "sum" else -np.inf
-            terms = np.where(self.number(node.where, inner), terms, filler)
-        if node.kind in ("sum", "max"):
-            return terms.sum(axis=-1) if node.kind == "sum" else terms.max(axis=-1)
+            counted = self.number(node.where, inner)
+            terms = np.where(counted, terms, FILLERS.get(node.kind, -np.inf))
+        if node.kind in ("sum", "prod", "max"):
+            return getattr(terms, node.kind)(axis=-1)
         sink = -np.inf if node.sink is None else self.number(node.sink, places)
         top = np.maximum(terms.max(axis=-1), sink)
         top = np.where(np.isneginf(top), 0, top)  # −∞ − −∞ would be NaN

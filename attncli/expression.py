@@ -9,15 +9,17 @@ an axis of one entry is the same for all. An index may be computed, such as `x[i
 
     numbers, inf, parameters (two letters or more), letters (the place along an axis, from 0)
     size[d]                          how long an axis is
-    + - * / // % **, == != < <= > >=, and or not, … if … else …
-    exp exp2 ln log2 sqrt tanh sin cos arccos degrees abs, max(a, b)
-    sum[i,j](…), max[j](…)           over letters; `… where …` says which terms count
+    + - * / // % **, == != < <= > >=, and or not, … if … else …; `0 <= i - j < 3` is two of them
+    exp exp2 ln log2 sqrt tanh sigmoid softplus sin cos arccos degrees abs sign floor, max(a, b),
+    min(a, b)
+    sum[i,j](…), prod, max, min,     over letters; `… where …` says which terms count
+    mean, all[j](…), any
     softmax[j](…), lse[j](…)         `…, sink=…` is one more term, which has no value; where no term
                                      counts, `empty=nan` or `empty=uniform`, else 0
 
 A remark after # is what is said of a cell that is a number of its own, such as a masked one.
-Names of arrays are those by which a stage reads them (`Stage.reads`). Text is parsed by Python's
-own parser, and never evaluated.
+Names of arrays are those by which a stage reads them (`Stage.reads`). `q[...,i,d]` has any axes
+before i, which a reader names. Text is parsed by Python's own parser, and never evaluated.
 """
 
 from __future__ import annotations
@@ -28,10 +30,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
+from itertools import pairwise
 from math import inf, prod
 from typing import Any, get_args
 
-from attncli.errors import InputError
+from attncli.errors import InputError, nearest
 
 Index = tuple[str | int, ...]
 """The letters that are side by side on one axis, mostly one."""
@@ -122,17 +125,28 @@ class Formula:
     in_words: bool = False
 
 
-_KINDS = ("sum", "max", "softmax", "lse")
+class FormulaError(InputError):
+    """What is wrong in the text of an expression, and between which of its characters."""
+
+    def __init__(self, message: str, start: int = 0, end: int = 0) -> None:
+        super().__init__(message)
+        self.start, self.end = start, end
+
+
+KINDS = ("sum", "prod", "max", "softmax", "lse")
+MORE_KINDS = ("mean", "min", "all", "any")
+"""What is written by those: of numbers, and of conditions."""
 _OPERATORS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
-    ast.Pow: "**", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
-    ast.GtE: ">=", ast.And: "and", ast.Or: "or", ast.Not: "not", ast.USub: "neg",
+    ast.MatMult: "*", ast.Pow: "**", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=",
+    ast.Gt: ">", ast.GtE: ">=", ast.And: "and", ast.Or: "or", ast.Not: "not", ast.USub: "neg",
 }  # fmt: skip
-FUNCTIONS = {
-    **dict.fromkeys(("exp", "exp2", "ln", "log2", "sqrt", "tanh", "sin", "cos", "arccos"), 1),
-    **{"degrees": 1, "abs": 1, "max": 2},
-}
+_OF_ONE = "exp exp2 ln log2 sqrt tanh sigmoid softplus sin cos arccos degrees abs sign floor"
+FUNCTIONS = {**dict.fromkeys(_OF_ONE.split(), 1), "max": 2, "min": 2}
 """How many numbers each function is of."""
+ONE = Number(1.0)
+ANY = "..."
+"""An axis that stands for all axes before others."""
 EMPTY = ("nan", "uniform")
 """What a softmax may give where no term counts, instead of 0."""
 MOST_DEPTH = 120  # of parentheses and cases: one of 32 parts has 70
@@ -151,10 +165,10 @@ def parse(text: str) -> Formula:
             raise SyntaxError
         own: Sequence[Index | Expr] = [(x,) for x in re.findall(r"\b[a-z]\b", left)]
         if bracket:
-            cell = _parsed(_tree(f"x[{axes}"))
+            cell = parsed(f"x[{axes}")
             own = cell.index if isinstance(cell, Cell) else [cell]
-        index, body = tuple(x for x in own if isinstance(x, tuple)), _parsed(_tree(right))
-        if len(index) < len(own) or _depth(body) > MOST_DEPTH:
+        index, body = tuple(x for x in own if isinstance(x, tuple)), parsed(right)
+        if len(index) < len(own):
             raise SyntaxError
         symbol = symbol if bracket else left.strip()
         return Formula(symbol, index, body, remark.strip(), in_words=not bracket)
@@ -188,12 +202,58 @@ def written(text: str, names: frozenset[str]) -> str:
     return "".join(parts)
 
 
-def _tree(text: str) -> ast.expr:
-    """Python's own tree: `g·r` is a product of matrices to it, and `where` a keyword."""
-    plain = text.replace("·", "@").replace(" where ", ", where=")
-    with warnings.catch_warnings():  # such as of 1or 2
-        warnings.simplefilter("error", SyntaxWarning)
-        return ast.parse(plain.strip(), mode="eval").body
+_SPELLED = {
+    "·": "@", " where ": ", where=", "[]": "[()]", "≤": "<=", "≥": ">=", "≠": "!=", "−": "-",
+    "×": "*", "^": "**", "∞": "inf", "…": "...", "σ(": "sigmoid(", "log(": "ln(",
+}  # fmt: skip
+_SPELLING = re.compile("|".join(r"\b" * x.endswith("(") + re.escape(x) for x in _SPELLED))
+
+
+def parsed(text: str) -> Expr:
+    """The expression that a text is. FormulaError where it is none, with the place in the text.
+
+    To Python's parser `g·r` is a product of matrices, and `where` a keyword.
+    """
+    plain, places, end = "", list[int](), 0
+    for sign in _SPELLING.finditer(text):
+        plain += text[end : sign.start()] + _SPELLED[sign[0]]
+        places += [*range(end, sign.start()), *[sign.start()] * len(_SPELLED[sign[0]])]
+        end = sign.end()
+    plain, places = plain + text[end:], [*places, *range(end, len(text) + 1)]
+    indent = len(plain) - len(plain.lstrip())
+    try:
+        if (at := text.find("@")) >= 0:
+            what = "matrices are multiplied by index: sum[d](q[i,d] * k[j,d])"
+            raise FormulaError(what, at, at + 1)
+        with warnings.catch_warnings():  # such as of 1or 2
+            warnings.simplefilter("error", SyntaxWarning)
+            body = _parsed(ast.parse(plain.strip(), mode="eval").body)
+        if _depth(body) > MOST_DEPTH:
+            raise FormulaError(f"more than {MOST_DEPTH} operators within each other", 0, 1)
+        return body
+    except FormulaError as error:
+        if at >= 0:
+            raise
+        encoded = plain.strip().encode()  # Python counts bytes
+        ends = (len(encoded[:x].decode()) + indent for x in (error.start, error.end))
+        where = (places[min(x, len(places) - 1)] for x in ends)
+        raise FormulaError(error.message, *where) from None
+    except SyntaxError as error:
+        for equals in re.finditer(r"(?<![<>=!])=(?!=)", text):
+            if not re.search(r"(sink|empty)\s*$", text[: equals.start()]):
+                what = 'a condition has "=="; "=" is for what a line defines'
+                raise FormulaError(what, *equals.span()) from None
+        at = places[min((error.offset or 1) - 1 + indent, len(places) - 1)]
+        raise FormulaError(_in_words(error.msg), at, at + 1) from None
+    except (*TOO_DEEP, ArithmeticError, ValueError):
+        what = "there are more operators within each other, or digits, than can be read"
+        raise FormulaError(what, 0, 1) from None
+
+
+def _in_words(message: str) -> str:
+    """What Python's parser says is wrong, in the words of the language."""
+    is_known = re.search("never closed|unmatched|does not match|expected 'else'", message)
+    return message if is_known else "an operator, a name or the end of the line is expected here"
 
 
 def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of node
@@ -209,30 +269,89 @@ def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of 
         case ast.Subscript(ast.Name(name), axes):
             each = axes.elts if isinstance(axes, ast.Tuple) else [axes]
             return Cell(name, tuple(map(_axis, each)))
-        case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
+        case ast.BinOp(left, operator, right) if type(operator) in _OPERATORS:
             return Apply(_OPERATORS[type(operator)], (_parsed(left), _parsed(right)))
+        case ast.Compare(left, operators, rights) if {*map(type, operators)} <= _OPERATORS.keys():
+            each_side = [_parsed(x) for x in (left, *rights)]
+            pairs = zip(operators, pairwise(each_side), strict=True)
+            compared = [Apply(_OPERATORS[type(sign)], both) for sign, both in pairs]
+            return reduce(lambda a, b: Apply("and", (a, b)), compared)
         case ast.BoolOp(operator, values):
             sign = _OPERATORS[type(operator)]
             return reduce(lambda a, b: Apply(sign, (a, b)), map(_parsed, values))
-        case ast.UnaryOp(operator, operand):
+        case ast.UnaryOp(operator, operand) if type(operator) in _OPERATORS:
             inner = _parsed(operand)
             if isinstance(inner, Number) and isinstance(operator, ast.USub):
                 return Number(-inner.value)
             return Apply(_OPERATORS[type(operator)], (inner,))
         case ast.IfExp(test, then, otherwise):
             return If(_parsed(test), _parsed(then), _parsed(otherwise))
-        case ast.Call(ast.Subscript(ast.Name(kind), letters), [body], more) if kind in _KINDS:
-            each = letters.elts if isinstance(letters, ast.Tuple) else [letters]
-            names = tuple(letter.id for letter in each if isinstance(letter, ast.Name))
-            options: dict[str, Any] = {str(x.arg): _parsed(x.value) for x in more}
-            if isinstance(empty := options.get("empty"), Param) and empty.name in EMPTY:
-                options["empty"] = empty.name
-            is_known = options.keys() <= {"where", "sink", "empty"} and len(options) == len(more)
-            if len(names) == len(each) and all(len(x) == 1 for x in names) and is_known:
-                return Over(kind, names, _parsed(body), **options)
-        case ast.Call(ast.Name(function), args, []) if len(args) == FUNCTIONS.get(function):
-            return Apply(function, tuple(map(_parsed, args)))
-    raise SyntaxError
+        case ast.Call(ast.Subscript(ast.Name(kind), letters), [body], more):
+            return _over(node, kind, letters, body, more)
+        case ast.Call(ast.Name(function), args, []):
+            return _applied(node, function, args)
+    raise _wrong("this is not a part of the language", node)
+
+
+def _wrong(what: str, node: ast.expr) -> FormulaError:
+    return FormulaError(what, node.col_offset, node.end_col_offset or node.col_offset)
+
+
+def _applied(node: ast.Call, function: str, args: Sequence[ast.expr]) -> Expr:
+    """A function of numbers; of several the largest or the smallest."""
+    if function in (*KINDS, *MORE_KINDS) and (function not in FUNCTIONS or len(args) == 1):
+        raise _wrong(f"{function} is over letters: {function}[j](…)", node)
+    if function not in FUNCTIONS:
+        names = (*FUNCTIONS, *KINDS, *MORE_KINDS)
+        raise _wrong(f'no function is called "{function}"; {nearest(function, names)}', node.func)
+    n = FUNCTIONS[function]
+    if len(args) != n and not (n == 2 and len(args) > 2):
+        wanted = "one number" if n == 1 else "two numbers or more"
+        raise _wrong(f"{function} is of {wanted}, not of {len(args)}", node)
+    numbers = [*map(_parsed, args)]
+    if n == 1:
+        return Apply(function, (numbers[0],))
+    return reduce(lambda a, b: Apply(function, (a, b)), numbers)
+
+
+def _over(
+    node: ast.Call, kind: str, axes: ast.expr, body: ast.expr, more: Sequence[ast.keyword]
+) -> Expr:
+    """What runs along letters."""
+    if kind not in (*KINDS, *MORE_KINDS):
+        hint = nearest(kind, (*KINDS, *MORE_KINDS))
+        raise _wrong(f'nothing over letters is called "{kind}"; {hint}', node.func)
+    each = axes.elts if isinstance(axes, ast.Tuple) else [axes]
+    letters = tuple(x.id for x in each if isinstance(x, ast.Name) and len(x.id) == 1)
+    if not letters or len({*letters}) < len(each):
+        raise _wrong(f"{kind} is over letters, each once: {kind}[i,j](…)", axes)
+    known = {"softmax": ("where", "sink", "empty"), "lse": ("where", "sink")}.get(kind, ("where",))
+    options: dict[str, Any] = {}
+    for option in more:
+        name = str(option.arg)
+        if name not in known or name in options:
+            raise _wrong(f"{kind} has {' and '.join(known)}, no {name} here", option.value)
+        options[name] = _parsed(option.value)
+    if (empty := options.get("empty")) is not None:
+        names = ("zero", *EMPTY)
+        if not isinstance(empty, Param) or empty.name not in names:
+            raise _wrong(f"empty is {', '.join(names[:-1])} or {names[-1]}", node)
+        options["empty"] = empty.name if empty.name in EMPTY else ""
+    inner, where = _parsed(body), options.get("where")
+    match kind:
+        case "mean":
+            sizes: list[Expr] = [Size(x) for x in letters]
+            n = reduce(lambda a, b: Apply("*", (a, b)), sizes)
+            n = n if where is None else Over("sum", letters, ONE, where)
+            return Apply("/", (Over("sum", letters, inner, where), n))
+        case "min":
+            return Apply("neg", (Over("max", letters, Apply("neg", (inner,)), where),))
+        case "all" | "any":  # counted: those that are not, or that are
+            inner = inner if kind == "any" else Apply("not", (inner,))
+            counted = inner if where is None else Apply("and", (where, inner))
+            sign = "==" if kind == "all" else ">"
+            return Apply(sign, (Over("sum", letters, ONE, counted), Number(0.0)))
+    return Over(kind, letters, inner, **options)
 
 
 def _axis(node: ast.expr) -> Index | Expr:
@@ -241,12 +360,15 @@ def _axis(node: ast.expr) -> Index | Expr:
             both = _axis(left), _axis(right)
             if all(isinstance(x, tuple) and all(isinstance(a, str) for a in x) for x in both):
                 return (*both[0], *both[1])  # type: ignore[misc]
+            raise _wrong("letters are side by side on an axis: h·d", node)
         case ast.Name("_"):
             return ()
         case ast.Name(letter) if len(letter) == 1:
             return (letter,)
         case ast.Constant(int(at)) if type(at) is int:
             return (at,)
+        case ast.Constant(value) if value is ...:
+            return (ANY,)
     return _parsed(node)
 
 
@@ -274,6 +396,20 @@ def letters_at(index: Iterable[Index | Expr]) -> list[str]:
         for axis in index
     ]
     return [x for axis in axes for x in axis if isinstance(x, str)]
+
+
+def letters_in(node: Expr) -> list[str]:
+    """The letters of all cells, places and sums in an expression, in order, each once."""
+    every = list[str]()
+    for x in walk(node, guards=True):
+        match x:
+            case Cell(_, index):
+                every += letters_at(index)
+            case Over(_, letters):
+                every += letters
+            case Place(letter):
+                every.append(letter)
+    return [*dict.fromkeys(every)]
 
 
 def _depth(node: Expr) -> int:
@@ -310,8 +446,9 @@ def only_guards(text: str) -> frozenset[str]:
 
 
 def summed_letters(node: Expr) -> set[str]:
-    """The letters of the sums, largest numbers and softmaxes in an expression."""
-    return {x for over in walk(node) if isinstance(over, Over) for x in over.letters}
+    """The letters of the sums and largest numbers in an expression, along which it has no axis."""
+    overs = (x for x in walk(node, guards=True) if isinstance(x, Over) and x.kind != "softmax")
+    return {x for over in overs for x in over.letters}
 
 
 def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
@@ -398,7 +535,7 @@ def _axis_text(axis: Index | Expr) -> str:
 
 def line_of(formula: Formula) -> str:
     """The text of a whole formula."""
-    index = f"[{','.join(map(_axis_text, formula.index))}]" if formula.index else ""
+    index = f"[{','.join(map(_axis_text, formula.index))}]"
     remark = f"  # {formula.remark}" if formula.remark else ""
     return f"{formula.symbol}{'' if formula.in_words else index} = {text_of(formula.body)}{remark}"
 

@@ -182,7 +182,7 @@ row of another key."""
 def kind_of(name: str) -> Kind:
     """The row of a stage by its dotted name; of an unknown one a row that says nothing."""
     own = name.rpartition(".")[2]
-    return KINDS.get(own) or Kind(own)
+    return KINDS.get(own) or Kind(own, heading=BACKWARD if own.startswith("d_") else "")
 
 
 HIDDEN = ("inner", "aside")

@@ -50,7 +50,7 @@ class Stage:
     expression  how each cell is computed: "Z[b,h,i,j] = x[b,h,i,j] * factor", see
              attncli/expression.py; "" where no formula says it
     sizes    of letters in it that no array has: {"d": 2}
-    kind     its row of the registry: what all stages of its name have in common
+    kind     its row of the registry: what all stages of its name and axes have in common
 
     Raises ShapeError where axes or labels do not fit the value.
 
@@ -82,7 +82,10 @@ class Stage:
         labels = {axis: tuple(names) for axis, names in self.labels.items() if axis in self.axes}
         object.__setattr__(self, "value", locked)
         object.__setattr__(self, "labels", MappingProxyType(labels))
-        object.__setattr__(self, "kind", kind_of(self.name))
+        kind = kind_of(self.name)
+        if kind.axes and "" not in self.axes and kind.axes_of(len(self.axes)) != self.axes:
+            kind = Kind(self.symbol, heading=kind.heading)
+        object.__setattr__(self, "kind", kind)
         stage, n_axes = f"stage {self.name}", len(self.axes)
         if n_axes != self.value.ndim:
             raise ShapeError(f"{stage}: {self.value.ndim} dimensions but {n_axes} axis names")
@@ -148,6 +151,13 @@ class Trace:
         import attncli
 
         return attncli.render(self, "notebook")
+
+    @property
+    def program(self) -> str:
+        """The text of formulas that computes its stages again (`attncli help formulas`)."""
+        import attncli
+
+        return attncli.program_of(self)
 
     def plot(self, ax: Axes | None = None, **options: Any) -> Axes:
         """Draws it by Matplotlib; the options are those of `attncli.plot`."""

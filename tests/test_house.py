@@ -22,7 +22,7 @@ trace
 attention
 files
 words semantics
-examples check pipeline
+examples check pipeline programs
 testing pytest_plugin compare models
 views
 cli
@@ -60,9 +60,9 @@ def test_imports_run_one_way_and_libraries_have_their_place() -> None:
 
 PUBLIC = """
 AttncliError Convention ConventionError InputError MissingExtraError OutputError Projections
-ShapeError SizeError Stage StageError Trace __version__ attend attend_heads attend_split
-attend_tiles capture diff explain heads_first merge_heads multi_head_attention plot posenc
-render similarity split_heads stream stream_gradients
+ShapeError SizeError Stage StageError Trace __version__ attend attend_by attend_heads
+attend_split attend_tiles capture diff explain heads_first merge_heads multi_head_attention
+plot posenc program_of render similarity split_heads stream stream_gradients
 """
 
 

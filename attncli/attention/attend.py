@@ -5,7 +5,7 @@ S = Q Kᵀ  →  Z = S / √d_k  →  L = Z + M  →  A = softmax(L)  →  O = A
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 import numpy.typing as npt
@@ -13,9 +13,9 @@ import numpy.typing as npt
 from attncli.attention.heads import shape_text, split_heads
 from attncli.attention.inputs import from_keywords
 from attncli.attention.run import Labels
-from attncli.attention.shapes import Gradient, as_numbers
-from attncli.convention import Convention, Fields, Layout
-from attncli.errors import ShapeError
+from attncli.attention.shapes import Gradient, as_numbers, in_order
+from attncli.convention import Convention, Fields, Layout, convention_of
+from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Trace
 
 
@@ -34,6 +34,8 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     query_labels: Labels = None,
     key_labels: Labels = None,
     rows: Sequence[int] | None = None,
+    formulas: str | None = None,
+    inputs: Mapping[str, npt.ArrayLike] = {},
     convention: Convention | None = None,
     **fields: Unpack[Fields],
 ) -> Trace:
@@ -54,6 +56,8 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
                  head; the stages have their heads before their tokens all the same
     *_labels     names of the tokens
     rows         the stages of these queries alone, counted from 0; each keeps its place and name
+    formulas     the stages by formulas of your own instead: a text of lines, a file, or the name
+                 of a variant; `inputs` are further arrays that they read, by name
     fields       those of Convention, such as causal=True, beside `convention` or instead of it
 
     Arrays are whatever NumPy or DLPack takes, tensors on a device and of 8 and 16 bits included.
@@ -71,6 +75,20 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     >>> attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]], scale=1.0)["output"].value.round(4)
     array([[7.3106, 2.6894]])
     """
+    if formulas is not None:
+        import attncli
+
+        qkv = (("q", q), ("k", k), ("v", v))
+        given: dict[str, Any] = {n: in_order(x, n, layout) for n, x in qkv}
+        named = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
+        given |= {n: x for n, x in {**named, "sinks": sinks, **inputs}.items() if x is not None}
+        if rows is not None:
+            raise ConventionError("formulas are of all queries", "leave out rows")
+        labels = {"query": query_labels, "key": key_labels or query_labels}
+        how = convention_of(convention, fields)
+        return attncli.attend_by(formulas, given, how=how, labels=labels, d_output=d_output)
+    if inputs:
+        raise ConventionError("inputs are read by formulas alone", "give formulas=…")
     arrays: dict[str, Any] = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
     arrays |= {"sinks": sinks, "d_output": d_output, "rows": rows}
     arrays |= {"query_labels": query_labels, "key_labels": key_labels, "layout": layout}

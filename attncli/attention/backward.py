@@ -15,15 +15,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
 from itertools import chain, count
-from typing import Any, NamedTuple
+from keyword import iskeyword
+from math import prod
+from typing import Any, NamedTuple, cast
 
 from attncli.arrays import Array
-from attncli.attention.matrices import formula_of, worded
+from attncli.attention.matrices import axes_of, formula_of, own_formula, worded
 from attncli.attention.run import Step
 from attncli.expression import (
+    ONE,
     Apply,
     Cell,
     Expr,
@@ -34,10 +38,15 @@ from attncli.expression import (
     Over,
     Param,
     Place,
+    Shape,
+    Size,
     cells,
+    children,
     letters_at,
+    letters_in,
     line_of,
     parse,
+    parsed,
     rebuilt,
     summed_letters,
     text_of,
@@ -47,13 +56,17 @@ from attncli.expression import (
 )
 from attncli.stages import GIVEN_GRADIENT, gradient_of, kind_of
 
-ONE, ZERO = Number(1.0), Number(0.0)
+ZERO = Number(0.0)
 D, Y = "d", "y"
 """How a gradient reads that of its stage's result, and the result itself."""
 
 
 def backward(
-    steps: Sequence[Step], *, within: str = "", letters: Mapping[str, str] = {}
+    steps: Sequence[Step],
+    *,
+    within: str = "",
+    letters: Mapping[str, str] = {},
+    shapes: Mapping[str, Shape] = {},
 ) -> list[Step]:
     """The steps of the gradients of everything that a plan was given.
 
@@ -63,12 +76,13 @@ def backward(
 
     within   what the names of all gradients begin with
     letters  symbols of inputs, where they are not those of the registry
+    shapes   of stages that are read at places which are computed, or along axes of one entry
     """
-    last = steps[-1]
-    reverse = _Backward(within, {**letters, **{x.name: x.symbol for x in steps if x.symbol}})
+    last, symbols = steps[-1], {x.name: x.symbol for x in steps if x.symbol}
+    reverse = _Backward(within, {**letters, **symbols}, shapes)
     name, symbol = reverse.named(last.name), reverse.symbol(last.name)
     first = Step(name, "", {"x": GIVEN_GRADIENT}, {}, f"{symbol} given", last.dtype)
-    reverse.steps.append(first._replace(symbol=symbol, function=as_given))
+    reverse.steps.append(first._replace(symbol=symbol, function=as_given, axes=last.axes))
     reverse.gradients[last.name] = name
     order = {step.name: at for at, step in enumerate(steps)}
     relevant, goals = {last.name}, dict[str, list[str]]()
@@ -101,7 +115,8 @@ def _goals(step: Step, order: Mapping[str, int]) -> list[str]:
     if not step.expression:
         return []
     body = parse(step.expression).body
-    names = {cell.name for cell, _ in _chained(body, ZERO, ZERO, step.params)} - {*step.back}
+    chain = _Chain(parse(step.expression), step.params, {})
+    names = {cell.name for cell, _ in chain.parts(body, ZERO, ZERO)} - {*step.back}
     names |= {name for name, back in step.back.items() if back is not None}
     reads = dict.fromkeys([*step.back, *step.reads])
     goals = [*dict.fromkeys(step.reads[x] for x in reads if x in names & step.reads.keys())]
@@ -124,8 +139,8 @@ class Part(NamedTuple):
 class _Backward:
     """The gradients so far."""
 
-    def __init__(self, within: str, letters: dict[str, str]) -> None:
-        self.within, self.letters = within, letters
+    def __init__(self, within: str, letters: dict[str, str], shapes: Mapping[str, Shape]) -> None:
+        self.within, self.letters, self.shapes = within, letters, shapes
         self.steps = list[Step]()
         self.gradients = dict[str, str]()  # stage → the stage that holds its gradient
         self.waiting = Counter[str]()  # stage → how many steps have not given their part yet
@@ -160,7 +175,13 @@ class _Backward:
     def parts_of(self, step: Step) -> dict[str, list[Part]]:
         """What each stage that a step reads gets: as it is declared, else by the chain rule."""
         formula, place = parse(step.expression), step.name[: step.name.rfind(".") + 1]
-        reads = {D: self.gradients[step.name], Y: step.name, "mask": f"{place}mask", **step.reads}
+        of_result = next(x for x in (D, "dy", "dz") if x not in step.reads)
+        reads = {
+            of_result: self.gradients[step.name],
+            Y: step.name,
+            "mask": f"{place}mask",
+            **step.reads,
+        }
         if "delta" in step.back:
             reads["delta"] = f"{self.within}{place}delta"
             part = _declared("delta", reads, step)
@@ -170,13 +191,11 @@ class _Backward:
         for name in step.reads:
             parts[name] += [_declared(name, reads, step)] if step.back.get(name) else []
         y = None if Y in step.reads else Cell(Y, formula.index)
-        for cell, body in _chained(formula.body, Cell(D, formula.index), y, step.params):
+        chain = _Chain(formula, step.params, step.sizes)
+        for cell, body in chain.parts(chain.body, Cell(of_result, formula.index), y):
             if cell.name in step.reads and cell.name not in step.back:
-                axes = [axis for axis in cell.index if isinstance(axis, tuple)]
-                is_of_letters = len(axes) == len(cell.index)
-                if not is_of_letters or len({*letters_at(axes)}) < sum(map(len, axes)):
-                    raise TypeError(f"{text_of(cell)} has no gradient: its index is not of letters")
-                part = Part(cell.index, body, reads, step, cell.name)
+                at, back = self.placed(cell, body, chain, self.shapes.get(step.reads[cell.name]))
+                part = Part(at, back, reads, step._replace(sizes=chain.sizes), cell.name)
                 parts[cell.name].append(part)
         stages = defaultdict[str, list[Part]](list)
         for name, own in parts.items():
@@ -187,6 +206,32 @@ class _Backward:
                     stages[step.reads[name]] += own
         return stages
 
+    def placed(
+        self, cell: Cell, back: Expr, chain: _Chain, shape: Shape | None
+    ) -> tuple[tuple[Index, ...], Expr]:
+        """The index of a gradient, of letters alone: one that is computed says where it is not 0.
+
+        An axis of one entry that is read along a letter, and one that is not there, has none.
+        """
+        n, index, own = len(cell.index) - len(shape or cell.index), list[Index](), set[str]()
+        for at, axis in enumerate(cell.index):
+            letters = [str(x) for x in axis] if isinstance(axis, tuple) else []
+            is_long = prod(chain.sizes.get(x, 1) for x in letters) > 1
+            if at < n and chain.sizes.keys() & {*letters}:
+                continue
+            if shape is not None and at >= n and shape[at - n] == 1 and is_long:
+                index.append(())
+            elif not isinstance(axis, tuple) or letters != [*axis] or own & {*letters}:
+                ((new,),) = chain.fresh(["_"]).values()
+                chain.sizes |= {str(new): shape[at - n]} if shape is not None else {}
+                place = axis if not isinstance(axis, tuple) else parsed(letters[0])
+                back = If(Apply("==", (Place(str(new)), place)), back, ZERO)
+                index.append((new,))
+            else:
+                index.append(axis)
+                own |= {*letters}
+        return tuple(index), back
+
     def append(self, name: str, symbol: str, parts: Sequence[Part], kind: str = "") -> None:
         """Adds the step of a gradient: the sum of its parts, over the letters not its own.
 
@@ -194,32 +239,38 @@ class _Backward:
         """
         first, is_sum = parts[0], len(parts) > 1
         index = max((part.at for part in parts), key=lambda at: max(map(len, at), default=0))
-        reads, terms = dict[str, str](), list[Expr]()
+        reads, terms, sizes = dict[str, str](), list[Expr](), dict[str, int]()
         for part in parts:
-            term, names = _summed(_relettered(part, index), index), dict[str, str]()
+            body, own_sizes = _relettered(part, index, sizes)
+            term, names = _summed(body, index, part.step.params), dict[str, str]()
+            sizes |= own_sizes
             for cell in cells(term, guards=True):
                 stage = part.reads[cell.name]
                 plain = stage.rpartition(".")[2] if is_sum else cell.name
+                plain += "_" * iskeyword(plain)
                 numbered = chain([plain], (f"{plain}_{n}" for n in count(2)))
                 names[cell.name] = next(x for x in numbered if reads.get(x, stage) == stage)
                 reads[names[cell.name]] = stage
             terms.append(_renamed(term, names) if is_sum else term)
-        body = reduce(lambda a, b: Apply("+", (a, b)), terms)
-        formula = Formula(symbol, index, body, "" if is_sum else first.remark)
+        whole = reduce(lambda a, b: Apply("+", (a, b)), terms)
+        formula = Formula(symbol, index, whole, "" if is_sum else first.remark)
         text, words = ("", "") if is_sum else first.step.back.get(first.of) or ("", "")
-        nodes = [*walk(body, guards=True)]
+        nodes = [*walk(whole, guards=True)]
         shown = {x.name for x in nodes if isinstance(x, Param)} | {*OF_READERS}
         shown |= {x.letter for x in nodes if isinstance(x, Place)}
         params = {n: x for part in parts for n, x in part.step.params.items() if n in shown}
         symbols = {x: self.letters.get(of) or kind_of(of).symbol for x, of in reads.items()}
         in_words = f"{symbol} = {worded(words, symbols, params)}"
-        in_matrices = in_words if words else formula_of(formula, symbols, params)
+        is_own = not kind_of(name).axes or any(part.step.axes for part in parts)
+        made = own_formula if is_own else formula_of
+        in_matrices = in_words if words else made(formula, symbols, params)
         line = re.sub(r"^[^[ ]+", symbol, text) if text else line_of(formula)
         step = Step(name, line, reads, params, in_matrices, first.step.dtype, kind)
         self.steps.append(
             step._replace(
                 symbol="" if symbol == kind_of(name).symbol else symbol,
-                sizes={n: x for part in parts for n, x in part.step.sizes.items()},
+                axes=axes_of(index) if is_own else (),
+                sizes=sizes,
                 through="" if is_sum else f"{first.step.name}.{first.of}",
             )
         )
@@ -244,30 +295,35 @@ def _renamed(node: Expr, names: Mapping[str, str]) -> Expr:
     return rebuilt(node, lambda x: Cell(names[x.name], x.index) if isinstance(x, Cell) else x)
 
 
-def _letters(node: Expr) -> list[str]:
-    """The letters of all axes in an expression, in order."""
-    every = [x for cell in cells(node, guards=True) for x in letters_at(cell.index)]
-    return [*dict.fromkeys(every)]
+def _letters(node: Expr, params: Collection[str] = ()) -> list[str]:
+    """The letters of an expression; a number of the step may be called by one too."""
+    return [x for x in letters_in(node) if x not in params]
 
 
-def _relettered(part: Part, index: tuple[Any, ...]) -> Expr:
-    """The expression of a part with the letters of this index, others of it out of their way."""
+def _relettered(
+    part: Part, index: tuple[Any, ...], known: Mapping[str, int]
+) -> tuple[Expr, dict[str, int]]:
+    """The expression of a part with the letters of this index, and how long letters of it are.
+
+    Others of it are out of their way, and of letters that are known to be of another length.
+    """
     change: dict[str, Index] = {}
     for own, axis in zip(part.at, index, strict=True):
         if len(own) == len(axis):
             change |= {a: (b,) for a, b in zip(own, axis, strict=True)}
         elif own:
             change[own[0]] = axis
-    target, letters = {*letters_at(index)}, _letters(part.body)
-    free = iter([x for x in "nfcopqstuvwxyz" if x not in target | {*letters}])
-    change |= {x: (next(free),) for x in letters if x in target and x not in change}
-    if summed_letters(part.body) & {*change, *target}:
-        raise TypeError(f"{text_of(part.body)} sums over a letter that its gradient has")
+    sizes, params = part.step.sizes, part.step.params
+    target, letters = {*letters_at(index)}, _letters(part.body, params)
+    free = iter([x for x in _FREE if x not in {*target, *letters, *sizes, *known, *params}])
+    others = {x for x in letters if known.get(x, 0) != sizes.get(x, known.get(x, 0))}
+    change |= {x: (next(free),) for x in letters if x in target | others and x not in change}
     is_same = all(new == (old,) for old, new in change.items())
-    return part.body if is_same else with_letters(part.body, change)
+    new_sizes = {str(to[0]): n for x, n in sizes.items() if len(to := change.get(x, (x,))) == 1}
+    return part.body if is_same else with_letters(part.body, change), new_sizes
 
 
-def _summed(body: Expr, index: tuple[Any, ...]) -> Expr:
+def _summed(body: Expr, index: tuple[Any, ...], params: Collection[str]) -> Expr:
     """The sum over all letters that are not of this index.
 
     Where one shares an axis with a letter of its own, as the query heads of a key head do, the sum
@@ -275,7 +331,7 @@ def _summed(body: Expr, index: tuple[Any, ...]) -> Expr:
     """
     own = {*letters_at(index)}
     summed = own | summed_letters(body)
-    rest = [x for x in _letters(body) if x not in summed]
+    rest = [x for x in _letters(body, params) if x not in summed]
     axes = [axis for cell in cells(body) for axis in cell.index if isinstance(axis, tuple)]
     outer = tuple(x for x in rest if any(x in axis and {*axis} & own for axis in axes))
     inner = tuple(x for x in rest if x not in outer)
@@ -295,15 +351,28 @@ FLOWS = {
     "*": ("d * b", "a * d"),
     "/": ("d / b", "-(d * a / b ** 2)"),
     "**": ("d * (b * a ** c)", "d * (y * ln(a))"),
+    "%": ("d", "-(d * (a // b))"),
     "neg": ("-d",),
     "exp": ("d * y",),
+    "exp2": ("d * (y * ln(2))",),
     "ln": ("d * (1 / a)",),
+    "log2": ("d / (a * ln(2))",),
     "sqrt": ("d * (0.5 / y)",),
     "tanh": ("d * (1 - y ** 2)",),
+    "sigmoid": ("d * (y * (1 - y))",),
+    "softplus": ("d * sigmoid(a)",),
+    "sin": ("d * cos(a)",),
+    "cos": ("-(d * sin(a))",),
+    "arccos": ("-(d / sqrt(1 - a ** 2))",),
+    "abs": ("d * sign(a)",),
     "max": ("0 if b > a else d", "d if y > a else 0"),
+    "min": ("0 if b < a else d", "d if y < a else 0"),
 }
 """What of the gradient d of y, which a function gives, flows to the numbers a and b that it is of;
 c is b − 1."""
+FLAT = ("floor", "sign", "//", "==", "!=", "<", "<=", ">", ">=", "and", "or", "not")
+"""Functions of which nothing flows back."""
+_FREE = "nfcopqstuvwxyzklabrghmeijdABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _bound(flow: str, names: Mapping[str, Expr]) -> Expr:
@@ -320,43 +389,135 @@ def _bound(flow: str, names: Mapping[str, Expr]) -> Expr:
     return rebuilt(parse(f"x[_] = {flow}").body, change)
 
 
-def _chained(
-    node: Expr, d: Expr, y: Expr | None, params: Mapping[str, Any]
-) -> Iterator[tuple[Cell, Expr]]:
-    """The gradient of each cell in an expression: d times its derivative.
+class _Chain:
+    """The chain rule along one formula.
 
-    y  what the expression gives, where a stage holds that
-
-    What only decides a case has no gradient. A softmax, or the log of a sum, has one only as a
-    whole formula that declares it. Raises TypeError for what has none by this rule.
+    params  numbers of its step
+    sizes   of letters, with those that are made on the way
+    taken   the letters that there are
     """
-    inner = partial(_chained, y=None, params=params)
-    match node:
-        case Cell():
-            yield node, d
-        case Apply(function, args) if function in FLOWS:
-            a, b = args[0], args[-1]
-            c = Number(b.value - 1) if isinstance(b, Number) else Apply("-", (b, ONE))
-            names = {"a": a, "b": b, "c": c, "d": d, "y": y or (b if function == "max" else node)}
-            for x, flow in zip(args, FLOWS[function], strict=True):
-                if cells(x):
-                    yield from inner(x, _bound(flow, names))
-        case If(Apply("<", (Place(j), Param() as n)), Cell(), b):  # rows after those of a cache
-            rows = _moved(b, Apply("-", (Place(j), n)), ("i",))
-            yield from inner(rows, _moved(d, (j,), Apply("+", (Place("i"), n))))
-        case If(_, Param(value), b) if params.get(value) == -float("inf"):
-            yield from inner(b, d)  # no power of −∞: its gradient is 0 already
-        case If(condition, a, b):
-            yield from ((cell, If(condition, back, ZERO)) for cell, back in inner(a, d))
-            yield from ((cell, If(condition, ZERO, back)) for cell, back in inner(b, d))
-        case Over("sum", _, body, None | Apply("or")):  # 0 · NaN is none, be it counted or not
-            yield from inner(body, d)
-        case Over("sum", _, body, Apply() as where):
-            yield from inner(body, If(where, d, ZERO))
-        case Over(_, _, body) if y is not None:
-            yield from ((cell, d) for cell in cells(body))  # what declares its gradient
-        case _ if cells(node):
-            raise TypeError(f"{text_of(node)} has no gradient by the chain rule")
+
+    def __init__(self, formula: Formula, params: Mapping[str, Any], sizes: Mapping[str, int]):
+        self.params, self.sizes = params, dict(sizes)
+        self.taken = {*_letters(formula.body), *letters_at(formula.index), *sizes, *params}
+        self.body = self.unique(formula.body, {*letters_at(formula.index)})
+
+    def fresh(self, letters: Sequence[str]) -> dict[str, Index]:
+        """Other letters for some, of the same sizes."""
+        change: dict[str, Index] = {}
+        for old in letters:
+            new = next(x for x in _FREE if x not in self.taken)
+            self.taken.add(new)
+            self.sizes |= {new: self.sizes[old]} if old in self.sizes else {}
+            change[old] = (new,)
+        return change
+
+    def unique(self, node: Expr, used: set[str]) -> Expr:
+        """The expression in which each sum has letters that nothing else has."""
+        if isinstance(node, Over) and node.kind != "softmax":
+            if clash := [x for x in node.letters if x in used]:
+                node = cast(Over, with_letters(node, self.fresh(clash)))
+            used |= {*node.letters}
+        changed = iter([self.unique(x, used) for x in children(node, guards=True)])
+        match node:
+            case Apply(function, args):
+                return Apply(function, tuple(next(changed) for _ in args))
+            case If():
+                return If(*changed)
+            case Over(_, _, _, where, sink):
+                body, end = next(changed), None if sink is None else next(changed)
+                return replace(node, body=body, sink=end, where=where and next(changed))
+            case Cell(name, index):
+                axes = (x if isinstance(x, tuple) else next(changed) for x in index)
+                return Cell(name, tuple(axes))
+        return node
+
+    def parts(  # noqa: PLR0912 - a rule for each kind of node
+        self, node: Expr, d: Expr, y: Expr | None = None
+    ) -> Iterator[tuple[Cell, Expr]]:
+        """The gradient of each cell in an expression: d times its derivative.
+
+        y  what the expression gives, where a stage holds that
+
+        What only decides a case has no gradient. Raises TypeError for what has none by this rule.
+        """
+        match node:
+            case Cell():
+                yield node, d
+            case Apply(function, args) if function in FLOWS:
+                a, b = args[0], args[-1]
+                c = Number(b.value - 1) if isinstance(b, Number) else Apply("-", (b, ONE))
+                other = b if function in ("max", "min") else node
+                names = {"a": a, "b": b, "c": c, "d": d, "y": y or other}
+                for x, flow in zip(args, FLOWS[function], strict=True):
+                    if cells(x):
+                        yield from self.parts(x, _bound(flow, names))
+            case Apply(function) if function in FLAT:
+                return
+            case If(Apply("<", (Place(j), Param() as n)), Cell(), b):  # rows after a cache's
+                rows = _moved(b, Apply("-", (Place(j), n)), ("i",))
+                yield from self.parts(rows, _moved(d, (j,), Apply("+", (Place("i"), n))))
+            case If(_, Param(value), b) if self.params.get(value) == -float("inf"):
+                yield from self.parts(b, d)  # no power of −∞: its gradient is 0 already
+            case If(condition, a, b):
+                for cell, back in self.parts(a, d):
+                    yield cell, If(condition, back, ZERO)
+                for cell, back in self.parts(b, d):
+                    yield cell, If(condition, ZERO, back)
+            case Over("sum", letters, body, where):
+                for cell, part in self.parts(body, d):
+                    back = _counted(where, part)
+                    idle = {*letters} - {*letters_at(cell.index), *_letters(back)}
+                    sizes: list[Expr] = [Size(x) for x in sorted(idle)]
+                    yield cell, reduce(lambda a, b: Apply("*", (a, b)), sizes, back)
+            case Over():
+                yield from self.over(node, d, y)
+            case _ if cells(node):
+                raise TypeError(f"{text_of(node)} has no gradient by the chain rule")
+
+    def over(self, node: Over, d: Expr, y: Expr | None) -> Iterator[tuple[Cell, Expr]]:
+        """The same of what is no sum: its terms again, under other letters."""
+        body, where, change = node.body, node.where, self.fresh(node.letters)
+        other = cast(Over, with_letters(node, change))
+        own, is_share = other.letters, node.kind == "softmax"
+        whole = y or (node if is_share else other)
+        match node.kind:
+            case "softmax":  # Dao et al. (2022), appendix B.4
+                terms = (with_letters(x, change) for x in (whole, d))
+                delta = Over("sum", own, Apply("*", tuple(terms)), other.where)
+                slope: Expr = Apply("*", (whole, Apply("-", (d, delta))))
+                if node.sink is not None:
+                    log = replace(other, kind="lse", empty="")
+                    share = Apply("exp", (Apply("-", (node.sink, log)),))
+                    yield from self.parts(node.sink, Apply("neg", (Apply("*", (delta, share)),)))
+            case "lse":
+                ends = [body] if node.sink is None else [body, node.sink]
+                shares = [Apply("exp", (Apply("-", (x, whole)),)) for x in ends]
+                slope, *of_sink = (Apply("*", (d, x)) for x in shares)
+                for x in of_sink:
+                    yield from self.parts(ends[-1], x)
+            case "max":  # of several that are the largest each has an equal share
+                same = Apply("==", (other.body, whole))
+                both = same if other.where is None else Apply("and", (other.where, same))
+                slope = Apply("/", (d, Over("sum", own, ONE, both)))
+                slope = If(Apply("==", (body, whole)), slope, ZERO)
+            case _:  # a product: of all other terms
+                pairs = zip(own, node.letters, strict=True)
+                apart: Expr = reduce(
+                    lambda a, b: Apply("or", (a, b)),
+                    [Apply("!=", (Place(a), Place(b))) for a, b in pairs],
+                )
+                rest = apart if other.where is None else Apply("and", (other.where, apart))
+                slope = Apply("*", (d, replace(other, where=rest)))
+        yield from ((cell, _counted(where, back)) for cell, back in self.parts(body, slope))
+
+
+def _counted(where: Expr | None, d: Expr) -> Expr:
+    """What flows back to the terms that count."""
+    match where:
+        case None | Apply("or", (_, Apply("!=", (Cell(), Number(0.0))))):  # 0 · NaN is none
+            return d
+    return If(where, d, ZERO)
 
 
 def _moved(node: Expr, axis: Index | Expr, new: Index | Expr) -> Expr:

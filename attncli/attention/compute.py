@@ -19,8 +19,8 @@ from attncli.arrays import Array
 from attncli.attention import kernels
 from attncli.convention import EmptyRows
 from attncli.errors import InputError
+from attncli.evaluate import FILLERS, Values
 from attncli.evaluate import FUNCTIONS as OF_NUMBERS
-from attncli.evaluate import Values
 from attncli.expression import (
     Apply,
     Cell,
@@ -33,10 +33,9 @@ from attncli.expression import (
     Place,
     Shape,
     Size,
-    cells,
+    children,
     parse,
     sizes_of,
-    summed_letters,
     walk,
     with_letters,
     written,
@@ -167,20 +166,22 @@ class _Compiler(NamedTuple):
                 return self.over(Over("sum", outer + more, body, guard), order)
         if kind == "sum" and (product := self.product(node, order)) is not None:
             return product
+        if (running := self.running(node, order)) is not None:
+            return running
         inner = order if is_share else [*order, *node.letters]
         terms, ends = self.of(node.body, inner), self.shape(order if is_share else node.letters)
         where = None if node.where is None else self.of(node.where, inner)
         sink = None if node.sink is None else self.of(node.sink, order)
         is_hidden, empty = is_share and self.hides, cast(EmptyRows, node.empty or "zero")
-        filler = 0.0 if kind == "sum" else -np.inf
+        filler = FILLERS.get(kind, -np.inf)
         axes = tuple(inner.index(x) - len(inner) for x in node.letters)
-        if kind in ("softmax", "lse") and len(axes) > 1:
-            raise InputError(f"{kind} is along one letter, not along {' and '.join(node.letters)}")
+        axis = axes if len(axes) > 1 else axes[0]
         of_kind: Mapping[str, Callable[..., Array]] = {
             "sum": lambda x, *_: np.sum(x, axis=axes),
+            "prod": lambda x, *_: np.prod(x, axis=axes),
             "max": lambda x, *_: np.max(x, axis=axes),
-            "lse": lambda x, _, sink: kernels.log_sum_exp(x, sink),
-            "softmax": lambda x, counted, sink: kernels.softmax(x, axes[0], counted, sink, empty),
+            "lse": lambda x, _, sink: kernels.log_sum_exp(_side_by_side(x, len(axes)), sink),
+            "softmax": lambda x, counted, sink: kernels.softmax(x, axis, counted, sink, empty),
         }
         reduced = of_kind[kind]
 
@@ -230,19 +231,42 @@ class _Compiler(NamedTuple):
 
         return aligned(run, letters, order)
 
+    def running(self, node: Over, order: Letters) -> Function | None:
+        """Σ of the terms up to another letter's place as one running sum; None where it is none."""
+        match node:
+            case Over("sum", (j,), body, Apply("<" | "<=" as sign, (Place(a), Place(i)))) if a == j:
+                pass
+            case _:
+                return None
+        if i not in order or i in self.letters(body) or i == j:
+            return None
+        inner = [x for x in order if x != i] + [j]
+        terms, full = self.of(body, inner), self.shape(inner)
+        last = np.minimum(np.arange(self.sizes[i]) + (sign == "<="), self.sizes[j])
+
+        def run(values: Mapping[str, Any]) -> Array:
+            sums = np.cumsum(np.broadcast_to(terms(values), full), axis=-1)
+            return np.concatenate([np.zeros_like(sums[..., :1]), sums], axis=-1)[..., last]
+
+        return aligned(run, [*inner[:-1], i], order)
+
     def factor(self, node: Expr, letters: Letters = ()) -> tuple[Function, Letters]:
         """An array, or an expression of some at full length, and its letters."""
         if isinstance(node, Cell) and not letters:
             return self.cell(node)
-        summed = summed_letters(node)
-        letters = letters or [x for x in dict.fromkeys(self.letters(node)) if x not in summed]
+        letters = letters or [*dict.fromkeys(self.letters(node))]
         value, full = self.of(node, letters), self.shape(letters)
         return lambda values: np.broadcast_to(value(values), full), letters
 
     def letters(self, node: Expr) -> list[str]:
-        """The letters of all arrays and places in an expression."""
-        own = [x.letter for x in walk(node) if isinstance(x, Place) and x.letter in self.sizes]
-        return own + [x for cell in cells(node, guards=True) for x in self.cell(cell)[1]]
+        """The letters along which an expression has numbers: not those of a sum in it."""
+        if isinstance(node, Cell):
+            return self.cell(node)[1]
+        if isinstance(node, Place):
+            return [node.letter] if node.letter in self.sizes else []
+        ends = node.letters if isinstance(node, Over) and node.kind != "softmax" else ()
+        parts = map(self.letters, children(node, guards=True))
+        return [x for part in parts for x in part if x not in ends]
 
     def matrix(
         self, value: Function, letters: Letters, both: Letters, rows: Letters, columns: Letters
@@ -288,9 +312,14 @@ class _Compiler(NamedTuple):
 
         def run(values: Mapping[str, Any]) -> Array:
             cells = Values(Formula("", (), node), values, values, self.sizes)
-            return np.broadcast_to(cells.number(node, places), full)
+            return np.broadcast_to(np.ascontiguousarray(cells.number(node, places)), full)
 
         return run, letters
+
+
+def _side_by_side(x: Array, n: int) -> Array:
+    """The array with its last n axes as one."""
+    return x if n == 1 else x.reshape(*x.shape[:-n], -1)
 
 
 def aligned(value: Function, letters: Letters, order: Letters) -> Function:

@@ -17,12 +17,12 @@ from attncli.convention import DType, EmptyRows
 
 def softmax(
     x: Array,
-    axis: int = -1,
+    axis: int | tuple[int, ...] = -1,
     allowed: BoolArray | None = None,
     sink: Array | None = None,
     empty: EmptyRows = "zero",
 ) -> Array:
-    """exp(X) / (Σ exp(X) + exp(s)) along an axis; a sink s joins the sum and has no weight.
+    """exp(X) / (Σ exp(X) + exp(s)) along one axis or several; a sink s joins the sum.
 
     The largest score is subtracted first, which changes nothing but keeps exp finite. What is not
     `allowed` is −∞ in x, and gets no weight; where nothing is, nor a sink, `empty` says what the
@@ -47,7 +47,8 @@ def softmax(
         np.copyto(powers, 0, where=~allowed)
     is_empty = ~np.atleast_2d(allowed).any(axis=axis, keepdims=True)
     is_empty = is_empty if sink is None else is_empty & np.isneginf(sink)
-    filler = {"nan": np.nan, "uniform": 1.0 / x.shape[axis]}.get(empty, 0.0)
+    size = x.size // max(1, total.size)
+    filler = {"nan": np.nan, "uniform": 1.0 / max(1, size)}.get(empty, 0.0)
     np.copyto(powers, filler, where=is_empty)
     return powers
 

@@ -17,7 +17,7 @@ the last stage of a layer is what it gives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from attncli.attention.inputs import entered
 from attncli.attention.kernels import draw_kept
 from attncli.attention.matrices import plain, subscript
 from attncli.attention.plan import Plan, Sizes
-from attncli.attention.run import Heading, Labels, Step, run, trace_of, within
+from attncli.attention.run import Heading, Labels, Step, Values, run, trace_of, within
 from attncli.attention.shapes import (
     Gradient,
     as_numbers,
@@ -42,6 +42,7 @@ from attncli.attention.shapes import (
     restrictions,
     result_shape,
     token_rows,
+    value_width,
 )
 from attncli.attention.weights import (
     ATTENTION,
@@ -57,6 +58,7 @@ from attncli.errors import ShapeError
 from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
 
+Alter = Callable[[list[Step], Values], tuple[list[Step], Mapping[str, tuple[int, ...]]]]
 BACKWARD = "backward"
 """What the names of all gradients of layers begin with."""
 
@@ -66,6 +68,8 @@ class LayerPlan:
 
     how      the convention of the block
     weights  every array by its dotted name
+    alter    what is done to the steps of an attention and the shapes of what they read, once they
+             are made; it gives the steps, and the shapes of those that it has added
     inputs   what goes in, by dotted name: the rows x, masks and the weights that were used
     steps    the steps so far
     headings  titles, conventions and labels of their blocks
@@ -77,8 +81,9 @@ class LayerPlan:
     The methods raise ShapeError where a width does not fit.
     """
 
-    def __init__(self, block: Block, weights: Weights) -> None:
+    def __init__(self, block: Block, weights: Weights, alter: Alter | None = None) -> None:
         self.block, self.how, self.weights = block, block.convention, weights
+        self.alter = alter
         self.inputs: dict[str, Array] = {}
         self.steps: list[Step] = []
         self.headings = {"": Heading("")}
@@ -174,6 +179,14 @@ class LayerPlan:
         plan = Plan(how, sizes, {"x": self.letters[x]})
         source = "x" if alone else self._source(name, x, plan)
         page.attention(plan, source, "shown" if n_heads > 1 else "needed")
+        shapes: Mapping[str, tuple[int, ...]] = {}
+        if self.alter is not None:
+            (*lead, n_q, n_k), d_v = sizes.scores, value_width(rows | weights, sizes.n_kv_heads)
+            shared = (*lead[:-1], sizes.n_kv_heads, n_k)
+            qkv = {"q": (*lead, n_q, sizes.d_k), "k": (*shared, sizes.d_k), "v": (*shared, d_v)}
+            inputs = {name: np.broadcast_to(0.0, shape) for name, shape in qkv.items()}
+            read = {**rows, **weights, **restricting, **inputs}
+            plan.steps, shapes = self.alter(plan.steps, read)
         shape = result_shape(rows | weights, n_heads, sizes.n_kv_heads)
         if not alone:
             return self._sublayer(name, x, plan, shape[-1], **outer)
@@ -181,7 +194,7 @@ class LayerPlan:
         if d_output is not None:
             given = given_gradient(d_output, shape, last, how.seed)
             self.inputs[f"{name}.{GIVEN_GRADIENT}"] = entered(given, how)
-            plan.steps += backward(plan.steps)
+            plan.steps += backward(plan.steps, shapes=shapes)
         self.steps += within(f"{name}.", plan.steps, x=x, **outer)
         return f"{name}.{last}"
 

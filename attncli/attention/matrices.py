@@ -18,19 +18,41 @@ from attncli.expression import (
     Place,
     Size,
     cells,
+    rebuilt,
+    text_of,
 )
 
 PARAMS = {"cap": "c", "epsilon": "ε"}
 """Parameters that have a letter, which is explained behind the formula."""
 SIZES = {"d": "d_k", "e": "d_v", "m": "d_model"}
 """How long a letter's axis is, by name."""
-RANKS = {"+": 1, "-": 1, "neg": 2, "*": 2, "/": 2}
+RANKS = {
+    **{"or": -2, "and": -1, "==": 0, "!=": 0, "<": 0, "<=": 0, ">": 0, ">=": 0},
+    **{"+": 1, "-": 1, "neg": 2, "*": 2, "/": 2, "//": 2, "%": 2},
+}
 """How closely operators bind; a power and a function 3, all else 4."""
 FORMS = {
     **{"neg": "−{}", "+": "{} + {}", "-": "{} − {}", "*": "{} · {}", "/": "{} / {}"},
     **{"**": "{}^{}", "sqrt": "√({})"},
 }
 """How operators and functions are written; others by name."""
+
+
+AXES = {
+    **{"b": "batch", "h": "head", "g": "kv_head", "i": "query", "j": "key", "m": "d_model"},
+    **{"d": "d_k", "e": "d_v"},
+}
+"""What the axis of a letter is called where the registry does not say it; others by the letter."""
+
+
+def axes_of(index: Sequence[Any], n: int | None = None) -> tuple[str, ...]:
+    """The names of the axes of an index, or of the last n of them.
+
+    >>> axes_of([("b",), ("h", "e"), ("c",)], 2)
+    ('head·d_v', 'c')
+    """
+    whole = ["·".join(AXES.get(str(x), str(x)) for x in axis) or "_" for axis in index]
+    return tuple(whole if n is None else whole[len(whole) - n :])
 
 
 def plain(x: float) -> str:
@@ -62,7 +84,7 @@ def applied(function: str, operands: Sequence[tuple[str, int]], form: str) -> st
     """
     own, texts = RANKS.get(function, 0), []
     for at, (text, rank) in enumerate(operands):
-        least = 4 if function == "**" else own + (at > 0 and function in "-/")
+        least = 4 if function == "**" else own + (at > 0 and function in ("-", "/", "//", "%"))
         texts.append(f"({text})" if rank < least else text)
     return form.format(*texts) if form else f"{function}({', '.join(texts)})"
 
@@ -128,6 +150,47 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
     line = f"{formula.symbol} = {text(formula.body)}"
     used = [name for name in PARAMS if name in params and f"'{name}'" in repr(formula.body)]
     return line + "".join(f", {PARAMS[name]} = {plain(params[name])}" for name in used)
+
+
+_SIGNS = {" ** ": "^", " * ": " · ", "<=": "≤", ">=": "≥", "!=": "≠", " == ": " = ", "inf": "∞"}
+
+
+def shown(text: str) -> str:
+    """A formula by cells with the signs of mathematics.
+
+    >>> shown("x[i] ** 2 * k[j] if j <= i else -inf")
+    'x[i]^2 · k[j] if j ≤ i else -∞'
+    """
+    return re.sub(r" \*\* | \* |<=|>=|!=| == |\binf\b", lambda sign: _SIGNS[sign[0]], text)
+
+
+def own_formula(formula: Formula, symbols: Mapping[str, str], params: Mapping[str, Any]) -> str:
+    """The formula in matrices where that says all of it, else by cells."""
+    if _says_all(formula.body):
+        return formula_of(formula, symbols, params)
+
+    def named(x: Expr) -> Expr:
+        return Cell(symbols.get(x.name) or x.name, x.index) if isinstance(x, Cell) else x
+
+    return f"{formula.symbol} = {shown(text_of(rebuilt(formula.body, named)))}"
+
+
+def _says_all(node: Expr) -> bool:
+    """Whether the formula in matrices says all that the one by cells does."""
+    match node:
+        case Cell(_, index):
+            axes = (axis for axis in index if isinstance(axis, tuple))
+            return sum(all(isinstance(x, str) for x in axis) for axis in axes) == len(index)
+        case Number() | Size() | Param():
+            return True
+        case Over("sum", letters, Apply("*", (Cell(), Cell()) as factors), None):
+            (first, last), (top, bottom) = (_summed(x, letters) for x in factors)
+            return first != last and top != bottom
+        case Over("softmax", _, body, None, None):
+            return _says_all(body)
+        case Apply("+" | "-" | "*" | "/" | "neg" | "sqrt" | "exp" | "tanh", args):
+            return all(map(_says_all, args))
+    return False
 
 
 def _summed(node: Expr, letters: tuple[str, ...]) -> list[bool]:

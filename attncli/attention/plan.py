@@ -192,7 +192,7 @@ class Plan:
         letter, _, product = own.formula.partition(" = ")
 
         def joined(past: Array, n_cached: int, **more: Any) -> Array:
-            return np.concatenate([past, own.compute(**more)], axis=-2)
+            return np.ascontiguousarray(np.concatenate([past, own.compute(**more)], axis=-2))
 
         step = own._replace(
             text=after_cache(own.text),

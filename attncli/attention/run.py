@@ -45,6 +45,7 @@ class Step(NamedTuple):
     note: str = ""  # a sentence for the reader
     symbol: str = ""  # its letter, where it is not that of the registry
     sizes: Mapping[str, int] = {}  # of letters that no array has alone
+    axes: tuple[str, ...] = ()  # their names, or more before them, where not those of the registry
     function: Callable[..., Array] | None = None  # what computes it instead, of reads and params
     back: Mapping[str, tuple[str, str] | None] = {}
     through: str = ""  # of a gradient: the stage whose formula it goes back through, and its read
@@ -211,23 +212,23 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
     prefix = name.removesuffix(own)
     shapes = (values[prefix + map_].shape for map_ in MAPS if prefix + map_ in values)
     whole = next(shapes, value.shape)
-    if kind.role == "input":  # the mask, which has the axes of the scores
+    is_own = step is not None and bool(step.axes)
+    if kind.role == "input" and not is_own:  # the mask, which has the axes of the scores
         value = np.broadcast_to(value, whole)
     axes = kind.axes_of(value.ndim)
+    if step is not None and is_own:
+        axes = step.axes[len(step.axes) - value.ndim :]
     n_of = dict(zip(axes, value.shape, strict=True))  # keys of a cache have no rows of x
     labels = {
         axis: tuple(names)[-n_of.get(axis, 0) :] for axis, names in heading.labels.items() if names
     }
-    if kind.axes == kind_of(MAPS[0]).axes:  # the gradient of what was broadcast
+    if kind.axes == kind_of(MAPS[0]).axes and not is_own:  # the gradient of what was broadcast
         sizes = zip(axes, value.shape, whole[-len(axes) :], strict=False)
         labels |= {axis: ("all",) for axis, size, of in sizes if size < of}
     if step is None:
         return Stage(own, kind.symbol, "", value, axes, labels)
-    text, reads = (
-        written(step.text, frozenset(step.reads)),
-        {},
-    )  # but for what only says which terms count
-    guards = only_guards(text) if text else frozenset()
+    text, reads = written(step.text, frozenset(step.reads)), dict[str, str]()
+    guards = only_guards(text) if text and not is_own else frozenset()  # which terms count, alone
     for parameter, read in step.reads.items():
         place, dot, last = read.rpartition(".")
         if parameter not in guards and kind_of(read).role != "aside":

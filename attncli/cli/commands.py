@@ -8,7 +8,7 @@ from typing import Literal
 import typer
 
 from attncli.cli.groups import Command, flag, group
-from attncli.cli.options import MASK, MAX_SIZE, PAGES, Choices, DisplayFlags, InputFlags
+from attncli.cli.options import MASK, MAX_SIZE, PAGES, Choices, DisplayFlags, InputFlags, Own
 from attncli.convention import flag_of
 from attncli.files.roles import D_OUTPUT, ROLES, gradient_named
 from attncli.stages import CONCAT, GRADIENTS, LSE, MAPS, OUTPUT
@@ -246,6 +246,26 @@ class Compared:
     by_name: bool = flag("Match tokens by their names, whatever their order.")
 
 
+@group("Program")
+class Program:
+    """What is printed of formulas, and where."""
+
+    name: str | None = flag(
+        "A variant to be printed; without it, the program of the conventions that follow.",
+        "NAME",
+        make=typer.Argument,
+    )
+    list: bool = flag("List the variants, each with its source.")
+    format: Literal["text", "latex", "markdown"] | None = flag(
+        "Form: text (the default), latex or markdown."
+    )
+    output: str | None = flag("Write the program to a file.", "FILE", names=("--output", "-o"))
+    force: bool = flag("Replace the file of --output.", needs="--output")
+    quiet: bool = flag("Print no notes on standard error.")
+    debug: bool = flag("Show a traceback where something fails.")
+    max_size: str | None = MAX_SIZE
+
+
 @group("Learning")
 class Drawn:
     """Inputs that are drawn, and one number of the computation varied."""
@@ -324,7 +344,8 @@ _DROPOUT = "Probability with which each weight is set to 0 (default: 0)."
 _PRECISION = "Decimals shown (default: {})."
 _OF_AN_INPUT = "--q or --x or --weights"
 _OF_ONE_CALL = """
-source semantics work cell query blank arcs batch head heatmap tiles split lse_base d_output
+source semantics formulas lines work cell query blank arcs batch head heatmap tiles split lse_base
+d_output
 """
 _STAGE = "Only this stage (repeatable), such as {}."
 
@@ -406,8 +427,14 @@ COMMANDS = {
         }
         | {"precision": _OF_AN_INPUT},
     ),
+    "formulas": Command(
+        (Program, InputFlags, Choices),
+        "The formulas of an attention, to be read, edited and run: compute --formulas FILE.",
+        without=("source", "formulas", "lines", "tiles", "split", "tokens"),
+        other_help={"dropout": _DROPOUT},
+    ),
     "diff": Command(
-        (Compared, DisplayFlags),
+        (Compared, Own, DisplayFlags),
         "Two traces, dumps or inputs beside each other: the first stage that differs.",
         without=("work", "cell", "query", "blank", "arcs"),
         other_help={

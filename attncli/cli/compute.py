@@ -56,6 +56,13 @@ def compute(
         inputs = draw(inputs, choices, drawn)
     if against is not None and against.against is not None:
         return _compared(inputs, choices, show, against.against, is_drawn=drawn.random is not None)
+    if choices.is_own:
+        from attncli.cli.formulas import own_trace
+
+        inputs.q = inputs.source if inputs.q is None else inputs.q
+        trace, stdin_used = own_trace(inputs, choices, quiet=show.quiet)
+        present(trace, show, stdin_used=stdin_used)
+        return None
     given = _read(inputs, choices, show, is_drawn=drawn.random is not None)
     note(*given.notes, quiet=show.quiet)
     if name:
@@ -79,13 +86,19 @@ def _compared(
 
     others = further("compute", options, show, inputs, choices)
     whole = replace(show, full=True, stage=None, rows=None)
-    calls: list[AttentionInputs] = []
+    traces, notes = list[Trace](), list[str]()
     for own, knobs in ((inputs, choices), others):
+        if knobs.is_own:
+            from attncli.cli.formulas import own_trace
+
+            own.q = own.source if own.q is None else own.q
+            traces.append(own_trace(own, knobs, quiet=show.quiet)[0])
+            continue
         given = _read(own, knobs, whole, is_drawn=is_drawn)
-        earlier = calls[0].notes if calls else ()
-        note(*(text for text in given.notes if text not in earlier), quiet=show.quiet)
-        calls.append(given)
-    return compared([computed(given, whole)[0] for given in calls], options, show)
+        note(*(text for text in given.notes if text not in notes), quiet=show.quiet)
+        notes += given.notes
+        traces.append(computed(given, whole)[0])
+    return compared(traces, options, show)
 
 
 def _read(

@@ -21,7 +21,7 @@ from attncli.cli.compute import computed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.memory import FLOAT, check_fits
-from attncli.cli.options import Choices, DisplayFlags, InputFlags
+from attncli.cli.options import Choices, DisplayFlags, InputFlags, Own
 from attncli.cli.output import note, present
 from attncli.cli.sources import holds_x
 from attncli.compare import Comparison, nested
@@ -44,7 +44,7 @@ _GENERIC = ("batch", "head", "row", "column")
 _COPIES = 5  # of the largest stage: both in float64, their difference, its size, which differ
 
 
-def diff(compared: Compared, show: DisplayFlags) -> int:
+def diff(compared: Compared, own: Own, show: DisplayFlags) -> int:
     """Compares, shows what was found, and gives the exit code."""
     check_diff_flags(show)
     rule_of(compared.decimals, compared.rtol, compared.atol, "float64", compared.inside)
@@ -54,7 +54,10 @@ def diff(compared: Compared, show: DisplayFlags) -> int:
     if all(source.split("::")[0] == "-" for source in sources):
         what = "standard input can be read only once"
         raise ConventionError(what, "save one of the two to a file")
-    operands = [_operand(source, show) for source in sources]
+    operands = [_operand(source, show, own) for source in sources]
+    if own.is_own and not any(x.is_computed for x in operands):
+        what = "formulas have no effect: neither of the two is computed"
+        raise ConventionError(what, "give a file of inputs: q, k and v")
     a, b = _traces(operands)
     tolerance = given_of(compared, "decimals", "rtol", "atol", "inside", "by_name")
     check_room(a, b, show)
@@ -102,9 +105,10 @@ class _Operand(NamedTuple):
     trace: Trace | None = None
     array: Array | None = None
     name: str = ""
+    is_computed: bool = False
 
 
-def _operand(source: str, show: DisplayFlags) -> _Operand:
+def _operand(source: str, show: DisplayFlags, own: Own) -> _Operand:
     """What a SOURCE holds, computed where it holds inputs alone."""
     loaded = load(source, wanted=_is_wanted)
     if loaded.trace is not None:
@@ -112,15 +116,32 @@ def _operand(source: str, show: DisplayFlags) -> _Operand:
     member = loaded.member or ""
     if list(loaded.arrays) == [member]:
         return _Operand(loaded.origin, None, loaded.arrays[member], member)
+    if (
+        own.formulas is not None
+        and name_of(loaded, "q") is not None
+        and OUTPUT not in loaded.arrays
+    ):
+        return _by_formulas(loaded, source, show, own)
     is_dump = any(map(_is_computed, loaded.arrays))
     if is_dump or not (name_of(loaded, "q") is not None or holds_x(loaded)):
         others = [x for x in (*loaded.unread, *loaded.others) if not is_field(x)]
         note(*loaded.unused_note(others), quiet=show.quiet)
         return _Operand(loaded.origin, _dumped(loaded))
+    if own.is_own:
+        return _by_formulas(loaded, source, show, own)
     given = read_inputs(InputFlags(q=source), Choices(), known={source: loaded})
     note(*loaded.warnings, *given.notes, quiet=show.quiet)
     trace, _ = computed(given, DisplayFlags(full=True, quiet=show.quiet))
     return _Operand(loaded.origin, trace)
+
+
+def _by_formulas(loaded: Loaded, source: str, show: DisplayFlags, own: Own) -> _Operand:
+    """Inputs computed by formulas of the user's own."""
+    from attncli.cli.formulas import own_trace
+
+    choices = Choices(formulas=own.formulas, lines=own.lines)
+    trace, _ = own_trace(InputFlags(q=source), choices, quiet=show.quiet)
+    return _Operand(loaded.origin, trace, is_computed=True)
 
 
 def _is_wanted(name: str) -> object:

@@ -52,7 +52,8 @@ def swept(drawn: Drawn, choices: Choices) -> tuple[str, list[float]]:
         is_right = min(values) >= 1 and max(values) <= WIDEST
     else:
         with suppress(ConventionError):
-            values = [Choices(**{name: x.strip()}).given.get(name) for x in text.split(",")]
+            own: list[dict[str, Any]] = [{name: x.strip()} for x in text.split(",")]
+            values = [Choices(**one).given.get(name) for one in own]
         is_right = bool(values) and all(isinstance(x, (int, float)) for x in values)
     if not is_right or len(values) > MOST:
         raise unclear(f"--sweep {name}", text, form)

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
-from attncli.attention.layers import BACKWARD
+from attncli.attention.layers import BACKWARD, Alter
 from attncli.attention.weights import Block, Weights, axes_of, n_layers_of, random_weights
 from attncli.cli import memory
 from attncli.cli.commands import Against, BlockFlags, Text, Vectors
@@ -162,9 +162,19 @@ def explained(
         notes=(*notes, *assumed),
         mask=_mask(words.mask, choices, block, show),
         keep=_kept(show),
+        alter=_own(choices) if choices.is_own else None,
     )
     trace = replace(trace, title=choices.named(trace.title))
     return trace, (*vocabulary.warnings, *(embedded.notes(given) if embedded else ()))
+
+
+def _own(choices: Choices) -> Alter:
+    """What puts the formulas of --formulas and --set in the place of ours."""
+    from attncli.programs.blocks import replacing
+    from attncli.programs.variants import text_of
+
+    source = None if choices.formulas is None else text_of(choices.formulas)
+    return replacing(source, choices.lines or (), choices.over(Convention(), "seed").dtype)
 
 
 def _block(flags: BlockFlags, choices: Choices, dim: int, *, is_drawn: bool) -> Block:

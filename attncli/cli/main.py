@@ -160,7 +160,8 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _failed("interrupted", 130, arguments)
     except (AttncliError, typer.TyperException) as error:
-        return _failed(_in_words(error, arguments), 2, arguments)
+        excerpt = getattr(error, "excerpt", ())  # of a program: its line, and a caret below it
+        return _failed(_in_words(error, arguments), 2, arguments, *excerpt)
     except MemoryError:
         return _failed(_NO_MEMORY, 2, arguments)
     except OSError as error:
@@ -204,7 +205,7 @@ def _in_words(error: AttncliError | typer.TyperException, arguments: list[str]) 
     return in_words(error, arguments, LazyGroup().list_commands(None))
 
 
-def _failed(message: str, code: int, arguments: list[str]) -> int:
+def _failed(message: str, code: int, arguments: list[str], *excerpt: str) -> int:
     if code == 2 and (ended := exit_code()):
         return ended  # pydantic, for one, makes an error of its own of what a signal raises
     if "--debug" in arguments:
@@ -213,6 +214,8 @@ def _failed(message: str, code: int, arguments: list[str]) -> int:
         traceback.print_exc()
     with contextlib.suppress(OSError):
         print(f"attncli: {printable(message)}", file=sys.stderr)
+        for line in filter(None, excerpt):
+            print(f"    {printable(line)}", file=sys.stderr)
     return code
 
 

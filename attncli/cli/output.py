@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
-from attncli.cli.commands import Observed
+from attncli.cli.commands import Observed, Program
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.errors import ConventionError, OutputError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from attncli.views.formats.table import Screen
 
-Destination = DisplayFlags | Observed
+Destination = DisplayFlags | Observed | Program
 PRECISION = 4  # decimals, where none are asked for
 _UNLIMITED = 1_000_000  # columns of a pipe, in which nothing is cut or wrapped
 PATIENCE = 1.0  # seconds before a progress bar is shown

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from attncli import formulas
 from attncli.arrays import Array
-from attncli.attention.layers import BACKWARD, LayerPlan
+from attncli.attention.layers import BACKWARD, Alter, LayerPlan
 from attncli.attention.matrices import plain
 from attncli.attention.run import Heading
 from attncli.attention.shapes import Gradient, check_mask
@@ -36,7 +36,7 @@ from attncli.words.tokens import called
 Keep = Callable[[str], bool]
 
 
-def explained(
+def explained(  # noqa: PLR0913 - what goes in, and how
     sentence: Sentence,
     vocabulary: Vocabulary,
     block: Block,
@@ -48,6 +48,7 @@ def explained(
     d_output: Gradient | None = None,
     notes: tuple[str, ...] = (),
     keep: Keep | None = None,
+    alter: Alter | None = None,
 ) -> Trace:
     """Every stage between the words of a sentence and their contextual vectors.
 
@@ -64,10 +65,11 @@ def explained(
     notes      what the reader should know before the first number
     keep       says by dotted name which stages of a layer to hold; the others are dropped as soon
                as no later stage needs them
+    alter      what is done to the steps of each attention, as LayerPlan has it
 
     Source: "Attention Is All You Need", section 3.
     """
-    layers = LayerPlan(block, weights)
+    layers = LayerPlan(block, weights, alter)
     stages: dict[str, Stage] = {}
     ends = []
     for prefix, asked in (("", sentence), ("target.", target)):

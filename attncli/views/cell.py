@@ -112,18 +112,19 @@ class Entry(NamedTuple):
         """A number that no stage holds, such as a parameter: it is never left out."""
         return number_mark(short(float(x), self.precision))
 
-    def sum(self, values: Array, term: Callable[[int], str]) -> str:
-        """A sum of these values; where they are too many, its middle as one number."""
+    def sum(self, values: Array, term: Callable[[int], str], sign: str = "+") -> str:
+        """A sum of values, or a product; where they are too many, its middle as one number."""
         n = len(values)
         if n <= self.terms + 1:  # one left out would take no less room
             words = [term(i) for i in range(n)]
         else:
             head, tail = self.terms - self.terms // 3, n - self.terms // 3
             with np.errstate(all="ignore"):
-                middle = self.write(values[head:tail].sum())
+                between = values[head:tail]
+                middle = self.write(between.sum() if sign == "+" else between.prod())
             left_out = f"… {tail - head} more: {middle} …"
             words = [*map(term, range(head)), left_out, *map(term, range(tail, n))]
-        return f"{BREAK}+ ".join(words)
+        return f"{BREAK}{sign} ".join(words)
 
     def numbers(self, numbers: Sequence[float] | Array) -> str:
         """Numbers added."""

@@ -33,6 +33,7 @@ from attncli.expression import (
     parse,
     places_at,
     sizes_of,
+    text_of,
     walk,
 )
 from attncli.trace import Stage
@@ -41,12 +42,14 @@ from attncli.views.parts import Equation
 from attncli.views.select import Block
 from attncli.views.text import BREAK, END, FRACTION, NUMBER, shorten
 
+_COUNTED = ("batch", "head", "kv_head", "query", "key")  # whose names say not how many there are
 FEW = 2  # addends up to which a sum is written with the names of its cells too
 LARGE = 20  # a score beyond it is shown as it is computed: with the maximum subtracted
 
 _FORMS = {
     **{**FORMS, "neg": "-{}", "-": "{} - {}", "*": "{}·{}", "/": fraction("{}", "{}")},
     **{"log2": "log₂ ({})", "exp2": "2^({})", "abs": "|{}|", "degrees": "{}"},
+    **{sign: f"{{}} {sign} {{}}" for sign in RANKS if sign not in FORMS},
 }
 _SPACED = {**_FORMS, "*": "{} · {}"}  # where a product is all there is
 # A negative number behind a sign, or below a power: in parentheses.
@@ -168,8 +171,11 @@ class Work(NamedTuple):
         """What is written between the name of a cell and its number."""
         remark, named = self.values.formula.remark, self._replace(is_named=True)
         match node:
-            case If():
-                return self.forms(self.case(node))
+            case If(test):
+                taken = self.case(node)
+                if isinstance(taken, Number | Param) and not remark:
+                    return [], f"as {text_of(test)} is {'true' if taken is node.then else 'false'}"
+                return self.forms(taken)
             case Cell(name) if name in self.stages:
                 packed = [(str(x),) for axis in self.values.formula.index for x in axis[:-1]]
                 beside = [x for x in packed if x in node.index and self.values.size(x) > 1]
@@ -184,13 +190,15 @@ class Work(NamedTuple):
                 return self.log_sum(lse, named.say(unit))
             case Over("sum", letters, body, None) if self.values.size(letters) == 1:
                 return self.along(letters)[0].forms(body)
-            case Over("sum", letters, _, where) if where is not None:
+            case Over("sum" | "prod" as kind, letters, _, where) if where is not None:
                 values, text = self.terms(node)
+                condition, n_without = _condition(where), self.values.size(letters) - len(values)
+                left_out = f"{condition}: without {n_without}" if condition else ""
                 if not len(values):
-                    return [], remark or f"every {_other(node)} is masked"
-                n_masked = self.values.size(letters) - len(values)
-                left_out = f"without {n_masked} masked" if n_masked else ""
-                return [self.entry.sum(values, text)], left_out
+                    return [], remark or left_out or f"every {_other(node)} is masked"
+                left_out = left_out or f"without {n_without} masked"
+                sign = "·" if kind == "prod" else "+"
+                return [self.entry.sum(values, text, sign)], left_out if n_without else ""
         is_log = isinstance(node, Apply) and node.function in ("ln", "log2")
         if not (_has(Over, node) or is_log or len([*_addends(node)]) > FEW):
             both = [named, self] if cells(node) else [self]
@@ -209,20 +217,24 @@ class Work(NamedTuple):
 
     def softmax(self, node: Over) -> Forms:
         """exp of a score over the sum of exps, of the scores that are not −inf."""
-        entry, score, scores = self.entry, float(self.number(node.body)), self.scores(node)
+        entry, scores, where = self.entry, self.scores(node), node.where
+        is_out = where is not None and not self.number(where)
+        score = -math.inf if is_out else float(self.number(node.body))
         n = self.values.size(node.letters)  # a sink follows
         n_masked = int(np.isneginf(scores[:n]).sum())
+        condition = _condition(where)
+        left_out = f"{condition}: without {n_masked}" if condition else ""
         if n_masked == n:
-            return [], f"every {_other(node)} is masked"
+            return [], left_out or f"every {_other(node)} is masked"
         if np.isneginf(score):
-            return [], "masked: exp(-inf) = 0"
+            return [], left_out or "masked: exp(-inf) = 0"
         exps, shift, minus, terms = self.powers(scores)
         power = entry.write(np.exp(score - shift))
         parts = [(f"exp({entry.write(score)}{minus})", terms)]
         parts += [(power, entry.numbers(exps))] if entry.at_length else []
         forms = [fraction(a, f"({b})" if BREAK in b else b, after=BREAK) for a, b in parts]
-        remark = f"and exp(-inf) = 0 for {n_masked} masked" if n_masked else ""
-        return [*forms, fraction(power, entry.write(exps.sum()))], remark
+        left_out = left_out or f"and exp(-inf) = 0 for {n_masked} masked"
+        return [*forms, fraction(power, entry.write(exps.sum()))], left_out if n_masked else ""
 
     def log_sum(self, node: Over, unit: str = "") -> Forms:
         """The log of the sum of the powers of scores; `unit` divides it, to be of another base."""
@@ -264,6 +276,9 @@ class Work(NamedTuple):
         """The numbers along the letters of a softmax or a largest number, and that of a sink."""
         numbers = np.asarray(self.number(node.body, self.values.grid(node.letters)), float)
         scores = np.broadcast_to(numbers, self.values.size(node.letters))
+        if node.where is not None and _condition(node.where):
+            counted = self.number(node.where, self.values.grid(node.letters))
+            scores = np.where(counted, scores, -np.inf)
         return scores if node.sink is None else np.append(scores, self.number(node.sink))
 
     def along(self, letters: tuple[str, ...]) -> list[Work]:
@@ -321,7 +336,9 @@ class Work(NamedTuple):
             case Over("sum") | Apply("+") if self.is_long and (
                 _is_sum(node) or not _has(Over, node)
             ):
-                return self.entry.sum(*self.terms(node))
+                return self.entry.sum(*self.terms(node)) or self.entry.constant(0)
+            case Over("prod") if self.is_long:
+                return self.entry.sum(*self.terms(node), "·") or self.entry.constant(1)
             case Apply("arccos", (x,)) if not self.is_named and self.entry.value in (0, 180):
                 return f"arccos({round(self.number(x))})"  # but for rounding
             case Apply("sqrt") if _has(Over, node) and not self.is_long:
@@ -344,8 +361,8 @@ class Work(NamedTuple):
         match node:
             case If():
                 return self.rank(self.case(node))
-            case Over("sum") if self.is_long:
-                return RANKS["+"]
+            case Over("sum" | "prod" as kind) if self.is_long:
+                return RANKS["+" if kind == "sum" else "*"]
             case Apply(function):
                 return 3 if _is_constant(node) else RANKS.get(function, 3)
         return 4
@@ -359,8 +376,9 @@ class Work(NamedTuple):
                 return "ln 2"
             case Size(letter) | Apply("sqrt", (Size(letter),)):
                 held = self.holding((letter,), self.values.formula.body)
-                axes = [stage.axes[at] for _, stage, at in held]
-                return f"{'√' * isinstance(node, Apply)}{[*axes, SIZES.get(letter, letter)][0]}"
+                name = [*(stage.axes[at] for _, stage, at in held), SIZES.get(letter, letter)][0]
+                if name not in _COUNTED:
+                    return f"{'√' * isinstance(node, Apply)}{name}"
         return self.entry.constant(self.number(node))
 
     def terms(self, node: Expr) -> tuple[Array, Callable[[int], str]]:
@@ -373,11 +391,12 @@ class Work(NamedTuple):
                 return np.append(first, second), lambda at: one(at) if at < n else other(at - n)
             case Over("sum", letters, Over("sum", more, body, None), None):
                 return self.terms(Over("sum", letters + more, body))
-            case Over("sum", letters, body, where):
+            case Over("sum" | "prod" as kind, letters, body, where):
                 grid, size = self.values.grid(letters), self.values.size(letters)
                 if where is not None:
                     kept = np.broadcast_to(self.number(where, grid), size).astype(bool)
-                    kept |= np.broadcast_to(self.number(body, grid), size) == 0
+                    if not _condition(where):
+                        kept |= np.broadcast_to(self.number(body, grid), size) == 0
                     grid = {letter: places[kept] for letter, places in grid.items()}
                     size = int(kept.sum())
                 match body:
@@ -389,7 +408,9 @@ class Work(NamedTuple):
 
                 def text(at: int) -> str:
                     places = {letter: int(places[at]) for letter, places in grid.items()}
-                    return short._replace(places={**self.places, **places}).say(body)
+                    term = short._replace(places={**self.places, **places})
+                    within = kind == "prod" and term.rank(body) < RANKS["*"]
+                    return f"({term.say(body)})" if within else term.say(body)
 
                 return values, text
         value = np.array([float(self.number(node))])
@@ -433,6 +454,14 @@ def _is_constant(node: Expr) -> bool:
             is_shown = function == "*" and any(len([*_addends(x)]) > 1 for x in placed)
             return all(map(_is_constant, args)) and len(placed) < 2 and not is_shown
     return False
+
+
+def _condition(where: Expr | None) -> str:
+    """What says which terms count, in words; "" where it is a mask, which has words of its own."""
+    match where:
+        case None | Apply("!=", (Cell(), Number())) | Apply("or", (Apply("!=", (Cell(), _)), _)):
+            return ""
+    return f"only where {text_of(where)}"
 
 
 def _other(node: Over) -> str:

@@ -17,6 +17,7 @@ const range = n => [...Array(n).keys()];
 const sum = numbers => numbers.reduce((total, x) => total + x, 0);
 
 const byName = new Map(); // dotted name → stage
+let sums = 0; // how many nodes run along letters
 let recorded = null; // the cells that are read, while they are asked for, and their sides
 let substitute = null; // what gives other numbers for cells, while those are asked for
 
@@ -57,8 +58,7 @@ function compiled(stage, is, isGuard) {
     const x = numberOfText(is);
     return { op: "number", run: () => x };
   }
-  if (typeof is === "string" && is.length > 1) return { op: "parameter", name: is, run: () => stage.params[is] };
-  if (typeof is === "string") return { op: "place", run: places => places[is] ?? stage.params[is] ?? 0 };
+  if (typeof is === "string") return { op: is[1] ? "parameter" : "place", name: is, run: places => places[is] ?? stage.params[is] ?? 0 };
   if (!Array.isArray(is)) return compiledCell(stage, ...Object.entries(is)[0], isGuard);
   const [op, letters] = is[0].split(" ");
   if (op === "size") return { op, letter: is[1], run: () => sizeOf(stage, is[1]) };
@@ -101,19 +101,19 @@ function placeAlong(stage, axis, size) {
 // A sum, a largest number, a softmax or the log of a sum of powers along letters.
 function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
   const body = compiled(stage, is, isGuard), guard = where && compiled(stage, where, true);
-  const last = sink && compiled(stage, sink, isGuard);
+  const last = sink != null && compiled(stage, sink, isGuard);
   const count = [...letters].reduce((all, letter) => all * sizeOf(stage, letter), 1);
-  const node = { op, letters, count, body, guard, sink: last, args: last ? [body, last] : [body] };
-  node.counts = places => !guard || Boolean(guard.run(places));
+  const node = { op, letters, count, body, guard, sink: last, args: last ? [body, last] : [body] }, own = sums++;
+  node.counts = places => !guard || guard.run(places);
   node.terms = places => range(count).map(term => setLetters(stage, { ...places }, letters, term));
-  const filtered = places => node.terms(places).map(inner => (recorded || node.counts(inner) ? body.run(inner) : -Infinity));
+  const filtered = places => node.terms(places).map(inner => (node.counts(inner) ? body.run(inner) : -Infinity));
   const logSum = places => {
     const all = filtered(places), end = last ? last.run(places) : -Infinity, top = Math.max(...all, end);
     const shift = Math.abs(top) === Infinity ? 0 : top; // −∞ − −∞ would be NaN
     return shift + Math.log(sum(all.map(x => Math.exp(x - shift))) + Math.exp(end - shift));
   };
   const share = places => {
-    const done = stage.rowsDone, key = done && JSON.stringify({ ...places, [letters]: 0 });
+    const done = stage.rowsDone, key = done && JSON.stringify([own, { ...places, [letters]: 0 }]);
     if (done && !done.has(key)) done.set(key, logSum(places)); // once a row, while the whole stage is computed
     const whole = done ? done.get(key) : logSum(places);
     if (guard && whole === -Infinity) return { nan: NaN, uniform: 1 / count }[empty] ?? 0;
@@ -121,17 +121,19 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
   };
   const total = places => {
     const inner = { ...places }; // one for all terms: there are many
-    let all = 0;
+    let all = +(op === "prod");
     for (let term = 0; term < count; term++) {
       setLetters(stage, inner, letters, term);
-      if (recorded || node.counts(inner)) all += body.run(inner);
+      if (!node.counts(inner)) continue;
+      const x = body.run(inner);
+      all = op === "prod" ? all * x : all + x;
     }
     return all;
   };
   // The sum of products of a row and a column that a formula is, or is made of first.
   const [a, b] = body.op === "*" ? body.args : [], isOwn = axis => [...String(axis)].some(letter => !a.axes.join("").includes(letter));
   if (op === "sum" && a?.op === "cell" && a.last === letters && b.op === "cell" && b.axes.some(isOwn)) stage.product ??= { node, a, b, isTurned: b.last === letters };
-  node.run = { sum: total, max: places => Math.max(...filtered(places)), lse: logSum, softmax: share }[op];
+  node.run = { sum: total, prod: total, max: places => Math.max(...filtered(places)), lse: logSum, softmax: share }[op];
   return node;
 }
 

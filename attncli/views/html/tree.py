@@ -67,6 +67,10 @@ def tree_of(node: Expr) -> Any:
             while more and more[-1] is None:
                 more.pop()
             return [f"{kind} {''.join(letters)}", tree_of(body), *more]
+        case Apply("floor" | "sigmoid" | "softplus" as function, (x,)):
+            of_x = tree_of(x)
+            share, log = ["/", 1, ["+", 1, ["exp", ["neg", of_x]]]], ["ln", ["+", 1, ["exp", of_x]]]
+            return {"floor": ["//", of_x, 1], "sigmoid": share, "softplus": log}[function]
         case Apply("/", (x, Apply("sqrt", (Size(),)))):  # the scale, which a page may change
             return ["/", tree_of(x), ROOT]
         case Apply("exp2", (x,)):
@@ -129,11 +133,21 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
     tree = formula(values.formula, dict(values.sizes))
     read = {name: source for name, source in reads.items() if name in names}
     tree |= {"reads": read} | ({"arrays": arrays} if arrays else {})
-    match body:
-        case Apply("/", (_, Apply("sqrt", (Size(letter),)))):
-            params[ROOT] = math.sqrt(values.sizes[letter])
+    roots = {letter for node in nodes for letter in _root(node)}
+    if len(roots) > 1:  # the page has one scale
+        return {}
+    for letter in roots:
+        params[ROOT] = math.sqrt(values.sizes[letter])
     numbers = {name: plain_lists(np.asarray(x)) for name, x in params.items()}
     return tree | ({"params": numbers} if numbers else {})
+
+
+def _root(node: Expr) -> list[str]:
+    """The letter by the root of whose size a node divides."""
+    match node:
+        case Apply("/", (_, Apply("sqrt", (Size(letter),)))):
+            return [letter]
+    return []
 
 
 def kept(block: Block, stage: Stage) -> BoolArray | None:

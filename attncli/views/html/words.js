@@ -79,19 +79,19 @@ function wordsOf(s, node, places, tight = false) {
   return [op, "(", joined(args.map(arg => words(arg)), ", "), ")"];
 }
 function wordsOver(s, node, places, tight) {
-  const { op, body, sink, letters } = node, terms = node.terms(places);
+  const { op, body, sink, letters } = node, all = node.terms(places), isProduct = op === "prod";
+  const terms = node.guard?.args?.[1]?.op === "!=" ? all : all.filter(node.counts);
   const written = (parts, each, between = " + ") => joined(cut(parts).map(part => (typeof part === "string" ? part : each(part))), between);
   const none = [`every ${letters === "i" ? "query" : "key"} is masked`];
-  if (op === "sum") {
-    const counted = node.guard?.op === "or" ? terms : terms.filter(node.counts);
-    if (!counted.length) return none;
-    const whole = written(counted, inner => wordsOf(s, body, inner, body.op === "cell"));
-    return tight && counted.length > 1 ? ["(", whole, ")"] : whole;
+  if (op === "sum" || isProduct) {
+    if (!terms.length) return none;
+    const whole = written(terms, inner => wordsOf(s, body, inner, isProduct || body.op === "cell"), isProduct ? " · " : " + ");
+    return tight && terms.length > 1 ? ["(", whole, ")"] : whole;
   }
   if (op === "max") return ["max(", written(terms, inner => wordsOf(s, body, inner), ", "), ")"];
-  const exponents = terms.filter(node.counts).map(body.run);
+  const exponents = terms.map(body.run);
   if (!exponents.some(x => x > -Infinity)) return none;
-  const powers = [written(terms.filter(node.counts), inner => power("e", wordsOf(s, body, inner)))];
+  const powers = [written(terms, inner => power("e", wordsOf(s, body, inner)))];
   if (sink) powers.push(" + ", power("e", wordsOf(s, sink, places)));
   const below = sum([...exponents, ...(sink ? [sink.run(places)] : [])].map(Math.exp));
   if (op === "lse") return ["ln(", powers, ") = ln ", num(below, 4)];

@@ -1,0 +1,1 @@
+"""Programs: the language, the variants that ship, printing and reading back, errors."""

@@ -1,0 +1,145 @@
+"""What is wrong with a program is said in one line, with its place; and what costs too much."""
+
+from __future__ import annotations
+
+import random
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import attncli
+from attncli.budget import limited
+from attncli.errors import AttncliError, SizeError
+from attncli.programs.read import ProgramError
+from attncli.programs.variants import variants
+from tests.formulas.references import inputs_of
+
+X = inputs_of("sinks")
+# what is written → what is said, and the part of the text that the caret is below
+CASES = {
+    "S[b,h,i,j] = sum[d](q[b,h,i,d] * kk[b,h,j,d])": ("did you mean k?", "kk"),
+    "A[i,j] = sofmax[j](q[0,0,i,j])": ("did you mean softmax", "sofmax[j]"),
+    "A[i] = q[0,0,i]": ("4 axes", "q[0,0,i]"),
+    "A[b,h,i] = sum[d](q[b,h,i,d] * v[b,h,i,d])": (
+        "d is 11 in v[b,h,i,d], but 7 in q",
+        "v[b,h,i,d]",
+    ),
+    "A[b] = prefix[b] where 3": ("'='", "w"),
+    "A[b] = prefix[b] +": ("expected here", "+"),
+    "A[b] = prefix": ("needs its axes: prefix[", "prefix"),
+    "A[b] = prefix[b] * alpha": ('"alpha" is no parameter', "alpha"),
+    "A[b] = prefix[c]": ("c is no letter on the left", "prefix[c]"),
+    "A[b] = 1 + (prefix[b] < 2)": ("a condition, and should be a number", "prefix[b] < 2"),
+    "A[b] = 1 if prefix[b] else 0": ("a number, and should be a condition", "prefix[b]"),
+    "A[b] = tanh(prefix[b], 2)": ("tanh is of one number", "tanh(prefix[b], 2)"),
+    "A[b] = sum[j](prefix[b])": ("j does not occur", "sum[j]"),
+    "A[b] = softmax[j](tau[j])": ("softmax is over j", "softmax[j]"),
+    "A[b] = prefix[b] @ tau[b]": ("multiplied by index", "@"),
+    "A[b] = prefix[b] * size[z]": ("how long is z?", "z"),
+    "A[b,b] = prefix[b]": ("each once", "b,b"),
+    "A[b] = prefix[b - 1]": (
+        "outside the array, whose places are 0 to 1, where b = 0",
+        "prefix[b - 1]",
+    ),
+    "A[b] = prefix[7]": ("no entry 7 among 2", "prefix[7]"),
+    "A[b] = prefix[b]\nA[b] = prefix[b]": ("is there already", "A"),
+    "size[h] = 2.5": ("whole number", "h"),
+    "A = prefix[0]": ("is one number", "A"),
+    "lambda[b] = prefix[b]": ("a word of the language", "lambda"),
+    "A[b] = sum[c](prefix[c] where c = b)": ('a condition has "=="', "c"),
+    "A[b] = __import__('os')": ("no function is called", "__import__"),
+    "A[b] = (lambda: 1)()": ("not a part of the language", "("),
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_the_message_says_what_and_the_caret_where(text: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        attncli.attend_by(f"first[b] = prefix[b]\n{text}", X)
+    message, (line, below) = str(caught.value), caught.value.excerpt
+    said, part = CASES[text]
+    assert "\n" not in message
+    if said != "'='":
+        assert said in message
+        assert line[below.index("^") :].startswith(part) or part in line
+    assert f"line {2 + text.count(chr(10))}: " in message
+
+
+def test_where_and_if_keep_a_place_out() -> None:
+    text = "A[b] = prefix[b - 1] if b > 0 else 9\nsize[c] = 2"
+    text += "\nB[b] = sum[c](prefix[c - 1] where 0 < c <= b)"
+    trace = attncli.attend_by(text + "\nC[b] = A[b] + B[b] + 0 * prefix[b]", X)
+    assert trace["A"].value.tolist() == [9, 2]
+    assert trace["B"].value.tolist() == [0, 2]
+
+
+def test_what_is_not_used_is_a_remark() -> None:
+    text = "beta = 2\nsize[z] = 3\nidle[b] = prefix[b]\nA[b] = prefix[b]"
+    notes = attncli.attend_by(text, X).notes
+    assert [note.rpartition("line reads ")[2] for note in notes] == ["beta", "size[z]", "idle"]
+    assert all("no line reads" in note for note in notes)
+
+
+def test_what_costs_too_much_is_refused_before_it_is_computed() -> None:
+    x = {"q": np.zeros((1, 1, 3000, 2))}
+    text = "A[i,j,l] = sum[d](q[0,0,i,d] * q[0,0,j,d] + q[0,0,l,d])"
+    tracemalloc.start()
+    with pytest.raises(SizeError, match=r"line 1 need 2\.377 TB"):
+        attncli.attend_by(text, x)
+    assert tracemalloc.get_traced_memory()[1] < 10**7
+    tracemalloc.stop()
+
+
+PIECES = ("[", "]", "(", ")", "where", "if", "else", "sum[j]", "prod[l]", "softmax[j]", "**", "-",
+          "/", "i", "j", "h", "1e9", "inf", "size[d]", "9", ",", "=", "#", "\n", "...", "q", "λ", "·",
+          "not", "~", "'", "and", "0", "max(", "_", "<=", "%", "//", ":", "exp")  # fmt: skip
+
+
+def mutated(text: str, r: random.Random) -> str:
+    """A program with a few of its words taken out, doubled, swapped, or put in."""
+    for _ in range(r.randrange(1, 4)):
+        at = r.randrange(len(text))
+        match r.randrange(4):
+            case 0:
+                text = text[:at] + text[at + r.randrange(1, 6) :]
+            case 1:
+                text = text[:at] + r.choice(PIECES) + text[at:]
+            case 2:
+                end = at + r.randrange(1, 30)
+                text = text[:end] + text[at:end] * r.randrange(1, 4) + text[end:]
+            case _:
+                other = r.randrange(len(text))
+                text = text[:at] + text[other : other + 12] + text[at + 3 :]
+    return text
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (0, 250),
+        *(pytest.param(n, n + 500, marks=pytest.mark.exhaustive) for n in range(250, 10_250, 500)),
+    ],
+)
+def test_a_mutated_program_ends_in_numbers_or_in_one_line(first: int, last: int) -> None:
+    texts, slowest = [*variants().items()], 0.0
+    for seed in range(first, last):
+        r = random.Random(seed)  # noqa: S311
+        name, text = r.choice(texts)
+        program = mutated(text, r)
+        start = time.perf_counter()
+        tracemalloc.start()
+        try:
+            with limited(2 * 10**8), np.errstate(all="ignore"):
+                attncli.attend_by(program, inputs_of(name), origin="mine")
+        except AttncliError as error:
+            is_one_line = "\n" not in str(error)
+        else:
+            is_one_line = True
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        slowest = max(slowest, time.perf_counter() - start)
+        assert is_one_line, program
+        assert peak < 2 * 10**8, program
+    assert slowest < 10  # with memory traced, on any machine

@@ -1,0 +1,77 @@
+"""The language beside NumPy: each formula at once, cell by cell, and as it is read back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncli.attention.compute import compute
+from attncli.evaluate import Values
+from attncli.expression import parse, parsed, places_at, sizes_of, text_of
+
+RNG = np.random.default_rng(3)
+B, H, N_Q, N_K, D, E = 2, 3, 5, 5, 7, 11
+ARRAYS: dict[str, Any] = {
+    "q": RNG.normal(size=(B, H, N_Q, D)),
+    "k": RNG.normal(size=(B, H, N_K, D)),
+    "v": RNG.normal(size=(B, H, N_K, E)),
+    "S": RNG.normal(size=(B, H, N_Q, N_K)),
+    "s": RNG.normal(size=H),
+    "c": np.array([2, 0, 1, 4, 3]),
+}
+Q, K, V, S = (ARRAYS[name] for name in "qkvS")
+MAY = np.tril(np.ones((N_Q, N_K), bool))
+
+
+def softmax(x: Any, axes: Any) -> Any:
+    powers = np.exp(x - x.max(axis=axes, keepdims=True))
+    return powers / powers.sum(axis=axes, keepdims=True)
+
+
+SIGMOID = 1 / (1 + np.exp(-S))
+CASES = {
+    "O[b,h,i,e] = sum[j](S[b,h,i,j] * v[b,h,j,e] where j <= i)": (S * MAY) @ V,
+    "Z[b,h,i,d] = sum[j](k[b,h,j,d] where j < i)": np.tril(np.ones((N_Q, N_K)), -1) @ K,
+    "Z[b,h,i,d,e] = sum[j](k[b,h,j,d] * v[b,h,j,e] where j <= i)": np.einsum(
+        "ij,bhjd,bhje->bhide", MAY, K, V
+    ),
+    "W[b,h,i,j] = softmax[j](S[b,h,i,j] where j <= i)": softmax(np.where(MAY, S, -np.inf), -1),
+    "W[b,h,i,j] = softmax[i,j](S[b,h,i,j])": softmax(S, (-2, -1)),
+    "L[b,h] = lse[i,j](S[b,h,i,j])": np.log(np.exp(S).sum(axis=(-2, -1))),
+    "P[b,h,i] = prod[j](S[b,h,i,j] where j > i)": np.where(~MAY, S, 1).prod(axis=-1),
+    "M[b,h,i] = min[j](S[b,h,i,j])": S.min(axis=-1),
+    "M[b,h,i] = mean[j](S[b,h,i,j] where j <= i)": (S * MAY).sum(-1) / MAY.sum(-1),
+    "M[b,h,i] = 1 if any[j](S[b,h,i,j] > 1) else 0": (S > 1).any(axis=-1),
+    "M[b,h,i] = 1 if all[j](S[b,h,i,j] > -1) else 0": (S > -1).all(axis=-1),
+    "M[b,h,i] = max(S[b,h,i,0], 0.5, -s[h])": np.maximum(
+        np.maximum(S[..., 0], 0.5), -ARRAYS["s"][:, None]
+    ),
+    "W[i,j] = 1 if 0 <= i - j < 2 else 0": np.tril(np.ones((N_Q, N_K)))
+    - np.tril(np.ones((N_Q, N_K)), -2),
+    "X[b,h,i,j] = S[b,h,i,c[j]]": S[..., ARRAYS["c"]],
+    "X[b,h,i,j] = S[b,h,i,j - 1] if j > 0 else 0": np.pad(S[..., :-1], [(0, 0)] * 3 + [(1, 0)]),
+    "X[b,h,i,j] = σ(S[b,h,i,j]) · 2^3": SIGMOID * 8,
+    "X[b,h,i,j] = softplus(S[b,h,i,j]) + sign(S[b,h,i,j])": np.log1p(np.exp(S)) + np.sign(S),
+    "X[b,h,i,j] = floor(S[b,h,i,j]) // 2 % 3": np.floor(S) // 2 % 3,
+    "Y[b,h,i,e] = sum[j](softmax[j](S[b,h,i,j]) * v[b,h,j,e])": softmax(S, -1) @ V,
+    "y[i,e] = sum[b,h,j](softmax[j](S[b,h,i,j]) * v[b,h,j,e])": (softmax(S, -1) @ V).sum((0, 1)),
+    "T[b,h,i,j] = S[b,h,i,j] ≥ s[h] or j ≠ i": (ARRAYS["s"][:, None, None] <= S)
+    | ~np.eye(N_Q, dtype=bool),
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_it_is_what_numpy_has(text: str) -> None:
+    result = compute(text, ARRAYS, {"i": N_Q, "j": N_K})
+    expected = np.broadcast_to(CASES[text], result.shape).astype(float)
+    np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-13)
+    formula = parse(text)
+    shapes = {name: x.shape for name, x in ARRAYS.items()}
+    sizes = sizes_of(formula, result.shape, shapes, {"i": N_Q, "j": N_K})
+    values = Values(formula, ARRAYS, {}, sizes)
+    for at in [*np.ndindex(*result.shape)][::7]:
+        number = values.number(formula.body, places_at(formula, at, sizes))
+        assert number == pytest.approx(expected[at], rel=1e-12, abs=1e-13)
+    assert parsed(text_of(formula.body)) == formula.body
