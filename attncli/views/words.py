@@ -44,6 +44,7 @@ from attncli.views.powers import log_sum, softmax
 from attncli.views.select import Block
 from attncli.views.text import BREAK, OVER, shorten
 
+_COUNTED = ("batch", "head", "kv_head", "query", "key")  # whose names say not how many there are
 FEW = 2  # addends up to which a sum is written with the names of its cells too
 
 _BESIDE = ("//", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or")
@@ -336,8 +337,9 @@ class Work(NamedTuple):
                 return "ln 2"
             case Size(letter) | Apply("sqrt", (Size(letter),)):
                 held = self.holding((letter,), self.values.formula.body)
-                axes = [stage.axes[at] for _, stage, at in held]
-                return f"{'√' * isinstance(node, Apply)}{[*axes, SIZES.get(letter, letter)][0]}"
+                name = [*(stage.axes[at] for _, stage, at in held), SIZES.get(letter, letter)][0]
+                if name not in _COUNTED:
+                    return f"{'√' * isinstance(node, Apply)}{name}"
         return self.entry.constant(self.number(node))
 
     def operand(self, node: Expr, sign: str, *, right: bool = False) -> str:
