@@ -174,7 +174,7 @@ def statements(text: str) -> Iterator[Statement]:
         yield Statement(code, start, note)
 
 
-def _defined(code: str) -> set[str]:
+def defined(code: str) -> set[str]:
     """The names that a line defines: of a stage two, if it has a letter beside its name."""
     left, param = _STAGE.match(code.lstrip()), _PARAM.match(code.lstrip())
     names = left.group("name", "symbol") if left else param.groups() if param else ()
@@ -190,15 +190,15 @@ def replaced(text: str, lines: Sequence[str]) -> str:
     """
     for line in lines:
         own = [*statements(line.lstrip())]
-        names = _defined(own[0].code) if len(own) == 1 else set()
+        names = defined(own[0].code) if len(own) == 1 else set()
         if not names:
             hint = "write --set 'scores[i,j] = …', or a parameter: 'temperature = 2'"
             raise InputError(f"{line[:60]!r} is not one line of a program", hint)
         code = own[0].code.strip()
-        before = [x for x in statements(text) if _defined(x.code) & names]
+        before = [x for x in statements(text) if defined(x.code) & names]
         left = _STAGE.match(code)
         if not before and left and not code.startswith("size"):
-            known = sorted({x for one in statements(text) for x in _defined(one.code)})
+            known = sorted({x for one in statements(text) for x in defined(one.code)})
             raise InputError(f"there is no stage {min(names)!r} to set", nearest(min(names), known))
         if not before:
             text = f"{code}\n{text}"
@@ -216,7 +216,7 @@ class _Reader:
 
     def __init__(self, text: str, arrays: Mapping[str, Array], origin: str) -> None:
         self.text, self.origin = text, origin
-        own = {x for line in statements(text) for x in _defined(line.code)}
+        own = {x for line in statements(text) for x in defined(line.code)}
         self.arrays = arrays = {name: x for name, x in arrays.items() if name not in own}
         self.names = {name: name for name in arrays}
         self.axes: dict[str, int] = {name: np.ndim(x) for name, x in arrays.items()}
