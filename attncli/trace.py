@@ -92,7 +92,10 @@ class Stage:
     def kind(self) -> Kind:
         """Its row of the registry: what all stages of its name and axes have in common."""
         kind = kind_of(self.name)
-        is_known = "" in self.axes or kind.axes_of(len(self.axes)) == self.axes
+        own = kind.axes_of(len(self.axes))
+        is_known = (
+            "" in self.axes or own == self.axes or (kind.vector and len(own) == self.value.ndim)
+        )
         return kind if is_known or not kind.axes else Kind(self.symbol, heading=kind.heading)
 
     def __repr__(self) -> str:
