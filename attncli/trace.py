@@ -83,7 +83,9 @@ class Stage:
         object.__setattr__(self, "value", locked)
         object.__setattr__(self, "labels", MappingProxyType(labels))
         kind = kind_of(self.name)
-        if kind.axes and "" not in self.axes and kind.axes_of(len(self.axes)) != self.axes:
+        own = kind.axes_of(len(self.axes))
+        is_vector = kind.vector and len(own) == self.value.ndim
+        if kind.axes and "" not in self.axes and own != self.axes and not is_vector:
             kind = Kind(self.symbol, heading=kind.heading)
         object.__setattr__(self, "kind", kind)
         stage, n_axes = f"stage {self.name}", len(self.axes)

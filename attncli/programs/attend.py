@@ -17,7 +17,7 @@ from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.expression import Index, cells, parse
 from attncli.programs.bind import Bound
-from attncli.programs.read import read
+from attncli.programs.read import defined, needs, read, statements
 from attncli.programs.variants import text_of
 from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
@@ -54,7 +54,11 @@ def attend_by(
     """
     text, origin = (formulas, origin) if origin else text_of(formulas)
     known = {name: as_numbers(x, name) for name, x in arrays.items()}
-    program, how = read(text, known, origin), how or Convention()
+    how = how or Convention()
+    if d_output is not None and GIVEN_GRADIENT in needs(text):  # its backward pass is written out
+        known[GIVEN_GRADIENT] = _where_read(text, known, d_output, how, origin)
+        d_output = None
+    program = read(text, known, origin)
     if others := how.changes().keys() - {"dtype", "seed", "dropout"}:
         what = f"{', '.join(sorted(others))} is not of formulas: these say it themselves"
         raise ConventionError(what, "leave it out")
@@ -89,6 +93,20 @@ def attend_by(
     title = title or f"Attention by the formulas of {origin}"
     heading = Heading(title, None, own, program.remarks)
     return trace_of(steps, shown, {"": heading}, stages, values)
+
+
+def _where_read(
+    text: str, known: Mapping[str, Array], d: Gradient, how: Convention, origin: str
+) -> Array:
+    """The gradient that a program reads, of the shape of the stage whose gradient it is."""
+    first = next(x for x in statements(text) if f"{GIVEN_GRADIENT}[" in x.code.replace(" ", ""))
+    program = read(text[: first.start], known, origin)
+    inputs = {name: _entered(name, known[name], how) for name in program.inputs}
+    of = min(defined(first.code) - {""}, key=lambda name: not name.startswith("d_")).removeprefix(
+        "d_"
+    )
+    shapes = Bound(program, inputs, how.dtype).shapes
+    return given_gradient(d, shapes.get(of, ()), of, how.seed)
 
 
 def _entered(name: str, x: Array, how: Convention) -> Array:

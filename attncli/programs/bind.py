@@ -7,6 +7,7 @@ computes from numbers, as in table[bucket[i,j],h], is looked at when its stage i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial, reduce
 from math import prod
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from attncli.expression import (
     letters_at,
     letters_in,
     line_of,
+    rebuilt,
     text_of,
     walk,
 )
@@ -96,8 +98,11 @@ class Bound:
         reads = {x.name: names[x.name] for x in cells(formula.body, guards=True)}
         symbols = {x.symbol: x.symbol for x in self.program.lines}
         symbols = {own: symbols.get(own) or kind_of(of).symbol for own, of in reads.items()}
-        step = Step(line.name, line_of(formula), reads, {**line.params})
-        places = [*_computed(formula.body, sizes, reads, self.shapes)]
+        called = _as_ours(line)
+        named = replace(formula, body=rebuilt(formula.body, lambda x: _called(x, called)))
+        reads = {called.get(name, name): of for name, of in reads.items()}
+        step = Step(line.name, line_of(named), reads, {**line.params})
+        places = [*_computed(named.body, sizes, reads, self.shapes)]
         return step._replace(
             formula=own_formula(formula, symbols, line.params),
             dtype=None if line.is_truth or kind_of(line.name).role == "input" else self.dtype,
@@ -228,6 +233,23 @@ class Bound:
         largest = " · ".join(f"{x} {sizes[x]}" for x in sorted(own.largest) if x in sizes)
         hint = f"its largest array has {largest}" if largest else ""
         budget.check_bytes(held + need, what, hint, held=held)
+
+
+def _as_ours(line: Line) -> dict[str, str]:
+    """The names by which views know what weights and an output read, where they are as ours."""
+    match line.name, line.formula.body:
+        case "weights", Over("softmax", _, Cell(x)):
+            names = {x: "x"}
+        case "output", Over("sum", _, Apply("*", (Cell(a), Cell(v)))) if a != v:
+            names = {a: "a", v: "v"}
+        case _:
+            return {}
+    others = {x.name for x in cells(line.formula.body, guards=True)} - names.keys()
+    return {} if others & {*names.values()} else names
+
+
+def _called(x: Expr, names: Mapping[str, str]) -> Expr:
+    return Cell(names.get(x.name, x.name), x.index) if isinstance(x, Cell) else x
 
 
 # ---- what it costs

@@ -174,7 +174,7 @@ def statements(text: str) -> Iterator[Statement]:
         yield Statement(code, start, note)
 
 
-def _defined(code: str) -> set[str]:
+def defined(code: str) -> set[str]:
     """The names that a line defines: of a stage two, if it has a letter beside its name."""
     left, param = _STAGE.match(code.lstrip()), _PARAM.match(code.lstrip())
     names = left.group("name", "symbol") if left else param.groups() if param else ()
@@ -190,15 +190,15 @@ def replaced(text: str, lines: Sequence[str]) -> str:
     """
     for line in lines:
         own = [*statements(line.lstrip())]
-        names = _defined(own[0].code) if len(own) == 1 else set()
+        names = defined(own[0].code) if len(own) == 1 else set()
         if not names:
             hint = "write --set 'scores[i,j] = …', or a parameter: 'temperature = 2'"
             raise InputError(f"{line[:60]!r} is not one line of a program", hint)
         code = own[0].code.strip()
-        before = [x for x in statements(text) if _defined(x.code) & names]
+        before = [x for x in statements(text) if defined(x.code) & names]
         left = _STAGE.match(code)
         if not before and left and not code.startswith("size"):
-            known = sorted({x for one in statements(text) for x in _defined(one.code)})
+            known = sorted({x for one in statements(text) for x in defined(one.code)})
             raise InputError(f"there is no stage {min(names)!r} to set", nearest(min(names), known))
         if not before:
             text = f"{code}\n{text}"
@@ -216,7 +216,7 @@ class _Reader:
 
     def __init__(self, text: str, arrays: Mapping[str, Array], origin: str) -> None:
         self.text, self.origin = text, origin
-        own = {x for line in statements(text) for x in _defined(line.code)}
+        own = {x for line in statements(text) for x in defined(line.code)}
         self.arrays = arrays = {name: x for name, x in arrays.items() if name not in own}
         self.names = {name: name for name in arrays}
         self.axes: dict[str, int] = {name: np.ndim(x) for name, x in arrays.items()}
@@ -224,7 +224,7 @@ class _Reader:
         self.params: dict[str, float] = {}
         self.sizes: dict[str, int] = {}
         self.unused: dict[str, Statement] = {}
-        self.here = Statement(text, 0, "")
+        self.here, self.left = Statement(text, 0, ""), set[str]()
         letters = {*re.findall(r"\b\w\b", text)}
         self.leading = [x for x in "bhacltuwoy" if x not in letters]
 
@@ -295,7 +295,8 @@ class _Reader:
         formula = Formula(symbol, tuple(whole), body)
         used = {x.name for x in walk(body, guards=True) if isinstance(x, Param)}
         used |= {x.letter for x in walk(body, guards=True) if isinstance(x, Place)}
-        is_truth = self.check(body, {*letters_at(formula.index)})
+        self.left = {*letters_at(formula.index)}
+        is_truth = self.check(body, self.left)
         if both := self.params.keys() & {*letters_at(formula.index)}:
             self.fail(f"{min(both)} is a parameter, and a letter here", min(both))
         params = {x: self.params[x] for x in sorted(used & self.params.keys())}
@@ -310,16 +311,13 @@ class _Reader:
 
     def rank(self, formula: Formula) -> int:
         """How many axes a stage has: not the first ones, if all that it reads lacks them."""
-        there, lacking = {*_free(formula.body)}, set[str]()
+        there, lacking = set[str](), set[str]()
         for cell in cells(formula.body, guards=True):
             n = len(cell.index) - self.axes[self.names[cell.name]]
-            lacking |= {*letters_at(cell.index[:n])} - {*letters_at(cell.index[n:])}
-        places = {x.letter for x in walk(formula.body, guards=True) if isinstance(x, Place)}
-        for cell in cells(formula.body, guards=True):
-            n = len(cell.index) - self.axes[self.names[cell.name]]
-            lacking -= {*letters_at(cell.index[n:])}
-        absent = (lacking & there) - places
-        kept = [not (axis and {*map(str, axis)} <= absent) for axis in formula.index]
+            lacking |= {*letters_at(cell.index[:n])}
+            there |= {*letters_at(cell.index[n:])}
+        there |= {x.letter for x in walk(formula.body, guards=True) if isinstance(x, Place)}
+        kept = [not axis or not {*map(str, axis)} <= lacking - there for axis in formula.index]
         return len(kept) - kept.index(True) if True in kept else 0
 
     def param(self, name: str, start: int) -> None:
@@ -400,6 +398,9 @@ class _Reader:
                 if kind == "softmax" and (out := {*letters} - scope):
                     what = f"softmax is over {min(out)}, which is no letter on the left"
                     self.fail(f"{what} or of a sum around it", f"softmax[{','.join(letters)}]")
+                if kind != "softmax" and (twice := {*letters} & scope - self.left):
+                    what = f"{min(twice)} is the letter of a sum around this already"
+                    self.fail(what, f"{kind}[{','.join(letters)}]")
                 parts = [body] if where is None else [body, where]
                 occurring = {x for part in parts for x in _free(part)}
                 if idle := [x for x in letters if x not in occurring]:

@@ -24,6 +24,13 @@ def test_it_prints_what_it_computes(call: Call, tmp_path: Path) -> None:
     own = json.loads(call("compute", "--q", THREE, "--formulas", mine, "--format", "json").out)
     values = {x["name"]: x["value"] for x in own["steps"]}
     assert all(values[x["name"]] == x["value"] for x in ours["steps"])
+    back = ["--d-output", "random"]
+    assert call("formulas", "--q", THREE, *flags, *back, "-o", mine, "--force").code == 0
+    ours = call("compute", "--q", THREE, *flags, *back, "--format", "json").json
+    own = call("compute", "--q", THREE, "--formulas", mine, *back, "--format", "json").json
+    values = {x["name"]: x["value"] for x in own["steps"]}
+    assert all(values[x["name"]] == x["value"] for x in ours["steps"])
+    assert "d_k" in values
 
 
 def test_it_prints_variants_latex_and_markdown(call: Call) -> None:
