@@ -190,13 +190,12 @@ def typer_command(name: str, command: Command) -> Any:
     """A command as Typer takes it: it imports and calls the function of its name."""
 
     def flat(**values: Any) -> int | None:
-        groups = [
-            kind(**{own.name: values[own.name] for own in fields(kind) if own.name in values})
-            for kind in command.groups
-        ]
-        size = DEFAULT
-        if values["max_size"] is not None:
-            size = import_module("attncli.cli.parsing").bytes_of(values["max_size"])
+        size, groups = DEFAULT, []
+        for kind in command.groups:
+            given = {own.name: values[own.name] for own in fields(kind) if own.name in values}
+            if given.get("max_size") is not None:
+                size = import_module("attncli.cli.parsing").bytes_of(given["max_size"])
+            groups.append(kind(**given))
         with limited(size):
             check_flags(groups, command.needs)
             for show in (group for group in groups if hasattr(group, "form")):

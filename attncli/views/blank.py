@@ -52,5 +52,5 @@ def blank_stage(stage: Stage) -> BlankStage:
     values: Array = np.broadcast_to(np.nan, stage.value.shape)  # takes no memory
     if stage.name == MASKED:  # what the mask says is no result
         values = np.where(np.isneginf(stage.value), stage.value, np.nan)
-    kept = {field.name: getattr(stage, field.name) for field in fields(stage)}
+    kept = {field.name: getattr(stage, field.name) for field in fields(stage) if field.init}
     return BlankStage(**{**kept, "value": values})

@@ -47,6 +47,12 @@ for (const path of pages) {
     const words = await page.$eval("#why", panel => panel.textContent);
     check(words.includes("="), `an arrow key explains no other number: ${words}`);
   }
+  const [ground, drawn] = await page.evaluate(() => {
+    const td = all("td").find(td => td.style.getPropertyValue("--x") > 0);
+    return [td && getComputedStyle(td).backgroundColor, globalThis.randomVector?.("bank", 3, 0).map(x => x.toFixed(4)).join()];
+  });
+  check(ground !== "rgba(0, 0, 0, 0)", "a number has no shade");
+  check([undefined, "-0.2206,-0.8264,-0.5396"].includes(drawn ?? undefined), `another vector is drawn: ${drawn}`);
   const wide = await page.evaluate(() => document.documentElement.scrollWidth);
   check(wide <= 1280, `it scrolls sideways: ${wide}`);
   await page.close();

@@ -155,19 +155,20 @@ def _matrix(m: Matrix, *, colour: bool = False) -> Iterator[str]:
     if m.stage.name:
         yield _title(m.number, m.name, m.formula)
     yield _quiet(m.note) if m.note else ""
-    yield _table(m, grid)
+    yield _table(m, grid, has_shades=colour)
     yield from map(_quiet, m.footnotes(grid, colour=colour))
 
 
-def _table(m: Matrix, grid: Grid) -> str:
+def _table(m: Matrix, grid: Grid, *, has_shades: bool) -> str:
     rows, columns = m.labels(-2, grid.rows, LABEL), m.labels(-1, grid.columns, LABEL)
     if not rows or not columns:
         return ""
     names = "".join(f"<th scope=col><bdi>{escape(name)}</bdi>" for name in columns)
     lines = [f"<tr><td>{names}"]
     for name, cells in zip(rows, grid.cells, strict=True):
-        shades = ["" if x.shade is None else f" data-x={x.shade:.3g}" for x in cells]
-        both = zip(cells, shades, strict=True)
+        shades = [x.shade if has_shades else None for x in cells]
+        data = ["" if x is None else f" data-x={x:.3g}" for x in shades]
+        both = zip(cells, data, strict=True)
         shown = "".join(f"<td class={x.kind}{own}>{escape(x.text.strip())}" for x, own in both)
         lines.append(f"<tr><th scope=row><bdi>{escape(name)}</bdi>{shown}")
     ramp = grid.shading.ramp if grid.shading else ""

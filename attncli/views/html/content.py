@@ -66,10 +66,11 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     if part.options is not whole:
         data.add_pictures(trace, [n for n in listed if n.rpartition(".")[2] == WEIGHTS])
         shown.insert(1, Remark(f"{part.locked} (--full shows all)"))
-    call = {} if part.locked else command(trace)
+    is_fixed = bool(part.locked) or has_blanks(trace)
+    call = {} if is_fixed else command(trace)
     more: dict[str, Any] = {"command": call} if call else {}
     more |= {"locked": part.locked} if part.locked else {"slips": dict(_slips(trace))}
-    seed = None if part.locked or has_blanks(trace) else seed_of(trace)
+    seed = None if is_fixed else seed_of(trace)
     more |= {} if seed is None else {"seed": seed}
     if (options.cell or options.query) and not part.is_cut:
         more["open"] = _opened(trace, options)
