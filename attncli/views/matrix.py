@@ -187,39 +187,21 @@ class Matrix:
         shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
         precision = self.options.precision if precision is None else precision
         shading, heatmap = None, self.options.heatmap
+        cells = self._cells(shown, at, precision)
         is_shaded = self.shade and colour if heatmap is None else heatmap
-        if shown.dtype.kind in NUMERIC and not self.is_blank:
-            if is_shaded:
-                sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
-                top = numbers.round_top(float(sizes.max(initial=self.least)))
-                is_share = self.shade == "share" and not (shown < 0).any()  # a difference is not
-                shading = Shading("share" if is_share else "signed", top)
-            own = shown + 0 if shown.dtype.kind == "b" else shown
-            kinds, beside = [], self._beside() if self.stage.kind.beside else 0.0
-            for kind in np.hsplit(own, own.shape[1]) if self.by_column else [own]:
-                below = [self._sums(-2, at[1])[None]] if self.sums == "columns" else []
-                kinds.append(numbers.texts([kind, *below], precision, beside))
-            texts = [[*chain(*row)] for row in zip(*kinds, strict=True)]
-        else:
-            room = WORD_CELLS if self.has_words else LABEL_CELLS
-            texts = [[shorten(str(x), room) for x in row] for row in shown.tolist()]
-            texts = [[BLANK] * len(row) for row in texts] if self.is_blank else texts
-        written: Literal["blank", "word", "number"] = "word" if self.has_words else "number"
-        written = "blank" if self.is_blank else written
-        cells = [[Cell(text, written) for text in row] for row in texts[: len(shown)]]
-        if shading is not None:
+        if is_shaded and shown.dtype.kind in NUMERIC and not self.is_blank:
+            sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
+            top = numbers.round_top(float(sizes.max(initial=self.least)))
+            is_share = self.shade == "share" and not (shown < 0).any()  # a difference is not
+            shading = Shading("share" if is_share else "signed", top)
             for i, row in enumerate(shown.tolist()):
-                shares = (x / shading.top for x in row)
                 marks = few or not colour
-                cells[i] = [_shaded(t, x, marks) for t, x in zip(texts[i], shares, strict=True)]
+                shaded = (_shaded(cells[i][j].text, x / top, marks) for j, x in enumerate(row))
+                cells[i][: len(row)] = shaded
         for i, j in np.argwhere(hidden).tolist():
             cells[i][j] = Cell(self.sign, "mark")
         for i, j in np.argwhere(self.empty[np.ix_(*at)]).tolist():
             cells[i][j] = Cell("", "gap")
-        cells += [[Cell(text, "sum") for text in row] for row in texts[len(shown) :]]
-        if self.sums == "rows":
-            column = numbers.texts([self._sums(-1, at[0])[:, None]], precision)
-            cells = [[*row, Cell(text, "sum")] for row, (text,) in zip(cells, column, strict=True)]
         width = len(at[1]) + (self.sums == "rows")
         if None in rows:
             cells.insert(rows.index(None), [Cell("⋮", "gap")] * width)
@@ -235,15 +217,41 @@ class Matrix:
         finite = read.value[np.isfinite(read.value)] if read else np.zeros(0)
         return float(np.abs(finite).max(initial=0.0))
 
-    def _sums(self, axis: Literal[-1, -2], part: Array) -> Array:
-        """The sums of whole rows (−1) or columns (−2), those shown; exact where they round so."""
-        taken = self.values[part] if axis == -1 else self.values[:, part]
-        with np.errstate(all="ignore"):
-            sums = taken.astype(np.float64, copy=False).sum(axis=axis)
-            whole, top = np.round(sums), np.abs(taken).max(axis=axis, initial=1)
-            # Rounding makes a sum of n float64 shares wrong by n · 1e-16; in float32 it is shown.
-            is_whole = np.abs(sums - whole) < 1e-12 * self.values.shape[axis] * top
-        return np.asarray(np.where(is_whole, whole, sums))
+    def _cells(self, shown: Array, at: Sequence[Array], precision: int) -> list[list[Cell]]:
+        """The text of what is shown, with its sums at the end of each row, or below.
+
+        at  which rows and columns it is of: sums are of whole ones, exact where they round so
+        """
+        if self.is_blank:
+            return [[Cell(BLANK, "blank") for _ in row] for row in shown]
+        written: Literal["word", "number"] = "word" if self.has_words else "number"
+        if shown.dtype.kind not in NUMERIC:
+            room = WORD_CELLS if self.has_words else LABEL_CELLS
+            texts = [[shorten(str(x), room) for x in row] for row in shown.tolist()]
+            return [[Cell(x, written) for x in row] for row in texts]
+        sums: list[Array] = []
+        if self.sums:
+            axis, taken = -1, self.values[at[0]]
+            if self.sums == "columns":
+                axis, taken = -2, self.values[:, at[1]]
+            with np.errstate(all="ignore"):
+                total = taken.astype(np.float64, copy=False).sum(axis=axis, keepdims=True)
+                whole, top = np.round(total), np.abs(taken).max(axis=axis, initial=1, keepdims=True)
+                # Rounding makes a sum of n float64 shares wrong by n · 1e-16; in float32 it shows.
+                is_whole = np.abs(total - whole) < 1e-12 * self.values.shape[axis] * top
+            sums = [np.where(is_whole, whole, total)]
+        own = shown + 0 if shown.dtype.kind == "b" else shown
+        kinds, beside = [], self._beside() if self.stage.kind.beside else 0.0
+        below = sums if self.sums == "columns" else []
+        for kind in np.hsplit(own, own.shape[1]) if self.by_column else [own]:
+            kinds.append(numbers.texts([kind, *below], precision, beside))
+        rows = [[Cell(x, written) for x in chain(*row)] for row in zip(*kinds, strict=True)]
+        for row in rows[len(shown) :]:
+            row[:] = [Cell(cell.text, "sum") for cell in row]
+        if self.sums == "rows":
+            for row, (text,) in zip(rows, numbers.texts(sums, precision), strict=True):
+                row.append(Cell(text, "sum"))
+        return rows
 
     def footnotes(self, grid: Grid, *, colour: bool = False, few: bool = False) -> Iterator[str]:
         """What the marks and shades of a grid mean, which rows are empty, what is left out."""

@@ -74,7 +74,10 @@ def equation(entry: Entry) -> Equation | None:
     except AbsentError:
         return None
     unit = "°" * (isinstance(body, Apply) and body.function == "degrees")
-    forms = [_SIGNED.sub(rf"\1{NUMBER}(\3){END}", form) for form in dict.fromkeys(forms)]
+    forms = [
+        _SIGNED.sub(rf"\1{NUMBER}(\3){END}", form) if f"{NUMBER}-" in form else form
+        for form in dict.fromkeys(forms)
+    ]
     forms.append(entry.write(entry.value) + unit)
     return Equation(work.name(entry), tuple(tuple(form.split(BREAK)) for form in forms), remark)
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import attncli
+from attncli.attention.matrices import formula_of
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
+from attncli.expression import parse
 from attncli.trace import Stage, Trace
 
 from .traces import CAUSAL, NEVER, attention, causal, lines_of, matrix, numbers, shown
@@ -134,6 +136,29 @@ def test_the_arithmetic_of_one_cell() -> None:
         lines = lines_of(trace, stages=(stage,), work=True, **options)
         (own,) = (text for text in lines if text.startswith(f"  {line[0]}["))
         assert own == f"  {line}" or own.startswith(f"  {line} = ")
+
+
+@pytest.mark.parametrize(
+    ("expression", "forms", "in_matrices"),
+    [
+        ("sum[d](q[i,d] * k[j,d]) ** 2", "(-2·3 + 1·(-4))²", "(Q Kᵀ)²"),
+        ("q[i,j] ** 3 / -k[i,j]", "Q[q1,1]^3 / (-K[k1,1]) = (-2)^3 / (-3)", "Q^3 / (−K)"),
+        ("(q[i,j] * 2) ** k[i,j]", "(Q[q1,1]·2)^K[k1,1] = (-2·2)^3", "(Q · 2)^K"),
+        ("2 - (k[i,j] - 1 if k[i,j] > 0 else 0)", "2 - (K[k1,1] - 1) = 2 - (3 - 1)",
+         "2 − (K − 1 where K > 0)"),
+        ("-(q[i,j] + k[i,j])", "-(Q[q1,1] + K[k1,1]) = -(-2 + 3)", "−(Q + K)"),
+    ],
+)  # fmt: skip
+def test_parentheses(expression: str, forms: str, in_matrices: str) -> None:
+    q = Stage("q", "Q", "", np.array([[-2.0, 1.0]]), ("query", "d_k"))
+    k = Stage("k", "K", "", np.array([[3.0, -4.0]]), ("key", "d_k"))
+    text = f"A[i,j] = {expression}"
+    own = Stage(
+        "a", "A", "", np.array([[5.0]]), ("", ""), reads={"q": "q", "k": "k"}, expression=text
+    )
+    lines = lines_of(Trace("T", (q, k, own)), stages=("a",), work=True)
+    assert f"  A = {forms} = 5" in lines
+    assert formula_of(parse(text), {"q": "Q", "k": "K"}, {}) == f"A = {in_matrices}"
 
 
 def test_the_softmax_as_a_table() -> None:
