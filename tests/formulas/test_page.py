@@ -19,7 +19,7 @@ from tests.views.test_script import NODE, RUN
 LIT = """
 const stage = byName.get("weights");
 prepare(stage);
-console.log(JSON.stringify(readsAt(cellOf(stage, 1)).map(([read]) => `${read[0].id} ${indexOf(read)}`)));
+console.log(JSON.stringify([...readsAt(cellOf(stage, 1)).keys()].map(read => `${read.s.id} ${read.at}`)));
 """
 
 

@@ -47,6 +47,8 @@ def command(trace: Trace) -> dict[str, Any]:
     separate   names of inputs that are options of their own
     flags      the parameters of stages that a page may change, and the options that say them
     """
+    if trace.convention is None and "q" in trace:  # by formulas of the user's own
+        return {}
     blocks = [block for block in blocks_of(trace) if block.weights]
     stages: dict[str, Any] = next(blocks_of(trace)).stages
     if "vectors" in stages:

@@ -124,9 +124,7 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
     let all = +(op === "prod");
     for (let term = 0; term < count; term++) {
       setLetters(stage, inner, letters, term);
-      if (!node.counts(inner)) continue;
-      const x = body.run(inner);
-      all = op === "prod" ? all * x : all + x;
+      if (node.counts(inner)) all = op === "prod" ? all * body.run(inner) : all + body.run(inner);
     }
     return all;
   };
