@@ -273,46 +273,46 @@ def cost(node: Expr, sizes: Mapping[str, int]) -> Cost:
     def size(letters: frozenset[str]) -> int:
         return prod(sizes.get(x, 1) for x in letters)
 
-    parts = [cost(x, sizes) for x in children(node, guards=True)]
-    letters = frozenset[str]().union(*(x.letters for x in parts))
-    computed, held = sum(x.computed for x in parts), sum(size(x.letters) for x in parts)
-    at_once = max((x.at_once for x in parts), default=0)
-    largest = max((x.largest for x in parts), default=frozenset(), key=size)
+    def whole(parts: list[Cost], own: frozenset[str] = frozenset(), each: int = 1) -> Cost:
+        """Of all letters of some parts, and those of its own, at full length."""
+        letters = own.union(*(x.letters for x in parts))
+        at_once = max((x.at_once for x in parts), default=0) + sum(size(x.letters) for x in parts)
+        computed = sum(x.computed for x in parts) + each * size(letters)
+        largest = max([letters, *(x.largest for x in parts)], key=size)
+        return Cost(letters, at_once + 2 * size(letters), computed, largest)
+
     match node:
         case Cell(_, index):
-            letters |= {*letters_at(index)} & sizes.keys()
-            n = 0 if all(isinstance(axis, tuple) for axis in index) else size(letters)
-            return Cost(letters, at_once + n, computed + n, letters)
+            parts = [cost(x, sizes) for x in children(node, guards=True)]
+            own = frozenset(letters_at(index)) & sizes.keys()
+            return whole(parts, own) if parts else Cost(own, largest=own)
         case Place(letter):
             return Cost(frozenset({letter} & sizes.keys()))
-        case Over("sum", own, Apply("*", _)) if _is_product(node, sizes):
-            result = letters - {*own}
-            n = size(letters | {*own}) // _PER_PRODUCT + size(result)
-            return Cost(result, at_once + held + 2 * size(result), computed + n, result)
-        case Over("sum", own, body, Apply("<" | "<=", (Place(a), Place(i)))) if (a,) == own:
-            inner = cost(body, sizes).letters
-            if i not in inner:
-                n = size(inner)
-                result = (inner - {*own}) | {i}
-                return Cost(result, at_once + 3 * n, computed + 4 * n, inner)
-    inside = letters | {*node.letters} if isinstance(node, Over) else letters
-    n = size(inside)
-    result = (
-        inside - {*node.letters} if isinstance(node, Over) and node.kind != "softmax" else inside
-    )
-    largest = max(largest, inside, key=size)
-    return Cost(
-        result, at_once + held + 2 * n, computed + n * (4 if isinstance(node, Over) else 1), largest
-    )
-
-
-def _is_product(node: Over, sizes: Mapping[str, int]) -> bool:
-    """Whether a sum is a product of two matrices."""
-    if not isinstance(node.body, Apply):
-        return False
-    a, b = (cost(x, sizes).letters for x in node.body.args)
-    guard = frozenset() if node.where is None else cost(node.where, sizes).letters
-    return bool(a - b and b - a and a & b & {*node.letters}) and guard <= a
+        case Over(kind, over, body, where, sink):
+            own = frozenset(over)
+            guard = [] if where is None else [cost(where, sizes)]
+            if kind == "sum" and isinstance(body, Apply) and body.function == "*":
+                factors = [cost(x, sizes) for x in body.args]
+                a, b = (x.letters for x in factors)
+                if a - b and b - a and a & b & own and all(x.letters <= a for x in guard):
+                    result = whole([*factors, *guard])
+                    letters, n = (a | b) - own, size(a | b)  # a product of matrices
+                    held = sum(map(size, (a, b))) + 2 * size(letters)
+                    computed = result.computed - n + n // _PER_PRODUCT + size(letters)
+                    at_once = max(x.at_once for x in [*factors, *guard]) + held
+                    return Cost(letters, at_once, computed, max(a, b, letters, key=size))
+                inner = whole(factors)
+            else:
+                inner = cost(body, sizes)
+            match where:
+                case Apply("<" | "<=", (Place(j), Place(i))) if (j,) == over and kind == "sum":
+                    if i not in inner.letters:  # a running sum
+                        run = whole([inner], own, 3)
+                        return run._replace(letters=(inner.letters - own) | {i})
+            ends = [] if sink is None else [cost(sink, sizes)]
+            result = whole([inner, *guard, *ends], own, 4)
+            return result if kind == "softmax" else result._replace(letters=result.letters - own)
+    return whole([cost(x, sizes) for x in children(node, guards=True)])
 
 
 # ---- places that are computed
