@@ -12,7 +12,7 @@ const FUNCTIONS = {
   arccos: a => Math.acos(Math.min(Math.max(a, -1), 1)), // but for rounding
 };
 const SPECIAL = { Infinity: Infinity, "-Infinity": -Infinity, NaN: NaN };
-const numberOfText = x => (typeof x === "string" ? SPECIAL[x] : x);
+const numberOfText = x => SPECIAL[x] ?? x;
 const range = n => [...Array(n).keys()];
 const sum = numbers => numbers.reduce((total, x) => total + x, 0);
 
@@ -58,7 +58,7 @@ function compiled(stage, is, isGuard) {
     const x = numberOfText(is);
     return { op: "number", run: () => x };
   }
-  if (typeof is === "string") return { op: is[1] ? "parameter" : "place", name: is, run: places => places[is] ?? stage.params[is] ?? 0 };
+  if (typeof is === "string") return { op: is[1] ? "parameter" : "place", run: places => places[is] ?? stage.params[is] ?? 0 };
   if (!Array.isArray(is)) return compiledCell(stage, ...Object.entries(is)[0], isGuard);
   const [op, letters] = is[0].split(" ");
   if (op === "size") return { op, letter: is[1], run: () => sizeOf(stage, is[1]) };
