@@ -164,10 +164,10 @@ class _Compiler(NamedTuple):
         match node:  # a sum of sums is one sum
             case Over("sum", outer, Over("sum", more, body, guard), None):
                 return self.over(Over("sum", outer + more, body, guard), order)
-        if kind == "sum" and (product := self.product(node, order)) is not None:
-            return product
-        if (running := self.running(node, order)) is not None:
-            return running
+        if kind == "sum":
+            at_once = self.product(node, order) or self.running(node, order)
+            if at_once is not None:
+                return at_once
         inner = order if is_share else [*order, *node.letters]
         terms, ends = self.of(node.body, inner), self.shape(order if is_share else node.letters)
         where = None if node.where is None else self.of(node.where, inner)

@@ -277,7 +277,8 @@ def _masked(entries: Entries) -> str:
     mask = mask_of(setup, subset.row) if entries.is_map else None
     if mask is None:
         return ""
-    whole = np.broadcast_to(np.isneginf(mask), (*setup.shape[:2], mask.shape[-2], setup.shape[3]))
+    shape = (*setup.shape[:2], len(subset.row), setup.shape[3])
+    whole = np.broadcast_to(np.isneginf(mask), shape)
     columns = entries.index(3) + entries.first_key
     masked = whole[..., columns][np.ix_(subset.batch, subset.head)]
     if not masked.any() or masked.all():

@@ -80,6 +80,14 @@ def test_masked_entries_only() -> None:
     assert verdict.status == "no match"
 
 
+def test_a_mask_of_keys_alone_masks_every_row() -> None:
+    mask = np.where(np.arange(71) % 3 == 0, -np.inf, 0.0)  # one number for each key
+    right = attend(Q, K, V, mask=mask)["weights"].value
+    observed = put((EVERY, EVERY, KEY[0] % 3 == 0), 0.01)(right)
+    verdict = verdict_on(observed, stage="weights", mask=mask)
+    assert "only in masked entries" in verdict.stages[0].places
+
+
 def test_nan_on_one_side_matches_at_no_tolerance() -> None:
     verdict = verdict_on(put((0, slice(3, 5)), np.nan)(OUTPUT), atol=1e9)
     assert (verdict.matches, verdict.stages[0].largest) == (False, np.inf)

@@ -69,7 +69,7 @@ def _of_stage(block: Block, name: str) -> Iterator[list[Any]]:
     reads = {**stage.reads, SCORES: SCORES, SCALED: SCALED}
     for words, text in _SLIPS[name]:
         line = _parsed(text.format(**places).replace("[,", "["))
-        names = {cell.name for cell in cells(line.body)} if line else set()
+        names = dict.fromkeys(cell.name for cell in cells(line.body)) if line else {}
         if line is None or not all(reads.get(x) in block.stages for x in names):
             continue
         shapes = {x: block.stages[reads[x]].value.shape for x in names}

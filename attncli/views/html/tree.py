@@ -112,9 +112,9 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
         return {}
     values, stages = binding
     body = values.formula.body
-    names = {cell.name for cell in cells(body, guards=True)}
+    names = dict.fromkeys(cell.name for cell in cells(body, guards=True))
     arrays = {}
-    for name in names - stages.keys():  # no stage: of a row its position, of a weight its fate
+    for name in (x for x in names if x not in stages):  # no stage: of a row its position, of a weight its fate
         array = kept(block, stage) if name == "kept" else values.arrays.get(name)
         if array is None:
             return {}
@@ -123,9 +123,10 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
     if None in reads.values():
         return {}
     nodes = [*walk(body, guards=True)]
-    wanted = {node.name for node in nodes if isinstance(node, Param)}
-    letters = {node.letter for node in nodes if isinstance(node, Place)} - values.sizes.keys()
-    params = {name: stage.params.get(name) for name in wanted | letters}
+    wanted = [node.name for node in nodes if isinstance(node, Param)]
+    letters = [node.letter for node in nodes if isinstance(node, Place)]
+    wanted += [letter for letter in letters if letter not in values.sizes]
+    params = {name: stage.params.get(name) for name in wanted}
     if not all(isinstance(x, int | float) for x in params.values()):
         return {}
     if any(node.letter not in values.sizes for node in nodes if isinstance(node, Size)):
