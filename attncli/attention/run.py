@@ -103,11 +103,15 @@ def run(
 
 def _computed(step: Step, values: Values) -> Array:
     """The stage of one step. A function, so that nothing it makes on the way outlives the step."""
-    reads = {parameter: values[name] for parameter, name in step.reads.items()}
-    if (dtype := step.dtype) in (None, "float64"):  # what goes in is float64 already
-        return step.compute(**reads, **step.params)
-    floats = {p: widen(x, dtype) for p, x in reads.items() if x.dtype.kind == "f"}
-    return round_to(step.compute(**reads | floats, **step.params), dtype)
+    own = {**step.params} | {parameter: values[name] for parameter, name in step.reads.items()}
+    dtype = None if step.dtype == "float64" else step.dtype  # what goes in is float64 already
+    if dtype is not None:
+        own |= {p: widen(own[p], dtype) for p in step.reads if own[p].dtype.kind == "f"}
+    if step.function is not None:
+        result = step.function(**own)
+    else:
+        result = compute(step.text, own, step.sizes, step.product, hides=step.hides)
+    return result if dtype is None else round_to(result, dtype)
 
 
 def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> list[Step]:

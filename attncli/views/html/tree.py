@@ -114,7 +114,8 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
     body = values.formula.body
     names = dict.fromkeys(cell.name for cell in cells(body, guards=True))
     arrays = {}
-    for name in (x for x in names if x not in stages):  # no stage: of a row its position, of a weight its fate
+    # No stage: of a row its position, of a weight its fate.
+    for name in (x for x in names if x not in stages):
         array = kept(block, stage) if name == "kept" else values.arrays.get(name)
         if array is None:
             return {}
