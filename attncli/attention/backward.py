@@ -17,7 +17,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import chain, count
 from keyword import iskeyword
 from math import prod
@@ -114,15 +114,22 @@ def _goals(step: Step, order: Mapping[str, int]) -> list[str]:
     """
     if not step.expression:
         return []
-    body = parse(step.expression).body
-    chain = _Chain(parse(step.expression), step.params, {})
-    names = {cell.name for cell, _ in chain.parts(body, ZERO, ZERO)} - {*step.back}
+    infinite = frozenset(name for name, x in step.params.items() if x == -float("inf"))
+    names = {*_reached(step.expression, infinite)} - {*step.back}
     names |= {name for name, back in step.back.items() if back is not None}
     reads = dict.fromkeys([*step.back, *step.reads])
     goals = [*dict.fromkeys(step.reads[x] for x in reads if x in names & step.reads.keys())]
     if not {*step.reads} <= {*step.back, "mask"}:
         goals.sort(key=lambda name: order.get(name, -1))
     return goals
+
+
+@lru_cache(1024)
+def _reached(text: str, infinite: frozenset[str]) -> frozenset[str]:
+    """The arrays that a gradient flows to by the chain rule; infinite: parameters of −∞."""
+    formula = parse(text)
+    chain = _Chain(formula, dict.fromkeys(infinite, -float("inf")), {})
+    return frozenset(cell.name for cell, _ in chain.parts(formula.body, ZERO, ZERO))
 
 
 class Part(NamedTuple):
