@@ -287,6 +287,8 @@ def test_it_opens_at_the_cell_or_the_query_that_is_asked_for(opened: Opener) -> 
     assert re.search(r"PEpos 3, \S+ .*= 0.03", why(page).replace("\n", " "))  # sin(3 / 100)
     page = opened(html_of(THREE, query="q2"))
     assert "Query q2 · step 1 of 4" in why(page)
+    page = opened(html_of(attncli.attend_tiles(*numbers(3, 2, 5, 3), tiles=2)))
+    assert "row q1 of Q times column k1 of K" in why(page)  # of the first tile
     with pytest.raises(StageError, match="no weights"):
         html_of(attncli.posenc(5, 4), query="1")
     with pytest.raises(ShapeError, match="k9"):

@@ -15,7 +15,7 @@ import numpy as np
 
 from attncli.errors import StageError
 from attncli.files.messages import listing
-from attncli.stages import CONCAT, OUTPUT, PARTS, PROJECTED, QKV, WEIGHTS
+from attncli.stages import CONCAT, OUTPUT, PARTS, PROJECTED, QKV, SCORES, WEIGHTS
 from attncli.trace import Trace
 from attncli.views.html.command import command, seed_of
 from attncli.views.html.data import PageData, packed
@@ -74,6 +74,8 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     more |= {} if seed is None else {"seed": seed}
     if (options.cell or options.query) and not part.is_cut:
         more["open"] = _opened(trace, options)
+    for scores in (f"{part_of}.1.{SCORES}" for part_of in PARTS):  # not at a copy of a key
+        more |= {"open": {"id": scores, "at": 0}} if scores in trace else {}
     weights = [s for s in data.stages if s.get("shade") == "share" and "vector" not in s]
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
     has_words = n_maps and any(name.endswith("tokens") for name in trace)
