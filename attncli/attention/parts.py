@@ -96,8 +96,8 @@ class Parts:
 
     def __init__(self, kind: str, how: Convention, sizes: Sizes, bounds: Sequence[int]) -> None:
         self.kind, self.how, self.bounds = kind, how, bounds
-        self.has_heads = len(sizes.scores) > 2
         whole = {step.name: step for step in plan(how, sizes)}
+        self.has_heads, self.has_mask = len(sizes.scores) > 2, "mask" in whole
         self.softmax, self.output = whole[WEIGHTS], whole[OUTPUT]
         self.x = self.softmax.reads["x"]
         self.sinks = {n: read for n, read in self.softmax.reads.items() if n == "sinks"}
@@ -150,7 +150,7 @@ class Parts:
             own = self.symbols[prefix + name] = f"{kind_of(x).symbol}{sub}"
             more: Any = {"symbol": own, "function": keys_of}
             self.steps.append(Step(prefix + name, self.text(text), {"x": x}, at, **more))
-        if any(step.name == "mask" for step in self.steps):
+        if self.has_mask:
             text, reads = self.text(COLUMNS_OF), {"x": "mask"}
             self.steps.append(Step(f"{prefix}mask", text, reads, at, function=columns_of))
         letters = {kind_of(step.name).symbol for step in self.own} | {"K"}
