@@ -96,7 +96,7 @@ def test_flex_attention_gives_the_same(name: str) -> None:
     x = inputs_of(name)
     doc, prefix = torch.from_numpy(x["doc"]), torch.from_numpy(x["prefix"])
     mods: dict[str, Any] = {
-        "alibi": lambda s, b, h, i, j: s - 2 ** (-8 * (h + 1) / 3) * (i - j),
+        "alibi": lambda s, b, h, i, j: s - 2 ** (-8 * (h.double() + 1) / 3) * (i - j),
         "softcap": lambda s, b, h, i, j: 1.5 * torch.tanh(s / 1.5),
     }
     masks: dict[str, Any] = {
