@@ -60,6 +60,11 @@ def taken() -> int:
     return max(_resident() - max(_before.get() - _PROCESS, 0), 0)
 
 
+def held() -> int:
+    """The same within a call; 0 where attncli is a library in a process that holds other things."""
+    return taken() if _before.get() else 0
+
+
 def _resident() -> int:
     try:
         with open("/proc/self/statm", encoding="ascii") as file:

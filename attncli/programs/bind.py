@@ -229,7 +229,7 @@ class Bound:
         self.kept += prod(shape)
         self.computed += own.computed + prod(shape)
         need = _BYTES * max(self.kept + own.at_once, self.computed // _AT_ONCE)
-        held = budget.taken()
+        held = budget.held()
         largest = " · ".join(f"{x} {sizes[x]}" for x in sorted(own.largest) if x in sizes)
         hint = f"its largest array has {largest}" if largest else ""
         budget.check_bytes(held + need, what, hint, held=held)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import attncli
+from attncli import budget
 from attncli.budget import limited
 from attncli.errors import AttncliError, SizeError
 from attncli.programs.read import ProgramError
@@ -144,3 +145,10 @@ def test_a_mutated_program_ends_in_numbers_or_in_one_line(first: int, last: int)
         assert is_one_line, program
         assert peak < 2 * 10**8, program
     assert slowest < 10  # with memory traced, on any machine
+
+
+def test_what_else_a_process_holds_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_resident", lambda: 3 * 10**9)  # a notebook with a model in it
+    q = np.eye(3)
+    trace = attncli.attend(q, q, q, formulas="scores: S[i,j] = sum[d](q[i,d] * k[j,d])")
+    np.testing.assert_array_equal(trace["scores"].value, q)
