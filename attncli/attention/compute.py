@@ -306,7 +306,7 @@ class _Compiler(NamedTuple):
     def gathered(self, node: Cell) -> tuple[Function, list[str]]:
         """The same where places are computed; what no case takes may be outside the array."""
         axes = [axis if isinstance(axis, tuple) else self.letters(axis) for axis in node.index]
-        letters = [*dict.fromkeys(str(x) for axis in axes for x in axis)]
+        letters = [*dict.fromkeys(x for axis in axes for x in axis if isinstance(x, str))]
         full = self.shape(letters)
         places = dict(zip(letters, np.ix_(*map(range, full)), strict=True))
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attncli.check.bugs import BACKWARD
+from attncli.check.bugs import BACKWARD, GRADIENT
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.words import GRADIENT
 from attncli.check.comparison import Comparison
 from attncli.check.run import computes
 from attncli.check.samples import sample_of, wide_sample_of

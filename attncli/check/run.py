@@ -399,7 +399,9 @@ def mask_of(setup: Setup, rows: Indices) -> Array | None:
         return None
     steps = steps_of(setup)
     subset = all_of(setup.shape)._replace(row=rows)
-    reads = {name for step in steps if step.name == "mask" for name in step.reads.values()}
+    reads = {"mask"}
+    for step in reversed(steps):
+        reads |= {*step.reads.values()} if step.name in reads else set()
     return run(steps, inputs_over(setup, subset, steps, reads), ["mask"])["mask"]
 
 

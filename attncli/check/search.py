@@ -13,9 +13,8 @@ import numpy as np
 
 from attncli import budget
 from attncli.arrays import Array
-from attncli.check.bugs import CATALOGUE
+from attncli.check.bugs import CATALOGUE, GRADIENT, TILES
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.words import GRADIENT, TILES
 from attncli.check.comparison import Comparison, Fit, fit
 from attncli.check.direction import OWN, Directions, beta
 from attncli.check.noise import EPS, SMALL

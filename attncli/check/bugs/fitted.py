@@ -14,9 +14,11 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.check.bugs.bug import Evidence
-from attncli.check.bugs.words import Variants
+from attncli.check.bugs.numbers import factor_of
+from attncli.check.bugs.patch import Patch, Variants
+from attncli.check.bugs.rewrite import Rewrite
 from attncli.check.comparison import Comparison
-from attncli.check.fitting import ALIKE, EXPLAINED, NEAR, minimum, misfit, polished, simplest
+from attncli.check.fitting import ALIKE, EXPLAINED, NEAR, minimum, misfit, polished, roots, simplest
 from attncli.check.run import Indices
 from attncli.check.setup import Setup
 from attncli.stages import OUTPUT
@@ -282,7 +284,36 @@ def _by_exponential(
     return make(SMALL_SINK), much
 
 
+FORM = 0.01
+"""A fitted factor is that of a width where it is as near."""
+
+
+def _other_scale(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    """The scale of another width in the gradient of the scores, or the one that fits."""
+    (_, n_heads, _, n_k), d_k = setup.shape, setup.d_k
+    given, d_v = factor_of(setup) or None, setup.inputs["v"].shape[-1]
+    known = {"1/√d_v": d_v**-0.5, "1/d_k": 1 / d_k, "1/√(heads · d_k)": (d_k * n_heads) ** -0.5}
+    known |= {"1/√(number of keys)": n_k**-0.5, "√d_k": d_k**0.5}
+    if given is None:
+        return
+    for words, factor in known.items():
+        if not any(math.isclose(factor, x, rel_tol=1e-6) for x in (given, given * given)):
+            yield Patch({"d_scores": Rewrite("", f"right * {factor / given!r}")}, words)
+    stages = {} if evidence.sample is None else evidence.sample.errors
+    for stage in (stages[name] for name in ("d_q", "d_k") if name in stages):
+        fine = np.isfinite(stage.observed) & np.isfinite(stage.expected)
+        size = float(np.square(stage.expected[fine]).sum())
+        if size and (ratio := float((stage.observed * stage.expected)[fine].sum()) / size):
+            x = ratio * given
+            forms = [f" = {words}" for form, words, _ in roots(x) if abs(form / x - 1) < FORM]
+            yield Patch(
+                {"d_scores": Rewrite("", f"right * {ratio!r}")},
+                f"{x:.6g}{forms[0] if forms else ''}",
+            )
+
+
 FITTED: dict[str, Variants] = {
+    "another scale in dS": _other_scale,
     "another scale": _another_scale,
     "another softcap": _another_softcap,
     "another finite mask value": _another_mask_value,

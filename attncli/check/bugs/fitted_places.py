@@ -9,7 +9,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.fitted import explains, fitted_numbers, listed
-from attncli.check.bugs.words import Variants
+from attncli.check.bugs.patch import Variants
 from attncli.check.fitting import misfit, whole_minimum
 from attncli.check.setup import Setup
 

@@ -1,45 +1,32 @@
-"""A bug as data: other functions at places of the plan, other inputs, another reading of results.
+"""A bug as data: edits of the formulas of a plan, other inputs, another reading of results.
 
-    Patch({DELTA: lambda right: right() / n})               δ is a mean
-    Patch({"d_v": lambda right, weights: right(a=weights)}) dV of the weights before dropout
-    Patch(again={"lse": lambda right: right() / LN2})       weights recomputed by another log Σ exp
+    Patch({"delta": Rewrite("", "right / size[j]")})       δ is a mean
+    Patch(again={"lse": Rewrite("", "right / ln(2)")})     weights computed again by another lse
 
-A place is a stage, or the gradient through one: that of the scores through softmax is
-`weights.x`. The parameters of what is put there say what it is given:
-
-    right       the step as it is: a function, called with other values for some of what it reads
-    a, d, x …   what the step reads, and its parameters; `allowed`: where the mask is not −∞
-    output …    any stage or input of the plan; `logits` is what softmax reads, `uncapped`
-                what softcap, `unmasked` what the mask does
-    sinks=None  the same where there is one
-    n=n         with another default: its own
+A place is a stage, or the gradient through one: that of the scores through softmax is `weights.x`.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.attention import LSE as LSE_FORMULA
 from attncli.attention.backward import as_given
 from attncli.attention.run import Step
+from attncli.check.bugs.bug import Evidence
+from attncli.check.bugs.rewrite import Rewrite
 from attncli.check.run import Indices, steps_of
 from attncli.check.setup import Relayout, Setup
 from attncli.convention import EmptyRows
 from attncli.stages import (
-    CAPPED,
     DELTA,
     DROPPED,
     LSE,
     MAPS,
-    MASKED,
     OF_TILES,
     OUTPUT,
     QKV,
@@ -48,17 +35,18 @@ from attncli.stages import (
     WEIGHTS,
 )
 
-Function = Callable[..., Any]
-OF_SOFTMAX, OF_SOFTCAP, OF_DROPOUT = f"{WEIGHTS}.x", f"{CAPPED}.x", f"{DROPPED}.x"
-"""The gradients through softmax, through softcap and through dropout."""
+Function = Callable[[Array], Array]
+"""What computes a stage of its x instead, where it looks at parts of it."""
 Plan = list[Step]
+Variants = Any
+"""A patch, several of these, or what gives them from a setup and the evidence."""
 
 
 @dataclass(frozen=True, eq=False)
 class Patch:
     """One variant of a bug; it applies where it has an effect, and all that it asks for is there.
 
-    steps     place → the function there
+    steps     place → what is put into the formula there; with a ? the place may lack
     detail    what the name of the bug leaves open
     whole     the axes (0 batch, 1 head, 2 query) that must be complete
     again     the same for the forward pass as kernels compute it again for the gradients: "k", "v",
@@ -72,10 +60,10 @@ class Patch:
                                  computed in place of each index of an axis: see Setup
     """
 
-    steps: Mapping[str, Function] = field(default_factory=dict)
+    steps: Mapping[str, Rewrite | Function] = field(default_factory=dict)
     detail: str = ""
     whole: tuple[int, ...] = ()
-    again: Mapping[str, Function] = field(default_factory=dict)
+    again: Mapping[str, Rewrite] = field(default_factory=dict)
     inputs: Mapping[str, Any] = field(default_factory=dict)
     how: Mapping[str, Any] = field(default_factory=dict)
     empty_rows: EmptyRows | None = None
@@ -85,8 +73,8 @@ class Patch:
     relayout: Mapping[str, Relayout] = field(default_factory=dict)
     instead: Mapping[int, Indices] = field(default_factory=dict)
 
-    def also(self, detail: str, steps: Mapping[Any, Function] = {}, **fields: Any) -> Patch:
-        """The same with more functions, or other fields."""
+    def also(self, detail: str, steps: Mapping[str, Rewrite] = {}, **fields: Any) -> Patch:
+        """The same with more edits, or other fields."""
         words = "; ".join(filter(None, (self.detail, detail)))
         return replace(self, steps={**self.steps, **steps}, detail=words, **fields)
 
@@ -100,16 +88,25 @@ class Patch:
                 return None
             places = {*self.steps, *(f"{name}_again" for name in self.again)}
             fields["edits"] = (*other.edits, lambda plan: self.edited(plan) or plan)
-            fields["patched"] = other.patched | places
+            fields["patched"] = other.patched | {place.rstrip("?") for place in places}
         elif not (self.relabel or self.relayout or self.instead) and _is_same(other, setup):
             return None
         for stage, correct in self.relayout.items():
             other = other.with_relayout(correct, stage)
         fields["instead"] = {**other.instead, **self.instead}
         fields["relabel"] = {**other.relabel, **self.relabel}
-        fields["whole"] = other.whole | {*self.whole}
+        fields["whole"] = other.whole | {*self.whole} | self._needed(whole_plan(other))
         fields["details"] = (*other.details, *([self.detail] if self.detail else []))
         return replace(other, **fields)
+
+    def _needed(self, plan: Plan) -> set[int]:
+        """The axes that edits need complete."""
+        chain = forward_again(plan) if self.again else {}
+        edits = [(change, [chain[name]]) for name, change in self.again.items()]
+        for place, change in self.steps.items():
+            if isinstance(change, Rewrite):
+                edits.append((change, steps_at(place.rstrip("?"), plan)))
+        return {axis for change, steps in edits for step in steps for axis in change.whole(step)}
 
     def _with_inputs(self, setup: Setup) -> Setup | None:
         """The setup with other inputs, convention and positions; None where these do not fit."""
@@ -132,7 +129,8 @@ class Patch:
                 return None
             plan = other or plan
         for place, function in self.steps.items():
-            if (other := put(function, place, plan, self.inputs)) is None and strictly:
+            other = put(function, place.rstrip("?"), plan, self.inputs)
+            if other is None and strictly and not place.endswith("?"):
                 return None
             plan = other or plan
         return plan
@@ -151,14 +149,21 @@ def whole_plan(setup: Setup) -> Plan:
     return steps_of(setup, n_kv_heads=setup.inputs["k"].shape[1])
 
 
-def put(function: Function, place: str, plan: Plan, inputs: Collection[str] = ()) -> Plan | None:
-    """The plan with a function at a place, each step after what it reads; None: no such place."""
+def put(
+    change: Rewrite | Function, place: str, plan: Plan, inputs: Collection[str] = ()
+) -> Plan | None:
+    """The plan with a change at a place, each step after what it reads; None: no such place."""
     result = plan
     for step in steps_at(place, plan):
-        if (new := with_function(step, function, plan, inputs)) is not None:
-            at = max(i for i, s in enumerate(result) if s is step or s.name in new.reads.values())
+        if isinstance(change, Rewrite):
+            new = change.of(step, plan, inputs)
+        else:
+            new = [step._replace(function=lambda x, **_: change(x))]
+        if new:
+            reads = {name for one in new for name in one.reads.values()}
+            at = max(i for i, other in enumerate(result) if other is step or other.name in reads)
             rest = [other for other in result[: at + 1] if other is not step]
-            result = [*rest, new, *result[at + 1 :]]
+            result = [*rest, *new, *result[at + 1 :]]
     return None if result is plan else result
 
 
@@ -171,63 +176,6 @@ def steps_at(place: str, plan: Plan) -> list[Step]:
     of_tile = re.compile(rf"{TILE}\.\d+\.{place}")
     is_of_tiles = place in (*MAPS, *OF_TILES)
     return [step for step in plan if is_of_tiles and of_tile.fullmatch(step.name)]
-
-
-def with_function(
-    step: Step, function: Function, plan: Plan, inputs: Collection[str]
-) -> Step | None:
-    """The step with another function; None where that asks for what the plan does not have.
-
-    In a tile, a stage is that of the tile. Gradients of a softmax over queries are left to those
-    that ask for its axis: others are made for rows.
-    """
-    asked, own = asked_by(function), {*step.reads, *step.params}
-    is_gradient = step.name == DELTA or step.name.startswith("d_")
-    if is_gradient and step.params.get("axis", -1) != -1 and "axis" not in asked:
-        return None
-    reads, block = dict(step.reads), step.name[: step.name.rfind(".") + 1]
-    others = asked.keys() - own - {"right", "allowed"}
-    names = names_of(plan, inputs) if others else {}
-    for name in others:
-        if read := names.get(f"{block}{name}", names.get(name)):
-            reads[name] = read
-        elif asked[name]:
-            return None
-
-    def compute(**values: Any) -> Array:
-        arguments: dict[str, Any] = {name: values[name] for name in asked.keys() & values.keys()}
-        if "allowed" in asked and "mask" in own:
-            arguments["allowed"] = ~np.isneginf(values["mask"])
-
-        def right(**other: Any) -> Array:
-            if "allowed" in other:
-                allowed = other.pop("allowed")
-                other["mask"] = None if allowed is None else np.where(allowed, 0.0, -np.inf)
-            as_it_is = {name: x for name, x in values.items() if name in own}
-            return step.compute(**{**as_it_is, **other})
-
-        if "right" in asked:
-            arguments["right"] = right
-        return np.asarray(function(**arguments))
-
-    return step._replace(function=compute, reads=reads)
-
-
-@lru_cache(512)
-def asked_by(function: Function) -> dict[str, bool]:
-    """What a function asks for, and whether it must have it; a default but None is its own."""
-    parameters = inspect.signature(function).parameters.values()
-    of_plan = (x for x in parameters if x.default is x.empty or x.default is None)
-    return {x.name: x.default is x.empty for x in of_plan}
-
-
-def names_of(plan: Plan, inputs: Collection[str] = ()) -> dict[str, str]:
-    """What a function may ask for: every stage, what is read, and inputs, of which dots are _."""
-    names = {name: name for step in plan for name in (*step.reads.values(), step.name)}
-    for alias, stage in (("logits", WEIGHTS), ("uncapped", CAPPED), ("unmasked", MASKED)):
-        if (step := named(plan, stage)) is not None:
-            names[alias] = step.reads["x"]
-    return names | {name.replace(".", "_"): name for name in (*inputs, "rows")}
 
 
 def named(plan: Plan, name: str) -> Step | None:
@@ -243,14 +191,14 @@ def backward(plan: Plan) -> int:
 # ---- the forward pass as kernels compute it again: A = exp(scores − saved log Σ exp)
 
 
-def powers(x: Array, lse: Array) -> Array:
-    """exp(x − lse), 0 in a row with nothing to attend to."""
-    lse = np.where(np.isneginf(lse), np.inf, lse)[..., None]
-    return np.asarray(np.nan_to_num(np.exp(x - lse), nan=0.0, posinf=np.inf))
+POWERS = (
+    "A[b,h,i,j] = exp(x[b,h,i,j] - lse[b,h,i]) if lse[b,h,i] != -inf and x[b,h,i,j] != -inf else 0"
+)
+"""The weights by a saved log-sum-exp; 0 in a row with nothing to attend to."""
 
 
 def recomputed(
-    plan: Plan, changes: Mapping[str, Function], inputs: Collection[str] = ()
+    plan: Plan, changes: Mapping[str, Rewrite], inputs: Collection[str] = ()
 ) -> Plan | None:
     """The plan whose gradients, but δ, read what is computed again: as `weights_again` and so on.
 
@@ -266,16 +214,16 @@ def recomputed(
         reads = step.reads if name == LSE else {p: of.get(n, n) for p, n in step.reads.items()}
         if name not in copied and reads == step.reads:
             continue
-        copy: Step | None = step._replace(name=f"{step.name}_again", reads=reads)
-        if copy and name in changes:
-            copy = with_function(copy, changes[name], [*plan, *new], inputs)
-        if copy is None:
+        copies = [step._replace(name=f"{step.name}_again", reads=reads, kind=step.name)]
+        if name in changes:
+            copies = changes[name].of(copies[0], [*plan, *new], inputs)
+        if not copies:
             return None
-        of[step.name] = copy.name
-        new.append(copy)
+        of[step.name] = copies[-1].name
+        new += copies
     names = {WEIGHTS, DROPPED, "mask", chain["k"].name, chain["v"].name}
-    copies = {name: of[name] for name in of.keys() & names}
-    gradients = [step if step.name == DELTA else reading(step, copies) for step in plan[at:]]
+    copies_of = {name: of[name] for name in of.keys() & names}
+    gradients = [step if step.name == DELTA else reading(step, copies_of) for step in plan[at:]]
     return [*plan[:at], *new, *gradients]
 
 
@@ -287,8 +235,10 @@ def forward_again(plan: Plan) -> dict[str, Step]:
     dtype, x = softmax.dtype, softmax.reads["x"]
     operands = {"k": scores.reads["k"], "v": output.reads["v"]}
     chain = {
-        n: Step(own, "", {"x": own}, dtype=dtype, function=lambda x: x)
-        for n, own in operands.items()
+        n: Step(own, text, {"x": own}, dtype=dtype)
+        for (n, own), text in zip(
+            operands.items(), ("K[b,h,j,d] = x[b,h,j,d]", "V[b,h,j,e] = x[b,h,j,e]"), strict=True
+        )
     }
     if softmax.params.get("axis", -1) != -1:
         return chain
@@ -297,11 +247,30 @@ def forward_again(plan: Plan) -> dict[str, Step]:
     chain |= {step.name: step for step in before if step.name not in (WEIGHTS, DROPPED)}
     chain[LSE] = Step(LSE, LSE_FORMULA["e"], sums, dtype=dtype)
     of_weights = {"x": x, "lse": LSE}
-    chain[WEIGHTS] = Step(WEIGHTS, "", of_weights, dtype=dtype, function=powers)
+    chain[WEIGHTS] = Step(WEIGHTS, POWERS, of_weights, dtype=dtype)
     return chain | {step.name: step for step in before if step.name == DROPPED}
 
 
 def reading(step: Step, of: Mapping[str, str]) -> Step:
     """The step reading copies; what is masked says nothing of weights that are copies."""
-    out = {"mask"} if WEIGHTS in of and step.through == OF_SOFTMAX else set[str]()
+    out = {"mask"} if WEIGHTS in of and step.through == f"{WEIGHTS}.x" else set[str]()
     return step._replace(reads={p: of.get(n, n) for p, n in step.reads.items() if p not in out})
+
+
+# ---- what a row of the catalogue may be
+
+
+def only_if(applies: Callable[[Setup], object], *variants: Variants) -> Variants:
+    """These variants, for setups to which they apply."""
+    return lambda setup, _: variants if applies(setup) else ()
+
+
+def patches(variants: Variants, setup: Setup, evidence: Evidence) -> Iterator[Patch | Setup]:
+    """The patches that variants are for this setup."""
+    if isinstance(variants, Patch | Setup):
+        yield variants
+    elif callable(variants):
+        yield from patches(variants(setup, evidence), setup, evidence)
+    else:
+        for one in variants:
+            yield from patches(one, setup, evidence)

@@ -14,7 +14,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.check.bugs.bug import Evidence
-from attncli.check.bugs.words import Variants
+from attncli.check.bugs.patch import Variants
 from attncli.check.run import Subset, stages
 from attncli.check.setup import Setup
 from attncli.check.tolerance import rms

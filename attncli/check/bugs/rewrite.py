@@ -1,0 +1,279 @@
+"""A bug is an edit of a formula: what is put where in the formula of a stage.
+
+    Rewrite("X - Y", "X + Y")         δ added, not subtracted
+    Rewrite("", "right / size[j]")    δ is a mean; `right` is the formula as it is
+
+A capital letter stands for any expression, or for any letter of an axis. What is put there may read
+every stage and input of the plan: those that the stage reads by its own names for them, others by
+theirs, and `logits` is what softmax reads, `uncapped` what softcap, `unmasked` what the mask does.
+A part in braces is left out where something that it reads is not there, or is a mask that the stage
+does not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from attncli.attention.run import Step
+from attncli.expression import (
+    KINDS,
+    MORE_KINDS,
+    Apply,
+    Cell,
+    Expr,
+    Formula,
+    Number,
+    Over,
+    Param,
+    Place,
+    Size,
+    cells,
+    letters_at,
+    letters_in,
+    line_of,
+    parse,
+    parsed,
+    rebuilt,
+    walk,
+    with_letters,
+    written,
+)
+from attncli.stages import CAPPED, MASKED, WEIGHTS, kind_of
+
+AXES = "bhi"
+"""The letters of the axes of which a part may be computed: 0 batch, 1 head, 2 query."""
+_LETTERS = {
+    **{"batch": "b", "head": "h", "kv_head": "g", "query": "i", "key": "j"},
+    **{"d_k": "d", "d_v": "e"},
+}
+_NO_ARRAYS = frozenset({*KINDS, *MORE_KINDS, "size"})
+_RIGHT = Param("right")
+
+
+class Rewrite(NamedTuple):
+    """What is put into the formula of a stage.
+
+    pattern  the part that is replaced, wherever it is; "": the whole formula
+    new      what stands there then
+    numbers  by the names that `new` has for them, beside those of the stage
+    sizes    of letters that no array has which the changed formula reads
+    params   other numbers of the stage itself, each from those that it has
+    """
+
+    pattern: str = ""
+    new: str = ""
+    numbers: Mapping[str, float] = {}
+    sizes: Mapping[str, int] = {}
+    params: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {}
+
+    def of(self, step: Step, plan: Sequence[Step], inputs: Collection[str] = ()) -> list[Step]:
+        """The steps in the place of one: itself, if need be, under another name, and the new one.
+
+        None where the formula has no such part, or something that is read is not there.
+        """
+        step = self._with_params(step)
+        if not (self.new or self.pattern):
+            return [step]
+        block = step.name[: step.name.rfind(".") + 1]
+        names, reads = names_of(plan, inputs), dict[str, str]()
+        for name in names_in(self.new):
+            if read := step.reads.get(name) or names.get(block + name) or names.get(name):
+                reads[name] = read
+        there = frozenset(reads) - ({"mask"} - step.reads.keys())
+        if (edited := _edited(_formula_of(step), self._key(step), there)) is None:
+            return []
+        reads, before = {**reads, **step.reads}, list[Step]()
+        if "right" in edited.names:
+            before = [step._replace(name=f"{step.name}_right", kind=step.kind or step.name)]
+            reads["right"] = before[0].name
+        if not edited.names <= reads.keys():
+            return []
+        sizes = dict.fromkeys("bh" if step.function else "", 1)
+        sizes |= {x: self.sizes[x] for x in edited.letters & self.sizes.keys()} | {**step.sizes}
+        reads = {name: reads[name] for name in edited.names}
+        text, function = edited.text, None
+        new = step._replace(text=text, reads=reads, sizes=sizes, function=function, hides=False)
+        return [*before, new]
+
+    def _with_params(self, step: Step) -> Step:
+        """The step with other numbers; without what it reads, where that is None."""
+        changes = {name: value(step.params) for name, value in self.params.items()}
+        reads = {x: n for x, n in step.reads.items() if x not in changes}
+        params = {**step.params, **{x: y for x, y in changes.items() if x not in step.reads}}
+        return step._replace(params=params, reads=reads) if changes else step
+
+    def _key(self, step: Step) -> _Key:
+        numbers = ((name, x) for name, x in self.numbers.items() if name not in step.params)
+        is_turned = step.params.get("axis", -1) != -1 and bool(step.through)
+        return self.pattern, self.new, tuple(numbers), is_turned
+
+    def whole(self, step: Step) -> frozenset[int]:
+        """The axes (0 batch, 1 head, 2 query) that must be complete for what is put there.
+
+        Those along which it sums where the formula does not, and of which it names a place or the
+        size, or takes an entry by its number or by another letter.
+        """
+        edited = _edited(_formula_of(step), self._key(step), names_in(self.new))
+        return edited.whole if edited else frozenset()
+
+
+_Key = tuple[str, str, tuple[tuple[str, float], ...], bool]
+"""Pattern, what stands there, the numbers it names; whether it is a gradient over queries."""
+
+
+class _Edited(NamedTuple):
+    """A changed formula: its text, the arrays it reads, the letters that none of these may have."""
+
+    text: str
+    names: frozenset[str]
+    letters: frozenset[str]
+    whole: frozenset[int]
+
+
+@lru_cache(8192)
+def _edited(formula: Formula, key: _Key, there: frozenset[str]) -> _Edited | None:
+    """The formula with an edit, which may read what is there; None where it has no such part."""
+    pattern, text, numbers, is_turned = key
+    known = dict(numbers)
+
+    def named(x: Expr) -> Expr:
+        """A name as what it stands for: the formula as it is, or a number."""
+        if x == _RIGHT:
+            return formula.body
+        return Number(float(known[x.name])) if isinstance(x, Param) and x.name in known else x
+
+    new = rebuilt(_expression(text.removeprefix("where "), there), named) if text else None
+    if pattern in ("where", "sink"):
+        body = rebuilt(formula.body, lambda x: _other_terms(x, pattern, new))
+    elif new is not None and pattern:
+        body = replaced(formula.body, parsed(pattern), new)
+    else:  # over queries, a gradient is another formula
+        body = formula.body if is_turned or new is None else new
+    if body == formula.body:
+        return None
+    line = line_of(Formula(formula.symbol, formula.index, body, formula.remark))
+    whole = (
+        _whole(new, formula)
+        if new is not None and pattern != "sink" and new is not body
+        else frozenset[int]()
+    )
+    if new is body:
+        whole = _whole(_expression(text, there), formula)
+    own = cells(body, guards=True)
+    alone = {
+        x
+        for c in own
+        for axis in c.index
+        if isinstance(axis, tuple) and len(axis) == 1
+        for x in axis
+    }
+    letters = {*letters_at(formula.index), *letters_in(body)}
+    letters |= {x.letter for x in walk(body, guards=True) if isinstance(x, Size)}
+    free = (letters - alone) | {AXES[axis] for axis in whole}
+    return _Edited(line, frozenset(x.name for x in own), frozenset(free), whole)
+
+
+def _other_terms(x: Expr, pattern: str, new: Expr | None) -> Expr:
+    """A sum, or a softmax, of other terms, or with another sink."""
+    if not isinstance(x, Over):
+        return x
+    if pattern == "sink":
+        return replace(x, sink=new)
+    both = new if new is None or x.where is None else Apply("and", (x.where, new))
+    return replace(x, where=both)
+
+
+def _whole(new: Expr, formula: Formula) -> frozenset[int]:
+    """The axes that must be complete for what is put into a formula."""
+    nodes = [*walk(new, guards=True)]
+    before = {x for over in walk(formula.body) if isinstance(over, Over) for x in over.letters}
+    summed = {x for over in nodes if isinstance(over, Over) for x in over.letters}
+    letters = {x.letter for x in nodes if isinstance(x, Place | Size)}
+    for index in (x.index for x in nodes if isinstance(x, Cell) and len(x.index) > 2):
+        for own, at in zip(AXES, index, strict=False):
+            others = {*at} - {own, "j", "g"} if isinstance(at, tuple) else set()
+            is_number = any(isinstance(x, int) for x in others)
+            letters |= {own} if others & ({*AXES} | summed) or is_number else set()
+        letters |= {"i"} if ("i",) in index[3:] else set()
+    letters = (letters - ({"i"} & before)) | (summed - before)
+    return frozenset(AXES.index(letter) for letter in letters if letter in AXES)
+
+
+@lru_cache(1024)
+def names_in(text: str) -> frozenset[str]:
+    """The names in brackets that a text has: those of arrays, and more."""
+    return frozenset(re.findall(r"(\w+)\[", text))
+
+
+@lru_cache(2048)
+def _expression(text: str, names: frozenset[str]) -> Expr:
+    """The expression of a text, without the optional parts that read anything else."""
+    return parsed(written(text, (names & names_in(text)) | _NO_ARRAYS))
+
+
+def _formula_of(step: Step) -> Formula:
+    """The formula of a step; of what a function computes, that it is as it is."""
+    if step.function is None:
+        return parse(step.expression)
+    axes = kind_of(step.kind or step.name).axes.split()
+    index = tuple((_LETTERS[axis],) for axis in axes)
+    return Formula("X", index, Cell("right", index))
+
+
+def names_of(plan: Sequence[Step], inputs: Collection[str] = ()) -> dict[str, str]:
+    """The names that edits have for every stage and input of a plan; `rows`: which queries."""
+    names = {name: name for step in plan for name in (*step.reads.values(), step.name)}
+    by_name = {step.name: step for step in plan}
+    for alias, stage in (("logits", WEIGHTS), ("uncapped", CAPPED), ("unmasked", MASKED)):
+        if stage in by_name:
+            names[alias] = by_name[stage].reads["x"]
+    shared = {f"{x}_of_head": f"{x}_shared" if f"{x}_shared" in by_name else x for x in "kv"}
+    return names | shared | {name.replace(".", "_"): name for name in (*inputs, "rows")}
+
+
+# ---- parts of an expression
+
+
+def replaced(node: Expr, pattern: Expr, new: Expr) -> Expr:
+    """The expression with something else in the place of every part that a pattern fits.
+
+    >>> from attncli.expression import text_of
+    >>> text_of(replaced(parsed("y[i] * (d[i] - x[i])"), parsed("X - Y"), parsed("X + Y")))
+    'y[i] * (d[i] + x[i])'
+    """
+    return rebuilt(
+        node, lambda x: _filled(new, names) if (names := fit(pattern, x)) is not None else x
+    )
+
+
+def fit(pattern: Any, node: Any, names: Mapping[str, Any] = {}) -> dict[str, Any] | None:
+    """What the capitals of a pattern stand for in an expression that it fits; None: it does not."""
+    name = pattern.letter if isinstance(pattern, Place) else pattern
+    if isinstance(name, str) and len(name) == 1 and name.isupper():
+        return {**names, name: node} if names.get(name, node) == node else None
+    if type(pattern) is not type(node):
+        return None
+    if isinstance(pattern, tuple):
+        pairs = zip(pattern, node, strict=False) if len(pattern) == len(node) else None
+    elif hasattr(pattern, "__dataclass_fields__"):
+        pairs = zip(vars(pattern).values(), vars(node).values(), strict=True)
+    else:
+        return {**names} if pattern == node else None
+    found: dict[str, Any] | None = None if pairs is None else {**names}
+    for one, other in pairs or ():
+        if found is not None:
+            found = fit(one, other, found)
+    return found
+
+
+def _filled(new: Expr, names: Mapping[str, Any]) -> Expr:
+    """What is put there, with what the capitals stand for."""
+    letters = {name: (x,) for name, x in names.items() if isinstance(x, str)}
+    new = rebuilt(
+        new, lambda x: names[x.letter] if isinstance(x, Place) and x.letter in names else x
+    )
+    return with_letters(new, letters) if letters else new
