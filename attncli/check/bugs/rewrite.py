@@ -78,11 +78,11 @@ class Rewrite(NamedTuple):
         step = self._with_params(step)
         if not (self.new or self.pattern):
             return [step]
-        block = step.name[: step.name.rfind(".") + 1]
-        names, reads = names_of(plan, inputs), dict[str, str]()
-        for name in names_in(self.new):
-            if read := step.reads.get(name) or names.get(block + name) or names.get(name):
-                reads[name] = read
+        reads = {name: step.reads[name] for name in names_in(self.new) & step.reads.keys()}
+        if others := names_in(self.new) - reads.keys() - _NO_ARRAYS:
+            block, names = step.name[: step.name.rfind(".") + 1], names_of(plan, inputs)
+            read = {name: names.get(block + name) or names.get(name) for name in others}
+            reads |= {name: stage for name, stage in read.items() if stage}
         there = frozenset(reads) - ({"mask"} - step.reads.keys())
         if (edited := _edited(_formula_of(step), self._key(step), there)) is None:
             return []
