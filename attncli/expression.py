@@ -144,6 +144,8 @@ _OPERATORS = {
 _OF_ONE = "exp exp2 ln log2 sqrt tanh sigmoid softplus sin cos arccos degrees abs sign floor"
 FUNCTIONS = {**dict.fromkeys(_OF_ONE.split(), 1), "max": 2, "min": 2}
 """How many numbers each function is of."""
+RESERVED = {*FUNCTIONS, *KINDS, *MORE_KINDS, "size", "inf", "where"}
+"""Words of the language: no array is called so."""
 ONE = Number(1.0)
 ANY = "..."
 """An axis that stands for all axes before others."""
@@ -412,6 +414,12 @@ def letters_in(node: Expr) -> list[str]:
     return [*dict.fromkeys(every)]
 
 
+def every_letter(formula: Formula) -> list[str]:
+    """The letters of a whole formula, in order, each once; those of `size[d]` alone, too."""
+    sizes = [x.letter for x in walk(formula.body, guards=True) if isinstance(x, Size)]
+    return [*dict.fromkeys([*letters_at(formula.index), *letters_in(formula.body), *sizes])]
+
+
 def _depth(node: Expr) -> int:
     return 1 + max(map(_depth, children(node, guards=True)), default=0)
 
@@ -567,6 +575,13 @@ def sizes_of(
             (letter,) = {*letters} - sizes.keys()
             sizes[letter] = max(1, size // max(1, prod(known_sizes)))
     return sizes
+
+
+def present_axes(index: tuple[Index, ...], sizes: Mapping[str, int]) -> tuple[Index, ...]:
+    """The axes of a stage: without the first ones, if no array has them."""
+    while index and not {*map(str, index[0])} <= sizes.keys():
+        index = index[1:]
+    return index
 
 
 def _axes(index: tuple[Index | Expr, ...], shape: Shape) -> Iterator[tuple[Index | Expr, int]]:

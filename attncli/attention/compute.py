@@ -35,6 +35,7 @@ from attncli.expression import (
     Size,
     children,
     parse,
+    present_axes,
     sizes_of,
     walk,
     with_letters,
@@ -89,9 +90,7 @@ def compiled(text: str, shapes: Items, sizes: Items, hides: bool) -> Function:
     arrays = dict(shapes)
     formula = parse(written(text, frozenset(arrays)))
     compiler = _Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides)
-    index = formula.index
-    while index and not {*index[0]} <= compiler.sizes.keys():  # an axis that no array has
-        index = index[1:]
+    index = present_axes(formula.index, compiler.sizes)
     order = [str(letter) for axis in index for letter in axis]
     if unknown := {*order} - compiler.sizes.keys():
         raise InputError(f"nothing says how long {min(unknown)} is")

@@ -87,7 +87,7 @@ def _of_flags(inputs: InputFlags, choices: Choices, *, quiet: bool) -> str:
     changed = attention.how.changes()
     beside = [flag_text(n, changed[n]) for n in ("dtype",) if n in changed]
     note(*(f"run it with {text}, too" for text in beside), quiet=quiet)
-    text = written(attention.steps, attention.arrays, attention.sizes.scores)
+    text = written(attention.steps, attention.arrays)
     return f"# {attention.heading.title}\n{text}"
 
 
@@ -150,7 +150,7 @@ def own_lines(given: AttentionInputs, lines: Sequence[str]) -> Trace:
     attention, how = given.inputs.without(GIVEN_GRADIENT), given.inputs.how
     drawn = attention.run(["kept"]) if how.dropout else {}
     arrays = {**given.others, **drawn, **attention.arrays}
-    program = replaced(written(attention.steps, arrays, attention.sizes.scores), lines)
+    program = replaced(written(attention.steps, arrays), lines)
     gradient, heading = given.inputs.originals.get(GIVEN_GRADIENT), attention.heading
     left = " and ".join(re.split(r"[\[=:]", line)[0].strip() for line in lines)
     title = f"{heading.title}, with {left} of your own"

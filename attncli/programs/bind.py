@@ -36,6 +36,7 @@ from attncli.expression import (
     letters_at,
     letters_in,
     line_of,
+    present_axes,
     rebuilt,
     text_of,
     walk,
@@ -83,9 +84,7 @@ class Bound:
         """The step of a line."""
         formula, names = line.formula, self.program.names
         sizes = self.sizes(line)
-        index = formula.index
-        while index and not {*map(str, index[0])} <= sizes.keys():
-            index = index[1:]
+        index = present_axes(formula.index, sizes)
         if out := [x for x in letters_at(index) if x not in sizes]:
             self.fail(line, f"{out[0]} has no length, though axes before it have", out[0])
         shape = tuple(prod(sizes[str(x)] for x in axis) for axis in index)

@@ -33,9 +33,9 @@ def replacing(source: tuple[str, str] | None, lines: Sequence[str], dtype: DType
         first = max((at + 1 for at, name in enumerate(names) if name in QKV), default=0)
         last = names.index(OUTPUT) + 1
         text, origin = source or ("", "the formulas")
-        (*lead, n_q, _), (n_k, d_v) = given["q"].shape, given["v"].shape[-2:]
+        (*lead, n_q, _), d_v = given["q"].shape, given["v"].shape[-1]
         if source is None:
-            text = written(steps[first:last], given, (*lead, n_q, n_k))
+            text = written(steps[first:last], given)
         program = read(replaced(text, lines), given, origin)
         bound = Bound(program, {name: given[name] for name in program.inputs}, dtype)
         drawn = [step for step in steps if step.function is draw_kept]
