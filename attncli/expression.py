@@ -126,11 +126,11 @@ class Formula:
 
 
 class FormulaError(InputError):
-    """What is wrong in the text of an expression, and between which of its characters."""
+    """What is wrong in an expression, and where: between which characters, or in which part."""
 
-    def __init__(self, message: str, start: int = 0, end: int = 0) -> None:
+    def __init__(self, message: str, start: int = 0, end: int = 0, part: str = "") -> None:
         super().__init__(message)
-        self.start, self.end = start, end
+        self.start, self.end, self.part = start, end, part
 
 
 KINDS = ("sum", "prod", "max", "softmax", "lse")
@@ -238,8 +238,8 @@ def parsed(text: str) -> Expr:
             raise
         encoded = plain.strip().encode()  # Python counts bytes
         ends = (len(encoded[:x].decode()) + indent for x in (error.start, error.end))
-        where = (places[min(x, len(places) - 1)] for x in ends)
-        raise FormulaError(error.message, *where) from None
+        start, end = (places[min(x, len(places) - 1)] for x in ends)
+        raise FormulaError(error.message, start, end) from None
     except SyntaxError as error:
         for equals in re.finditer(r"(?<![<>=!])=(?!=)", text):
             if not re.search(r"(sink|empty)\s*$", text[: equals.start()]):
@@ -468,6 +468,15 @@ def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
         return rebuilt(x, change) if type(x) in _NODES else x
 
     return change(type(node)(*map(inner, vars(node).values())))
+
+
+def renamed(node: Expr, names: Mapping[str, str]) -> Expr:
+    """The expression with other names for some of its arrays."""
+
+    def change(x: Expr) -> Expr:
+        return Cell(names.get(x.name, x.name), x.index) if isinstance(x, Cell) else x
+
+    return rebuilt(node, change)
 
 
 def with_letters(node: Expr, letters: Mapping[str, Index]) -> Expr:

@@ -48,6 +48,7 @@ from attncli.expression import (
     parse,
     parsed,
     rebuilt,
+    renamed,
     summed_letters,
     text_of,
     walk,
@@ -258,7 +259,7 @@ class _Backward:
                 numbered = chain([plain], (f"{plain}_{n}" for n in count(2)))
                 names[cell.name] = next(x for x in numbered if reads.get(x, stage) == stage)
                 reads[names[cell.name]] = stage
-            terms.append(_renamed(term, names) if is_sum else term)
+            terms.append(renamed(term, names) if is_sum else term)
         whole = reduce(lambda a, b: Apply("+", (a, b)), terms)
         formula = Formula(symbol, index, whole, "" if is_sum else first.remark)
         text, words = ("", "") if is_sum else first.step.back.get(first.of) or ("", "")
@@ -295,11 +296,6 @@ def _declared(of: str, reads: Mapping[str, str], step: Step) -> Part:
 
 
 # ---- names and letters
-
-
-def _renamed(node: Expr, names: Mapping[str, str]) -> Expr:
-    """The expression with other names of its arrays."""
-    return rebuilt(node, lambda x: Cell(names[x.name], x.index) if isinstance(x, Cell) else x)
 
 
 def _letters(node: Expr, params: Collection[str] = ()) -> list[str]:

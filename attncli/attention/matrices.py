@@ -18,7 +18,7 @@ from attncli.expression import (
     Place,
     Size,
     cells,
-    rebuilt,
+    renamed,
     text_of,
 )
 
@@ -168,11 +168,8 @@ def own_formula(formula: Formula, symbols: Mapping[str, str], params: Mapping[st
     """The formula in matrices where that says all of it, else by cells."""
     if _says_all(formula.body):
         return formula_of(formula, symbols, params)
-
-    def named(x: Expr) -> Expr:
-        return Cell(symbols.get(x.name) or x.name, x.index) if isinstance(x, Cell) else x
-
-    return f"{formula.symbol} = {shown(text_of(rebuilt(formula.body, named)))}"
+    names = {name: symbol for name, symbol in symbols.items() if symbol}
+    return f"{formula.symbol} = {shown(text_of(renamed(formula.body, names)))}"
 
 
 def _says_all(node: Expr) -> bool:

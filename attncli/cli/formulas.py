@@ -27,7 +27,7 @@ from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.files.roles import D_OUTPUT, ONES, ROLES, name_of, role_of
 from attncli.programs.attend import attend_by
-from attncli.programs.read import needs, replaced
+from attncli.programs.text import needs, replaced
 from attncli.programs.variants import text_of, variants
 from attncli.programs.written import written
 from attncli.stages import GIVEN_GRADIENT
