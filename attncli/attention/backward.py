@@ -86,12 +86,16 @@ def backward(
     reverse.steps.append(first._replace(symbol=symbol, function=as_given, axes=last.axes))
     reverse.gradients[last.name] = name
     order = {step.name: at for at, step in enumerate(steps)}
-    relevant, goals = {last.name}, dict[str, list[str]]()
+    relevant, goals, flat = {last.name}, dict[str, list[str]](), set[str]()
     for step in reversed(steps):
         if step.name in relevant:
             goals[step.name] = _goals(step, order)
             relevant.update(goals[step.name])
-            reverse.waiting.update(goals[step.name])
+    for step in (step for step in steps if step.name in goals):
+        goals[step.name] = [name for name in goals[step.name] if name not in flat]
+        reverse.waiting.update(goals[step.name])
+        if step.expression and not goals[step.name]:  # it follows from no input: slopes by head
+            flat.add(step.name)
     last_first = [*reversed(steps)]
     for at, step in enumerate(last_first):  # queries before keys, as where they have no norm
         if step.name.endswith("q_norm"):
