@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from attncli.expression import relettered
+from attncli.parser import relettered
 
 # ---- positions: p position, c pair, d dimension
 

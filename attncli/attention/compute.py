@@ -19,14 +19,13 @@ from attncli.arrays import Array
 from attncli.attention import kernels
 from attncli.convention import EmptyRows
 from attncli.errors import InputError
-from attncli.evaluate import FILLERS, Values
+from attncli.evaluate import FILLERS, Values, present_axes, sizes_of
 from attncli.evaluate import FUNCTIONS as OF_NUMBERS
 from attncli.expression import (
     Apply,
     Cell,
     Expr,
     Formula,
-    FormulaError,
     If,
     Number,
     Over,
@@ -35,14 +34,11 @@ from attncli.expression import (
     Shape,
     Size,
     children,
-    parse,
-    present_axes,
-    sizes_of,
     text_of,
     walk,
     with_letters,
-    written,
 )
+from attncli.parser import FormulaError, parse, written
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {**OF_NUMBERS, "**": np.power}
 Function = Callable[[Mapping[str, Any]], Any]

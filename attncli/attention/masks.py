@@ -16,7 +16,8 @@ from attncli.arrays import Array, BoolArray
 from attncli.attention.compute import compute
 from attncli.convention import CausalAlign, Convention, MaskMeans, MaskNumbers
 from attncli.errors import ConventionError
-from attncli.expression import letters_in, line_of, parse, parsed
+from attncli.expression import letters_in, line_of
+from attncli.parser import parse, parsed
 
 Offset = int | npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | None

@@ -92,7 +92,7 @@ def applied(function: str, operands: Sequence[tuple[str, int]], form: str) -> st
 def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str, Any]) -> str:
     """The formula in matrices: a product where rows are summed with columns.
 
-    >>> from attncli.expression import parse
+    >>> from attncli.parser import parse
     >>> formula_of(parse("S[i,j] = sum[d](q[i,d] * k[j,d])"), {"q": "Q", "k": "K"}, {})
     'S = Q Kᵀ'
     """

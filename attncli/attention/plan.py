@@ -21,8 +21,8 @@ from attncli.attention.masks import adds
 from attncli.attention.matrices import formula_of, worded
 from attncli.attention.run import Step
 from attncli.convention import Convention
-from attncli.expression import letters_of, parse, relettered, written
 from attncli.formulas import after_cache
+from attncli.parser import letters_of, parse, relettered, written
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, kind_of
 
 Merge = Literal["shown", "needed", "never"]

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from math import prod
 
 from attncli.errors import nearest
+from attncli.evaluate import sizes_of
 from attncli.expression import (
     Apply,
     Cell,
     Expr,
     Formula,
-    FormulaError,
     If,
     Index,
     Over,
@@ -24,10 +24,10 @@ from attncli.expression import (
     cells,
     every_letter,
     letters_at,
-    sizes_of,
     text_of,
     walk,
 )
+from attncli.parser import FormulaError
 
 _COMPARED = ("==", "!=", "<", "<=", ">", ">=")
 _CONDITION = "a condition, and should be a number: (1 if … else 0)"

@@ -21,16 +21,13 @@ from attncli.attention.compute import compute, estimate
 from attncli.attention.matrices import axes_of, own_formula
 from attncli.attention.run import Step
 from attncli.convention import DType
-from attncli.evaluate import AbsentError, Values
+from attncli.evaluate import AbsentError, Values, present_axes
 from attncli.expression import (
-    ANY,
-    MOST_CHARACTERS,
     RESERVED,
     Apply,
     Cell,
     Expr,
     Formula,
-    FormulaError,
     Index,
     Over,
     Param,
@@ -40,14 +37,12 @@ from attncli.expression import (
     every_letter,
     letters_at,
     line_of,
-    parse,
-    parsed,
-    present_axes,
     rebuilt,
     renamed,
     text_of,
     walk,
 )
+from attncli.parser import ANY, MOST_CHARACTERS, FormulaError, parse, parsed
 from attncli.programs.known import Checker, Known, lengths_of
 from attncli.programs.text import (
     MOST_TEXT,

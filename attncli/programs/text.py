@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from attncli.errors import InputError, nearest
-from attncli.expression import FormulaError
+from attncli.parser import FormulaError
 
 MOST_TEXT = 100_000
 WIDTH = 100  # characters of a line that are shown with an error

@@ -11,6 +11,7 @@ from typing import Any
 from attncli.attention.kernels import draw_kept
 from attncli.attention.masks import mask_formula, total_mask
 from attncli.attention.run import Step, Values
+from attncli.evaluate import present_axes, sizes_of
 from attncli.expression import (
     RESERVED,
     Cell,
@@ -23,15 +24,12 @@ from attncli.expression import (
     cells,
     every_letter,
     line_of,
-    parse,
-    present_axes,
     rebuilt,
-    relettered,
-    sizes_of,
     text_of,
     walk,
 )
 from attncli.formulas import joined
+from attncli.parser import parse, relettered
 from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
 
