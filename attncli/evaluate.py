@@ -1,4 +1,4 @@
-"""The numbers of a formula: of one cell, or of many at once.
+"""The numbers of a formula: of one cell, or of many at once; lengths of letters, and places.
 
     values = Values(parse("Z[i] = x[i] * factor"), {"x": x}, {"factor": 0.5}, {"i": 3})
     values.number(values.formula.body, {"i": 2})
@@ -10,7 +10,7 @@ of IEEE 754: who calls keeps NumPy quiet.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
@@ -23,13 +23,14 @@ from attncli.expression import (
     Expr,
     Formula,
     If,
+    Index,
     Number,
     Over,
     Param,
     Place,
+    Shape,
     Size,
     cells,
-    place_of,
 )
 
 Places = Mapping[str, Any]
@@ -81,7 +82,7 @@ class Values(NamedTuple):
     def number(self, node: Expr, places: Places) -> Any:
         """What an expression is. Raises AbsentError where something that it names is not there.
 
-        >>> from attncli.expression import parse
+        >>> from attncli.parser import parse
         >>> values = Values(parse("m = max[j](x[j])"), {"x": np.eye(3)[0]}, {}, {"j": 3})
         >>> int(values.number(values.formula.body, {}))
         1
@@ -158,3 +159,78 @@ class Values(NamedTuple):
     def size(self, letters: tuple[str, ...]) -> int:
         """How many places some letters have together."""
         return prod(self.sizes.get(letter, 1) for letter in letters)
+
+
+# ---- sizes and places
+
+
+def sizes_of(
+    formula: Formula, shape: Shape, shapes: Mapping[str, Shape], known: Mapping[str, int] = {}
+) -> dict[str, int]:
+    """How long each letter is, from the shape of the stage and of what it reads, and what is known.
+
+    A letter whose axis no array has is left out. Of several letters on one axis, one follows from
+    the others.
+    """
+    pairs = [*_axes(formula.index, shape)]
+    for cell in cells(formula.body, guards=True):
+        pairs += _axes(cell.index, shapes.get(cell.name, ()))
+    sizes, packed = {**known}, list[tuple[list[str], int]]()
+    for axis, size in pairs:
+        letters = [x for x in axis if isinstance(x, str)] if isinstance(axis, tuple) else []
+        if len(letters) == 1:
+            sizes[letters[0]] = max(size, sizes.get(letters[0], 1))
+        elif letters:
+            packed.append((letters, size))
+    for letters, size in packed * len(packed):
+        known_sizes = [sizes[x] for x in letters if x in sizes]
+        if len(known_sizes) == len(letters) - 1:
+            (letter,) = {*letters} - sizes.keys()
+            sizes[letter] = max(1, size // max(1, prod(known_sizes)))
+    return sizes
+
+
+def present_axes(index: tuple[Index, ...], sizes: Mapping[str, int]) -> tuple[Index, ...]:
+    """The axes of a stage: without the first ones, if no array has them."""
+    while index and not {*map(str, index[0])} <= sizes.keys():
+        index = index[1:]
+    return index
+
+
+def _axes(index: tuple[Index | Expr, ...], shape: Shape) -> Iterator[tuple[Index | Expr, int]]:
+    """The axes that an array of this shape has, with their sizes."""
+    n = min(len(index), len(shape))
+    return zip(index[len(index) - n :], shape[len(shape) - n :], strict=True)
+
+
+def place_of(
+    cell: Cell,
+    places: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    shape: Shape,
+    computed: Callable[[Expr, int], Any],
+) -> tuple[Any, ...]:
+    """Where a cell is in an array of this shape, with every letter at its place.
+
+    computed  what an index that is computed is, along an axis of this size
+    """
+    index = []
+    for axis, size in _axes(cell.index, shape):
+        at = 0
+        if not isinstance(axis, tuple):
+            at = computed(axis, size)
+        else:
+            for x in axis:
+                at = at * sizes.get(x, 1) + places.get(x, 0) if isinstance(x, str) else x
+        index.append(at if size > 1 else 0)
+    return tuple(index)
+
+
+def places_at(formula: Formula, index: Shape, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The place of each letter in one cell of a stage."""
+    places: dict[str, int] = {}
+    for axis, at in _axes(formula.index, index):
+        rest = at
+        for letter in reversed(axis if isinstance(axis, tuple) else ()):
+            rest, places[str(letter)] = divmod(rest, sizes.get(str(letter), 1))
+    return places

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from attncli.parser import relettered
+
 # ---- positions: p position, c pair, d dimension
 
 ADDED = "X[i,m] = x[i,m] + y[i,m]"
@@ -67,3 +69,14 @@ def after_cache(text: str) -> str:
     cached = re.sub(r"^\w+", "past", left)
     body = right.replace("x[b,j,", "x[b,j - n_cached,")
     return f"{left} = {cached} if j < n_cached else {body}  # from the cache"
+
+
+def joined(left: str) -> str:
+    """The formula of a cache and of new rows after it, both as they are.
+
+    >>> joined("K[b,j,d]")
+    'K[b,j,d] = past[b,j + 0,d] if j < n_cached else new[b,j - n_cached,d]'
+    """
+    index = left[left.index("[") :]
+    past, new = f"past{relettered(index, j='j + 0')}", f"new{relettered(index, j='j - n_cached')}"
+    return f"{left} = {past} if j < n_cached else {new}"

@@ -16,6 +16,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 LEVELS = """
 _version arrays errors numerals
 presets expression
+parser
 formulas evaluate
 budget convention stages
 trace

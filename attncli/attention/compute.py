@@ -9,7 +9,7 @@ one axis for each letter. Overflow is infinite, as IEEE 754 has it: the runner k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import prod
 from typing import Any, NamedTuple, cast
 
@@ -19,7 +19,7 @@ from attncli.arrays import Array
 from attncli.attention import kernels
 from attncli.convention import EmptyRows
 from attncli.errors import InputError
-from attncli.evaluate import FILLERS, Values
+from attncli.evaluate import FILLERS, Values, present_axes, sizes_of
 from attncli.evaluate import FUNCTIONS as OF_NUMBERS
 from attncli.expression import (
     Apply,
@@ -34,12 +34,11 @@ from attncli.expression import (
     Shape,
     Size,
     children,
-    parse,
-    sizes_of,
+    text_of,
     walk,
     with_letters,
-    written,
 )
+from attncli.parser import FormulaError, parse, written
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {**OF_NUMBERS, "**": np.power}
 Function = Callable[[Mapping[str, Any]], Any]
@@ -56,6 +55,7 @@ def compute(
     product: Product = np.matmul,
     *,
     hides: bool = False,
+    checks: bool = False,
 ) -> Array:
     """The array of a formula: [the letters of its left side], in the type of what it reads.
 
@@ -64,34 +64,72 @@ def compute(
     sizes    of letters that no array has alone
     product  how matrices are multiplied
     hides    whether what the `where` of a softmax leaves out is −∞ already
+    checks   whether an index that is computed must be a place of its array, wherever it counts
 
     First axes that no array has are left out. A formula that only picks cells may give a view of
     what it reads. There is no limit on memory: formulas of files are for `evaluate` alone.
-    Raises InputError for a text that is no formula, and for a letter whose length nothing says.
+    Raises InputError for a text that is no formula, and for a letter whose length nothing says;
+    FormulaError for a place outside of its array.
 
     >>> compute("O[i,e] = sum[j](a[i,j] * v[j,e])", {"a": np.eye(2), "v": np.array([[3.0], [5.0]])})
     array([[3.],
            [5.]])
     """
     shapes = tuple([(name, x.shape) for name, x in values.items() if isinstance(x, np.ndarray)])
-    function = compiled(text, shapes, tuple(sizes.items()), hides)
+    function = compiled(text, shapes, tuple(sizes.items()), hides, checks).run
     array: Array = function(values if product is np.matmul else {**values, PRODUCT: product})
     return array
 
 
+class Estimate(NamedTuple):
+    """What a formula costs: the shape that it gives, and how many numbers are made on the way.
+
+    largest  the letters of the largest array of these
+    """
+
+    shape: Shape
+    made: int
+    largest: Letters
+
+
+def estimate(text: str, shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> Estimate:
+    """The cost of a formula for arrays of these shapes; nothing is computed.
+
+    >>> estimate("S[i,j] = sum[d](q[i,d] * k[j,d]) + 1", {"q": (3, 7), "k": (5, 7)}, {})
+    Estimate(shape=(3, 5), made=87, largest=('j', 'd'))
+    """
+    _, shape, compiler = compiled(text, (*shapes.items(),), (*sizes.items(),), False, False)
+    n, arrays = 0, dict[Letters, int]({(): 1})
+    for each, own, nodes in compiler.made:
+        letters = dict.fromkeys([*own, *(x for node in nodes for x in compiler.letters(node))])
+        count = prod(compiler.shape((*letters,)))
+        n += each * count // _EACH
+        arrays |= {(*letters,): count} if each >= _EACH else {}
+    return Estimate(shape, n, max(arrays, key=lambda letters: arrays[letters]))
+
+
 PRODUCT = "@"
 """How a function finds another product of matrices than NumPy's."""
+_EACH = 64
+"""Terms of a matrix product that take the time of one number."""
+
+
+class Compiled(NamedTuple):
+    """The function of a formula, the shape that it gives, and what made it."""
+
+    run: Function
+    shape: Shape
+    compiler: _Compiler
 
 
 @lru_cache(4096)
-def compiled(text: str, shapes: Items, sizes: Items, hides: bool) -> Function:
-    """The function of a formula for arrays of these shapes, with the axes of its left side."""
+def compiled(text: str, shapes: Items, sizes: Items, hides: bool, checks: bool) -> Compiled:
+    """A formula for arrays of these shapes, with the axes of its left side."""
     arrays = dict(shapes)
     formula = parse(written(text, frozenset(arrays)))
-    compiler = _Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides)
-    index = formula.index
-    while index and not {*index[0]} <= compiler.sizes.keys():  # an axis that no array has
-        index = index[1:]
+    known = sizes_of(formula, (), arrays, dict(sizes))
+    compiler = _Compiler(arrays, known, hides, [], [] if checks else None)
+    index = present_axes(formula.index, compiler.sizes)
     order = [str(letter) for axis in index for letter in axis]
     if unknown := {*order} - compiler.sizes.keys():
         raise InputError(f"nothing says how long {min(unknown)} is")
@@ -104,18 +142,22 @@ def compiled(text: str, shapes: Items, sizes: Items, hides: bool) -> Function:
             x = np.array(np.broadcast_to(x, full))
         return x.reshape(shape)
 
-    return run
+    return Compiled(run, shape, compiler)
 
 
 class _Compiler(NamedTuple):
     """Makes functions of the nodes of a formula, for these shapes of arrays and sizes of letters.
 
-    hides  as in `compute`
+    hides   as in `compute`
+    made    the arrays that are made: how often, in parts of _EACH, and what says their letters
+    counts  the conditions under which the node counts that is compiled; None: nobody asks
     """
 
     shapes: Mapping[str, Shape]
     sizes: dict[str, int]
     hides: bool
+    made: list[tuple[int, tuple[str, ...], tuple[Expr, ...]]]
+    counts: list[Expr] | None = None
 
     def shape(self, letters: Sequence[str | int]) -> Shape:
         """How long each of these letters is."""
@@ -132,27 +174,46 @@ class _Compiler(NamedTuple):
             case Size(letter):
                 raise InputError(f"nothing says how long {letter} is")
             case Place(letter) if letter in self.sizes:
-                places = np.arange(float(self.sizes[letter]))
-                return aligned(lambda _: places, [letter], order)
+                n = float(self.sizes[letter])
+                return aligned(lambda _: np.arange(n), [letter], order)
             case Param(name) | Place(name):
                 return lambda values: values[name]
             case Cell():
-                return aligned(*self.cell(node), order)
+                return aligned(*self.taken(node), order)
             case Apply("**", (x, Number(2.0))):
                 base = self.of(x, order)
                 return lambda values: (number := base(values)) * number
             case Apply(name, args):
-                function, inner = FUNCTIONS[name], [self.of(x, order) for x in args]
+                function, guard = FUNCTIONS[name], args[0] if name == "and" else None
+                inner = [self.of(args[0], order)]
+                inner += [self.under(guard, x, order) for x in args[1:]]
                 if all(isinstance(x, Number | Size | Apply) for x in walk(node)):
                     constant = float(function(*(x({}) for x in inner)))  # it changes no type
                     return lambda _: constant
+                self.makes(1, node)
                 a, b = inner[0], inner[-1]
                 if len(inner) == 1:
                     return lambda values: function(a(values))
                 return lambda values: function(a(values), b(values))
             case If(condition, then, otherwise):
-                return chosen(node, *(self.of(x, order) for x in (condition, then, otherwise)))
+                self.makes(1, node)
+                other = Apply("not", (condition,))
+                cases = self.under(condition, then, order), self.under(other, otherwise, order)
+                return chosen(node, self.of(condition, order), *cases)
         return self.over(node, order)
+
+    def under(self, condition: Expr | None, node: Expr, order: Letters) -> Function:
+        """The function of a node that counts only under a condition."""
+        if condition is None or self.counts is None:
+            return self.of(node, order)
+        self.counts.append(condition)
+        function = self.of(node, order)
+        self.counts.pop()
+        return function
+
+    def makes(self, n: float, *nodes: Expr, letters: Letters = ()) -> None:
+        """Counts an array with the letters of some nodes, and others."""
+        self.made.append((int(n * _EACH), (*letters,), nodes))
 
     def over(self, node: Over, order: Letters) -> Function:
         """A sum, a largest number, a softmax or the log of a sum of powers."""
@@ -165,11 +226,15 @@ class _Compiler(NamedTuple):
             case Over("sum", outer, Over("sum", more, body, guard), None):
                 return self.over(Over("sum", outer + more, body, guard), order)
         if kind == "sum":
+            n = len(self.made)
             at_once = self.product(node, order) or self.running(node, order)
             if at_once is not None:
                 return at_once
-        inner = order if is_share else [*order, *node.letters]
-        terms, ends = self.of(node.body, inner), self.shape(order if is_share else node.letters)
+            del self.made[n:]
+        inner, guards = order if is_share else [*order, *node.letters], children(node, guards=True)
+        self.makes(4, *guards, letters=node.letters)
+        terms = self.under(node.where, node.body, inner)
+        ends = self.shape(order if is_share else node.letters)
         where = None if node.where is None else self.of(node.where, inner)
         sink = None if node.sink is None else self.of(node.sink, order)
         is_hidden, empty = is_share and self.hides, cast(EmptyRows, node.empty or "zero")
@@ -203,7 +268,7 @@ class _Compiler(NamedTuple):
         if not (isinstance(node.body, Apply) and node.body.function == "*"):
             return None
         left, right = node.body.args
-        (of_a, a), (of_b, b) = self.factor(left), self.factor(right)
+        (of_a, a), (of_b, b) = (self.factor(x, where=node.where) for x in (left, right))
         inner = [x for x in node.letters if x in a and x in b]
         both = [x for x in a if x in b and x not in inner]
         rows, columns = ([x for x in own if x not in (*both, *inner)] for own in (a, b))
@@ -211,6 +276,9 @@ class _Compiler(NamedTuple):
         guard = () if node.where is None else self.letters(node.where)
         if not (rows and columns and inner and {*guard} <= {*a}) or prod(self.shape(rest)) > 1:
             return None
+        for of in (a, b, [*both, *rows, *columns]):
+            self.makes(1, letters=of)
+        self.makes(1 / _EACH, letters=[*both, *rows, *columns, *inner])
         matrix_a = self.matrix(of_a, a, both, rows, inner)
         matrix_b = self.matrix(of_b, b, both, inner, columns)
         letters = [x for x in (*both, *rows, *columns) if x not in rest]
@@ -241,21 +309,25 @@ class _Compiler(NamedTuple):
         if i not in order or i in self.letters(body) or i == j:
             return None
         inner = [x for x in order if x != i] + [j]
-        terms, full = self.of(body, inner), self.shape(inner)
-        last = np.minimum(np.arange(self.sizes[i]) + (sign == "<="), self.sizes[j])
+        self.makes(3, body, letters=[i, j])
+        terms, full = self.under(node.where, body, inner), self.shape(inner)
+        n, most, own = self.sizes[i], self.sizes[j], sign == "<="
 
         def run(values: Mapping[str, Any]) -> Array:
             sums = np.cumsum(np.broadcast_to(terms(values), full), axis=-1)
+            last = np.minimum(np.arange(n) + own, most)
             return np.concatenate([np.zeros_like(sums[..., :1]), sums], axis=-1)[..., last]
 
         return aligned(run, [*inner[:-1], i], order)
 
-    def factor(self, node: Expr, letters: Letters = ()) -> tuple[Function, Letters]:
+    def factor(
+        self, node: Expr, letters: Letters = (), where: Expr | None = None
+    ) -> tuple[Function, Letters]:
         """An array, or an expression of some at full length, and its letters."""
-        if isinstance(node, Cell) and not letters:
-            return self.cell(node)
+        if isinstance(node, Cell) and not letters and self.counts is None:
+            return self.taken(node)
         letters = letters or [*dict.fromkeys(self.letters(node))]
-        value, full = self.of(node, letters), self.shape(letters)
+        value, full = self.under(where, node, letters), self.shape(letters)
         return lambda values: np.broadcast_to(value(values), full), letters
 
     def letters(self, node: Expr) -> list[str]:
@@ -303,14 +375,42 @@ class _Compiler(NamedTuple):
             return lambda values: values[name], letters
         return lambda values: values[name].reshape(full)[where], letters
 
+    def taken(self, node: Cell) -> tuple[Function, list[str]]:
+        """The same; an index that is computed is checked, where that is asked."""
+        value, letters = self.cell(node)
+        shape = self.shapes[node.name]
+        for axis, size in zip(node.index[len(node.index) - len(shape) :], shape, strict=True):
+            if not isinstance(axis, tuple):
+                self.makes(2, letters=letters)
+                value = value if self.counts is None else self.checked(value, node, axis, size)
+        return value, letters
+
+    def checked(self, value: Function, node: Cell, axis: Expr, size: int) -> Function:
+        """The function of a cell; FormulaError where the cell counts and an index is outside."""
+        low, high = Apply("<", (axis, Number(0.0))), Apply(">", (axis, Number(float(size - 1))))
+        conditions = [*(self.counts or ()), Apply("or", (low, high))]
+        outside = reduce(lambda a, b: Apply("and", (a, b)), conditions)
+        letters = sorted({*self.letters(outside)})
+        is_outside = self._replace(counts=None).of(outside, letters)
+
+        def run(values: Mapping[str, Any]) -> Array:
+            for at in np.argwhere(is_outside(values))[:1].tolist():
+                where = ", ".join(f"{x} = {n}" for x, n in zip(letters, at, strict=True))
+                what = f"this is outside the array, whose places are 0 to {size - 1}"
+                what += f", where {where}" * bool(where)
+                raise FormulaError(f"{what}; keep it out by where or if", part=text_of(node))
+            return cast(Array, value(values))
+
+        return run
+
     def gathered(self, node: Cell) -> tuple[Function, list[str]]:
         """The same where places are computed; what no case takes may be outside the array."""
         axes = [axis if isinstance(axis, tuple) else self.letters(axis) for axis in node.index]
         letters = [*dict.fromkeys(x for axis in axes for x in axis if isinstance(x, str))]
         full = self.shape(letters)
-        places = dict(zip(letters, np.ix_(*map(range, full)), strict=True))
 
         def run(values: Mapping[str, Any]) -> Array:
+            places = dict(zip(letters, np.ix_(*map(range, full)), strict=True))
             cells = Values(Formula("", (), node), values, values, self.sizes)
             return np.broadcast_to(np.ascontiguousarray(cells.number(node, places)), full)
 

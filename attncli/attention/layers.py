@@ -54,7 +54,7 @@ from attncli.attention.weights import (
     named_seed,
 )
 from attncli.convention import Convention
-from attncli.errors import ShapeError
+from attncli.errors import ConventionError, ShapeError
 from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
 
@@ -195,7 +195,7 @@ class LayerPlan:
             given = given_gradient(d_output, shape, last, how.seed)
             self.inputs[f"{name}.{GIVEN_GRADIENT}"] = entered(given, how)
             plan.steps += backward(plan.steps, shapes=shapes)
-        self.steps += within(f"{name}.", plan.steps, x=x, **outer)
+        self._within(name, plan, x, **outer)
         return f"{name}.{last}"
 
     def feed_forward(self, name: str, x: str) -> str:
@@ -302,8 +302,16 @@ class LayerPlan:
         self.n_sublayers += 1
         return self._added(name, plan, x, **outer)
 
-    def _added(self, name: str, plan: Plan, x: str, **outer: str) -> str:
+    def _within(self, name: str, plan: Plan, x: str, **outer: str) -> None:
+        """Adds the steps of a plan as a block. ConventionError where two have one name."""
+        names = [step.name for step in plan.steps]
+        for own in (own for at, own in enumerate(names) if own in names[:at]):
+            what = f"{name} has a stage of its own called {own}"
+            raise ConventionError(what, "give that of the formulas another name")
         self.steps += within(f"{name}.", plan.steps, x=x, **outer)
+
+    def _added(self, name: str, plan: Plan, x: str, **outer: str) -> str:
+        self._within(name, plan, x, **outer)
         end = f"{name}.{plan.steps[-1].name}"
         self.like[end], self.labels[end] = self.like[x], self.labels[x]
         self.letters[end] = plan.steps[-1].symbol or kind_of(end).symbol

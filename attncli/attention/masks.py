@@ -7,14 +7,17 @@ any other number is added to the score. `window` gives a boolean array (True = m
 
 from __future__ import annotations
 
-from functools import reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array, BoolArray
+from attncli.attention.compute import compute
 from attncli.convention import CausalAlign, Convention, MaskMeans, MaskNumbers
 from attncli.errors import ConventionError
+from attncli.expression import letters_in, line_of
+from attncli.parser import parse, parsed
 
 Offset = int | npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | None
@@ -45,7 +48,33 @@ def window(
     return allowed
 
 
-def total_mask(  # noqa: PLR0913 - everything that can restrict
+def total_mask(
+    given_mask: Array | None = None,
+    kv_len: npt.NDArray[np.int64] | None = None,
+    rows: Rows = None,
+    **how: Any,
+) -> Array:
+    """One additive mask of everything that restricts: causality, window, key lengths, a given mask.
+
+    -> [n_q, n_k] or [rows, n_k], with a batch and a head axis before where they differ.
+
+    given_mask  broadcasts from the right to the scores, of all queries or of the rows
+    kv_len      valid keys of each batch item
+    rows        the queries wanted; all where left out
+    how         as in `mask_formula`
+    """
+    n_q, n_k = how["n_q"], how["n_k"]
+    arrays: dict[str, Any] = {"kv_len": kv_len, "rows": rows}
+    if given_mask is not None:
+        is_whole = given_mask.ndim > 1 and given_mask.shape[-2] == n_q > 1
+        mask = given_mask[..., rows, :] if rows is not None and is_whole else given_mask
+        given_mask = mask if mask.dtype == np.bool_ else mask.astype(np.float64, copy=False)
+    text = mask_formula(given_mask, kv_len, rows, **how)
+    sizes = {"i": n_q if rows is None else len(rows), "j": n_k}
+    return compute(text, {**arrays, "given_mask": given_mask}, sizes)
+
+
+def mask_formula(  # noqa: PLR0913 - everything that can restrict
     given_mask: Array | None = None,
     kv_len: npt.NDArray[np.int64] | None = None,
     rows: Rows = None,
@@ -61,44 +90,55 @@ def total_mask(  # noqa: PLR0913 - everything that can restrict
     numbers: MaskNumbers | None = None,
     unmasks: bool = False,
     shift: int = 0,
-) -> Array:
-    """One additive mask of everything that restricts: causality, window, key lengths, a given mask.
+) -> str:
+    """The formula of the mask of everything that restricts, for arrays of these shapes and types.
 
-    -> [n_q, n_k] or [rows, n_k], with a batch and a head axis before where they differ.
-
-    given_mask  broadcasts from the right to the scores, of all queries or of the rows
-    kv_len      valid keys of each batch item
-    rows        the queries wanted; all where left out
     n_past      keys before the first query's own position, where causality is aligned top-left
     n_axes      how many axes the scores have
     unmasks     a query that may attend to no key is restricted by causality and window alone
     shift       moves the causal diagonal; 0 but for what `check` tries
+
+    >>> mask_formula(n_q=3, n_k=3, n_past=0, n_axes=4, causal=True, window_size=(2, -1))
+    'M[i,j] = 0 if j <= i and j - i >= -2 else -inf'
     """
-    first = first_position(align, n_q, n_k, n_past, kv_len)
-    allowed = [window(n_q, n_k, -1, 0, first + shift, rows)] if causal else []
+    length = "" if kv_len is None else "kv_len[b]" if n_axes > 3 else "kv_len[0]"
+    query, size = ("i", "size[i]") if rows is None else ("rows[i]", f"{n_q}")
+    first = f"({length or 'size[j]'} - {size})" if align == "bottom-right" else n_past
+    place = f"{query} + {first}" if first else query
+    around = [f"j <= {place}{f' + {shift}' * bool(shift)}"] if causal else []
     if causal and align == "open-last" and n_q < n_k:
-        allowed = [allowed[0] | ((np.arange(n_q) if rows is None else rows) == n_q - 1)[:, None]]
-    allowed += [] if window_size is None else [window(n_q, n_k, *window_size, first, rows)]
-    around, size = tuple(allowed), (n_q if rows is None else len(rows), n_k)
-    if kv_len is not None:  # [batch] -> [batch, 1, 1, n_k]
-        allowed.append((np.arange(n_k) < kv_len[:, None])[:, None, None, :])
-    if given_mask is None:
-        total = np.zeros(size)
-    else:
-        is_whole = given_mask.ndim > 1 and given_mask.shape[-2] == n_q > 1
-        picked = given_mask[..., rows, :] if rows is not None and is_whole else given_mask
-        total = meaning(picked, means, numbers)
-        if total.dtype == np.bool_:  # chosen, never multiplied: 0 · −inf is NaN
-            total = np.where(total, 0.0, -np.inf)
-    total = reduce(_restricted, allowed, total)
+        around = [f"({around[0]} or {query} == {size} - 1)"]
+    left, right = window_size or (-1, -1)
+    around += [f"j - ({place}) >= -{left}"] * (left >= 0)
+    around += [f"j - ({place}) <= {right}"] * (right >= 0)
+    may, number, letters = around + [f"j < {length}"] * bool(length), "0", ["j"] * bool(length)
+    if around or given_mask is None or unmasks:
+        letters += ["i", "j"]
+    letters += ["b"] * ("b" in length)
+    if given_mask is not None:
+        whole = {"i": n_q if rows is None else len(rows), "j": n_k}
+        axes = zip("bhij"[4 - given_mask.ndim :], given_mask.shape, strict=True)
+        index = [x if n > 1 or whole.get(x) == n else "_" for x, n in axes]
+        number = _number(f"given_mask[{','.join(index)}]", given_mask, means, numbers)
+        letters += index
+    text = f"{number} if {' and '.join(may)} else -inf" if may else number
     if unmasks:
-        is_empty = np.isneginf(total).all(axis=-1, keepdims=True)
-        total = np.where(is_empty, reduce(_restricted, around, np.zeros(size)), total)
-    return total.reshape(total.shape[-n_axes:])  # key lengths bring a batch axis
+        other = f"(0 if {' and '.join(around)} else -inf)" if around else "0"
+        is_empty = f"({text}) == -inf"
+        is_empty = f"all[j]({is_empty})" if "j" in letters_in(parsed(text)) else is_empty
+        text = f"{other} if {is_empty} else {text}"
+    last = "bhij"[min(("bhij".index(x) for x in letters if x != "_"), default=4) :]
+    return line_of(parse(f"M[{','.join(x if x in letters else '_' for x in last)}] = {text}"))
 
 
-def _restricted(mask: Array, may: BoolArray) -> Array:
-    return np.where(may, mask, -np.inf)
+def _number(cell: str, mask: Array, means: MaskMeans, numbers: MaskNumbers | None) -> str:
+    """What a cell of a mask adds to the score: see `meaning`."""
+    if mask.dtype != np.bool_:
+        if numbers != "truth":
+            return cell
+        cell = f"{cell} != 0"
+    cell = f"not ({cell})" if means == "ignore" else cell
+    return f"(1 if {cell} else 0)" if means == "add" else f"(0 if {cell} else -inf)"
 
 
 def meaning(mask: Array, means: MaskMeans, numbers: MaskNumbers | None = None) -> Array:

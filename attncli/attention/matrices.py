@@ -18,7 +18,7 @@ from attncli.expression import (
     Place,
     Size,
     cells,
-    rebuilt,
+    renamed,
     text_of,
 )
 
@@ -92,7 +92,7 @@ def applied(function: str, operands: Sequence[tuple[str, int]], form: str) -> st
 def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str, Any]) -> str:
     """The formula in matrices: a product where rows are summed with columns.
 
-    >>> from attncli.expression import parse
+    >>> from attncli.parser import parse
     >>> formula_of(parse("S[i,j] = sum[d](q[i,d] * k[j,d])"), {"q": "Q", "k": "K"}, {})
     'S = Q Kᵀ'
     """
@@ -168,11 +168,8 @@ def own_formula(formula: Formula, symbols: Mapping[str, str], params: Mapping[st
     """The formula in matrices where that says all of it, else by cells."""
     if _says_all(formula.body):
         return formula_of(formula, symbols, params)
-
-    def named(x: Expr) -> Expr:
-        return Cell(symbols.get(x.name) or x.name, x.index) if isinstance(x, Cell) else x
-
-    return f"{formula.symbol} = {shown(text_of(rebuilt(formula.body, named)))}"
+    names = {name: symbol for name, symbol in symbols.items() if symbol}
+    return f"{formula.symbol} = {shown(text_of(renamed(formula.body, names)))}"
 
 
 def _says_all(node: Expr) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,8 +21,8 @@ from attncli.attention.masks import adds
 from attncli.attention.matrices import formula_of, worded
 from attncli.attention.run import Step
 from attncli.convention import Convention
-from attncli.expression import letters_of, parse, relettered, written
 from attncli.formulas import after_cache
+from attncli.parser import letters_of, parse, relettered, written
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, kind_of
 
 Merge = Literal["shown", "needed", "never"]
@@ -91,6 +91,11 @@ def plan(
     if merge == "shown" and "x" not in sizes.given:  # the gradient is that of the output
         concat(new, OUTPUT)
     return tuple(new.steps + gradients)
+
+
+def after_past(own: Step, past: Array, n_cached: int, **more: Any) -> Array:
+    """The rows of a step after those of a cache."""
+    return np.ascontiguousarray(np.concatenate([past, own.compute(**more)], axis=-2))
 
 
 class Plan:
@@ -191,9 +196,6 @@ class Plan:
         own, n_cached = self.steps.pop(), self.sizes.n_past
         letter, _, product = own.formula.partition(" = ")
 
-        def joined(past: Array, n_cached: int, **more: Any) -> Array:
-            return np.ascontiguousarray(np.concatenate([past, own.compute(**more)], axis=-2))
-
         step = own._replace(
             text=after_cache(own.text),
             reads={**own.reads, "past": f"past_{name}"},
@@ -201,7 +203,7 @@ class Plan:
             formula=f"{letter} = [cache; {product}]",
             sizes={**own.sizes, "i": self.sizes.scores[-1] - n_cached},
             back={"past": None},
-            function=joined,
+            function=partial(after_past, own),
         )
         self.steps.append(step)
 

@@ -20,7 +20,7 @@ from attncli.attention.compute import compute
 from attncli.attention.kernels import round_to, widen
 from attncli.convention import Convention, DType
 from attncli.errors import StageError
-from attncli.expression import only_guards, written
+from attncli.parser import only_guards, written
 from attncli.stages import HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace
 

@@ -28,7 +28,7 @@ from attncli.attention.plan import Sizes
 from attncli.attention.run import Step
 from attncli.convention import Convention, LseBase
 from attncli.errors import ShapeError, joined
-from attncli.expression import written
+from attncli.parser import written
 from attncli.stages import LSE, OUTPUT, SPLIT, TILE, WEIGHTS
 from attncli.trace import Trace
 

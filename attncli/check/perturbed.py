@@ -27,7 +27,9 @@ from attncli.check.noise import MOST_LEVEL, SMALL, Arithmetic
 from attncli.check.run import Subset, stages
 from attncli.check.setup import Setup
 from attncli.check.tolerance import FIRST, fitting_type, row_rms
-from attncli.expression import Apply, Cell, Over, Shape, parse, sizes_of, walk
+from attncli.evaluate import sizes_of
+from attncli.expression import Apply, Cell, Over, Shape, walk
+from attncli.parser import parse
 from attncli.stages import CAPPED, DELTA, DROPPED, LSE, OUTPUT, WEIGHTS
 
 DRAWS = 8

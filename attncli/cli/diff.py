@@ -181,7 +181,7 @@ def _dumped(loaded: Loaded) -> Trace:
                 array = heads_first(array, layout)  # noqa: PLW2901
             except ShapeError as error:
                 raise ShapeError(f"{loaded.origin}, {name}: {error.message}", error.hint) from None
-        stages[f"{prefix}{dot}{own}"] = _stage(own, array, labels)
+        stages[f"{prefix}{dot}{own}"] = stage_of(own, array, labels)
     blocks = list(dict.fromkeys(name.rpartition(".")[0] for name in stages))
     order = {name: at for at, name in enumerate(KINDS)}
 
@@ -193,7 +193,7 @@ def _dumped(loaded: Loaded) -> Trace:
     return nested("Dump", {name: stages[name] for name in sorted(stages, key=place)}, how)
 
 
-def _stage(
+def stage_of(
     name: str, array: Array, labels: dict[str, tuple[str, ...] | None] | None = None
 ) -> Stage:
     """An array under its name, with the axes that a stage of this name has."""
@@ -216,7 +216,7 @@ def _traces(operands: list[_Operand]) -> tuple[Trace, Trace]:
         own_names = {first.name, second.name} - {""}
         name = own_names.pop() if len(own_names) == 1 else ARRAY
         arrays = [x.array for x in operands if x.array is not None]
-        a, b = (nested("Array", {name: _stage(_own_name(name), x)}) for x in arrays)
+        a, b = (nested("Array", {name: stage_of(_own_name(name), x)}) for x in arrays)
         return a, b
     alone, other = (first, second) if first.trace is None else (second, first)
     assert alone.array is not None  # noqa: S101 - just seen
@@ -231,7 +231,7 @@ def _traces(operands: list[_Operand]) -> tuple[Trace, Trace]:
         what = f"{alone.origin} is one array" + f", {alone.name}" * bool(alone.name)
         several = f"{other.origin} holds several stages: {listing(held)}"
         raise InputError(f"{what}; {several}", f"name one: {ask_for(other.origin, held[-1])}")
-    own = nested("Array", {names[0]: _stage(_own_name(names[0]), alone.array)})
+    own = nested("Array", {names[0]: stage_of(_own_name(names[0]), alone.array)})
     kept = other.trace.keep({names[0]})
     return (own, kept) if alone is first else (kept, own)
 

@@ -18,11 +18,12 @@ from attncli.cli.options import ONES_SHOW, Choices, InputFlags
 from attncli.cli.parsing import tokens_of, whole_numbers
 from attncli.cli.sources import (
     OBSERVED,
-    WEIGHTS,
     Files,
     holds_x,
+    named_arrays,
     read_arrays,
     read_files,
+    sources_of,
     unused_notes,
 )
 from attncli.convention import Convention, flag_of, flag_text
@@ -36,7 +37,6 @@ from attncli.files.roles import (
     LAYOUT,
     ONES,
     RANDOM,
-    ROLES,
     Role,
     fields_of,
     kv_len_of,
@@ -59,6 +59,7 @@ class AttentionInputs(NamedTuple):
     flags: InputFlags  # with the layout that the file names
     observed: Loaded | None = None  # what is compared with, for `check`
     facts: frozenset[str] = frozenset()  # what it has that some flags need (see groups.py)
+    others: Mapping[str, Array] = MappingProxyType({})  # by the names that formulas have for them
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -89,20 +90,17 @@ def read_inputs(
     observed: str | None = None,
     stages: Collection[str] = (),
     known: Files = MappingProxyType({}),
+    names: Collection[str] = (),
 ) -> AttentionInputs:
     """Reads every source once and makes one set of arguments of them.
 
     observed, stages  one more source to read, for `check`, and the stages that are wanted of it
     known             what is read already, by its source
+    names             of further arrays, which formulas read
     """
     notes: list[str] = []
-    named = {role: getattr(inputs, role, None) for role in ROLES}
-    drawn = named[D_OUTPUT] if named[D_OUTPUT] in (ONES, RANDOM) else None
-    if drawn is not None:
-        del named[D_OUTPUT]
-    named |= {WEIGHTS: inputs.weights, OBSERVED: observed}
-    sources = {role: source for role, source in named.items() if source is not None}
-    files = read_files(sources, stages, notes, known)
+    sources, drawn = sources_of(inputs, observed)
+    files = read_files(sources, stages, notes, known, names)
     main = files["q"]
     holds_q = "" in main.arrays or name_of(main, "q") is not None  # a matrix without a name is q
     is_both = observed is not None and observed == inputs.q
@@ -113,7 +111,7 @@ def read_inputs(
     convention, inputs, kv_len = _convention(main, fields, inputs, choices, notes)
     arrays, heads, files, used = read_arrays(files, inputs, convention, notes)
     is_x = "x" in arrays
-    notes += unused_notes(files, used, stages, of_x=is_x)
+    notes += unused_notes(files, used, {*stages, *names}, of_x=is_x)
     facts = facts_of(convention, arrays.get("mask"), heads)
     facts |= {"the weights of x"} if is_x else set()
     if "mask" in arrays:
@@ -139,6 +137,7 @@ def read_inputs(
         flags=inputs,
         observed=files.get(OBSERVED),
         facts=frozenset(facts | ({"dropout"} if drawn == RANDOM else set())),  # both have a seed
+        others=named_arrays(files, names),
     )
 
 

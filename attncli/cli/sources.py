@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attncli.arrays import Array
 from attncli.attention.names import is_published
@@ -15,7 +15,11 @@ from attncli.errors import ConventionError
 from attncli.files.load import Loaded, load
 from attncli.files.roles import (
     ATTENDED,
+    D_OUTPUT,
     EMBEDDINGS,
+    ONES,
+    RANDOM,
+    ROLES,
     Role,
     gradient_named,
     is_attended,
@@ -49,10 +53,24 @@ class Read(NamedTuple):
     used: dict[int, set[str]]  # id of a file → the names of its arrays that were used
 
 
+def sources_of(inputs: InputFlags, observed: str | None = None) -> tuple[dict[Role, str], Any]:
+    """The source of each role that has one; and "ones" or "random" for a gradient that is made."""
+    named = {role: getattr(inputs, role, None) for role in ROLES}
+    named |= {WEIGHTS: inputs.weights, OBSERVED: observed}
+    drawn = named.pop(D_OUTPUT) if named[D_OUTPUT] in (ONES, RANDOM) else None
+    return {role: source for role, source in named.items() if source is not None}, drawn
+
+
 def read_files(
-    sources: Mapping[Role, str], stages: Collection[str], notes: list[str], known: Files
+    sources: Mapping[Role, str],
+    stages: Collection[str],
+    notes: list[str],
+    known: Files,
+    names: Collection[str] = (),
 ) -> Files:
     """The file of every role that has a flag of its own, each read once; and the observed one.
+
+    names  of arrays that formulas may read, whatever their role
 
     ConventionError where there is nothing to compute from, or two things.
     """
@@ -78,18 +96,27 @@ def read_files(
     read = dict(known)
     for role, source in sources.items():
         if source not in read:
-            wanted = partial(_is_used, source, sources, stages)
+            wanted = partial(_is_used, source, sources, stages, names)
             read[source] = load(source, role=role, wanted=wanted)
             notes += read[source].warnings
     return {role: read[source] for role, source in sources.items()}
 
 
-def _is_used(source: str, sources: Mapping[Role, str], stages: Collection[str], name: str) -> bool:
-    """Whether an array of this name is of use in a source: for a role, or as an observed one."""
+def _is_used(
+    source: str,
+    sources: Mapping[Role, str],
+    stages: Collection[str],
+    names: Collection[str],
+    name: str,
+) -> bool:
+    """Whether an array of this name is of use in a source: for a role, as an observed one, or in
+    formulas."""
     is_main, is_observed = source == sources["q"], source == sources.get(OBSERVED)
     if not name:
         is_x = source in [sources.get(role) for role in EMBEDDINGS]
         return is_x or (is_main and WEIGHTS in sources)
+    if name in names:
+        return True
     role = role_of(name)
     if role and (is_observed or source == sources.get(role, sources["q"])):
         return True
@@ -114,6 +141,12 @@ def arrays_of(roles: Iterable[Role], files: Files) -> dict[str, Array]:
         has, lacks = ("k", "v") if "past_k" in arrays else ("v", "k")
         raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
     return arrays
+
+
+def named_arrays(files: Files, names: Collection[str]) -> dict[str, Array]:
+    """The arrays that are called so in one of the files, of --q before others."""
+    every = [files[role].arrays for role in (*files, "q")]
+    return {name: arrays[name] for arrays in every for name in names if name in arrays}
 
 
 def read_arrays(files: Files, inputs: InputFlags, how: Convention, notes: list[str]) -> Read:

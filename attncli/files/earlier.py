@@ -11,9 +11,9 @@ from typing import Any
 from attncli import formulas
 from attncli.attention import attention as page
 from attncli.attention import tiles
-from attncli.expression import letters_of, relettered
-from attncli.expression import written as resolved
 from attncli.formulas import after_cache
+from attncli.parser import letters_of, relettered
+from attncli.parser import written as resolved
 
 # ---- gradients, by the names that they had for what they read
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,9 +16,8 @@ from attncli.attention.run import Heading, Labels, Step, run, trace_of
 from attncli.attention.shapes import Gradient, as_numbers, given_gradient
 from attncli.convention import Convention
 from attncli.errors import ConventionError
-from attncli.expression import Index, cells, parse
-from attncli.programs.bind import Bound
-from attncli.programs.read import defined, needs, read, statements
+from attncli.programs.read import Program, read
+from attncli.programs.text import defined, needs, statements
 from attncli.programs.variants import text_of
 from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
@@ -55,43 +55,36 @@ def attend_by(
     text, origin = (formulas, origin) if origin else text_of(formulas)
     known = {name: as_numbers(x, name) for name, x in arrays.items()}
     how = how or Convention()
-    if d_output is not None and GIVEN_GRADIENT in needs(text):  # its backward pass is written out
-        known[GIVEN_GRADIENT] = _where_read(text, known, d_output, how, origin)
-        d_output = None
-    program = read(text, known, origin)
     if others := how.changes().keys() - {"dtype", "seed", "dropout"}:
         what = f"{', '.join(sorted(others))} is not of formulas: these say it themselves"
         raise ConventionError(what, "leave it out")
+    if d_output is not None and GIVEN_GRADIENT in needs(text):  # its backward pass is written out
+        known[GIVEN_GRADIENT] = _where_read(text, known, d_output, how, origin)
+        d_output = None
+    program = read(text, known, origin, how.dtype)
     inputs = {name: _entered(name, known[name], how) for name in program.inputs}
-    bound = Bound(program, inputs, how.dtype)
-    steps, values = bound.steps, dict(inputs)
+    steps, values = program.steps, dict(inputs)
     if d_output is not None:
-        last = steps[-1]
-        given = given_gradient(d_output, bound.shapes[last.name], last.name, how.seed)
+        last = steps[-1].name
+        given = given_gradient(d_output, program.shapes[last], last, how.seed)
         values[GIVEN_GRADIENT] = entered(given, how)
-        steps = [*steps, *_gradients(bound)]
-    indices = dict[str, tuple[Index, ...]]()
-    for cell in (x for line in program.lines for x in cells(line.formula.body, guards=True)):
-        index = tuple(x if isinstance(x, tuple) else ("entry",) for x in cell.index)
-        indices.setdefault(program.names[cell.name], index)
-    stages = {
-        name: _given(name, x, axes_of(indices[name], x.ndim), labels) for name, x in inputs.items()
-    }
+        steps = [*steps, *_gradients(program)]
+    stages = dict[str, Stage]()
+    for name, x in inputs.items():
+        index = [axis if isinstance(axis, tuple) else ("entry",) for axis in program.inputs[name]]
+        axes = axes_of(index, x.ndim)
+        sizes = dict(zip(axes, x.shape, strict=True))
+        own = {axis: tuple(x) for axis, x in labels.items() if x and len(x) == sizes.get(axis)}
+        stages[name] = Stage(name, kind_of(name).symbol, "", x, axes, own)
     results = run(steps, values)
     shown = {name: results[name] for name in results if name != GIVEN_GRADIENT}
-    lengths = [
-        (axis, n)
-        for step in steps
-        if step.name in shown
-        for axis, n in zip(step.axes[::-1], shown[step.name].shape[::-1], strict=False)
-    ]
-    own = {  # names for all entries of an axis, wherever it is
-        axis: names
-        for axis, names in labels.items()
-        if names and all(n == len(names) for other, n in lengths if other == axis)
-    }
+    lengths = defaultdict[str, set[int]](set)
+    for step in (step for step in steps if step.name in shown):
+        for axis, n in zip(step.axes[::-1], shown[step.name].shape[::-1], strict=False):
+            lengths[axis].add(n)
+    everywhere = {axis: x for axis, x in labels.items() if x and lengths[axis] <= {len(x)}}
     title = title or f"Attention by the formulas of {origin}"
-    heading = Heading(title, None, own, program.remarks)
+    heading = Heading(title, None, everywhere, program.remarks)
     return trace_of(steps, shown, {"": heading}, stages, values)
 
 
@@ -100,12 +93,8 @@ def _where_read(
 ) -> Array:
     """The gradient that a program reads, of the shape of the stage whose gradient it is."""
     first = next(x for x in statements(text) if f"{GIVEN_GRADIENT}[" in x.code.replace(" ", ""))
-    program = read(text[: first.start], known, origin)
-    inputs = {name: _entered(name, known[name], how) for name in program.inputs}
-    of = min(defined(first.code) - {""}, key=lambda name: not name.startswith("d_")).removeprefix(
-        "d_"
-    )
-    shapes = Bound(program, inputs, how.dtype).shapes
+    names = sorted(defined(first.code), key=lambda name: not name.startswith("d_"))
+    of, shapes = names[0].removeprefix("d_"), read(text[: first.start], known, origin).shapes
     return given_gradient(d, shapes.get(of, ()), of, how.seed)
 
 
@@ -115,21 +104,16 @@ def _entered(name: str, x: Array, how: Convention) -> Array:
     return x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else how)
 
 
-def _given(name: str, x: Array, axes: tuple[str, ...], labels: Mapping[str, Labels]) -> Stage:
-    """An input as a stage."""
-    sizes = dict(zip(axes, x.shape, strict=True))
-    own = {axis: tuple(x) for axis, x in labels.items() if x and len(x) == sizes.get(axis)}
-    return Stage(name, kind_of(name).symbol, "", x, axes, own)
-
-
-def _gradients(bound: Bound) -> list[Step]:
-    """The steps of the gradients of a program, each with its axes, once what they cost is known."""
-    letters = {name: kind_of(name).symbol for name in bound.shapes}
+def _gradients(program: Program) -> list[Step]:
+    """The steps of the gradients of a program, once what they cost is known."""
+    shapes, origin = program.shapes, program.costs.origin
+    letters = {name: kind_of(name).symbol for name in shapes}
     try:
-        steps = backward(bound.steps, letters=letters, shapes=bound.shapes)
+        steps = backward(program.steps, letters=letters, shapes=shapes)
     except TypeError as error:
-        raise ConventionError(f"{bound.program.origin}: {error}", "leave out --d-output") from None
-    for step in (step for step in steps if step.text):
-        what, shape = f"{bound.program.origin}: the gradients need", bound.shapes.get(step.name[2:])
-        bound.afford(what, parse(step.text).body, step.sizes, shape or ())
+        raise ConventionError(f"{origin}: {error}", "leave out --d-output") from None
+    known = {**shapes, GIVEN_GRADIENT: shapes[program.steps[-1].name]}
+    for step in steps:
+        of = known[GIVEN_GRADIENT]
+        known[step.name] = program.costs.add("the gradients", step, known) if step.text else of
     return steps

@@ -12,8 +12,8 @@ from attncli.attention.run import Step, Values
 from attncli.convention import DType
 from attncli.errors import ShapeError
 from attncli.expression import Shape
-from attncli.programs.bind import Bound
-from attncli.programs.read import read, replaced
+from attncli.programs.read import read
+from attncli.programs.text import replaced
 from attncli.programs.written import written
 from attncli.stages import OUTPUT, QKV
 
@@ -33,21 +33,20 @@ def replacing(source: tuple[str, str] | None, lines: Sequence[str], dtype: DType
         first = max((at + 1 for at, name in enumerate(names) if name in QKV), default=0)
         last = names.index(OUTPUT) + 1
         text, origin = source or ("", "the formulas")
-        (*lead, n_q, _), (n_k, d_v) = given["q"].shape, given["v"].shape[-2:]
+        (*lead, n_q, _), d_v = given["q"].shape, given["v"].shape[-1]
         if source is None:
-            text = written(steps[first:last], given, (*lead, n_q, n_k))
-        program = read(replaced(text, lines), given, origin)
-        bound = Bound(program, {name: given[name] for name in program.inputs}, dtype)
+            text = written(steps[first:last], given)
+        program = read(replaced(text, lines), given, origin, dtype)
         drawn = [step for step in steps if step.function is draw_kept]
-        own = [*(steps[:first] if {*program.inputs} & {*QKV} else []), *drawn, *bound.steps]
-        end, shape = own[-1].name, bound.shapes[own[-1].name]
+        own = [*(steps[:first] if {*program.inputs} & {*QKV} else []), *drawn, *program.steps]
+        end, shape = own[-1].name, program.shapes[own[-1].name]
         if shape == (*lead, n_q, d_v):
             after = (s._replace(reads=_renamed(s.reads, end)) for s in steps[last:])
-            return [*own, *after], bound.shapes
+            return [*own, *after], program.shapes
         if shape != (n_q, np.prod(lead, dtype=int) * d_v) and len(shape) != 2:
             what = f"{end} is {' × '.join(map(str, shape))}, and should be the output of the heads"
             raise ShapeError(what, f"{' × '.join(map(str, (*lead, n_q, d_v)))}, or rows of tokens")
-        return own, bound.shapes
+        return own, program.shapes
 
     return alter
 

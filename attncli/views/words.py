@@ -17,7 +17,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.matrices import FORMS, PARAMS, RANKS, SIZES, applied
 from attncli.errors import InputError
-from attncli.evaluate import AbsentError, Places, Values
+from attncli.evaluate import AbsentError, Places, Values, places_at, sizes_of
 from attncli.expression import (
     Apply,
     Cell,
@@ -30,12 +30,10 @@ from attncli.expression import (
     Place,
     Size,
     cells,
-    parse,
-    places_at,
-    sizes_of,
     text_of,
     walk,
 )
+from attncli.parser import parse
 from attncli.trace import Stage
 from attncli.views.cell import Entry, Forms, fraction
 from attncli.views.parts import Equation

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from attncli.attention.compute import compute
 from attncli.evaluate import Values
-from attncli.expression import line_of, parse
+from attncli.expression import line_of
+from attncli.parser import parse
 
 LEAVES = ("x[i,j]", "y[j,k]", "z[k]", "x[i,k % 3]", "p", "2", "-0.5", "size[k]", "k")
 INNER = st.recursive(

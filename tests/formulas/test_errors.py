@@ -13,7 +13,7 @@ import attncli
 from attncli import budget
 from attncli.budget import limited
 from attncli.errors import AttncliError, SizeError
-from attncli.programs.read import ProgramError
+from attncli.programs.text import ProgramError
 from attncli.programs.variants import variants
 from tests.formulas.references import inputs_of
 

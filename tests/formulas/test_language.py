@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from attncli.attention.compute import compute
-from attncli.evaluate import Values
-from attncli.expression import parse, parsed, places_at, sizes_of, text_of
+from attncli.evaluate import Values, places_at, sizes_of
+from attncli.expression import text_of
+from attncli.parser import parse, parsed
 
 RNG = np.random.default_rng(3)
 B, H, N_Q, N_K, D, E = 2, 3, 5, 5, 7, 11

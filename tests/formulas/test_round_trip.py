@@ -23,7 +23,7 @@ def check(inputs: Inputs) -> int:
     how, arrays = inputs.how, dict(inputs.arrays)
     if how.dropout:
         arrays["kept"] = draw_kept(inputs.sizes.scores, how.dropout, how.seed)
-    text = written(inputs.steps, arrays, inputs.sizes.scores)
+    text = written(inputs.steps, arrays)
     again = attend_by(text, arrays, how=Convention(dtype=how.dtype))
     n = 0
     for name, stage in inputs.trace().stages():
@@ -56,6 +56,6 @@ def test_it_gives_the_same_bits(make: Make, first: int, last: int) -> None:
 def test_it_has_the_names_that_are_its_own() -> None:
     inputs = of_qkv(7)
     assert inputs is not None
-    text = written(inputs.steps, inputs.arrays, inputs.sizes.scores)
+    text = written(inputs.steps, inputs.arrays)
     assert "weights: A[" in text
     assert "output: O[" in text

@@ -12,7 +12,7 @@ import attncli
 from attncli.attention.matrices import formula_of
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
-from attncli.expression import parse
+from attncli.parser import parse
 from attncli.trace import Stage, Trace
 
 from .traces import CAUSAL, NEVER, attention, causal, lines_of, matrix, numbers, shown

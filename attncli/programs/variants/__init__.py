@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from attncli.errors import InputError, nearest
-from attncli.programs.read import MOST_TEXT
+from attncli.programs.text import MOST_TEXT
 
 _FOLDER = files("attncli") / "programs" / "variants"
 

@@ -14,8 +14,10 @@ import numpy as np
 
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step
-from attncli.expression import Shape, parse, sizes_of
+from attncli.evaluate import sizes_of
+from attncli.expression import Shape
 from attncli.files.write import plain_lists
+from attncli.parser import parse
 from attncli.stages import GIVEN_GRADIENT, MASKED, OUTPUT, SCORES, WEIGHTS, gradient_of
 from attncli.views.html.tree import formula
 from attncli.views.select import Block

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from attncli.errors import InputError
-from attncli.expression import Formula, cells, parse, sizes_of
+from attncli.evaluate import sizes_of
+from attncli.expression import Formula, cells
+from attncli.parser import parse
 from attncli.stages import OUTPUT, SCALED, SCORES, WEIGHTS
 from attncli.views.html.tree import tree_of
 from attncli.views.select import Block

@@ -1,0 +1,226 @@
+"""What is known at one line of a program: whether what it names is there, and how long axes are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from attncli.errors import nearest
+from attncli.evaluate import sizes_of
+from attncli.expression import (
+    Apply,
+    Cell,
+    Expr,
+    Formula,
+    If,
+    Index,
+    Over,
+    Param,
+    Place,
+    Shape,
+    Size,
+    cells,
+    every_letter,
+    letters_at,
+    text_of,
+    walk,
+)
+from attncli.parser import FormulaError
+
+_COMPARED = ("==", "!=", "<", "<=", ">", ">=")
+_CONDITION = "a condition, and should be a number: (1 if … else 0)"
+
+
+@dataclass
+class Known:
+    """The inputs, and what the lines so far define.
+
+    names    every name that a formula may have for an array → its own
+    shapes   of arrays by their own names; truths: those of true and false
+    sizes    of letters that lines say; lengths: in the inputs and the lines so far
+    absent   letters of axes that an input lacks, or of one entry
+    symbols  of stages; free: letters that no line has
+    """
+
+    names: dict[str, str]
+    shapes: dict[str, Shape]
+    truths: set[str]
+    params: dict[str, float] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    lengths: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    absent: set[str] = field(default_factory=set)
+    symbols: dict[str, str] = field(default_factory=dict)
+    free: list[str] = field(default_factory=list)
+
+    def shape(self, name: str) -> Shape:
+        """That of an array by any of its names."""
+        return self.shapes[self.names[name]]
+
+
+class Checker:
+    """Names, letters and conditions of a line, whose letters on the left these are."""
+
+    def __init__(self, known: Known, left: set[str]) -> None:
+        self.known, self.left = known, left
+
+    def is_condition(self, node: Expr, around: frozenset[str] = frozenset()) -> bool:
+        """Whether an expression is a condition; FormulaError where it is neither, nor a number.
+
+        around  the letters of the sums that it is in
+        """
+        match node:
+            case Place(name) | Param(name) if name not in self.left | around:
+                self.param(name, around)
+            case Cell(name):
+                self.cell(node, around)
+                return self.known.names[name] in self.known.truths
+            case If(condition, then, otherwise):
+                self.wanted(True, around, condition)
+                is_truth = self.is_condition(then, around)
+                self.wanted(is_truth, around, otherwise)
+                return is_truth
+            case Over(_, letters, body, where, sink):
+                self.over(node, around)
+                self.wanted(False, around | {*letters}, body)
+                self.wanted(True, around | {*letters}, where)
+                self.wanted(False, around, sink)
+            case Apply("and" | "or" | "not", args):
+                self.wanted(True, around, *args)
+                return True
+            case Apply(function, (first, *others)):
+                is_same = self.is_condition(first, around)
+                if is_same and function not in ("==", "!="):
+                    raise FormulaError(f"this is {_CONDITION}", part=text_of(first))
+                self.wanted(is_same, around, *others)
+                return function in _COMPARED
+        return False
+
+    def wanted(self, is_truth: bool, around: frozenset[str], *nodes: Expr | None) -> None:
+        """FormulaError where one of the nodes is a number and should be a condition, or so."""
+        for node in nodes:
+            if node is not None and self.is_condition(node, around) != is_truth:
+                what = "a number, and should be a condition such as j <= i"
+                raise FormulaError(
+                    f"this is {what if is_truth else _CONDITION}", part=text_of(node)
+                )
+
+    def over(self, node: Over, around: frozenset[str]) -> None:
+        """FormulaError where what runs along letters has not the right ones."""
+        kind, letters, part = node.kind, {*node.letters}, f"{node.kind}[{','.join(node.letters)}]"
+        if kind == "softmax" and (out := letters - self.left - around):
+            what = f"softmax is over {min(out)}, which is no letter on the left"
+            raise FormulaError(f"{what} or of a sum around it", part=part)
+        if kind != "softmax" and (twice := letters & around - self.left):
+            what = f"{min(twice)} is the letter of a sum around this already"
+            raise FormulaError(what, part=part)
+        terms = (x for x in (node.body, node.where) if x is not None)
+        every = [x for term in terms for x in walk(term, guards=True)]
+        there = {x.letter for x in every if isinstance(x, Place)}
+        there |= {x for cell in every if isinstance(cell, Cell) for x in letters_at(cell.index)}
+        if idle := [x for x in node.letters if x not in there]:
+            raise FormulaError(f"{idle[0]} does not occur in what {kind} is of", part=part)
+
+    def cell(self, node: Cell, around: frozenset[str]) -> None:
+        """FormulaError where there is no such array, or it has not these axes."""
+        if node.name not in self.known.names:
+            what = f'"{node.name}" is no stage before this line, and not in the input'
+            raise FormulaError(f"{what}; {nearest(node.name, self.known.names)}", part=node.name)
+        n, shape = len(node.index), self.known.shape(node.name)
+        if n < len(shape):
+            what = f"{node.name} has {len(shape)} axes {shape}, {n} are named"
+            raise FormulaError(what, part=text_of(node))
+        for axis in node.index[n - len(shape) :]:
+            if not isinstance(axis, tuple):
+                self.wanted(False, around, axis)
+            elif out := [x for x in axis if isinstance(x, str) and x not in self.left | around]:
+                what = f"{out[0]} is no letter on the left, nor of a sum around it"
+                hint = f"write sum[{out[0]}](…), or name it on the left"
+                raise FormulaError(f"{what}: {hint}", part=text_of(node))
+
+    def param(self, name: str, around: frozenset[str]) -> None:
+        """FormulaError where a name by itself is none of a parameter."""
+        if name in self.known.names:
+            letters = ",".join("ijdembhn"[: len(self.known.shape(name))])
+            raise FormulaError(f'"{name}" needs its axes: {name}[{letters}]', part=name)
+        if name not in self.known.params:
+            known = [*self.known.params, *sorted(self.left | around)]
+            hint = f"; {nearest(name, known)}" if known else ""
+            what = f'"{name}" is no parameter before this line, nor a letter on the left'
+            raise FormulaError(f"{what} or of a sum around it{hint}", part=name)
+
+
+# ---- how long the axes are
+
+
+def lengths_of(  # noqa: PLR0912 - a case for each kind of axis
+    formula: Formula, known: Known
+) -> dict[str, int]:
+    """How long each letter of a line is; those of axes that no array has are left out.
+
+    FormulaError where arrays contradict each other, or nothing says how long a letter is.
+    """
+    alone, packed = dict[str, tuple[int, str]](), list[tuple[Index, int, str]]()
+    there, ones, missing = set[str](), set[str](), set[str]()
+    every, params = cells(formula.body, guards=True), known.params
+    for cell in every:
+        shape, text = known.shape(cell.name), text_of(cell)
+        n = len(cell.index) - len(shape)
+        missing |= {*letters_at(cell.index[:n])}
+        there |= {*letters_at(cell.index[n:])}
+        for axis, size in zip(cell.index[n:], shape, strict=True):
+            match axis:
+                case () if size != 1:
+                    what = f'"_" is an axis of one entry, this has {size}'
+                    raise FormulaError(what, part=text)
+                case (int(at),) if at >= size:
+                    what = f"there is no entry {at} among {size}, counted from 0"
+                    raise FormulaError(what, part=text)
+                case (str(x),) if size != 1:
+                    before, where = alone.setdefault(x, (size, text))
+                    if before != size:
+                        what = f"{x} is {size} in {text}, but {before} in {where}"
+                        raise FormulaError(what, part=text)
+                case (str(x),):
+                    ones.add(x)
+                case tuple() if len(axis) > 1:
+                    packed.append((axis, size, text))
+    for x in known.sizes.keys() & alone.keys():
+        before, where = alone[x]
+        if before != known.sizes[x]:
+            what = f"{x} is {before} in {where}, but size[{x}] = {known.sizes[x]}"
+            raise FormulaError(what, part=where)
+    nodes = [*walk(formula.body, guards=True)]
+    there |= {x.letter for x in nodes if isinstance(x, Place | Size)} | ones
+    asked = [x for x in every_letter(formula) if x not in params and x not in missing - there]
+    sizes = {x: n for x, (n, _) in alone.items()}
+    ones |= missing - {str(x) for axis, _, _ in packed for x in axis}
+    sizes |= {x: n for x in asked if x not in sizes for n in _elsewhere(x, known, ones)}
+    shapes = {cell.name: known.shape(cell.name) for cell in every}
+    sizes = sizes_of(Formula("", (), formula.body), (), shapes, sizes)
+    sizes |= {str(x): 1 for axis, n, _ in packed if n == 1 for x in axis if x not in sizes}
+    for axis, size, text in (one for one in packed if one[1] != 1):
+        letters = [*map(str, axis)]
+        if unknown := [x for x in letters if x not in sizes]:
+            what = f"an axis of {size} is {'·'.join(letters)}: say how long one of them is"
+            raise FormulaError(f"{what}, such as size[{unknown[0]}] = 2", part=text)
+        if prod(sizes[x] for x in letters) != size:
+            parts = " · ".join(str(sizes[x]) for x in letters)
+            raise FormulaError(f"an axis of {size} is not {parts}", part=text)
+    for x in (x for x in asked if x not in sizes):
+        seen = " and ".join(map(str, sorted(known.lengths[x])))
+        seen = f"; elsewhere it is {seen}" * bool(seen)
+        what = f"how long is {x}? No array of this line has it{seen}. Say size[{x}] = …"
+        raise FormulaError(what, part=x)
+    return sizes
+
+
+def _elsewhere(x: str, known: Known, ones: set[str]) -> Iterator[int]:
+    """How long a letter is that no array of a line has alone, if that is known."""
+    if x in known.sizes:
+        yield known.sizes[x]
+    elif x in ones or (not known.lengths[x] and x in known.absent):
+        yield 1
+    elif len(known.lengths[x]) == 1:
+        yield from known.lengths[x]
