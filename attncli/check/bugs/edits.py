@@ -2,7 +2,7 @@
 
     scaled: => x[b,h,i,j]                        the formula of a stage becomes another one
     delta: => right / size[j]                    `right` is the formula as it is
-    weights.x: X - Y => X + Y                    a part of it; capitals are any expression, or letter
+    weights.x: X - Y => X + Y                    a part; capitals are any expression, or letter
     output: => right[b,h,(i + 1) % size[i],e]    numbers of another place of the stage
     weights: where => where j < 5                which terms count, or the sink; nothing: all do
     again.lse: => right / ln(2)                  the stage as it is computed again for gradients
@@ -37,7 +37,8 @@ from attncli.check.bugs.numbers import FACTS, SOURCES
 from attncli.check.bugs.patch import Patch
 from attncli.check.bugs.rewrite import Rewrite
 from attncli.check.setup import Setup
-from attncli.expression import cells, parsed
+from attncli.expression import cells
+from attncli.parser import parsed
 from attncli.stages import GRADIENTS, MAPS, QKV, gradient_of
 
 DELTAS = {

@@ -35,13 +35,11 @@ from attncli.expression import (
     letters_at,
     letters_in,
     line_of,
-    parse,
-    parsed,
     rebuilt,
     walk,
     with_letters,
-    written,
 )
+from attncli.parser import parse, parsed, written
 from attncli.stages import CAPPED, MASKED, WEIGHTS, kind_of
 
 AXES = "bhi"
