@@ -253,10 +253,14 @@ class _Compiler(NamedTuple):
         def run(values: Mapping[str, Any]) -> Array:
             x, counted = np.asarray(terms(values)), where and where(values)
             full = ((1,) * (len(inner) - x.ndim) + x.shape)[: len(inner) - len(ends)] + ends
+            end = sink and sink(values)
+            if end is not None:  # which may have letters that the terms lack
+                lead = np.broadcast_shapes(full[: len(order)], np.shape(end))
+                full = (*lead, *full[len(order) :])
             x = x if x.shape == full else np.broadcast_to(x, full)
             if counted is not None and not is_hidden:
                 x = np.where(counted, x, filler)
-            return reduced(x, counted, sink and sink(values))
+            return reduced(x, counted, end)
 
         return run
 

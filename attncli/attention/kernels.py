@@ -46,7 +46,7 @@ def softmax(
     if np.isnan(powers).any():
         np.copyto(powers, 0, where=~allowed)
     of_every_axis = allowed.reshape((1,) * (x.ndim - allowed.ndim) + allowed.shape)
-    is_empty = ~np.atleast_2d(of_every_axis).any(axis=axis, keepdims=True)
+    is_empty = ~of_every_axis.any(axis=axis, keepdims=True)
     is_empty = is_empty if sink is None else is_empty & np.isneginf(sink)
     size = x.size // max(1, total.size)
     filler = {"nan": np.nan, "uniform": 1.0 / max(1, size)}.get(empty, 0.0)

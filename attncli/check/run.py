@@ -184,7 +184,7 @@ def _stages(
         steps = alter(steps_of(setup, dtype, shape, n_kv_heads))
         planned = dict.fromkeys(step.name for step in steps)
         sources = {name: source_of(source, planned) for name, source in todo.items()}
-        logits = next((step.reads["x"] for step in steps if step.name == WEIGHTS), SCORES)
+        logits = next((x.reads.get("x", SCORES) for x in steps if x.name == WEIGHTS), SCORES)
         needed = {*sources.values()} | (_for_noise(setup, logits) if arithmetic else set())
         values = run(steps, _inputs_of(setup, block, steps, dtype), needed)
         values = _without_positions(setup, values, block.computed.row, dtype)

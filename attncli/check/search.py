@@ -141,7 +141,7 @@ class Search:
             if bug.pairs and (others := [setup for setup in variants if self._changes(setup)]):
                 changing[bug] = others
         pairs = [(a, b) for a, b in combinations(changing, 2) if not a.touches & b.touches]
-        if self.only_nan or not _enough_evidence(self.comparison, len(pairs)):
+        if self.only_nan or not enough_evidence(self.comparison, len(pairs)):
             return []
         matches = []
         for number, (first, second) in enumerate(pairs, 1):
@@ -157,7 +157,7 @@ class Search:
         gradients = {name: x for name, x in sample.errors.items() if name in GRADIENTS}
         wrong = {name: stage for name, stage in gradients.items() if not stage.matches}
         bugs = [bug for bug in self.alone if GRADIENT in bug.touches and not bug.fits_many]
-        is_enough = _enough_evidence(self.comparison, len(bugs) ** 2)
+        is_enough = enough_evidence(self.comparison, len(bugs) ** 2)
         if len(wrong) < 2 or self.only_nan or not is_enough:
             return []
         each = [replace(sample, errors={name: stage}) for name, stage in wrong.items()]
@@ -307,7 +307,7 @@ class Search:
         return self._emptied[key][0]
 
 
-def _enough_evidence(comparison: Comparison, n_pairs: int) -> bool:
+def enough_evidence(comparison: Comparison, n_pairs: int) -> bool:
     """Whether so many pairs could be distinguished: a few rounded numbers fit many by chance."""
     if comparison.rule.kind == "noise" and not comparison.rule.printed:
         return True

@@ -357,11 +357,28 @@ def _readings(setup: Setup, _: Evidence) -> Iterator[Texts]:
         yield {"at": at, "words": f"the first of {parts} chunks for all"}
 
 
+def _elsewhere(setup: Setup, _: Evidence, head: str, row: str) -> Iterator[Texts]:
+    """Numbers of a neighbour or the first, along one axis; or in another layout."""
+    at = ["b", head, row]
+    for axis, letter in enumerate(at):
+        if _size(setup, letter) > 1:
+            for other in (f"({letter} - 1) % size[{letter}]", f"({letter} + 1) % size[{letter}]", "0"):
+                yield {"at": ",".join([*at[:axis], other, *at[axis + 1 :]]), "words": ""}
+    for texts in _layouts(setup, _, head, row):
+        yield {"at": f"b,{texts['at']}", "words": texts["words"]}
+
+
+def _places(setup: Setup, _: Evidence, letter: str) -> Iterator[Texts]:
+    """Every place along a short axis."""
+    n = _size(setup, letter)
+    yield from ({"n": str(at)} for at in range(n if n <= 64 else 0))
+
+
 SOURCES: Mapping[str, Callable[..., Iterator[Texts]]] = {
     "last_blocks": _last_blocks, "lasts": _lasts, "firsts": _firsts, "blocks": _blocks,
     "paddings": _paddings, "parts_of": _parts_of, "counts": _counts, "layouts": _layouts,
     "columns": _columns, "empty_rules": _empty_rules, "origin": _origin, "chunks": _chunks,
     "windows": _windows, "moved_windows": _moved_windows, "key_lengths": _key_lengths,
     "mask_values": _mask_values, "added_mask_values": _added_mask_values,
-    "last_tile": _last_tile, "groups": _groups, "readings": _readings,
+    "last_tile": _last_tile, "elsewhere": _elsewhere, "places": _places, "groups": _groups, "readings": _readings,
 }  # fmt: skip

@@ -230,7 +230,7 @@ def recomputed(
 def forward_again(plan: Plan) -> dict[str, Step]:
     """The steps kernels compute again; K and V if softmax is over queries; none without softmax."""
     softmax, scores, output = (named(plan, name) for name in (WEIGHTS, SCORES, OUTPUT))
-    if not softmax or not scores or not output:
+    if not softmax or not scores or not output or "x" not in softmax.reads:
         return {}
     dtype, x = softmax.dtype, softmax.reads["x"]
     operands = {"k": scores.reads["k"], "v": output.reads["v"]}

@@ -18,6 +18,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention.masks import mask_formula, total_mask
 from attncli.attention.run import Step
 from attncli.expression import (
     KINDS,
@@ -40,7 +44,7 @@ from attncli.expression import (
     with_letters,
 )
 from attncli.parser import parse, parsed, written
-from attncli.stages import CAPPED, MASKED, WEIGHTS, kind_of
+from attncli.stages import CAPPED, MASKED, SCORES, WEIGHTS, kind_of
 
 AXES = "bhi"
 """The letters of the axes of which a part may be computed: 0 batch, 1 head, 2 query."""
@@ -82,7 +86,7 @@ class Rewrite(NamedTuple):
             read = {name: names.get(block + name) or names.get(name) for name in others}
             reads |= {name: stage for name, stage in read.items() if stage}
         there = frozenset(reads) - ({"mask"} - step.reads.keys())
-        if (edited := _edited(_formula_of(step), self._key(step), there)) is None:
+        if (edited := _edited(formula_of(step), self._key(step), there)) is None:
             return []
         reads, before = {**reads, **step.reads}, list[Step]()
         if "right" in edited.names:
@@ -90,7 +94,7 @@ class Rewrite(NamedTuple):
             reads["right"] = before[0].name
         if not edited.names <= reads.keys():
             return []
-        sizes = dict.fromkeys("bh" if step.function else "", 1)
+        sizes = dict.fromkeys("bhij" if step.function else "", 1)
         sizes |= {x: self.sizes[x] for x in edited.letters & self.sizes.keys()} | {**step.sizes}
         reads = {name: reads[name] for name in edited.names}
         text, function = edited.text, None
@@ -115,7 +119,7 @@ class Rewrite(NamedTuple):
         Those along which it sums where the formula does not, and of which it names a place or the
         size, or takes an entry by its number or by another letter.
         """
-        edited = _edited(_formula_of(step), self._key(step), names_in(self.new))
+        edited = _edited(formula_of(step), self._key(step), names_in(self.new))
         return edited.whole if edited else frozenset()
 
 
@@ -154,25 +158,16 @@ def _edited(formula: Formula, key: _Key, there: frozenset[str]) -> _Edited | Non
     if body == formula.body:
         return None
     line = line_of(Formula(formula.symbol, formula.index, body, formula.remark))
-    whole = (
-        _whole(new, formula)
-        if new is not None and pattern != "sink" and new is not body
-        else frozenset[int]()
-    )
-    if new is body:
-        whole = _whole(_expression(text, there), formula)
-    own = cells(body, guards=True)
-    alone = {
-        x
-        for c in own
-        for axis in c.index
-        if isinstance(axis, tuple) and len(axis) == 1
-        for x in axis
-    }
+    own, added = cells(body, guards=True), _expression(text, there) if new is body else new
+    axes = (axis for cell in own for axis in cell.index if isinstance(axis, tuple))
+    alone = {axis[0] for axis in axes if len(axis) == 1}
+    whole = _whole(added, formula) if added is not None and pattern != "sink" else set[int]()
+    whole |= {AXES.index(x) for x in {*letters_at(formula.index)} - alone if x in AXES}
     letters = {*letters_at(formula.index), *letters_in(body)}
     letters |= {x.letter for x in walk(body, guards=True) if isinstance(x, Size)}
     free = (letters - alone) | {AXES[axis] for axis in whole}
-    return _Edited(line, frozenset(x.name for x in own), frozenset(free), whole)
+    names = frozenset(cell.name for cell in own)
+    return _Edited(line, names, frozenset(free), frozenset(whole))
 
 
 def _other_terms(x: Expr, pattern: str, new: Expr | None) -> Expr:
@@ -185,7 +180,7 @@ def _other_terms(x: Expr, pattern: str, new: Expr | None) -> Expr:
     return replace(x, where=both)
 
 
-def _whole(new: Expr, formula: Formula) -> frozenset[int]:
+def _whole(new: Expr, formula: Formula) -> set[int]:
     """The axes that must be complete for what is put into a formula."""
     nodes = [*walk(new, guards=True)]
     before = {x for over in walk(formula.body) if isinstance(over, Over) for x in over.letters}
@@ -198,7 +193,7 @@ def _whole(new: Expr, formula: Formula) -> frozenset[int]:
             letters |= {own} if others & ({*AXES} | summed) or is_number else set()
         letters |= {"i"} if ("i",) in index[3:] else set()
     letters = (letters - ({"i"} & before)) | (summed - before)
-    return frozenset(AXES.index(letter) for letter in letters if letter in AXES)
+    return {AXES.index(letter) for letter in letters if letter in AXES}
 
 
 @lru_cache(1024)
@@ -213,13 +208,32 @@ def _expression(text: str, names: frozenset[str]) -> Expr:
     return parsed(written(text, (names & names_in(text)) | _NO_ARRAYS))
 
 
-def _formula_of(step: Step) -> Formula:
-    """The formula of a step; of what a function computes, that it is as it is."""
+def formula_of(step: Step, inputs: Mapping[str, Array] | None = None) -> Formula:
+    """The formula of a step; of what a function computes, that it is as it is.
+
+    inputs  where given, the mask is the formula of everything that restricts, of chosen rows
+    """
     if step.function is None:
         return parse(step.expression)
+    if inputs is not None and step.function is total_mask:
+        arrays = {name: inputs.get(stage) for name, stage in step.reads.items()}
+        rows = np.arange(step.params["n_q"])
+        return _of_rows(parse(mask_formula(**{**arrays, "rows": rows}, **step.params)))
     axes = kind_of(step.kind or step.name).axes.split()
     index = tuple((_LETTERS[axis],) for axis in axes)
     return Formula("X", index, Cell("right", index))
+
+
+def _of_rows(formula: Formula) -> Formula:
+    """The formula of a mask with the given one whole: the rows are chosen by it."""
+
+    def whole(x: Expr) -> Expr:
+        if not isinstance(x, Cell) or x.name != "given_mask":
+            return x
+        row = Cell("rows", (("i",),))
+        return Cell(x.name, tuple(row if axis == ("i",) else axis for axis in x.index))
+
+    return replace(formula, body=rebuilt(formula.body, whole))
 
 
 def names_of(plan: Sequence[Step], inputs: Collection[str] = ()) -> dict[str, str]:
@@ -228,7 +242,7 @@ def names_of(plan: Sequence[Step], inputs: Collection[str] = ()) -> dict[str, st
     by_name = {step.name: step for step in plan}
     for alias, stage in (("logits", WEIGHTS), ("uncapped", CAPPED), ("unmasked", MASKED)):
         if stage in by_name:
-            names[alias] = by_name[stage].reads["x"]
+            names[alias] = by_name[stage].reads.get("x", SCORES)
     shared = {f"{x}_of_head": f"{x}_shared" if f"{x}_shared" in by_name else x for x in "kv"}
     return names | shared | {name.replace(".", "_"): name for name in (*inputs, "rows")}
 

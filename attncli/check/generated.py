@@ -1,0 +1,393 @@
+"""Where no known bug explains the numbers: the shortest edit of the formulas that gives them.
+
+Every formula of the plan is edited in every way that is one slip: a letter of an index shifted,
+exchanged or 0, another array, another operator, an operand or a function left out, another bound, a
+factor, a sum of other terms. What fits is described and never called the cause.
+
+    no known bug; these are the numbers of δ[b,h,i − 1] where the formula has δ[b,h,i]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import combinations
+from math import isfinite
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+from attncli.attention.matrices import shown
+from attncli.attention.run import Step
+from attncli.check.bugs.edits import Facts, variants
+from attncli.check.bugs.patch import Patch, forward_again, whole_plan
+from attncli.check.bugs.rewrite import Rewrite, formula_of
+from attncli.check.run import at_once
+from attncli.check.search import Search, enough_evidence, most_at_once
+from attncli.check.setup import Setup
+from attncli.expression import (
+    Apply,
+    Cell,
+    Expr,
+    Formula,
+    If,
+    Index,
+    Number,
+    Over,
+    Param,
+    Place,
+    Size,
+    cells,
+    letters_at,
+    line_of,
+    rebuilt,
+    text_of,
+    walk,
+)
+from attncli.errors import ConventionError, InputError
+from attncli.parser import parsed
+from attncli.stages import GRADIENTS
+
+FACTORS = "2", "1 / 2", "-1", "0", "ln(2)", "1 / ln(2)"
+"""What a whole formula may be multiplied by; and by the scale, and the sizes of its letters."""
+OPERATORS = {
+    **{"+": ("-",), "-": ("+",), "*": ("/",), "/": ("*",)},
+    **{sign: ("<", "<=", ">", ">=") for sign in ("<", "<=", ">", ">=")},
+    **{"==": ("!=",), "!=": ("==",), "and": ("or",), "or": ("and",)},
+}
+COMPARED = "==", "!=", "<", "<=", ">", ">="
+FUNCTIONS = {"exp": ("exp2",), "ln": ("log2",), "tanh": ("sigmoid",), "max": ("min",)}
+BLOCKS = 1, 2, 4, 8, 16, 32, 64, 128
+"""Kernels compute in blocks of these sizes, of which the first or the last may be lost."""
+
+
+class Slip(NamedTuple):
+    """One edit of one formula, or of the same part in two.
+
+    cost  how many signs differ: of edits with the same numbers the shortest is said
+    """
+
+    places: tuple[str, ...]
+    again: bool
+    body: Expr
+    old: Expr
+    new: Expr
+
+    @property
+    def cost(self) -> int:
+        """How much is written anew; an edit of what is computed again comes after the others."""
+        old, new = (sum(1 for _ in walk(x, guards=True)) for x in (self.old, self.new))
+        return 4 * abs(new - old) + new + 10 * self.again + 5 * (len(self.places) - 1)
+
+
+class Described(NamedTuple):
+    """The edit that gives the observed numbers.
+
+    stage  whose formula it is
+    right, edited   the formula as it is, and as it would have to be
+    old, new        the part that differs
+    n_alike         how many other edits give the same numbers
+    """
+
+    stage: str
+    right: str
+    edited: str
+    old: str
+    new: str
+    n_alike: int
+
+
+# ---- every single slip of a formula
+
+
+def slips(formula: Formula, index: tuple[Index, ...], sizes: Mapping[str, int], others: Collection[Cell]) -> Iterator[tuple[Expr, Expr, Expr]]:
+    """Every changed right side of a formula, with the part that was there and what stands there.
+
+    index   of all axes of the stage
+    sizes   of the letters
+    others  cells of other arrays that could be read by mistake
+    """
+    yield from _within(formula.body, sizes, others)
+    right = formula.body
+    for factor in (*FACTORS, "scale", "1 / scale", *(f"1 / size[{x}]" for x in letters_at(index))):
+        new = Apply("*", (right, parsed(factor)))
+        yield new, Number(1.0), parsed(factor)
+    for function in ("exp", "ln", "abs", "tanh"):
+        yield Apply(function, (right,)), right, Apply(function, (Param("right"),))
+    for letter in letters_at(index):  # what is not written stays 0
+        place = Cell("rows", (("i",),)) if letter == "i" else Place(letter)
+        for bound in bounds(sizes.get(letter, 0)):
+            for sign in ("<", ">="):
+                counts = Apply(sign, (place, Number(float(bound))))
+                yield If(counts, right, Number(0.0)), Number(1.0), counts
+    for own in dict.fromkeys(x for x in cells(right) if x.index == formula.index):
+        if own != right:  # the stage left out, and twice
+            yield own, right, own
+            yield rebuilt(right, lambda x, own=own: right if x == own else x), own, right
+    cell = Cell("right", index)
+    for new in _elsewhere(cell, sizes):
+        yield new, cell, new
+
+
+def _within(node: Expr, sizes: Mapping[str, int], others: Collection[Cell]) -> Iterator[tuple[Expr, Expr, Expr]]:
+    """Every expression that differs in one node, with that node and its new form."""
+    for new in _at(node, sizes, others):
+        yield new, node, new
+    if isinstance(node, Cell):
+        return
+    for field in fields(node):
+        value = getattr(node, field.name)
+        parts = value if isinstance(value, tuple) else (value,)
+        for at, part in enumerate(parts):
+            if not isinstance(part, Number | Param | Size | Place | Cell | Apply | If | Over):
+                continue
+            for new, old, own in _within(part, sizes, others):
+                changed: Any = (*parts[:at], new, *parts[at + 1 :]) if isinstance(value, tuple) else new
+                yield replace(node, **{field.name: changed}), old, own
+
+
+def _at(node: Expr, sizes: Mapping[str, int], others: Collection[Cell]) -> Iterator[Expr]:
+    """What could stand by mistake where a node stands."""
+    match node:
+        case Cell(name, index):
+            yield from _elsewhere(node, sizes)
+            yield from (x for x in others if x.index == index and x.name != name)
+            yield from (Apply("*", (node, parsed(factor))) for factor in FACTORS)
+        case Number(value) if not isfinite(value):
+            yield from (Number(0.0), Number(-value))
+        case Number(value):
+            yield from map(Number, {value + 1, value - 1, -value} - {value})
+        case Param():
+            yield from (Apply("*", (node, node)), Apply("/", (Number(1.0), node)), Number(1.0))
+        case Size(letter):
+            yield from (Size(x) for x in sizes if sizes[x] != sizes[letter])
+            yield from (Apply(sign, (node, Number(1.0))) for sign in "+-")
+        case Apply(function, (x,)):
+            yield x
+            yield from (Apply(other, (x,)) for other in FUNCTIONS.get(function, ()))
+            if function not in ("neg", "not"):
+                yield Apply(function, (node,))
+        case Apply(sign, (a, b)):
+            yield from () if sign in COMPARED else (a, b)
+            yield from (Apply(other, (a, b)) for other in OPERATORS.get(sign, ()) if other != sign)
+            if sign in ("-", "/"):
+                yield Apply(sign, (b, a))
+            if sign in COMPARED[2:]:
+                yield from (Apply(sign, (a, Apply(step, (b, Number(1.0))))) for step in "+-")
+        case If(condition, then, otherwise):
+            yield from (then, otherwise, If(condition, otherwise, then))
+        case Over():
+            yield from _other_terms(node, sizes)
+
+
+def _other_terms(node: Over, sizes: Mapping[str, int]) -> Iterator[Expr]:
+    """A sum, or a softmax, of other terms."""
+    if node.where is not None:
+        yield replace(node, where=None)
+    if node.sink is not None:
+        yield replace(node, sink=None)
+    elif node.kind in ("softmax", "lse"):
+        yield replace(node, sink=Number(0.0))
+    if node.kind == "softmax":
+        yield from (replace(node, letters=(x,)) for x in "ijhb" if (x,) != node.letters)
+        for function in ("exp", "sigmoid", "tanh"):
+            each = Apply(function, (node.body,))
+            yield each if node.where is None else If(node.where, each, Number(0.0))
+    if node.kind in ("sum", "lse"):
+        yield replace(node, kind="max", sink=None)
+    for letter in node.letters:
+        n = sizes.get(letter, 0)
+        if node.kind == "sum" and n > 1:
+            yield Apply("/", (node, Size(letter)))
+        for bound in bounds(n):
+            for sign in ("<", ">="):
+                counts = Apply(sign, (Place(letter), Number(float(bound))))
+                both = counts if node.where is None else Apply("and", (node.where, counts))
+                yield replace(node, where=both)
+
+
+def bounds(n: int) -> list[int]:
+    """Where a first block of n ends, or a last one or a half begins."""
+    blocks = {(n - 1) // block * block for block in BLOCKS} | {x for x in BLOCKS if x < n}
+    return sorted((blocks | {n // 2, n - n // 2}) - {0, n}) if n > 1 else []
+
+
+def _elsewhere(cell: Cell, sizes: Mapping[str, int]) -> Iterator[Cell]:
+    """The same array at another place: of a neighbour, the first, or with two axes exchanged."""
+    index = cell.index
+    for at, axis in enumerate(index):
+        if isinstance(axis, tuple) and len(axis) == 2:
+            yield Cell(cell.name, (*index[:at], axis[::-1], *index[at + 1 :]))
+        if not isinstance(axis, tuple) or len(axis) != 1 or sizes.get(str(axis[0]), 0) < 2:
+            continue
+        letter = str(axis[0])
+        for sign in "-+":
+            moved = Apply("%", (Apply(sign, (Place(letter), Number(1.0))), Size(letter)))
+            yield Cell(cell.name, (*index[:at], moved, *index[at + 1 :]))
+        yield Cell(cell.name, (*index[:at], (0,), *index[at + 1 :]))
+        for other in range(at + 1, len(index)):
+            pair = index[other]
+            if isinstance(pair, tuple) and len(pair) == 1 and sizes.get(str(pair[0])) == sizes[letter]:
+                swapped = [*index]
+                swapped[at], swapped[other] = pair, axis
+                yield Cell(cell.name, tuple(swapped))
+
+
+# ---- slips of what several formulas read, in the language of the catalogue
+
+FACTOR = "-1, 0, 2, scale, 1 / scale, ln(2), 1 / ln(2)"
+TEMPLATES = (
+    f"d_q, d_k | d_k, d_v | d_q, d_k, d_v: => right * ({{factor}}) for factor in {FACTOR}",
+    f"weights, lse?: => right * ({{factor}}) for factor in {FACTOR}",
+    "scores.k, output.v: where => where i < {n} for lasts(i)",
+    "scores.k, output.v: where => where i >= {n} for lasts(i)",
+    "scores.k, output.v: where => where i >= {n} for firsts(i)",
+    "weights, lse?: where => where j < {n} for lasts(j)",
+    "weights, lse?: where => where j >= {n} for lasts(j)",
+    "weights, lse?: where => where j >= {n} for firsts(j)",
+    "weights, lse?: where => where j != {n} for places(j)",
+    "weights, lse?: where => where j >= {n} for places(j)",
+    "weights, lse?: where => where j < {n} for places(j)",
+    "input.k: => v[b,g,j,d]; input.v: => k[b,g,j,e]",
+    "input.q: => k[b,h,i,d]; input.k: => q[b,g,j,d]",
+    "input.v: => k[b,g,j,e]",
+    "input.k: => v[b,g,j,d]",
+    "input.k: => q[b,g,j,d]",
+    "input.q: => k[b,key_head[h],i,d]",
+    "input.k: => k[b,g,d,j]",
+    "input.k: => k[{at},d]; input.v: => v[{at},e] for elsewhere(g, j)",
+    "input.k: => k[{at},d] for elsewhere(g, j)",
+    "input.v: => v[{at},e] for elsewhere(g, j)",
+    "input.q: => q[{at},d] for elsewhere(h, i)",
+    "input.given_gradient: => right[{at},e] for elsewhere(h, i)",
+    "input.given_mask: => None",
+    "input.kv_len: => None",
+    "input.kv_len: => right + {n} for n in -1, 1",
+    "either delta; again.k: => x[{at},d]; again.v: => x[{at},e] for elsewhere(h, j)",
+)
+"""One slip in two formulas that share an operand, and arrays that are taken for one another."""
+
+
+# ---- which of them there are for a setup, and which fits
+
+
+def candidates(search: Search) -> list[Slip]:
+    """Every slip of a formula that what differs follows from, and what matches does not."""
+    comparison, setup = search.comparison, search.comparison.setup
+    plan = whole_plan(setup)
+    wrong = [name for name, stage in comparison.errors.items() if not stage.matches]
+    right = [name for name, stage in comparison.errors.items() if stage.matches]
+    before = sources(plan, wrong[:1]) - sources(plan, right)
+    sizes = dict(zip("bhij", setup.shape, strict=True)) | {"d": setup.d_k}
+    sizes |= {"e": setup.inputs["v"].shape[-1], "g": setup.inputs["k"].shape[1]}
+    sizes |= {"n": sizes["h"] // sizes["g"]}
+    before_it, known = dict[str, list[Cell]](), list[Cell]()
+    for step in plan:
+        before_it[step.name] = [*known]
+        known += [Cell(step.name, formula_of(step).index)] if step.function is None else []
+    again = forward_again(plan) if any(name in GRADIENTS for name in wrong) else {}
+    result = list[Slip]()
+    steps = [(step, False) for step in plan if step.name in before]
+    for step, is_again in [*steps, *((step, True) for step in again.values())]:
+        formula = formula_of(step, setup.inputs)
+        if formula.body == Cell("right", formula.index):
+            continue
+        of_plan = [] if is_again else before_it[step.name]
+        place = step.name if not is_again else next(x for x, y in again.items() if y is step)
+        alike = [x.name for x in plan if not is_again and x.function is None and formula_of(x).body == formula.body]
+        if step.name != min(alike, default=step.name):
+            continue
+        for body, old, new in slips(formula, formula_of(step).index, sizes, of_plan):
+            result += [Slip((name,), is_again, body, old, new) for name in alike or [place]]
+            if len(alike) > 1:
+                result.append(Slip((*alike,), is_again, body, old, new))
+    return sorted(result, key=lambda slip: slip.cost)
+
+
+def sources(plan: Sequence[Step], names: Iterable[str]) -> set[str]:
+    """The steps that some stages follow from, themselves included."""
+    reached = {*names}
+    for step in reversed(plan):
+        if step.name in reached:
+            reached |= {*step.reads.values()}
+    return reached & {step.name for step in plan}
+
+
+def described(search: Search) -> Described | None:
+    """The shortest edit of the formulas that gives the observed numbers; None where none does.
+
+    None is looked for where so many edits could not be told apart by so few numbers.
+    """
+    comparison, setup = search.comparison, search.comparison.setup
+    tried = candidates(search)
+    if not tried or not enough_evidence(comparison, len(tried) + MORE):
+        return None
+    facts, found = Facts(setup, search.evidence), list[Slip]()
+    for patch, line in _of_templates(setup, search):
+        if _fits(patch, search):
+            return line
+    for slip in tried:
+        if found and slip.cost > found[0].cost:
+            break
+        text = text_of(slip.body)
+        rewrite = Rewrite("", text, facts.of(text), facts.sizes())
+        change = dict.fromkeys(slip.places, rewrite)
+        if _fits(Patch(again=change) if slip.again else Patch(change), search):
+            found.append(slip)
+    return _in_words(found, setup) if found else None
+
+
+def of_conventions(setup: Setup) -> Iterator[str]:
+    """Every other choice of one field of the convention, and of the positions."""
+    for owner, kind in ((setup.how, "how"), (setup.positions, "positions")):
+        hints = get_type_hints(type(owner)) if owner is not None else {}
+        for name, hint in hints.items():
+            choices = (False, True) if hint is bool else get_args(hint)
+            for choice in (x for x in choices if isinstance(x, bool | str)):
+                if name.startswith("empty_rows"):
+                    yield f"empty_rows: => {choice}"
+                elif choice != getattr(owner, name) and name not in ("dtype", "lse_base"):
+                    yield f"{kind}.{name}: => {choice!r}"
+            if kind == "positions" and hint is int and name != "n_past":
+                yield from (f"{kind}.{name}: => {name} {sign} 1" for sign in "+-")
+    if setup.positions is not None:
+        for n in range(4):
+            for some in combinations("qkv", n):
+                yield f"positions.on: => {some!r}"
+        for field in ("back_on", "forth_on"):
+            yield from (f"positions.{field}: => {some!r}" for some in ((), ("d_q",), ("d_k",), ("d_q", "d_k")))
+
+
+def _fits(patch: Patch, search: Search) -> bool:
+    """Whether a patch gives the observed numbers; False for one that is refused, or too large.
+
+    A convention is refused that does not exist, and a formula of which nothing says how long an
+    axis is.
+    """
+    setup = search.comparison.setup
+    try:
+        if (other := patch.on(setup)) is None or other.is_refused:
+            return False
+        is_small = at_once(other) <= max(most_at_once(), at_once(setup))
+        return is_small and bool(search.fits([other]))
+    except (ConventionError, InputError):
+        return False
+
+
+def _in_words(found: Sequence[Slip], setup: Setup) -> Described:
+    """The first of the slips with the formula that it changes."""
+    slip, plan = found[0], whole_plan(setup)
+    steps = {**{step.name: step for step in plan}, **(forward_again(plan) if slip.again else {})}
+    formula = formula_of(steps[slip.places[0]], setup.inputs)
+    edited = replace(formula, body=slip.body)
+    lines = (shown(line_of(x)) for x in (formula, edited))
+    return Described(slip.places[0], *lines, shown(text_of(slip.old)), shown(text_of(slip.new)), len(found) - 1)
+
+
+def _of_templates(setup: Setup, search: Search) -> Iterator[tuple[Patch, Described]]:
+    """Patches of the templates, with the line that each is."""
+    for line in (*TEMPLATES, *of_conventions(setup)):
+        for patch in variants([line], setup, search.evidence):
+            yield patch, Described(line.partition(":")[0], "", line, "", patch.detail, 0)
+
+
+MORE = 300
+"""So many patches there are of the templates, at most."""
