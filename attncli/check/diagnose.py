@@ -18,6 +18,7 @@ from attncli.attention.shapes import is_small, layout_hint, type_name
 from attncli.attention.tiles import split_bounds, tile_bounds
 from attncli.check.comparison import Comparison, comparison_of
 from attncli.check.explanations import distinguished_by, explanation, in_common, told_by
+from attncli.check.generated import described
 from attncli.check.gradients import hidden_bugs, of_one_pass
 from attncli.check.inside import less_exact
 from attncli.check.meanings import Asked, meanings_of
@@ -292,7 +293,7 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
         matches, more = of_one_pass(search.distinct(matches), comparison)
         verdict = replace(verdict, notes=(*notes, *more))
         return _explained(verdict, matches, comparison)
-    return replace(verdict, status="no match")
+    return replace(verdict, status="no match", edit=described(search) if pairs else None)
 
 
 def _explained(verdict: Verdict, matches: Sequence[Match], comparison: Comparison) -> Verdict:

@@ -12,17 +12,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import combinations
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+import numpy as np
+
+from attncli.arrays import Array
 from attncli.attention.matrices import shown
-from attncli.attention.run import Step
+from attncli.attention.run import Step, run
 from attncli.check.bugs.edits import Facts, variants
 from attncli.check.bugs.patch import Patch, forward_again, whole_plan
 from attncli.check.bugs.rewrite import Rewrite, formula_of
-from attncli.check.run import at_once
+from attncli.check.run import all_of, at_once
 from attncli.check.search import Search, enough_evidence, most_at_once
 from attncli.check.setup import Setup
+from attncli.check.spans import in_four
+from attncli.check.verdict import Edit
+from attncli.errors import ConventionError, InputError
 from attncli.expression import (
     Apply,
     Cell,
@@ -42,7 +48,6 @@ from attncli.expression import (
     text_of,
     walk,
 )
-from attncli.errors import ConventionError, InputError
 from attncli.parser import parsed
 from attncli.stages import GRADIENTS
 
@@ -50,7 +55,7 @@ FACTORS = "2", "1 / 2", "-1", "0", "ln(2)", "1 / ln(2)"
 """What a whole formula may be multiplied by; and by the scale, and the sizes of its letters."""
 OPERATORS = {
     **{"+": ("-",), "-": ("+",), "*": ("/",), "/": ("*",)},
-    **{sign: ("<", "<=", ">", ">=") for sign in ("<", "<=", ">", ">=")},
+    **dict.fromkeys(("<", "<=", ">", ">="), ("<", "<=", ">", ">=")),
     **{"==": ("!=",), "!=": ("==",), "and": ("or",), "or": ("and",)},
 }
 COMPARED = "==", "!=", "<", "<=", ">", ">="
@@ -75,30 +80,16 @@ class Slip(NamedTuple):
     def cost(self) -> int:
         """How much is written anew; an edit of what is computed again comes after the others."""
         old, new = (sum(1 for _ in walk(x, guards=True)) for x in (self.old, self.new))
-        return 4 * abs(new - old) + new + 10 * self.again + 5 * (len(self.places) - 1)
-
-
-class Described(NamedTuple):
-    """The edit that gives the observed numbers.
-
-    stage  whose formula it is
-    right, edited   the formula as it is, and as it would have to be
-    old, new        the part that differs
-    n_alike         how many other edits give the same numbers
-    """
-
-    stage: str
-    right: str
-    edited: str
-    old: str
-    new: str
-    n_alike: int
+        letters = len(cells(self.new, guards=True)[0].index) if isinstance(self.new, Cell) else 0
+        return 4 * abs(new - old) + new + letters + 10 * self.again + 5 * (len(self.places) - 1)
 
 
 # ---- every single slip of a formula
 
 
-def slips(formula: Formula, index: tuple[Index, ...], sizes: Mapping[str, int], others: Collection[Cell]) -> Iterator[tuple[Expr, Expr, Expr]]:
+def slips(
+    formula: Formula, index: tuple[Index, ...], sizes: Mapping[str, int], others: Collection[Cell]
+) -> Iterator[tuple[Expr, Expr, Expr]]:
     """Every changed right side of a formula, with the part that was there and what stands there.
 
     index   of all axes of the stage
@@ -118,16 +109,21 @@ def slips(formula: Formula, index: tuple[Index, ...], sizes: Mapping[str, int], 
             for sign in ("<", ">="):
                 counts = Apply(sign, (place, Number(float(bound))))
                 yield If(counts, right, Number(0.0)), Number(1.0), counts
-    for own in dict.fromkeys(x for x in cells(right) if x.index == formula.index):
-        if own != right:  # the stage left out, and twice
-            yield own, right, own
-            yield rebuilt(right, lambda x, own=own: right if x == own else x), own, right
+    for own in {x for x in cells(right) if x.index == formula.index and x != right}:
+        yield own, right, own  # the stage is left out
+        yield _nested(right, own), own, right  # and is there twice
     cell = Cell("right", index)
-    for new in _elsewhere(cell, sizes):
-        yield new, cell, new
+    yield from ((other, cell, other) for other in _elsewhere(cell, sizes))
 
 
-def _within(node: Expr, sizes: Mapping[str, int], others: Collection[Cell]) -> Iterator[tuple[Expr, Expr, Expr]]:
+def _nested(body: Expr, own: Cell) -> Expr:
+    """The formula applied to what it gives."""
+    return rebuilt(body, lambda x: body if x == own else x)
+
+
+def _within(
+    node: Expr, sizes: Mapping[str, int], others: Collection[Cell]
+) -> Iterator[tuple[Expr, Expr, Expr]]:
     """Every expression that differs in one node, with that node and its new form."""
     for new in _at(node, sizes, others):
         yield new, node, new
@@ -140,7 +136,9 @@ def _within(node: Expr, sizes: Mapping[str, int], others: Collection[Cell]) -> I
             if not isinstance(part, Number | Param | Size | Place | Cell | Apply | If | Over):
                 continue
             for new, old, own in _within(part, sizes, others):
-                changed: Any = (*parts[:at], new, *parts[at + 1 :]) if isinstance(value, tuple) else new
+                changed: Any = (
+                    (*parts[:at], new, *parts[at + 1 :]) if isinstance(value, tuple) else new
+                )
                 yield replace(node, **{field.name: changed}), old, own
 
 
@@ -151,6 +149,7 @@ def _at(node: Expr, sizes: Mapping[str, int], others: Collection[Cell]) -> Itera
             yield from _elsewhere(node, sizes)
             yield from (x for x in others if x.index == index and x.name != name)
             yield from (Apply("*", (node, parsed(factor))) for factor in FACTORS)
+            yield Apply("*", (node, node))
         case Number(value) if not isfinite(value):
             yield from (Number(0.0), Number(-value))
         case Number(value):
@@ -225,7 +224,11 @@ def _elsewhere(cell: Cell, sizes: Mapping[str, int]) -> Iterator[Cell]:
         yield Cell(cell.name, (*index[:at], (0,), *index[at + 1 :]))
         for other in range(at + 1, len(index)):
             pair = index[other]
-            if isinstance(pair, tuple) and len(pair) == 1 and sizes.get(str(pair[0])) == sizes[letter]:
+            if (
+                isinstance(pair, tuple)
+                and len(pair) == 1
+                and sizes.get(str(pair[0])) == sizes[letter]
+            ):
                 swapped = [*index]
                 swapped[at], swapped[other] = pair, axis
                 yield Cell(cell.name, tuple(swapped))
@@ -292,8 +295,12 @@ def candidates(search: Search) -> list[Slip]:
             continue
         of_plan = [] if is_again else before_it[step.name]
         place = step.name if not is_again else next(x for x, y in again.items() if y is step)
-        alike = [x.name for x in plan if not is_again and x.function is None and formula_of(x).body == formula.body]
-        if step.name != min(alike, default=step.name):
+        alike = [
+            x.name
+            for x in plan
+            if not is_again and x.function is None and formula_of(x).body == formula.body
+        ]
+        if alike and step.name != alike[0]:
             continue
         for body, old, new in slips(formula, formula_of(step).index, sizes, of_plan):
             result += [Slip((name,), is_again, body, old, new) for name in alike or [place]]
@@ -311,7 +318,60 @@ def sources(plan: Sequence[Step], names: Iterable[str]) -> set[str]:
     return reached & {step.name for step in plan}
 
 
-def described(search: Search) -> Described | None:
+class Screen:
+    """Every stage of a small attention, from which a changed one and what follows are computed.
+
+    An edit that leaves more than half of the errors of the first stage that differs is no
+    explanation. All fit an attention that is too large, has positions or was observed in part.
+    """
+
+    def __init__(self, search: Search) -> None:
+        comparison, setup = search.comparison, search.comparison.setup
+        self.plan = whole_plan(setup)
+        self.inputs = {**setup.inputs, "rows": np.arange(setup.shape[2])}
+        self.name = next((n for n, stage in comparison.errors.items() if not stage.matches), "")
+        is_all = all(map(np.array_equal, comparison.subset, all_of(setup.shape)))
+        is_plain = setup.positions is None and not (setup.relabel or setup.relayout or setup.edits)
+        self.is_used = is_all and is_plain and prod(setup.shape) <= SMALL
+        self.is_used &= self.name in {step.name for step in self.plan}
+        if self.is_used:
+            self.values = run(self.plan, self.inputs, [step.name for step in self.plan])
+            stage = comparison.errors[self.name]
+            self.observed = stage.observed
+            self.allowed = self.misfit(self.values) / 2
+
+    def misfit(self, values: Mapping[str, Array]) -> float:
+        """The mean square of what is left of the errors; a number beside NaN is far off."""
+        x = in_four(self.name, values[self.name])
+        apart = np.where(
+            (x == self.observed) | (np.isnan(x) & np.isnan(self.observed)), 0, x - self.observed
+        )
+        return float(np.mean(np.where(np.isfinite(apart), apart, FAR) ** 2))
+
+    def passes(self, slip: Slip, rewrite: Rewrite) -> bool:
+        """Whether the first stage that differs comes nearer to what was observed."""
+        if not self.is_used or slip.again or self.name == "d_bias":
+            return True
+        changed = dict[str, list[Step]]()
+        for step in self.plan:
+            if step.name in slip.places:
+                changed[step.name] = rewrite.of(step, self.plan, self.inputs)
+        if not all(changed.values()):
+            return False
+        steps = [x for step in self.plan for x in changed.get(step.name, [step])]
+        after = {*slip.places}
+        for step in steps:
+            after |= {step.name} if after & {*step.reads.values()} else set()
+        known = {name: x for name, x in self.values.items() if name not in after}
+        return self.misfit(run(steps, known, [self.name])) < self.allowed
+
+
+FAR = 1e3
+SMALL = 2**14
+"""Attentions of so many scores are screened whole."""
+
+
+def described(search: Search) -> Edit | None:
     """The shortest edit of the formulas that gives the observed numbers; None where none does.
 
     None is looked for where so many edits could not be told apart by so few numbers.
@@ -320,7 +380,7 @@ def described(search: Search) -> Described | None:
     tried = candidates(search)
     if not tried or not enough_evidence(comparison, len(tried) + MORE):
         return None
-    facts, found = Facts(setup, search.evidence), list[Slip]()
+    facts, found, screen = Facts(setup, search.evidence), list[Slip](), Screen(search)
     for patch, line in _of_templates(setup, search):
         if _fits(patch, search):
             return line
@@ -330,6 +390,11 @@ def described(search: Search) -> Described | None:
         text = text_of(slip.body)
         rewrite = Rewrite("", text, facts.of(text), facts.sizes())
         change = dict.fromkeys(slip.places, rewrite)
+        try:
+            if not screen.passes(slip, rewrite):
+                continue
+        except InputError:  # of a letter nothing says how long it is
+            continue
         if _fits(Patch(again=change) if slip.again else Patch(change), search):
             found.append(slip)
     return _in_words(found, setup) if found else None
@@ -353,7 +418,10 @@ def of_conventions(setup: Setup) -> Iterator[str]:
             for some in combinations("qkv", n):
                 yield f"positions.on: => {some!r}"
         for field in ("back_on", "forth_on"):
-            yield from (f"positions.{field}: => {some!r}" for some in ((), ("d_q",), ("d_k",), ("d_q", "d_k")))
+            yield from (
+                f"positions.{field}: => {some!r}"
+                for some in ((), ("d_q",), ("d_k",), ("d_q", "d_k"))
+            )
 
 
 def _fits(patch: Patch, search: Search) -> bool:
@@ -372,21 +440,21 @@ def _fits(patch: Patch, search: Search) -> bool:
         return False
 
 
-def _in_words(found: Sequence[Slip], setup: Setup) -> Described:
+def _in_words(found: Sequence[Slip], setup: Setup) -> Edit:
     """The first of the slips with the formula that it changes."""
     slip, plan = found[0], whole_plan(setup)
-    steps = {**{step.name: step for step in plan}, **(forward_again(plan) if slip.again else {})}
+    steps = forward_again(plan) if slip.again else {step.name: step for step in plan}
     formula = formula_of(steps[slip.places[0]], setup.inputs)
-    edited = replace(formula, body=slip.body)
-    lines = (shown(line_of(x)) for x in (formula, edited))
-    return Described(slip.places[0], *lines, shown(text_of(slip.old)), shown(text_of(slip.new)), len(found) - 1)
+    right, edited = (shown(line_of(x)) for x in (formula, replace(formula, body=slip.body)))
+    old, new = shown(text_of(slip.old)), shown(text_of(slip.new))
+    return Edit(" and ".join(slip.places), right, edited, old, new, len(found) - 1)
 
 
-def _of_templates(setup: Setup, search: Search) -> Iterator[tuple[Patch, Described]]:
+def _of_templates(setup: Setup, search: Search) -> Iterator[tuple[Patch, Edit]]:
     """Patches of the templates, with the line that each is."""
     for line in (*TEMPLATES, *of_conventions(setup)):
         for patch in variants([line], setup, search.evidence):
-            yield patch, Described(line.partition(":")[0], "", line, "", patch.detail, 0)
+            yield patch, Edit(line.partition(":")[0], "", patch.words)
 
 
 MORE = 300

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple
 from typing import Any
 
-from attncli.check.verdict import Explanation, Meaning, StageVerdict, Verdict
+from attncli.check.verdict import Edit, Explanation, Meaning, StageVerdict, Verdict
 from attncli.errors import joined
 from attncli.files.numbers import nan_to_text
 from attncli.stages import GRADIENTS
@@ -113,6 +113,19 @@ def _lines(verdict: Verdict) -> Iterator[str]:
         yield from notes
 
 
+def _edit(edit: Edit) -> Iterator[str]:
+    """The edit that gives the observed numbers: both formulas, and what differs between them."""
+    if not edit.formula:
+        yield f"  these are the numbers if {edit.edited}"
+        return
+    yield f"  these are the numbers of {edit.new} in {edit.stage} where the formula has {edit.old}:"
+    yield f"    right     {edit.formula}"
+    yield f"    observed  {edit.edited}"
+    if edit.n_alike:
+        more = "one other edit" if edit.n_alike == 1 else f"{edit.n_alike} other edits"
+        yield f"    {more} as short would give the same numbers"
+
+
 def _headline(verdict: Verdict) -> str:
     if verdict.is_meant:
         asked = "the default conventions" if verdict.is_default else "what was asked for"
@@ -156,6 +169,8 @@ def _meanings(meanings: tuple[Meaning, ...]) -> Iterator[str]:
 
 
 def _explanations(verdict: Verdict) -> Iterator[str]:
+    if verdict.edit is not None:
+        yield from _edit(verdict.edit)
     """The bugs; where it may be meant so, only if it was not."""
     is_one = len(verdict.explanations) == 1
     otherwise = "If that was not meant, it is a bug"

@@ -384,7 +384,7 @@ def inputs_over(
         x = setup.inputs[name]
         for axis, kind in enumerate(kind_of(name).axes_of(x.ndim)):
             at, size = picked.get(kind), x.shape[axis]
-            by_itself = kind == "query" and name in by_row and kind_of(name).role == "aside"
+            by_itself = kind == "query" and name == "given_mask" and name in by_row
             if at is None or size == 1 or by_itself:
                 continue
             if len(at) != size or not np.array_equal(at, np.arange(size)):

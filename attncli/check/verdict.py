@@ -63,6 +63,25 @@ class Left:
     largest_without: float
 
 
+@dataclass(frozen=True)
+class Edit:
+    """The shortest edit of the formulas that gives the observed numbers, where no known bug does.
+
+    stage      whose formula it is, or that of which it is another array or another convention
+    formula    of the stage, as it is
+    edited     as it would have to be, or what is otherwise, in words
+    old, new   the part of the formula that differs
+    n_alike    how many other edits, no longer than it, give the same numbers
+    """
+
+    stage: str
+    formula: str
+    edited: str
+    old: str = ""
+    new: str = ""
+    n_alike: int = 0
+
+
 BUGS_FIRST = {"scale", "causal"}
 """A convention that differs in these alone is said after the bug: a scale left out, or a causal
 mask that none asked for, is a mistake more often than it is what a library means."""
@@ -130,6 +149,7 @@ class Verdict:
     undecided         bugs that would be within rounding on this input, so that it cannot show them
     notes             what was assumed
     hidden            where gradients match, bugs of gradients that this input cannot show
+    edit              where nothing known explains the numbers, the edit of the formulas that does
     """
 
     status: Status
@@ -148,6 +168,7 @@ class Verdict:
     meanings: tuple[Meaning, ...] = ()
     is_default: bool = True
     hidden: tuple[str, ...] = ()
+    edit: Edit | None = None
 
     def __str__(self) -> str:
         from attncli.check.report import report_text

@@ -25,6 +25,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.compute import compute
+from attncli.attention.matrices import shown
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.numbers import FACTS, SOURCES
 from attncli.check.bugs.patch import Patch
@@ -140,9 +142,23 @@ def variants(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator
                     continue
                 names = [gradient_name(x.name) for x in choice] if len(line.choices) > 1 else []
                 detail = ", ".join(filter(None, (" and ".join(names), _full(line.detail, texts))))
-                patch = patch.also(detail)
+                patch = replace(patch, detail=detail, words="; ".join(map(_in_words, edits)))
                 for one in _placed(patch, setup):
                     yield from _with_deltas(line.tags, one, evidence)
+
+
+def _in_words(edit: Edit) -> str:
+    """What is otherwise, such as "k is v[b,g,j,d]"."""
+    if edit.kind in ("how", "positions"):
+        return f"{edit.name.replace('_', ' ')} is {edit.new}"
+    new = shown(edit.new.replace("right", edit.name))
+    match edit.old:
+        case "where":
+            return f"{edit.name} has only the terms {new}" if new else f"{edit.name} has all terms"
+        case "sink":
+            return f"{edit.name} has {f'the sink {new}' if new else 'no sink'}"
+    again = ", as it is computed again," if edit.kind == "again" else ""
+    return f"{edit.name}{again} is {new}"
 
 
 def _full(text: str, texts: Mapping[str, str]) -> str:

@@ -362,7 +362,11 @@ def _elsewhere(setup: Setup, _: Evidence, head: str, row: str) -> Iterator[Texts
     at = ["b", head, row]
     for axis, letter in enumerate(at):
         if _size(setup, letter) > 1:
-            for other in (f"({letter} - 1) % size[{letter}]", f"({letter} + 1) % size[{letter}]", "0"):
+            for other in (
+                f"({letter} - 1) % size[{letter}]",
+                f"({letter} + 1) % size[{letter}]",
+                "0",
+            ):
                 yield {"at": ",".join([*at[:axis], other, *at[axis + 1 :]]), "words": ""}
     for texts in _layouts(setup, _, head, row):
         yield {"at": f"b,{texts['at']}", "words": texts["words"]}
@@ -380,5 +384,6 @@ SOURCES: Mapping[str, Callable[..., Iterator[Texts]]] = {
     "columns": _columns, "empty_rules": _empty_rules, "origin": _origin, "chunks": _chunks,
     "windows": _windows, "moved_windows": _moved_windows, "key_lengths": _key_lengths,
     "mask_values": _mask_values, "added_mask_values": _added_mask_values,
-    "last_tile": _last_tile, "elsewhere": _elsewhere, "places": _places, "groups": _groups, "readings": _readings,
+    "last_tile": _last_tile, "elsewhere": _elsewhere, "places": _places, "groups": _groups,
+    "readings": _readings,
 }  # fmt: skip

@@ -56,6 +56,7 @@ class Patch:
     empty_rows  another rule for rows with nothing to attend to
     positions   other fields of the positions; None: none at all
     placed      whether positions are put in before the inputs are changed
+    words     of edits: what is otherwise
     relabel, relayout, instead   which stage the observed one really is; what puts it right; what is
                                  computed in place of each index of an axis: see Setup
     """
@@ -69,6 +70,7 @@ class Patch:
     empty_rows: EmptyRows | None = None
     positions: Mapping[str, Any] | None = field(default_factory=dict)
     placed: bool = False
+    words: str = ""
     relabel: Mapping[str, str] = field(default_factory=dict)
     relayout: Mapping[str, Relayout] = field(default_factory=dict)
     instead: Mapping[int, Indices] = field(default_factory=dict)

@@ -96,7 +96,7 @@ class Rewrite(NamedTuple):
             return []
         sizes = dict.fromkeys("bhij" if step.function else "", 1)
         sizes |= {x: self.sizes[x] for x in edited.letters & self.sizes.keys()} | {**step.sizes}
-        reads = {name: reads[name] for name in edited.names}
+        reads = {**step.reads, **{name: reads[name] for name in edited.names}}
         text, function = edited.text, None
         new = step._replace(text=text, reads=reads, sizes=sizes, function=function, hides=False)
         return [*before, new]
@@ -216,9 +216,9 @@ def formula_of(step: Step, inputs: Mapping[str, Array] | None = None) -> Formula
     if step.function is None:
         return parse(step.expression)
     if inputs is not None and step.function is total_mask:
-        arrays = {name: inputs.get(stage) for name, stage in step.reads.items()}
-        rows = np.arange(step.params["n_q"])
-        return _of_rows(parse(mask_formula(**{**arrays, "rows": rows}, **step.params)))
+        arrays: dict[str, Any] = {name: inputs.get(stage) for name, stage in step.reads.items()}
+        arrays["rows"] = np.arange(step.params["n_q"])
+        return _of_rows(parse(mask_formula(**arrays, **step.params)))
     axes = kind_of(step.kind or step.name).axes.split()
     index = tuple((_LETTERS[axis],) for axis in axes)
     return Formula("X", index, Cell("right", index))

@@ -1,0 +1,83 @@
+"""The catalogue: what each row computes, and what the search says of bugs that have no row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attncli.check.bugs import CATALOGUE, FUNCTIONS
+from attncli.check.bugs.bug import Bug
+from attncli.check.comparison import comparison_of
+from attncli.check.generated import described
+from attncli.check.run import all_of
+from attncli.check.search import Search
+from attncli.check.tolerance import rule_of
+from tests.check.conventions import BACKWARD, FORWARD, checksum, planted
+
+RECORD: Mapping[str, Mapping[str, list[float]]] = json.loads(
+    (Path(__file__).parent / "catalogue.json").read_text(encoding="utf-8")
+)
+"""Row → input → checksums of its variants, as they were when each was a function of arrays."""
+SETUPS = {**FORWARD, **BACKWARD}
+ROWS = [bug for bug in CATALOGUE if bug.edits]
+ELSEWHERE = {  # on inputs that overflow or are not finite, on tiles, or named by the stage observed
+    "scores overflow in float16",
+    "NaN leaks from masked keys",
+    "NaN leaks from masked values",
+    "queries and keys not normalised",
+    "softmax over queries, not keys",
+    "rows with nothing to attend to become zero",
+    "numbers of the mask read as true or false",
+    "query heads divided by the number of key heads, not by the group, in dK, dV",
+    "m is the tile's own maximum",
+    "l not rescaled",
+    "acc not rescaled",
+    "acc normalised in every tile",
+    "padding of the last tile attended",
+}
+"""Rows that have no effect on the inputs here; the planted sets have them."""
+
+
+@pytest.mark.parametrize("label", SETUPS)
+def test_rows_compute_what_is_on_record(label: str) -> None:
+    lacking = list[str]()
+    with np.errstate(all="ignore"):
+        for bug in CATALOGUE:
+            recorded = RECORD.get(bug.name, {}).get(label, [])
+            sums = (
+                np.array([checksum(x) for x in planted(label, SETUPS[label], bug)])
+                if recorded
+                else None
+            )
+            for number in recorded:
+                if sums is None or not np.isclose(sums, number, rtol=1e-4, atol=1e-4).any():
+                    lacking.append(f"{bug.name}: {number}")
+    assert not lacking
+
+
+def test_every_row_has_edits_or_a_function_and_an_effect() -> None:
+    """A formula that is written otherwise must not leave a row without a place to apply."""
+    assert {bug.name for bug in CATALOGUE if not bug.edits} == FUNCTIONS.keys()
+    assert {bug.name for bug in ROWS} - RECORD.keys() <= ELSEWHERE
+
+
+def _effect(bug: Bug) -> Search | None:
+    """A search for the first variant of a bug that has an effect, on the first input it has."""
+    for label, setup in SETUPS.items():
+        for wrong in planted(label, setup, bug)[:1]:
+            rule = rule_of(None, 1e-9, 1e-12, "float64", None)
+            return Search(comparison_of(setup, all_of(setup.shape), wrong, rule))
+    return None
+
+
+@pytest.mark.exhaustive
+def test_bugs_without_a_row_are_described_by_an_edit() -> None:
+    """Of each row, planted: the search that knows no bug finds an edit with its numbers."""
+    with np.errstate(all="ignore"):
+        searches = [search for bug in ROWS if (search := _effect(bug)) is not None]
+        n_described = sum(described(search) is not None for search in searches)
+    assert n_described >= 0.6 * len(CATALOGUE)
