@@ -293,15 +293,12 @@ def candidates(search: Search) -> list[Slip]:
         formula = formula_of(step, setup.inputs)
         if formula.body == Cell("right", formula.index):
             continue
-        of_plan = [] if is_again else before_it[step.name]
         place = step.name if not is_again else next(x for x, y in again.items() if y is step)
-        alike = [
-            x.name
-            for x in plan
-            if not is_again and x.function is None and formula_of(x).body == formula.body
-        ]
-        if alike and step.name != alike[0]:
+        own = [] if is_again else [x for x in plan if x.function is None and x.text]
+        alike = [x.name for x in own if formula_of(x).body == formula.body]
+        if step.name != next((name for name in alike if name in before), step.name):
             continue
+        of_plan = before_it[alike[0]] if alike else []
         for body, old, new in slips(formula, formula_of(step).index, sizes, of_plan):
             result += [Slip((name,), is_again, body, old, new) for name in alike or [place]]
             if len(alike) > 1:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attncli.check import check
 from attncli.check.bugs import CATALOGUE, FUNCTIONS
 from attncli.check.bugs.bug import Bug
 from attncli.check.comparison import comparison_of
@@ -81,3 +82,28 @@ def test_bugs_without_a_row_are_described_by_an_edit() -> None:
         searches = [search for bug in ROWS if (search := _effect(bug)) is not None]
         n_described = sum(described(search) is not None for search in searches)
     assert n_described >= 0.6 * len(CATALOGUE)
+
+
+def test_an_unknown_slip_is_said_as_the_edit_that_it_is() -> None:
+    """dS with the weights twice, A ∘ (dA − δ) ∘ A, which nobody has written a row for."""
+    rng = np.random.default_rng(41)
+    q, k, v, d = (rng.normal(size=(n, 7)) for n in (3, 5, 5, 3))
+    scores = q @ k.T / np.sqrt(7)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    d_weights = d @ v.T
+    delta = (weights * d_weights).sum(axis=-1, keepdims=True)
+    wrong = weights * (d_weights - delta) * weights
+    verdict = check(d_scores=wrong / np.sqrt(7), q=q, k=k, v=v, d_output=d)
+    assert verdict.status == "no match"
+    assert verdict.edit is not None
+    assert "d_scaled" in verdict.edit.stage or "d_scores" in verdict.edit.stage
+    assert verdict.edit.formula != verdict.edit.edited
+    assert "no known bug" in str(verdict)
+    assert verdict.edit.edited in str(verdict)
+
+
+def test_random_numbers_are_described_by_no_edit() -> None:
+    rng = np.random.default_rng(43)
+    q, k, v, noise = (rng.normal(size=(n, 5)) for n in (3, 7, 7, 3))
+    assert check(noise, q, k, v).edit is None
