@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -78,13 +77,8 @@ def attend_by(
         stages[name] = Stage(name, kind_of(name).symbol, "", x, axes, own)
     results = run(steps, values)
     shown = {name: results[name] for name in results if name != GIVEN_GRADIENT}
-    lengths = defaultdict[str, set[int]](set)
-    for step in (step for step in steps if step.name in shown):
-        for axis, n in zip(step.axes[::-1], shown[step.name].shape[::-1], strict=False):
-            lengths[axis].add(n)
-    everywhere = {axis: x for axis, x in labels.items() if x and lengths[axis] <= {len(x)}}
     title = title or f"Attention by the formulas of {origin}"
-    heading = Heading(title, None, everywhere, program.remarks)
+    heading = Heading(title, None, labels, program.remarks)
     return trace_of(steps, shown, {"": heading}, stages, values)
 
 

@@ -47,7 +47,7 @@ ROOT = "root"
 def tree_of(node: Expr) -> Any:
     """An expression in JSON.
 
-    >>> from attncli.expression import parse
+    >>> from attncli.parser import parse
     >>> tree_of(parse("μ[i] = sum[m](x[i,m]) / size[m]").body)
     ['/', ['sum m', {'x': ['i', 'm']}], ['size', 'm']]
     """
