@@ -80,6 +80,29 @@ def test_explain_has_them_in_every_layer(call: Call) -> None:
     assert again.out.count("/ 3") >= 2
 
 
+def test_a_stage_of_a_layer_keeps_its_name(call: Call) -> None:
+    lines = (
+        "residual: R[h,i,j] = sum[d](q[h,i,d] * k[h,j,d])\nO[h,i,e] = sum[j](R[h,i,j] * v[h,j,e])"
+    )
+    words = ["explain", "the bank", "--heads", "2", "--formulas", lines]
+    assert call(*words).code == 0
+    result = call(*words, "--block", "encoder")
+    assert (result.code, result.out) == (2, "")
+    assert "encoder.1.attention has a stage of its own called residual" in result.err
+
+
+def test_a_program_of_dropout_reads_what_is_kept(call: Call) -> None:
+    printed = call("formulas", "--q", THREE, "--dropout", "0.3", "--seed", "2").out
+    assert "if kept[b,i,j] else 0" in printed
+    line = "scaled[i,j] = scores[i,j] / 2"
+    flags = ["--q", THREE, "--dropout", "0.3", "--seed", "2", "--format", "json"]
+    ours, own = (
+        call("compute", *flags, *more).json for more in (["--scale", "0.5"], ["--set", line])
+    )
+    values = [{x["name"]: x["value"] for x in json["steps"]} for json in (ours, own)]
+    assert values[0]["dropped"] == values[1]["dropped"]
+
+
 def test_check_says_the_first_stage_that_differs(call: Call, tmp_path: Path) -> None:
     mine, theirs = (str(tmp_path / name) for name in ("mine.json", "theirs.json"))
     call("compute", "--q", THREE, "--formulas", "softcap", "-o", mine)
