@@ -149,7 +149,8 @@ def own_lines(given: AttentionInputs, lines: Sequence[str]) -> Trace:
     """The trace of an attention with other formulas for some of its stages."""
     attention, how = given.inputs.without(GIVEN_GRADIENT), given.inputs.how
     drawn = attention.run(["kept"]) if how.dropout else {}
-    arrays = {**given.others, **drawn, **attention.arrays}
+    others = given.others.keys() - {step.name for step in attention.steps}
+    arrays = {**{name: given.others[name] for name in others}, **drawn, **attention.arrays}
     program = replaced(written(attention.steps, arrays), lines)
     gradient, heading = given.inputs.originals.get(GIVEN_GRADIENT), attention.heading
     left = " and ".join(re.split(r"[\[=:]", line)[0].strip() for line in lines)

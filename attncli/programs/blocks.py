@@ -36,8 +36,9 @@ def replacing(source: tuple[str, str] | None, lines: Sequence[str], dtype: DType
         (*lead, n_q, _), d_v = given["q"].shape, given["v"].shape[-1]
         if source is None:
             text = written(steps[first:last], given)
-        program = read(replaced(text, lines), given, origin, dtype)
         drawn = [step for step in steps if step.function is draw_kept]
+        kept = {step.name: np.broadcast_to(True, step.params["shape"]) for step in drawn}
+        program = read(replaced(text, lines), {**given, **kept}, origin, dtype)
         own = [*(steps[:first] if {*program.inputs} & {*QKV} else []), *drawn, *program.steps]
         end, shape = own[-1].name, program.shapes[own[-1].name]
         if shape == (*lead, n_q, d_v):

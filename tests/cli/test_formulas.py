@@ -99,6 +99,8 @@ def test_a_program_of_dropout_reads_what_is_kept(call: Call) -> None:
     ours, own = (
         call("compute", *flags, *more).json for more in (["--scale", "0.5"], ["--set", line])
     )
+    words = ["explain", "the bank", "--block", "encoder", "--heads", "2", "--dropout", "0.3"]
+    assert call(*words, "--set", "scaled[h,i,j] = scores[h,i,j] / 2").code == 0
     values = [{x["name"]: x["value"] for x in json["steps"]} for json in (ours, own)]
     assert values[0]["dropped"] == values[1]["dropped"]
 
