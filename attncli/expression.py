@@ -192,15 +192,20 @@ def summed_letters(node: Expr) -> set[str]:
     return {x for over in overs for x in over.letters}
 
 
-def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression with every node changed, from within outwards, what says where included."""
+def with_parts(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The node with each of its parts changed, what says where included."""
 
     def inner(x: Any) -> Any:
         if isinstance(x, tuple):
             return tuple(map(inner, x))
-        return rebuilt(x, change) if type(x) in _NODES else x
+        return change(x) if type(x) in _NODES else x
 
-    return change(type(node)(*map(inner, vars(node).values())))
+    return type(node)(*map(inner, vars(node).values()))
+
+
+def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with every node changed, from within outwards."""
+    return change(with_parts(node, lambda x: rebuilt(x, change)))
 
 
 def renamed(node: Expr, names: Mapping[str, str]) -> Expr:

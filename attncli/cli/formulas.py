@@ -18,11 +18,10 @@ from attncli.attention.inputs import CACHE, inputs_of
 from attncli.cli.commands import Program
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.layouts import arrange
 from attncli.cli.options import Choices, InputFlags, ending_of
 from attncli.cli.output import note, write_text
 from attncli.cli.parsing import tokens_of
-from attncli.cli.sources import Files, arrays_of, named_arrays, read_files, sources_of
+from attncli.cli.sources import Files, arrays_of, complete, named_arrays, read_files, sources_of
 from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.files.roles import D_OUTPUT, ONES, ROLES, name_of, role_of
@@ -130,12 +129,7 @@ def _arrays(
     if not ("" in main.arrays or name_of(main, "q")):
         wanted.discard("q")
     arrays |= arrays_of([x for x in ROLES if x in wanted - arrays.keys()], files)
-    for role, instead in (("k", "q"), ("v", "k")):
-        if role in names and role not in arrays and instead in arrays:
-            arrays[role] = arrays[instead]
-            notes.append(f"{main.origin} has no {role}, so {role.upper()} = {instead.upper()}")
-    if (inputs.heads or inputs.kv_heads or inputs.layout) and "q" in arrays:
-        arrange(arrays, inputs)
+    complete(arrays, main, inputs, notes, names)
     for name, past in CACHE.items():
         if past not in names and past in arrays and name in arrays:
             arrays[name] = np.concatenate([arrays.pop(past), arrays[name]], axis=-2)

@@ -45,9 +45,8 @@ from attncli.expression import (
 from attncli.parser import ANY, MOST_CHARACTERS, FormulaError, parse, parsed
 from attncli.programs.known import Checker, Known, lengths_of
 from attncli.programs.text import (
+    LEFT,
     MOST_TEXT,
-    PARAM,
-    STAGE,
     ProgramError,
     Statement,
     normal,
@@ -168,14 +167,13 @@ def _line(statement: Statement) -> Line:
     def side(start: int, text: str) -> Expr:  # at its place, so that errors have theirs
         return parsed(" " * start + text)
 
-    left = STAGE.match(code)
-    is_size = left is not None and left["symbol"] == "size" and not left["name"]
-    number = left if is_size else None if left else PARAM.match(code)
-    if number is not None:
-        name = f"size[{number['axes'].strip()}]" if is_size else normal(number["name"])
-        return Line(statement, name, Formula("", (), side(number.end(), code[number.end() :])))
-    if left is None:
+    left = LEFT.match(code)
+    if left is None or (left["name"] and left["axes"] is None):
         raise FormulaError("a line is name[axes] = …, or a parameter: name = 0.5")
+    is_size = left["symbol"] == "size" and not left["name"]
+    if is_size or left["axes"] is None:
+        name = f"size[{(left['axes'] or '').strip()}]" if is_size else normal(left["symbol"])
+        return Line(statement, name, Formula("", (), side(left.end(), code[left.end() :])))
     symbol, name = normal(left["symbol"]), normal(left["name"] or left["symbol"])
     if iskeyword(symbol) or symbol in ("size", "inf", "where"):
         what = f"{symbol} is a word of the language; call the stage {symbol}: X[…]"
@@ -189,8 +187,7 @@ def _line(statement: Statement) -> Line:
     axes = tuple(axis for axis in index if isinstance(axis, tuple))
     if len(axes) < len(index):
         raise FormulaError("the axes on the left are letters", part=left["axes"].strip())
-    body = side(left.end(), code[left.end() :])
-    return Line(statement, name, Formula(symbol, axes, body))
+    return Line(statement, name, Formula(symbol, axes, side(left.end(), code[left.end() :])))
 
 
 def _known(lines: Sequence[Line], arrays: Mapping[str, Array]) -> Known:
