@@ -208,11 +208,16 @@ def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return change(with_parts(node, lambda x: rebuilt(x, change)))
 
 
-def renamed(node: Expr, names: Mapping[str, str]) -> Expr:
-    """The expression with other names for some of its arrays."""
+def renamed(node: Expr, names: Mapping[str, str], params: Mapping[str, str] = {}) -> Expr:
+    """The expression with other names for some of its arrays and parameters."""
 
     def change(x: Expr) -> Expr:
-        return Cell(names.get(x.name, x.name), x.index) if isinstance(x, Cell) else x
+        match x:
+            case Cell(name, index):
+                return Cell(names.get(name, name), index)
+            case Param(name) | Place(name) if name in params:
+                return Param(params[name])
+        return x
 
     return rebuilt(node, change)
 

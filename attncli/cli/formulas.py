@@ -95,7 +95,7 @@ def _of_flags(inputs: InputFlags, choices: Choices, *, quiet: bool) -> str:
 
 def own_trace(inputs: InputFlags, choices: Choices, *, quiet: bool = False) -> tuple[Trace, bool]:
     """The trace by the user's own formulas, and whether standard input was read for it."""
-    lines = choices.lines or ()
+    lines, inputs.q = choices.lines or (), inputs.q or inputs.source
     if choices.formulas is None:
         given = read_inputs(inputs, choices, names=needs("\n".join(lines)))
         note(*given.notes, quiet=quiet)
@@ -134,7 +134,8 @@ def _arrays(
         if past not in names and past in arrays and name in arrays:
             arrays[name] = np.concatenate([arrays.pop(past), arrays[name]], axis=-2)
             notes.append(f"{past} is put before {name}")
-    unused = {*main.arrays, *main.unread} - names - {x for x in main.arrays if role_of(x) in wanted}
+    used = {"", *names, *(x for x in main.arrays if role_of(x) in wanted)}
+    unused = {*main.arrays, *main.unread} - used
     notes += main.unused_note(sorted(unused))
     return arrays | {own: arrays[role] for own, role in _ALIASES.items() if role in arrays}
 

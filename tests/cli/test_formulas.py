@@ -59,6 +59,17 @@ def test_compute_takes_what_the_file_holds_by_name(call: Call, tmp_path: Path, n
         np.testing.assert_array_equal(np.array(steps[own], float), stage.value.astype(float))
 
 
+def test_embeddings_and_weights_have_files_of_their_own(call: Call, tmp_path: Path) -> None:
+    x = inputs_of("mla")
+    embeddings, weights = str(tmp_path / "x.npy"), str(tmp_path / "w.npz")
+    np.save(embeddings, x["x"])
+    np.savez(weights, **{name: array for name, array in x.items() if name.startswith("w_")})
+    own, mine = ["--x", embeddings, "--weights", weights], str(tmp_path / "mine.json")
+    result = call("compute", *own, "--formulas", "mla", "-o", mine)
+    assert (result.code, result.err) == (0, "")
+    assert call("check", mine, *own, "--formulas", "mla").code == 0
+
+
 def test_set_replaces_one_stage_and_what_follows(call: Call) -> None:
     line = "scores[h,i,j] = -sum[d]((q[h,i,d] - k[h,j,d]) ** 2)"
     result = call("compute", "--q", THREE, "--set", line, "--d-output", "ones", "--format", "json")
