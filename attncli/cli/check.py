@@ -70,7 +70,7 @@ ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
     if choices.is_own:
-        from attncli.cli.check_own import check_own
+        from attncli.cli.diff import check_own
 
         main, source = _sources(inputs, observed)
         inputs = replace(inputs, source=None)
