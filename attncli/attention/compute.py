@@ -334,8 +334,13 @@ class _Compiler(NamedTuple):
                 yield 1, [*own, *(x for part in parts for x in self.letters(part))]
                 yield _EACH, letters
                 parts = [*factors, *parts[1:]]
-            case Over(_, own):
-                yield 4 * _EACH, [*own, *(x for part in parts for x in self.letters(part))]
+            case Over("sum", own, body) if self.running(node, letters) is not None:
+                yield 3 * _EACH, [*own, *self.letters(body)]
+                yield _EACH, letters
+                parts = [body]
+            case Over(kind, own):
+                n = 4 if kind in ("softmax", "lse") else 2
+                yield n * _EACH, [*own, *(x for part in parts for x in self.letters(part))]
             case Apply() | If() | Cell() if parts:
                 yield (2 if isinstance(node, Cell) else 1) * _EACH, letters
         for part in parts:
