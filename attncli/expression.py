@@ -192,22 +192,32 @@ def summed_letters(node: Expr) -> set[str]:
     return {x for over in overs for x in over.letters}
 
 
-def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression with every node changed, from within outwards, what says where included."""
+def with_parts(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The node with each of its parts changed, what says where included."""
 
     def inner(x: Any) -> Any:
         if isinstance(x, tuple):
             return tuple(map(inner, x))
-        return rebuilt(x, change) if type(x) in _NODES else x
+        return change(x) if type(x) in _NODES else x
 
-    return change(type(node)(*map(inner, vars(node).values())))
+    return type(node)(*map(inner, vars(node).values()))
 
 
-def renamed(node: Expr, names: Mapping[str, str]) -> Expr:
-    """The expression with other names for some of its arrays."""
+def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with every node changed, from within outwards."""
+    return change(with_parts(node, lambda x: rebuilt(x, change)))
+
+
+def renamed(node: Expr, names: Mapping[str, str], params: Mapping[str, str] = {}) -> Expr:
+    """The expression with other names for some of its arrays and parameters."""
 
     def change(x: Expr) -> Expr:
-        return Cell(names.get(x.name, x.name), x.index) if isinstance(x, Cell) else x
+        match x:
+            case Cell(name, index):
+                return Cell(names.get(name, name), index)
+            case Param(name) | Place(name) if name in params:
+                return Param(params[name])
+        return x
 
     return rebuilt(node, change)
 

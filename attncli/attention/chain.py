@@ -24,12 +24,12 @@ from attncli.expression import (
     Place,
     Size,
     cells,
-    children,
     letters_at,
     letters_in,
     rebuilt,
     text_of,
     with_letters,
+    with_parts,
 )
 from attncli.parser import parse
 
@@ -107,19 +107,7 @@ class Chain:
             if clash := [x for x in node.letters if x in used]:
                 node = cast(Over, with_letters(node, self.fresh(clash)))
             used |= {*node.letters}
-        changed = iter([self.unique(x, used) for x in children(node, guards=True)])
-        match node:
-            case Apply(function, args):
-                return Apply(function, tuple(next(changed) for _ in args))
-            case If():
-                return If(*changed)
-            case Over(_, _, _, where, sink):
-                body, end = next(changed), None if sink is None else next(changed)
-                return replace(node, body=body, sink=end, where=where and next(changed))
-            case Cell(name, index):
-                axes = (x if isinstance(x, tuple) else next(changed) for x in index)
-                return Cell(name, tuple(axes))
-        return node
+        return with_parts(node, lambda x: self.unique(x, used))
 
     def parts(  # noqa: PLR0912 - a rule for each kind of node
         self, node: Expr, d: Expr, y: Expr | None = None

@@ -8,7 +8,7 @@ one axis for each letter. Overflow is infinite, as IEEE 754 has it: the runner k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from math import prod
 from typing import Any, NamedTuple, cast
@@ -96,15 +96,15 @@ def estimate(text: str, shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -
     """The cost of a formula for arrays of these shapes; nothing is computed.
 
     >>> estimate("S[i,j] = sum[d](q[i,d] * k[j,d]) + 1", {"q": (3, 7), "k": (5, 7)}, {})
-    Estimate(shape=(3, 5), made=87, largest=('j', 'd'))
+    Estimate(shape=(3, 5), made=31, largest=('i', 'j'))
     """
-    _, shape, compiler = compiled(text, (*shapes.items(),), (*sizes.items(),), False, False)
+    _, shape, compiler, body = compiled(text, (*shapes.items(),), (*sizes.items(),), False, False)
     n, arrays = 0, dict[Letters, int]({(): 1})
-    for each, own, nodes in compiler.made:
-        letters = dict.fromkeys([*own, *(x for node in nodes for x in compiler.letters(node))])
-        count = prod(compiler.shape((*letters,)))
+    for each, own in compiler.made(body):
+        letters = (*dict.fromkeys(own),)
+        count = prod(compiler.shape(letters))
         n += each * count // _EACH
-        arrays |= {(*letters,): count} if each >= _EACH else {}
+        arrays |= {letters: count} if each >= _EACH else {}
     return Estimate(shape, n, max(arrays, key=lambda letters: arrays[letters]))
 
 
@@ -115,11 +115,12 @@ _EACH = 64
 
 
 class Compiled(NamedTuple):
-    """The function of a formula, the shape that it gives, and what made it."""
+    """The function of a formula, the shape that it gives, and what it was made of."""
 
     run: Function
     shape: Shape
     compiler: _Compiler
+    body: Expr
 
 
 @lru_cache(4096)
@@ -128,7 +129,7 @@ def compiled(text: str, shapes: Items, sizes: Items, hides: bool, checks: bool) 
     arrays = dict(shapes)
     formula = parse(written(text, frozenset(arrays)))
     known = sizes_of(formula, (), arrays, dict(sizes))
-    compiler = _Compiler(arrays, known, hides, [], [] if checks else None)
+    compiler = _Compiler(arrays, known, hides, [] if checks else None)
     index = present_axes(formula.index, compiler.sizes)
     order = [str(letter) for axis in index for letter in axis]
     if unknown := {*order} - compiler.sizes.keys():
@@ -142,21 +143,19 @@ def compiled(text: str, shapes: Items, sizes: Items, hides: bool, checks: bool) 
             x = np.array(np.broadcast_to(x, full))
         return x.reshape(shape)
 
-    return Compiled(run, shape, compiler)
+    return Compiled(run, shape, compiler, formula.body)
 
 
 class _Compiler(NamedTuple):
     """Makes functions of the nodes of a formula, for these shapes of arrays and sizes of letters.
 
     hides   as in `compute`
-    made    the arrays that are made: how often, in parts of _EACH, and what says their letters
     counts  the conditions under which the node counts that is compiled; None: nobody asks
     """
 
     shapes: Mapping[str, Shape]
     sizes: dict[str, int]
     hides: bool
-    made: list[tuple[int, tuple[str, ...], tuple[Expr, ...]]]
     counts: list[Expr] | None = None
 
     def shape(self, letters: Sequence[str | int]) -> Shape:
@@ -190,13 +189,11 @@ class _Compiler(NamedTuple):
                 if all(isinstance(x, Number | Size | Apply) for x in walk(node)):
                     constant = float(function(*(x({}) for x in inner)))  # it changes no type
                     return lambda _: constant
-                self.makes(1, node)
                 a, b = inner[0], inner[-1]
                 if len(inner) == 1:
                     return lambda values: function(a(values))
                 return lambda values: function(a(values), b(values))
             case If(condition, then, otherwise):
-                self.makes(1, node)
                 other = Apply("not", (condition,))
                 cases = self.under(condition, then, order), self.under(other, otherwise, order)
                 return chosen(node, self.of(condition, order), *cases)
@@ -211,10 +208,6 @@ class _Compiler(NamedTuple):
         self.counts.pop()
         return function
 
-    def makes(self, n: float, *nodes: Expr, letters: Letters = ()) -> None:
-        """Counts an array with the letters of some nodes, and others."""
-        self.made.append((int(n * _EACH), (*letters,), nodes))
-
     def over(self, node: Over, order: Letters) -> Function:
         """A sum, a largest number, a softmax or the log of a sum of powers."""
         kind, is_share = node.kind, node.kind == "softmax"
@@ -226,13 +219,10 @@ class _Compiler(NamedTuple):
             case Over("sum", outer, Over("sum", more, body, guard), None):
                 return self.over(Over("sum", outer + more, body, guard), order)
         if kind == "sum":
-            n = len(self.made)
             at_once = self.product(node, order) or self.running(node, order)
             if at_once is not None:
                 return at_once
-            del self.made[n:]
-        inner, guards = order if is_share else [*order, *node.letters], children(node, guards=True)
-        self.makes(4, *guards, letters=node.letters)
+        inner = order if is_share else [*order, *node.letters]
         terms = self.under(node.where, node.body, inner)
         ends = self.shape(order if is_share else node.letters)
         where = None if node.where is None else self.of(node.where, inner)
@@ -280,9 +270,6 @@ class _Compiler(NamedTuple):
         guard = () if node.where is None else self.letters(node.where)
         if not (rows and columns and inner and {*guard} <= {*a}) or prod(self.shape(rest)) > 1:
             return None
-        for of in (a, b, [*both, *rows, *columns]):
-            self.makes(1, letters=of)
-        self.makes(1 / _EACH, letters=[*both, *rows, *columns, *inner])
         matrix_a = self.matrix(of_a, a, both, rows, inner)
         matrix_b = self.matrix(of_b, b, both, inner, columns)
         letters = [x for x in (*both, *rows, *columns) if x not in rest]
@@ -313,7 +300,6 @@ class _Compiler(NamedTuple):
         if i not in order or i in self.letters(body) or i == j:
             return None
         inner = [x for x in order if x != i] + [j]
-        self.makes(3, body, letters=[i, j])
         terms, full = self.under(node.where, body, inner), self.shape(inner)
         n, most, own = self.sizes[i], self.sizes[j], sign == "<="
 
@@ -343,6 +329,26 @@ class _Compiler(NamedTuple):
         ends = node.letters if isinstance(node, Over) and node.kind != "softmax" else ()
         parts = map(self.letters, children(node, guards=True))
         return [x for part in parts for x in part if x not in ends]
+
+    def made(self, node: Expr) -> Iterator[tuple[int, Letters]]:
+        """The arrays that are made on the way: how often, in parts of _EACH, and their letters."""
+        parts, letters = children(node, guards=True), [*dict.fromkeys(self.letters(node))]
+        match node:
+            case Over("sum", own, Apply("*", factors)) if self.product(node, letters) is not None:
+                yield 1, [*own, *(x for part in parts for x in self.letters(part))]
+                yield _EACH, letters
+                parts = [*factors, *parts[1:]]
+            case Over("sum", own, body) if self.running(node, letters) is not None:
+                yield 3 * _EACH, [*own, *self.letters(body)]
+                yield _EACH, letters
+                parts = [body]
+            case Over(kind, own):
+                n = 4 if kind in ("softmax", "lse") else 2
+                yield n * _EACH, [*own, *(x for part in parts for x in self.letters(part))]
+            case Apply() | If() | Cell() if parts:
+                yield (2 if isinstance(node, Cell) else 1) * _EACH, letters
+        for part in parts:
+            yield from self.made(part)
 
     def matrix(
         self, value: Function, letters: Letters, both: Letters, rows: Letters, columns: Letters
@@ -384,9 +390,8 @@ class _Compiler(NamedTuple):
         value, letters = self.cell(node)
         shape = self.shapes[node.name]
         for axis, size in zip(node.index[len(node.index) - len(shape) :], shape, strict=True):
-            if not isinstance(axis, tuple):
-                self.makes(2, letters=letters)
-                value = value if self.counts is None else self.checked(value, node, axis, size)
+            if not isinstance(axis, tuple) and self.counts is not None:
+                value = self.checked(value, node, axis, size)
         return value, letters
 
     def checked(self, value: Function, node: Cell, axis: Expr, size: int) -> Function:

@@ -2,7 +2,7 @@
 
 A mask is additive, M [..., n_q, n_k]: 0 where a query may attend to a key, −inf where it may not,
 any other number is added to the score. `window` gives a boolean array (True = may attend),
-`total_mask` one additive mask of everything that restricts.
+`total_mask` one additive mask of everything that restricts, by the formula of `mask_formula`.
 """
 
 from __future__ import annotations

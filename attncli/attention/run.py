@@ -224,7 +224,9 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
         axes = step.axes[len(step.axes) - value.ndim :]
     n_of = dict(zip(axes, value.shape, strict=True))  # keys of a cache have no rows of x
     labels = {
-        axis: tuple(names)[-n_of.get(axis, 0) :] for axis, names in heading.labels.items() if names
+        axis: tuple(names)[-n_of.get(axis, 0) :]
+        for axis, names in heading.labels.items()
+        if names and not (is_own and len(names) != n_of.get(axis))
     }
     if kind.axes == kind_of(MAPS[0]).axes and not is_own:  # the gradient of what was broadcast
         sizes = zip(axes, value.shape, whole[-len(axes) :], strict=False)

@@ -70,9 +70,12 @@ ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
     if choices.is_own:
-        from attncli.cli.check_own import check_own
+        from attncli.cli.diff import check_own
 
-        inputs.q, source = _sources(inputs, observed)
+        main, source = _sources(inputs, observed)
+        inputs = replace(inputs, source=None)
+        if not (inputs.x or inputs.weights):
+            inputs.q = main
         return check_own(inputs, choices, observed, source, as_json=form_of(observed) == "json")
     _check_flags(observed, inputs)
     main, source = _sources(inputs, observed)

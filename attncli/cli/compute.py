@@ -59,7 +59,6 @@ def compute(
     if choices.is_own:
         from attncli.cli.formulas import own_trace
 
-        inputs.q = inputs.source if inputs.q is None else inputs.q
         trace, stdin_used = own_trace(inputs, choices, quiet=show.quiet)
         present(trace, show, stdin_used=stdin_used)
         return None
@@ -91,7 +90,6 @@ def _compared(
         if knobs.is_own:
             from attncli.cli.formulas import own_trace
 
-            own.q = own.source if own.q is None else own.q
             traces.append(own_trace(own, knobs, quiet=show.quiet)[0])
             continue
         given = _read(own, knobs, whole, is_drawn=is_drawn)

@@ -8,6 +8,7 @@ SOURCE ── load ──┬── a saved trace            as it is
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from os.path import basename
 from typing import NamedTuple
@@ -16,27 +17,27 @@ from attncli.arrays import Array
 from attncli.attention.heads import heads_first
 from attncli.attention.names import is_published
 from attncli.check.tolerance import rule_of
-from attncli.cli.commands import Compared
+from attncli.cli.commands import Compared, Observed
 from attncli.cli.compute import computed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.memory import FLOAT, check_fits
 from attncli.cli.options import Choices, DisplayFlags, InputFlags, Own
-from attncli.cli.output import note, present
+from attncli.cli.output import note, present, write_report, write_text
 from attncli.cli.sources import holds_x
 from attncli.compare import Comparison, nested
 from attncli.compare import diff as compare
 from attncli.compare.comparison import Names
-from attncli.convention import Convention
-from attncli.errors import ConventionError, InputError, ShapeError
+from attncli.convention import Convention, flag_of
+from attncli.errors import ConventionError, InputError, ShapeError, listed, nearest
 from attncli.files.load import IF_NUMBERS, Loaded, load
 from attncli.files.messages import LITERAL, ask_for, listing
-from attncli.files.roles import fields_of, is_field, layout_of, name_of, role_of
-from attncli.stages import KINDS, OUTPUT, QKV, Kind, kind_of
+from attncli.files.roles import fields_of, gradient_named, is_field, layout_of, name_of, role_of
+from attncli.stages import CALLED, KINDS, OUTPUT, QKV, Kind, kind_of
 from attncli.trace import Stage, Trace
 from attncli.views.diff import diff_page
-from attncli.views.formats import FIGURE, PAGE
-from attncli.views.select import check_written
+from attncli.views.formats import FIGURE, FORMATS, PAGE
+from attncli.views.select import DisplayOptions, check_written
 
 ARRAY = "array"
 """What one array is called that has no name in either file."""
@@ -181,7 +182,7 @@ def _dumped(loaded: Loaded) -> Trace:
                 array = heads_first(array, layout)  # noqa: PLW2901
             except ShapeError as error:
                 raise ShapeError(f"{loaded.origin}, {name}: {error.message}", error.hint) from None
-        stages[f"{prefix}{dot}{own}"] = stage_of(own, array, labels)
+        stages[f"{prefix}{dot}{own}"] = _stage(own, array, labels)
     blocks = list(dict.fromkeys(name.rpartition(".")[0] for name in stages))
     order = {name: at for at, name in enumerate(KINDS)}
 
@@ -193,7 +194,7 @@ def _dumped(loaded: Loaded) -> Trace:
     return nested("Dump", {name: stages[name] for name in sorted(stages, key=place)}, how)
 
 
-def stage_of(
+def _stage(
     name: str, array: Array, labels: dict[str, tuple[str, ...] | None] | None = None
 ) -> Stage:
     """An array under its name, with the axes that a stage of this name has."""
@@ -216,7 +217,7 @@ def _traces(operands: list[_Operand]) -> tuple[Trace, Trace]:
         own_names = {first.name, second.name} - {""}
         name = own_names.pop() if len(own_names) == 1 else ARRAY
         arrays = [x.array for x in operands if x.array is not None]
-        a, b = (nested("Array", {name: stage_of(_own_name(name), x)}) for x in arrays)
+        a, b = (nested("Array", {name: _stage(_own_name(name), x)}) for x in arrays)
         return a, b
     alone, other = (first, second) if first.trace is None else (second, first)
     assert alone.array is not None  # noqa: S101 - just seen
@@ -231,7 +232,7 @@ def _traces(operands: list[_Operand]) -> tuple[Trace, Trace]:
         what = f"{alone.origin} is one array" + f", {alone.name}" * bool(alone.name)
         several = f"{other.origin} holds several stages: {listing(held)}"
         raise InputError(f"{what}; {several}", f"name one: {ask_for(other.origin, held[-1])}")
-    own = nested("Array", {names[0]: stage_of(_own_name(names[0]), alone.array)})
+    own = nested("Array", {names[0]: _stage(_own_name(names[0]), alone.array)})
     kept = other.trace.keep({names[0]})
     return (own, kept) if alone is first else (kept, own)
 
@@ -255,3 +256,58 @@ def check_room(a: Trace, b: Trace, show: DisplayFlags) -> None:
     if show.form.holds != PAGE:  # the differences of all stages
         need += sum(sizes[0]) * FLOAT
     check_fits(need, "the comparison needs", "name one stage of each: FILE::NAME")
+
+
+# ---- check --formulas: what was observed beside the stages of the user's own formulas
+
+
+def check_own(
+    inputs: InputFlags, choices: Choices, observed: Observed, source: str, *, as_json: bool
+) -> int:
+    """Compares what was observed with the stages of the formulas; 0 where all match, else 1."""
+    for name in given_of(observed, "rows", "head", "positions", "suggest", "single"):
+        hint = "leave it out: no bug is looked for in formulas of your own"
+        raise ConventionError(f"{flag_of(name)} has no effect with --formulas", hint)
+    from attncli.cli.formulas import own_trace
+
+    trace, _ = own_trace(inputs, choices, quiet=observed.quiet)
+    computed = [name for name, x in trace.stages() if x.expression]
+    forward = [name for name in computed if not trace[name].kind.heading]
+    file = load(source, wanted=lambda name: True if _called(name, computed) else IF_NUMBERS)
+    stages = {own: x for name, x in file.arrays.items() if (own := _called(name, computed))}
+    if observed.stage is not None and observed.stage not in computed:
+        raise InputError(f"there is no stage {observed.stage!r}", nearest(observed.stage, forward))
+    if len(file.arrays) == 1 and (observed.stage or not stages):
+        stages = dict.fromkeys([observed.stage or forward[-1]], *file.arrays.values())
+    if observed.stage is not None:
+        stages = {name: x for name, x in stages.items() if name == observed.stage}
+    if not stages:
+        hint = f"it has {listed(file.arrays)}; the stages are {', '.join(forward)}"
+        raise InputError(f"{file.origin} holds none of the stages of the formulas", hint)
+    numbers = nested("Observed", {name: _stage(name, x) for name, x in stages.items()})
+    names, tolerance = ("the formulas", "observed"), ("decimals", "rtol", "atol", "inside")
+    kept = trace.keep({*stages})
+    comparison = compare(kept, numbers, names=names, **given_of(observed, *tolerance))
+    first = next((x.name for x in comparison.differing), None)
+    head = "It matches: the numbers are those of these formulas."
+    if first is not None:
+        head = f"It differs. The first stage that does is {first}."
+    if as_json:
+        rows = [
+            {"stage": x.name, "matches": x.same, "tolerance": x.rule, "differ": x.n_wrong}
+            | {"of": x.wrong.size, "largest": x.largest, "at": x.place if x.at else x.shapes}
+            for x in comparison.stages
+        ]
+        report = {"matches": comparison.same, "first": first, "stages": rows}
+        write_report("", report, observed, as_json=True)
+    elif observed.output or not observed.quiet:
+        table, whole = FORMATS["table"].module(), comparison.trace(())
+        page = table.text(whole, DisplayOptions(), diff_page(comparison))
+        write_text([f"{head}\n\n", *page], observed)
+    return 0 if comparison.same else 1
+
+
+def _called(name: str, stages: Collection[str]) -> str:
+    """The stage that an array of this name is, or ""."""
+    names = (name, gradient_named(name), CALLED.get(name.lower(), ""))
+    return next((x for x in names if x in stages), "")

@@ -170,7 +170,7 @@ def explained(
 
 def _own(choices: Choices) -> Alter:
     """What puts the formulas of --formulas and --set in the place of ours."""
-    from attncli.programs.blocks import replacing
+    from attncli.programs.attend import replacing
     from attncli.programs.variants import text_of
 
     source = None if choices.formulas is None else text_of(choices.formulas)

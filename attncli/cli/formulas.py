@@ -18,11 +18,10 @@ from attncli.attention.inputs import CACHE, inputs_of
 from attncli.cli.commands import Program
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.layouts import arrange
 from attncli.cli.options import Choices, InputFlags, ending_of
 from attncli.cli.output import note, write_text
 from attncli.cli.parsing import tokens_of
-from attncli.cli.sources import Files, arrays_of, named_arrays, read_files, sources_of
+from attncli.cli.sources import Files, arrays_of, complete, named_arrays, read_files, sources_of
 from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.files.roles import D_OUTPUT, ONES, ROLES, name_of, role_of
@@ -96,7 +95,7 @@ def _of_flags(inputs: InputFlags, choices: Choices, *, quiet: bool) -> str:
 
 def own_trace(inputs: InputFlags, choices: Choices, *, quiet: bool = False) -> tuple[Trace, bool]:
     """The trace by the user's own formulas, and whether standard input was read for it."""
-    lines = choices.lines or ()
+    lines, inputs.q = choices.lines or (), inputs.q or inputs.source
     if choices.formulas is None:
         given = read_inputs(inputs, choices, names=needs("\n".join(lines)))
         note(*given.notes, quiet=quiet)
@@ -130,17 +129,13 @@ def _arrays(
     if not ("" in main.arrays or name_of(main, "q")):
         wanted.discard("q")
     arrays |= arrays_of([x for x in ROLES if x in wanted - arrays.keys()], files)
-    for role, instead in (("k", "q"), ("v", "k")):
-        if role in names and role not in arrays and instead in arrays:
-            arrays[role] = arrays[instead]
-            notes.append(f"{main.origin} has no {role}, so {role.upper()} = {instead.upper()}")
-    if (inputs.heads or inputs.kv_heads or inputs.layout) and "q" in arrays:
-        arrange(arrays, inputs)
+    complete(arrays, main, inputs, notes, names)
     for name, past in CACHE.items():
         if past not in names and past in arrays and name in arrays:
             arrays[name] = np.concatenate([arrays.pop(past), arrays[name]], axis=-2)
             notes.append(f"{past} is put before {name}")
-    unused = {*main.arrays, *main.unread} - names - {x for x in main.arrays if role_of(x) in wanted}
+    used = {"", *names, *(x for x in main.arrays if role_of(x) in wanted)}
+    unused = {*main.arrays, *main.unread} - used
     notes += main.unused_note(sorted(unused))
     return arrays | {own: arrays[role] for own, role in _ALIASES.items() if role in arrays}
 
@@ -149,7 +144,8 @@ def own_lines(given: AttentionInputs, lines: Sequence[str]) -> Trace:
     """The trace of an attention with other formulas for some of its stages."""
     attention, how = given.inputs.without(GIVEN_GRADIENT), given.inputs.how
     drawn = attention.run(["kept"]) if how.dropout else {}
-    arrays = {**given.others, **drawn, **attention.arrays}
+    others = given.others.keys() - {step.name for step in attention.steps}
+    arrays = {**{name: given.others[name] for name in others}, **drawn, **attention.arrays}
     program = replaced(written(attention.steps, arrays), lines)
     gradient, heading = given.inputs.originals.get(GIVEN_GRADIENT), attention.heading
     left = " and ".join(re.split(r"[\[=:]", line)[0].strip() for line in lines)

@@ -168,18 +168,29 @@ def read_arrays(files: Files, inputs: InputFlags, how: Convention, notes: list[s
 
         return read_embeddings(files, inputs, how, notes)
     arrays = arrays_of(ATTENDED, files)
-    for role, instead in (("k", "q"), ("v", "k")):
-        if role not in arrays:
-            arrays[role] = arrays[instead]
-            notes.append(f"{main.origin} has no {role}, so {role.upper()} = {instead.upper()}")
-    if inputs.heads or inputs.kv_heads or inputs.layout:
-        from attncli.cli.layouts import arrange
-
-        arrange(arrays, inputs)
+    complete(arrays, main, inputs, notes)
     if not names_q:
         used[id(main)] = set(main.arrays)
     heads = Heads(*(arrays[name].shape[-3] if arrays[name].ndim > 2 else 1 for name in "qk"))
     return Read(arrays, heads, files, used)
+
+
+def complete(
+    arrays: dict[str, Array],
+    main: Loaded,
+    inputs: InputFlags,
+    notes: list[str],
+    names: Collection[str] = QKV,
+) -> None:
+    """K = Q and V = K where these names ask for them and there are none; heads as flags say."""
+    for role, instead in (("k", "q"), ("v", "k")):
+        if role in names and role not in arrays and instead in arrays:
+            arrays[role] = arrays[instead]
+            notes.append(f"{main.origin} has no {role}, so {role.upper()} = {instead.upper()}")
+    if (inputs.heads or inputs.kv_heads or inputs.layout) and "q" in arrays:
+        from attncli.cli.layouts import arrange
+
+        arrange(arrays, inputs)
 
 
 def unused_notes(

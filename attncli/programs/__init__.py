@@ -5,7 +5,7 @@
     weights: A[b,h,i,j] = softmax[j](S[b,h,i,j] / temperature where j <= i)
     output: O[b,h,i,e] = sum[j](A[b,h,i,j] * v[b,h,j,e])
 
-text ── read ── lines ── bind ── steps ── run ── Trace;   and back: plan ── written ── text
+text ── statements ── read ── steps ── run ── Trace;   and back: plan ── written ── text
 
 A capability: it stands on the core, which knows nothing of it.
 """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +11,22 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.backward import backward
 from attncli.attention.inputs import entered
+from attncli.attention.kernels import draw_kept
 from attncli.attention.matrices import axes_of
-from attncli.attention.run import Heading, Labels, Step, run, trace_of
+from attncli.attention.run import Heading, Labels, Step, Values, run, trace_of
 from attncli.attention.shapes import Gradient, as_numbers, given_gradient
-from attncli.convention import Convention
-from attncli.errors import ConventionError
+from attncli.convention import Convention, DType
+from attncli.errors import ConventionError, ShapeError
+from attncli.expression import Shape
 from attncli.programs.read import Program, read
-from attncli.programs.text import defined, needs, statements
+from attncli.programs.text import defined, needs, replaced, statements
 from attncli.programs.variants import text_of
-from attncli.stages import GIVEN_GRADIENT, kind_of
+from attncli.programs.written import written
+from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, kind_of
 from attncli.trace import Stage, Trace
+
+if TYPE_CHECKING:
+    from attncli.attention.layers import Alter
 
 _EXACT = Convention()
 """For a mask, and whole numbers, which are places and lengths: they are not rounded."""
@@ -78,13 +84,8 @@ def attend_by(
         stages[name] = Stage(name, kind_of(name).symbol, "", x, axes, own)
     results = run(steps, values)
     shown = {name: results[name] for name in results if name != GIVEN_GRADIENT}
-    lengths = defaultdict[str, set[int]](set)
-    for step in (step for step in steps if step.name in shown):
-        for axis, n in zip(step.axes[::-1], shown[step.name].shape[::-1], strict=False):
-            lengths[axis].add(n)
-    everywhere = {axis: x for axis, x in labels.items() if x and lengths[axis] <= {len(x)}}
     title = title or f"Attention by the formulas of {origin}"
-    heading = Heading(title, None, everywhere, program.remarks)
+    heading = Heading(title, None, labels, program.remarks)
     return trace_of(steps, shown, {"": heading}, stages, values)
 
 
@@ -117,3 +118,44 @@ def _gradients(program: Program) -> list[Step]:
         of = known[GIVEN_GRADIENT]
         known[step.name] = program.costs.add("the gradients", step, known) if step.text else of
     return steps
+
+
+# ---- in the place of an attention: of a sentence that is explained, or in a layer
+
+
+def replacing(source: tuple[str, str] | None, lines: Sequence[str], dtype: DType) -> Alter:
+    """What puts the stages of a program in the place of those of an attention.
+
+    source  the text of a program and what messages call it; None: that of the attention itself
+    lines   other lines for some of its stages
+
+    -> a function of the steps and of what they read (of q, k and v only the shapes count), to the
+    steps with those of the program from the scores to the output, and the shapes of all of these
+    """
+
+    def alter(steps: list[Step], given: Values) -> tuple[list[Step], Mapping[str, Shape]]:
+        names = [step.name for step in steps]
+        first = max((at + 1 for at, name in enumerate(names) if name in QKV), default=0)
+        last = names.index(OUTPUT) + 1
+        text, origin = source or ("", "the formulas")
+        (*lead, n_q, _), d_v = given["q"].shape, given["v"].shape[-1]
+        if source is None:
+            text = written(steps[first:last], given)
+        drawn = [step for step in steps if step.function is draw_kept]
+        kept = {step.name: np.broadcast_to(True, step.params["shape"]) for step in drawn}
+        program = read(replaced(text, lines), {**given, **kept}, origin, dtype)
+        own = [*(steps[:first] if {*program.inputs} & {*QKV} else []), *drawn, *program.steps]
+        end, shape = own[-1].name, program.shapes[own[-1].name]
+        if shape == (*lead, n_q, d_v):
+            after = (s._replace(reads=_renamed(s.reads, end)) for s in steps[last:])
+            return [*own, *after], program.shapes
+        if shape != (n_q, np.prod(lead, dtype=int) * d_v) and len(shape) != 2:
+            what = f"{end} is {' × '.join(map(str, shape))}, and should be the output of the heads"
+            raise ShapeError(what, f"{' × '.join(map(str, (*lead, n_q, d_v)))}, or rows of tokens")
+        return own, program.shapes
+
+    return alter
+
+
+def _renamed(reads: Mapping[str, str], end: str) -> dict[str, str]:
+    return {own: end if name == OUTPUT else name for own, name in reads.items()}

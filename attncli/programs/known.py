@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 from attncli.errors import nearest
 from attncli.evaluate import sizes_of
@@ -15,7 +16,6 @@ from attncli.expression import (
     Expr,
     Formula,
     If,
-    Index,
     Over,
     Param,
     Place,
@@ -154,58 +154,72 @@ class Checker:
 # ---- how long the axes are
 
 
-def lengths_of(  # noqa: PLR0912 - a case for each kind of axis
-    formula: Formula, known: Known
-) -> dict[str, int]:
-    """How long each letter of a line is; those of axes that no array has are left out.
+class Axes(NamedTuple):
+    """What the arrays of a line say of its letters.
 
-    FormulaError where arrays contradict each other, or nothing says how long a letter is.
+    alone    how long one is that an array has alone on an axis, and the cell of that
+    packed   several on one axis, its length and its cell
+    ones     those of axes of one entry; missing: of axes that arrays lack; there: of all others
     """
-    alone, packed = dict[str, tuple[int, str]](), list[tuple[Index, int, str]]()
-    there, ones, missing = set[str](), set[str](), set[str]()
-    every, params = cells(formula.body, guards=True), known.params
-    for cell in every:
+
+    alone: dict[str, tuple[int, str]]
+    packed: list[tuple[list[str], int, str]]
+    ones: set[str]
+    missing: set[str]
+    there: set[str]
+
+
+def axes_in(body: Expr, known: Known) -> Axes:
+    """What the arrays of a line say; FormulaError where they contradict each other."""
+    alone, packed, ones, missing, there = axes = Axes({}, [], set(), set(), set())
+    for cell in cells(body, guards=True):
         shape, text = known.shape(cell.name), text_of(cell)
         n = len(cell.index) - len(shape)
         missing |= {*letters_at(cell.index[:n])}
         there |= {*letters_at(cell.index[n:])}
         for axis, size in zip(cell.index[n:], shape, strict=True):
+            what = ""
             match axis:
                 case () if size != 1:
                     what = f'"_" is an axis of one entry, this has {size}'
-                    raise FormulaError(what, part=text)
                 case (int(at),) if at >= size:
                     what = f"there is no entry {at} among {size}, counted from 0"
-                    raise FormulaError(what, part=text)
                 case (str(x),) if size != 1:
                     before, where = alone.setdefault(x, (size, text))
                     if before != size:
                         what = f"{x} is {size} in {text}, but {before} in {where}"
-                        raise FormulaError(what, part=text)
+                    elif (n_said := known.sizes.get(x, size)) != size:
+                        what = f"{x} is {size} in {text}, but size[{x}] = {n_said}"
                 case (str(x),):
                     ones.add(x)
                 case tuple() if len(axis) > 1:
-                    packed.append((axis, size, text))
-    for x in known.sizes.keys() & alone.keys():
-        before, where = alone[x]
-        if before != known.sizes[x]:
-            what = f"{x} is {before} in {where}, but size[{x}] = {known.sizes[x]}"
-            raise FormulaError(what, part=where)
+                    packed.append(([*map(str, axis)], size, text))
+            if what:
+                raise FormulaError(what, part=text)
+    return axes
+
+
+def lengths_of(formula: Formula, known: Known) -> dict[str, int]:
+    """How long each letter of a line is; those of axes that no array has are left out.
+
+    FormulaError where arrays contradict each other, or nothing says how long a letter is.
+    """
+    alone, packed, ones, missing, there = axes_in(formula.body, known)
     nodes = [*walk(formula.body, guards=True)]
     there |= {x.letter for x in nodes if isinstance(x, Place | Size)} | ones
-    asked = [x for x in every_letter(formula) if x not in params and x not in missing - there]
+    idle = known.params.keys() | missing - there
+    asked = [x for x in every_letter(formula) if x not in idle]
+    ones |= missing.difference(*(letters for letters, _, _ in packed))
     sizes = {x: n for x, (n, _) in alone.items()}
-    ones |= missing - {str(x) for axis, _, _ in packed for x in axis}
     sizes |= {x: n for x in asked if x not in sizes for n in _elsewhere(x, known, ones)}
-    shapes = {cell.name: known.shape(cell.name) for cell in every}
+    shapes = {x.name: known.shape(x.name) for x in nodes if isinstance(x, Cell)}
     sizes = sizes_of(Formula("", (), formula.body), (), shapes, sizes)
-    sizes |= {str(x): 1 for axis, n, _ in packed if n == 1 for x in axis if x not in sizes}
-    for axis, size, text in (one for one in packed if one[1] != 1):
-        letters = [*map(str, axis)]
+    sizes |= {x: 1 for letters, n, _ in packed if n == 1 for x in letters if x not in sizes}
+    for letters, size, text in packed:
         if unknown := [x for x in letters if x not in sizes]:
             what = f"an axis of {size} is {'·'.join(letters)}: say how long one of them is"
             raise FormulaError(f"{what}, such as size[{unknown[0]}] = 2", part=text)
-        if prod(sizes[x] for x in letters) != size:
+        if size not in (1, prod(sizes[x] for x in letters)):
             parts = " · ".join(str(sizes[x]) for x in letters)
             raise FormulaError(f"an axis of {size} is not {parts}", part=text)
     for x in (x for x in asked if x not in sizes):

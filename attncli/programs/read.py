@@ -45,9 +45,8 @@ from attncli.expression import (
 from attncli.parser import ANY, MOST_CHARACTERS, FormulaError, parse, parsed
 from attncli.programs.known import Checker, Known, lengths_of
 from attncli.programs.text import (
+    LEFT,
     MOST_TEXT,
-    PARAM,
-    STAGE,
     ProgramError,
     Statement,
     normal,
@@ -66,14 +65,12 @@ class Line(NamedTuple):
 
     statement: Statement
     name: str
-    symbol: str
-    axes: tuple[Index, ...]
-    body: Expr
+    formula: Formula
 
     @property
-    def formula(self) -> Formula:
-        """The whole line."""
-        return Formula(self.symbol, self.axes, self.body)
+    def symbol(self) -> str:
+        """Its letter."""
+        return self.formula.symbol
 
 
 class Program(NamedTuple):
@@ -155,7 +152,7 @@ in the input; there is only q
             if len(steps) > MOST_LINES:
                 raise FormulaError(f"more than {MOST_LINES} stages")
     inputs = dict[str, tuple[Index | Expr, ...]]()
-    for cell in (x for line in lines for x in cells(line.body, guards=True)):
+    for cell in (x for line in lines for x in cells(line.formula.body, guards=True)):
         if (name := known.names[cell.name]) not in stages:
             inputs.setdefault(name, cell.index)
     idle = [(x, FormulaError(f"no line reads {x.name}", part=x.name)) for x in _idle(lines)]
@@ -170,15 +167,13 @@ def _line(statement: Statement) -> Line:
     def side(start: int, text: str) -> Expr:  # at its place, so that errors have theirs
         return parsed(" " * start + text)
 
-    left = STAGE.match(code)
-    is_size = left is not None and left["symbol"] == "size" and not left["name"]
-    number = left if is_size else None if left else PARAM.match(code)
-    if number is not None:
-        name = f"size[{number['axes'].strip()}]" if is_size else normal(number["name"])
-        body = side(number.end(), code[number.end() :])
-        return Line(statement, name, "", (), body)
-    if left is None:
+    left = LEFT.match(code)
+    if left is None or (left["name"] and left["axes"] is None):
         raise FormulaError("a line is name[axes] = …, or a parameter: name = 0.5")
+    is_size = left["symbol"] == "size" and not left["name"]
+    if is_size or left["axes"] is None:
+        name = f"size[{(left['axes'] or '').strip()}]" if is_size else normal(left["symbol"])
+        return Line(statement, name, Formula("", (), side(left.end(), code[left.end() :])))
     symbol, name = normal(left["symbol"]), normal(left["name"] or left["symbol"])
     if iskeyword(symbol) or symbol in ("size", "inf", "where"):
         what = f"{symbol} is a word of the language; call the stage {symbol}: X[…]"
@@ -192,7 +187,7 @@ def _line(statement: Statement) -> Line:
     axes = tuple(axis for axis in index if isinstance(axis, tuple))
     if len(axes) < len(index):
         raise FormulaError("the axes on the left are letters", part=left["axes"].strip())
-    return Line(statement, name, symbol, axes, side(left.end(), code[left.end() :]))
+    return Line(statement, name, Formula(symbol, axes, side(left.end(), code[left.end() :])))
 
 
 def _known(lines: Sequence[Line], arrays: Mapping[str, Array]) -> Known:
@@ -201,10 +196,10 @@ def _known(lines: Sequence[Line], arrays: Mapping[str, Array]) -> Known:
     shapes = {name: np.shape(x) for name, x in arrays.items() if name not in own}
     truths = {name for name in shapes if arrays[name].dtype == np.bool_}
     known = Known({name: name for name in shapes}, shapes, truths)
-    for cell in (x for line in lines for x in cells(line.body, guards=True) if x.name in shapes):
-        shape = shapes[cell.name]
-        if len(cell.index) < len(shape) and (ANY,) not in cell.index:
-            continue  # which is said where the line is checked
+    for cell in (x for line in lines for x in cells(line.formula.body, guards=True)):
+        shape = shapes.get(cell.name)
+        if shape is None or (len(cell.index) < len(shape) and (ANY,) not in cell.index):
+            continue  # a stage, or what is refused where the line is checked
         known.absent |= {*letters_at(cell.index[: max(0, len(cell.index) - len(shape))])}
         for axis, size in zip(cell.index[::-1], shape[::-1], strict=False):
             match axis:
@@ -219,7 +214,7 @@ def _known(lines: Sequence[Line], arrays: Mapping[str, Array]) -> Known:
 
 def _define(line: Line, known: Known) -> None:
     """Adds a parameter, or how long an axis is."""
-    body, name = line.body, line.name
+    body, name = line.formula.body, line.name
     if name in known.names or name in known.params or name in RESERVED:
         raise FormulaError(f'"{name}" is there already', part=name)
     if any(isinstance(x, Cell | Over) for x in walk(body, guards=True)):
@@ -253,7 +248,13 @@ def _step(line: Line, known: Known, dtype: DType) -> Step:
         if own in known.names or own in known.params:
             raise FormulaError(f'"{own}" is there already; give the stage another name', part=own)
     formula = _with_leading(line.formula, known)
+    ours = _as_ours(line.name, formula.body)
+    text = line_of(replace(formula, body=renamed(formula.body, ours)))
     nodes, left = [*walk(formula.body, guards=True)], {*letters_at(formula.index)}
+    is_long = len(text) > MOST_CHARACTERS or len(nodes) > MOST_NODES
+    if is_long or len(formula.index) > MOST_AXES:
+        what = "this is too long for one line; write a part of it as a stage of its own"
+        raise FormulaError(what)
     if both := known.params.keys() & left:
         raise FormulaError(f"{min(both)} is a parameter, and a letter here", part=min(both))
     is_truth = Checker(known, left).is_condition(formula.body)
@@ -266,12 +267,6 @@ def _step(line: Line, known: Known, dtype: DType) -> Step:
         raise FormulaError(f"{out[0]} has no length, though axes before it have", part=out[0])
     reads = {x.name: known.names[x.name] for x in nodes if isinstance(x, Cell)}
     symbols = {own: known.symbols.get(of) or kind_of(of).symbol for own, of in reads.items()}
-    ours = _as_ours(line.name, formula.body)
-    text = line_of(replace(formula, body=renamed(formula.body, ours)))
-    is_long = len(text) > MOST_CHARACTERS or len(nodes) > MOST_NODES
-    if is_long or len(formula.index) > MOST_AXES:
-        what = "this is too long for one line; write a part of it as a stage of its own"
-        raise FormulaError(what)
     known.names |= {line.symbol: line.name, line.name: line.name}
     known.symbols[line.name] = line.symbol
     known.truths |= {line.name} if is_truth else set()
@@ -343,7 +338,7 @@ def _idle(lines: Sequence[Line]) -> list[Line]:
         if not (is_result or {line.name, line.symbol or line.name} & used):
             idle.append(line)
         has_stage = has_stage or bool(line.symbol)
-        used |= {getattr(x, "name", "") for x in walk(line.body, guards=True)}
+        used |= {getattr(x, "name", "") for x in walk(line.formula.body, guards=True)}
         letters = every_letter(line.formula)
         used |= {*letters} | {f"size[{x}]" for x in letters}
     return idle[::-1]

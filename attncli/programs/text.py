@@ -20,10 +20,10 @@ from attncli.parser import FormulaError
 
 MOST_TEXT = 100_000
 WIDTH = 100  # characters of a line that are shown with an error
-STAGE = re.compile(
-    r"\s*(?:(?P<name>\w+)\s*:)?\s*(?P<symbol>[^\W\d]\w*)\s*\[(?P<axes>[^\]=]*)\]\s*=(?!=)"
+LEFT = re.compile(
+    r"\s*(?:(?P<name>\w+)\s*:)?\s*(?P<symbol>[^\W\d]\w*)\s*(?:\[(?P<axes>[^\]=]*)\])?\s*=(?!=)"
 )
-PARAM = re.compile(r"\s*(?P<name>[^\W\d]\w*)\s*=(?!=)")
+"""The left side of a line; that of a parameter has no axes."""
 
 
 class ProgramError(InputError):
@@ -99,9 +99,9 @@ def needs(text: str) -> set[str]:
 
 def defined(code: str) -> set[str]:
     """The names that a line defines: of a stage two, if it has a letter beside its name."""
-    left, param = STAGE.match(code), PARAM.match(code)
-    names = left.group("name", "symbol") if left else param.groups() if param else ()
-    if left and left["symbol"] == "size":
+    left = LEFT.match(code)
+    names = left.group("name", "symbol") if left else ()
+    if left and left["symbol"] == "size" and left["axes"]:
         names = (f"size[{left['axes']}]",)
     return {normal(x) for x in names if x}
 
@@ -119,15 +119,16 @@ def replaced(text: str, lines: Sequence[str]) -> str:
             raise InputError(f"{line[:60]!r} is not one line of a program", hint)
         code = own[0].code.strip()
         before = [x for x in statements(text) if defined(x.code) & names]
-        left = STAGE.match(code)
-        if not before and left and not code.startswith("size"):
+        left = LEFT.match(code)
+        is_stage = left is not None and left["axes"] is not None and left["symbol"] != "size"
+        if not before and is_stage:
             known = sorted({x for one in statements(text) for x in defined(one.code)})
             raise InputError(f"there is no stage {min(names)!r} to set", nearest(min(names), known))
         if not before:
             text = f"{code}\n{text}"
             continue
-        at, old = before[0].start, STAGE.match(before[0].code)
-        if left and old:  # under the names that other lines have for it
+        at, old = before[0].start, LEFT.match(before[0].code)
+        if is_stage and left and old:  # under the names that other lines have for it
             named = f"{old['name']}: " if old["name"] else ""
             code = f"{named}{old['symbol']}{code[left.end('symbol') :]}"
         text = f"{text[:at]}{code}\n{text[at + len(before[0].code) :]}"

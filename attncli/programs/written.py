@@ -15,7 +15,6 @@ from attncli.evaluate import present_axes, sizes_of
 from attncli.expression import (
     RESERVED,
     Cell,
-    Expr,
     Formula,
     Number,
     Param,
@@ -24,7 +23,7 @@ from attncli.expression import (
     cells,
     every_letter,
     line_of,
-    rebuilt,
+    renamed,
     text_of,
     walk,
 )
@@ -66,8 +65,8 @@ def written(steps: Sequence[Step], given: Values) -> str:
                 lengths[x].add(sizes[x])
         index = present_axes(formula.index, sizes)
         shapes[step.name] = tuple(prod(sizes[str(x)] for x in axis) for axis in index)
-        renamed = {p: names.get(of, of) for p, of in step.reads.items()} | _named(step, params)
-        body = rebuilt(formula.body, partial(_renamed, names=renamed))
+        arrays = {name: names.get(of, of) for name, of in step.reads.items()}
+        body = renamed(formula.body, arrays, _named(step, params))
         line = line_of(Formula(names[step.name], formula.index, body, formula.remark))
         lines.append(line if names[step.name] == step.name else f"{step.name}: {line}")
     numbers = [f"{name} = {text_of(Number(float(x)))}" for name, x in params.items()]
@@ -93,15 +92,6 @@ def _named(step: Step, params: dict[str, Any]) -> dict[str, str]:
             while params.setdefault(names[name], step.params[name]) != step.params[name]:
                 number, names[name] = number + 1, f"{name}_{number}"
     return names
-
-
-def _renamed(x: Expr, names: Mapping[str, str]) -> Expr:
-    match x:
-        case Cell(name, index):
-            return Cell(names[name], index)
-        case Param(name) | Place(name) if name in names:
-            return Param(names[name])
-    return x
 
 
 def _by_formulas(step: Step, steps: Sequence[Step], given: Values) -> Iterator[Step]:

@@ -59,6 +59,17 @@ def test_compute_takes_what_the_file_holds_by_name(call: Call, tmp_path: Path, n
         np.testing.assert_array_equal(np.array(steps[own], float), stage.value.astype(float))
 
 
+def test_embeddings_and_weights_have_files_of_their_own(call: Call, tmp_path: Path) -> None:
+    x = inputs_of("mla")
+    embeddings, weights = str(tmp_path / "x.npy"), str(tmp_path / "w.npz")
+    np.save(embeddings, x["x"])
+    np.savez(weights, **{name: array for name, array in x.items() if name.startswith("w_")})
+    own, mine = ["--x", embeddings, "--weights", weights], str(tmp_path / "mine.json")
+    result = call("compute", *own, "--formulas", "mla", "-o", mine)
+    assert (result.code, result.err) == (0, "")
+    assert call("check", mine, *own, "--formulas", "mla").code == 0
+
+
 def test_set_replaces_one_stage_and_what_follows(call: Call) -> None:
     line = "scores[h,i,j] = -sum[d]((q[h,i,d] - k[h,j,d]) ** 2)"
     result = call("compute", "--q", THREE, "--set", line, "--d-output", "ones", "--format", "json")
@@ -78,6 +89,31 @@ def test_explain_has_them_in_every_layer(call: Call) -> None:
     assert "sink=0" in result.out
     again = call(*words, "--set", "scaled[h,i,j] = scores[h,i,j] / 3", "--format", "json")
     assert again.out.count("/ 3") >= 2
+
+
+def test_a_stage_of_a_layer_keeps_its_name(call: Call) -> None:
+    lines = (
+        "residual: R[h,i,j] = sum[d](q[h,i,d] * k[h,j,d])\nO[h,i,e] = sum[j](R[h,i,j] * v[h,j,e])"
+    )
+    words = ["explain", "the bank", "--heads", "2", "--formulas", lines]
+    assert call(*words).code == 0
+    result = call(*words, "--block", "encoder")
+    assert (result.code, result.out) == (2, "")
+    assert "encoder.1.attention has a stage of its own called residual" in result.err
+
+
+def test_a_program_of_dropout_reads_what_is_kept(call: Call) -> None:
+    printed = call("formulas", "--q", THREE, "--dropout", "0.3", "--seed", "2").out
+    assert "if kept[b,i,j] else 0" in printed
+    line = "scaled[i,j] = scores[i,j] / 2"
+    flags = ["--q", THREE, "--dropout", "0.3", "--seed", "2", "--format", "json"]
+    ours, own = (
+        call("compute", *flags, *more).json for more in (["--scale", "0.5"], ["--set", line])
+    )
+    words = ["explain", "the bank", "--block", "encoder", "--heads", "2", "--dropout", "0.3"]
+    assert call(*words, "--set", "scaled[h,i,j] = scores[h,i,j] / 2").code == 0
+    values = [{x["name"]: x["value"] for x in json["steps"]} for json in (ours, own)]
+    assert values[0]["dropped"] == values[1]["dropped"]
 
 
 def test_check_says_the_first_stage_that_differs(call: Call, tmp_path: Path) -> None:

@@ -26,8 +26,10 @@ console.log(JSON.stringify([...readsAt(cellOf(stage, 1)).keys()].map(read => `${
 @pytest.mark.skipif(NODE is None, reason="there is no node")
 def test_it_computes_every_stage_of_every_variant(tmp_path: Path) -> None:
     traces, lines = [], []
-    for name in variants():
-        trace = attncli.attend_by(name, inputs_of(name, n=3), d_output="random")
+    roots = "A[i,j] = q[i,j] / sqrt(size[i]) - q[i,j] / sqrt(size[j])"  # neither is the scale
+    given = {name: inputs_of(name, n=3) for name in variants()} | {roots: {"q": np.eye(2, 5)}}
+    for name, x in given.items():
+        trace = attncli.attend_by(name, x, d_output="random")
         data = PageData()
         data.add(trace)
         traces.append(trace)

@@ -53,6 +53,13 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
             assert gradient[tuple(at)] == pytest.approx(slope, rel=2e-6, abs=2e-7), (of, at)
 
 
+def test_what_follows_from_no_input_has_no_gradient() -> None:
+    for name, constant in (("alibi", "slopes"), ("rope", "frequency"), ("entmax", "rank")):
+        trace = attncli.attend_by(name, inputs_of(name, n=3), d_output="ones")
+        assert constant in trace
+        assert f"d_{constant}" not in trace
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_it_goes_through_every_format_and_back(name: str) -> None:
     x = inputs_of(name, n=3)

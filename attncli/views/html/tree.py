@@ -33,6 +33,7 @@ from attncli.expression import (
     Place,
     Size,
     cells,
+    rebuilt,
     walk,
 )
 from attncli.files.write import plain_lists
@@ -47,7 +48,7 @@ ROOT = "root"
 def tree_of(node: Expr) -> Any:
     """An expression in JSON.
 
-    >>> from attncli.expression import parse
+    >>> from attncli.parser import parse
     >>> tree_of(parse("μ[i] = sum[m](x[i,m]) / size[m]").body)
     ['/', ['sum m', {'x': ['i', 'm']}], ['size', 'm']]
     """
@@ -136,9 +137,9 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
     read = {name: source for name, source in reads.items() if name in names}
     tree |= {"reads": read} | ({"arrays": arrays} if arrays else {})
     roots = {letter for node in nodes for letter in _root(node)}
-    if len(roots) > 1:  # the page has one scale
-        return {}
-    for letter in roots:
+    if len(roots) > 1:  # the page has one scale, and these are none
+        tree["is"] = tree_of(rebuilt(body, _no_scale))
+    for letter in roots if len(roots) == 1 else ():
         params[ROOT] = math.sqrt(values.sizes[letter])
     numbers = {name: plain_lists(np.asarray(x)) for name, x in params.items()}
     return tree | ({"params": numbers} if numbers else {})
@@ -150,6 +151,14 @@ def _root(node: Expr) -> list[str]:
         case Apply("/", (_, Apply("sqrt", (Size(letter),)))):
             return [letter]
     return []
+
+
+def _no_scale(node: Expr) -> Expr:
+    """A root of a size, so that it is not taken for the scale."""
+    match node:
+        case Apply("sqrt", (Size() as size,)):
+            return Apply("sqrt", (Apply("+", (size, Number(0.0))),))
+    return node
 
 
 def kept(block: Block, stage: Stage) -> BoolArray | None:
