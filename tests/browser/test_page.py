@@ -1,6 +1,7 @@
-"""The page of --format html in Chromium: numbers, what if, walk, quiz, keyboard, print, policy."""
+"""The page of --format html in Chromium or Firefox: numbers, what if, walk, quiz, print, policy."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -26,18 +27,25 @@ Opener = Any  # what `opened` gives: a function from text and options of a conte
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
+def browser() -> Iterator[Any]:
+    """Chromium, or what ATTNCLI_BROWSER says: the path of a Firefox."""
+    if program := os.environ.get("ATTNCLI_BROWSER"):
+        from .firefox import started
+
+        with started(program) as firefox:
+            yield firefox
+        return
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install attncli[browser]")
     if CHROMIUM is None:
         pytest.skip("there is no Chromium")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
-        yield browser
-        browser.close()
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
-def opened(chromium: Any, tmp_path: Path) -> Iterator[Opener]:
+def opened(browser: Any, tmp_path: Path) -> Iterator[Opener]:
     """Opens text as a file; at the end: no request but of that file, no error, no dialog.
 
     complaints  what has been complained of so far
@@ -51,7 +59,7 @@ def opened(chromium: Any, tmp_path: Path) -> Iterator[Opener]:
 
     def open_page(text: str, ready: bool = True, **options: Any) -> Any:
         options = {"viewport": {"width": 1280, "height": 900}, **options}
-        contexts.append(chromium.new_context(offline=True, **options))
+        contexts.append(browser.new_context(offline=True, **options))
         page = contexts[-1].new_page()
         page.set_default_timeout(10_000)
         page.on("request", complain_of_others)
@@ -574,13 +582,15 @@ def test_heads_are_compared_and_chosen(opened: Opener) -> None:
 
 def test_the_keyboard_reaches_and_changes_everything(opened: Opener) -> None:
     page = opened(html_of(THREE))
-    reached = set()
+    wanted = {"walk", "quiz", "step", "param-root", "causal", "mask", "command", "json"}
+    wanted |= {"at-q", "at-scores", "at-weights", "at-output"}
     place = "(document.activeElement.closest('figure') ?? document.activeElement).id"
+    reached: set[str] = set()
     for _ in range(45):
-        page.keyboard.press("Tab")
-        reached.add(page.evaluate(place))
-    assert {"walk", "quiz", "step", "param-root", "causal", "mask", "command", "json"} <= reached
-    assert {"at-q", "at-scores", "at-weights", "at-output"} <= reached
+        if not wanted <= reached:  # in Firefox more of them leave the page
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate(place))
+    assert wanted <= reached
     page.locator("#at-q td[tabindex='0']").focus()
     for key in ("ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
@@ -641,7 +651,7 @@ def test_no_other_script_runs(opened: Opener) -> None:
     text = html_of(THREE).replace("</main>", "<script>document.title = 'ran'</script></main>")
     assert opened(text).title() != "ran"
     (complaint,) = opened.complaints
-    assert "Content Security Policy directive" in complaint
+    assert re.search("Content.Security.Policy", complaint)
     opened.complaints.clear()
 
 
