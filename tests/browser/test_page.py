@@ -297,6 +297,13 @@ def test_it_opens_at_the_cell_or_the_query_that_is_asked_for(opened: Opener) -> 
     assert "Query q2 · step 1 of 4" in why(page)
     page = opened(html_of(attncli.attend_tiles(*numbers(3, 2, 5, 3), tiles=2)))
     assert "row q1 of Q times column k1 of K" in why(page)  # of the first tile
+    large = attncli.attend(*np.random.default_rng(7).normal(size=(3, 2, 300, 8)), causal=True)
+    page = opened(html_of(large, cell=("q250", "k240"), head=1))
+    assert repr(float(large["weights"].value[1, 249, 239])) in why(page)
+    assert page.get_by_text("only the rows and columns around it are here").is_visible()
+    page = opened(html_of(large, query="q250"))
+    assert repr(float(large["weights"].value[0, 249, 0])) in why(page)
+    assert page.get_by_text("so the query is not followed (--full shows all)").is_visible()
     with pytest.raises(StageError, match="no weights"):
         html_of(attncli.posenc(5, 4), query="1")
     with pytest.raises(ShapeError, match="k9"):
