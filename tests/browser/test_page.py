@@ -300,7 +300,9 @@ def test_it_opens_at_the_cell_or_the_query_that_is_asked_for(opened: Opener) -> 
     large = attncli.attend(*np.random.default_rng(7).normal(size=(3, 2, 300, 8)), causal=True)
     page = opened(html_of(large, cell=("q250", "k240"), head=1))
     assert repr(float(large["weights"].value[1, 249, 239])) in why(page)
-    assert page.get_by_text("only the rows and columns around it are here").is_visible()
+    assert page.get_by_text(
+        "only the rows and columns around it are here (--full shows all)"
+    ).is_visible()
     page = opened(html_of(large, query="q250"))
     assert repr(float(large["weights"].value[0, 249, 0])) in why(page)
     assert page.get_by_text("so the query is not followed (--full shows all)").is_visible()
