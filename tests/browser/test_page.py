@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import attncli
+from attncli.cli.main import run
 from attncli.errors import ShapeError, StageError
 from attncli.trace import Trace
 from attncli.views.diff import diff_page
@@ -225,9 +226,54 @@ def test_pages_of_other_kinds_are_changed_and_copied(opened: Opener, name: str) 
     if page.locator("#param-base").is_visible():
         page.locator("#param-base").fill("77")
         page.keyboard.press("Tab")
+    given = page.evaluate("JSON.stringify(asInput(page.command.json))")
+    assert (given != "{}", "null" in given) == (True, False)
     changed = [k for k, x in of_page(page).items() if not np.array_equal(x, before[k], True)]
     assert bool(changed) == (name != "alibi")  # of which nothing is given
     agrees(page, trace, least=2)
+
+
+SET = ["--causal", "--softcap", "3", "--set", "scaled[i,j] = scores[i,j] / (1 + i)"]
+OWN: dict[str, tuple[list[str], str]] = {  # a call, and what is in the command
+    "variant": (["--formulas", "softcap"], "--formulas softcap --set cap=4 <<"),
+    "variant with gradients": (["--formulas", "sigmoid", "--d-output", "random"], "--formulas sigmoid <<"),
+    "variant with a line": (["--formulas", "softcap", "--set", "cap = 3"], "--formulas 'cap = 3\nscores: "),
+    "a line in place of ours": (SET, "scaled: Z[i,j] = S[i,j] / (1 + i)\n"),
+    "a file": (["--formulas", "mine.attn"], "--formulas 'scores: S[i,j] = abs("),
+    "a sentence": (["--formulas", "sigmoid"], "explain --weights - --positions paper --heads 2 --formulas sigmoid "),
+    "layers": (["--block", "encoder", "--layers", "2", "--formulas", "softcap"], " --set cap=4 <<"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_page_of_own_formulas_is_copied_with_them(
+    opened: Opener, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, expected = OWN[name]
+    monkeypatch.chdir(tmp_path)
+    lines = "scores: S[i,j] = abs(q[i,0] - k[j,1])\nweights: A[i,j] = S[i,j] / sum[l](S[i,l])"
+    Path("mine.attn").write_text(lines, encoding="utf-8")
+    q, k, v = (numbers(3, 2, seed=seed).tolist() for seed in range(3))
+    arrays = json.dumps({"q": q, "k": k, "v": v, "tokens": ["a", "b", "it's"]})
+    is_sentence = name in ("a sentence", "layers")
+    first = ["explain", "The old bank", "--heads", "2", "--dim", "4"]
+    call = first if is_sentence else ["compute", "--q", arrays]
+    assert run([*call, *words, "--output", "own.html", "--quiet"]) == 0
+    page = opened(Path("own.html").read_text(encoding="utf-8"))
+    assert not page.locator("#causal").is_visible()  # which the formulas say
+    changed = "embeddings" if is_sentence else "q"
+    type_into(page, changed, 2, 1, "-1.5")
+    if page.locator("#param-cap").is_visible():
+        page.locator("#param-cap").fill("4")
+        page.keyboard.press("Tab")
+    assert expected in page.evaluate("command()")
+    theirs, ours = computed_by(page.evaluate("command()")), of_page(page)
+    for stage in page.evaluate("computed().map(s => s.id)"):
+        assert ours[stage] == pytest.approx(theirs[stage], rel=1e-12, abs=1e-12), stage
+    assert -1.5 in ours[changed]
+    assert json.loads(page.evaluate("JSON.stringify(asInput(page.command.json))")).keys() >= {
+        changed
+    }
 
 
 def test_what_cannot_be_copied_or_is_not_known_is_said(opened: Opener) -> None:

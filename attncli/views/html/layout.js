@@ -61,7 +61,7 @@ function chooseSize(first, room) {
   for (const [most, size] of isNarrow() ? [[3, 0.82], [2, 0.82]] : SIZES) {
     if (most !== decimals) for (const s of stages.filter(isHere)) write(s, most);
     decimals = most;
-    document.documentElement.style.setProperty("--size", `${size}rem`);
+    html.style.setProperty("--size", `${size}rem`);
     digit = ($("probe").offsetWidth / 20) * size;
     strips.flat().forEach(measure);
     if (fits()) return;

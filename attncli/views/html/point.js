@@ -159,7 +159,7 @@ function listenToKeys() {
     if (event.target.className !== "edit") pin(td.cell);
     if (event.target === td) announce($("sum-up").textContent + $("lines").textContent);
   });
-  on(document, "keydown", event => walkKeys(event));
+  on(document, "keydown", walkKeys);
   on(document, "keydown", event => {
     const td = tdOf(event), isControl = event.ctrlKey || event.metaKey;
     if (event.key === "Escape") state.walk ? endWalk() : pin(null);
