@@ -679,6 +679,30 @@ def test_on_paper_without_scripts_and_in_a_notebook(opened: Opener) -> None:
     assert 500 < page.evaluate("document.querySelector('iframe').clientHeight") < 900
 
 
+WIDE = "[...document.querySelectorAll('.line')].filter(line => line.scrollWidth > line.clientWidth + 1).length"
+
+
+def test_paper_and_a_narrow_screen_have_every_number_and_every_formula(opened: Opener) -> None:
+    """All of a line is on the paper, no blank is but a shade, and a long formula is no wider than its table."""
+    trace = attncli.explain("She visited the money bank near the river bank", heads=2, dim=8)
+    page = opened(html_of(trace))
+    assert page.locator(".shades td").count() > 0
+    for kind, has_shades in (("beforeprint", False), ("afterprint", True)):
+        page.evaluate(f"dispatchEvent(new Event('{kind}'))")
+        assert (page.locator(".shades td").count() > 0) == has_shades
+        assert page.evaluate(WIDE) == 0
+    page = opened(attncli.render(THREE, "html", blank=True), viewport={"width": 768, "height": 900})
+    assert page.locator("input.ask").count() == 33
+    long = attncli.attend(*numbers(3, 3, 2), formulas="entmax")
+    for width in (1280, 320):
+        page = opened(html_of(long), viewport={"width": width, "height": 844})
+        widths = "all('.formula').map(formula => formula.offsetWidth - formula.closest('figure').querySelector('table').offsetWidth)"
+        assert max(page.evaluate(widths)) < 200
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page = opened(html_of(attncli.posenc(6, 4)))
+    assert page.evaluate("all('th').filter(th => th.scrollWidth > th.clientWidth).length") == 0
+
+
 BAD = (
     "</script><script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "<svg onload=alert(3)>",
 )  # fmt: skip

@@ -26,6 +26,8 @@ function start() {
   listenToKeys();
   let width = innerWidth;
   on(window, "resize", () => width !== innerWidth && ((width = innerWidth), layOut()));
+  // On paper every number is written, in as many lines as are needed.
+  for (const [kind, size] of [["beforeprint", "44rem"], ["afterprint", ""]]) on(window, kind, () => (($("main").style.width = size), layOut()));
   if (isSheet()) ask(true);
   else pin(startCell());
   if (page.open?.walk && canWalk()) startWalk();

@@ -123,7 +123,7 @@ function numberOf(text) {
 }
 function edit(cell, text) {
   const x = numberOf(text);
-  if (Number.isNaN(x) || (!Number.isFinite(x) && !isMaskCell(cell))) return announce(`${text} is no number`);
+  if (Number.isNaN(x) || (!isFinite(x) && !isMaskCell(cell))) return announce(`${text} is no number`);
   remember();
   put(cell, x);
 }
@@ -135,7 +135,7 @@ function put(cell, x) {
 // ---- the state as attncli reads it: a call, and its numbers as JSON
 // The numbers of a stage in lists, as its array has them.
 function nested(s, shape = s.shape, from = 0) {
-  if (!shape.length) return Number.isFinite(s.data[from]) ? s.data[from] : String(s.data[from]);
+  if (!shape.length) return isFinite(s.data[from]) ? s.data[from] : String(s.data[from]);
   const size = shape.slice(1).reduce((n, each) => n * each, 1);
   return range(shape[0]).map(at => nested(s, shape.slice(1), from + at * size));
 }
@@ -161,7 +161,7 @@ function command() {
   for (const s of inGroup())
     for (const [name, x] of Object.entries(s.params)) {
       const { flag, always, inverse } = flags[name] ?? {}, isSaid = words.some(word => word.startsWith(flag));
-      if (flag && Number.isFinite(x) && !isSaid && (always || x !== s.had[name])) words.push(flag + (inverse ? 1 / x : x));
+      if (flag && isFinite(x) && !isSaid && (always || x !== s.had[name])) words.push(flag + (inverse ? 1 / x : x));
     }
   return words.join(" ") + (Object.keys(json).length ? ` <<'END'\n${JSON.stringify(json)}\nEND` : "");
 }

@@ -1,6 +1,6 @@
 // ---- tools: step by step, what if, copying; what they are made of stands in page.html
 const lastStage = () => order[Math.min(state.step, order.length) - 1];
-const has = name => inGroup().find(s => Number.isFinite(s.params[name]));
+const has = name => inGroup().find(s => isFinite(s.params[name]));
 const canMask = () => (mask()?.isInput || groupShown()?.ifMasked) && part("weights")?.tree?.letters === "j";
 
 const isShaded = kind => stages.some(s => isHere(s) && s.shade === kind);
@@ -54,7 +54,7 @@ const scaleName = () => (has("root") ? "root" : "factor");
 
 function typeParameter(input) {
   const x = numberOf(input.value), name = input.id.slice(6);
-  if (!Number.isFinite(x) || x === 0) return announce("this is no number");
+  if (!isFinite(x) || x === 0) return announce("this is no number");
   remember();
   setParameter(name, x);
 }
