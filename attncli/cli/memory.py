@@ -263,7 +263,7 @@ _TEXT = 400
 with its parts, and its cell."""
 _MARKS = 4
 """Bytes of a number of a table with masked cells: which are, in the matrix and in sentences."""
-_SHADE = 18
+_SHADE = 34
 """Bytes of a number of a figure while its shade is found."""
 _PIXEL = 65  # bytes of one of a picture of many numbers
 _SIDE = 1500  # pixels of the side of a picture; several share it
@@ -289,7 +289,7 @@ def of_output(
         start, stop, _ = slice(*(slice_of(text, "") if text else (None,))).indices(size)
         asked.append(max(stop - start, 0))
     if form.holds == FIGURE:
-        from attncli.views.panels import ACROSS, MANY
+        from attncli.views.pictured import ACROSS, MANY
 
         n_panels = math.prod(shape[:-2]) if show.full else min(math.prod(shape[:-2]), MOST)
         one = (_SIDE // min(max(n_panels, 1), ACROSS)) ** 2

@@ -17,7 +17,7 @@ from attncli.views.text import captions
 
 POINT = "●"
 NAME_CELLS = 16
-_DOT = 4.0  # half the side of a point of a figure, in points as a measure of length
+POINT_SIZE = 4.0  # half the side of a point of a figure, in points as a measure of length
 _RINGS = 50  # around a point, in which a name is looked for a place within the plot
 _FEWEST = 24  # columns below which a plot says nothing
 
@@ -69,10 +69,8 @@ def scatter(
     return [*("".join(row).rstrip() for row in canvas.cells), *filter(None, below)]
 
 
-def beside(
-    points: FloatArray, sizes: FloatArray, room: tuple[float, float]
-) -> list[tuple[float, float, bool]]:
-    """Where the names of points stand in a figure, and which are far off; none meets another.
+def beside(points: FloatArray, sizes: FloatArray, room: FloatArray) -> list[tuple[float, float]]:
+    """Where the names of points stand in a figure; none meets another.
 
     points, sizes  [n, 2]: of the points, and of the names around their middles
     room           the width and height of the plot, which names leave only where it is full
@@ -81,21 +79,21 @@ def beside(
     """
     angles = np.arange(16) * np.pi / 8
     directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    taken = np.hstack([points - _DOT, points + _DOT])
+    taken = np.hstack([points - POINT_SIZE, points + POINT_SIZE])
     places = []
     for point, half in zip(points, sizes / 2, strict=True):
         for ring in count():
-            ways = directions * (half + _DOT + 1 + 6 * ring)
+            ways = directions * (half + POINT_SIZE + 1 + 6 * ring)
             boxes = np.hstack([point + ways - half, point + ways + half])
             meets = (boxes[:, None, :2] < taken[:, 2:]) & (taken[:, :2] < boxes[:, None, 2:])
             is_free = ~np.any(np.all(meets, axis=2), axis=1)
             if ring < _RINGS:
-                is_free &= ((boxes >= 0) & (boxes <= (*room, *room))).all(axis=1)
+                is_free &= ((boxes >= 0) & (boxes <= np.tile(room, 2))).all(axis=1)
             if is_free.any():
                 break
         best = int(is_free.argmax())
         taken = np.vstack([taken, boxes[best]])
-        places.append((*ways[best].tolist(), ring > 0))
+        places.append(tuple(ways[best].tolist()))
     return places
 
 

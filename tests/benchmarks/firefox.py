@@ -1,40 +1,43 @@
-"""Pages of every kind of trace in Firefox. A step of .ci/run; by hand:
+"""The tests of pages in Firefox. A step of .ci/run; by hand, with the extra `browser`:
 
     .venv/bin/python tests/benchmarks/firefox.py
 
-All stages are computed again, a number is typed, changed by a key and taken back, and nothing is
-said on the console. Playwright cannot drive Debian's Firefox, so this is no part of tests/browser.
+They are those of tests/browser: numbers, what if, drag, keyboard, walk, quiz, axe, print, no script,
+labels of strangers, policy and requests. Playwright drives Chromium, tests/browser/firefox.py Debian's
+Firefox. What takes long and asks nothing of a browser that others do not is left to Chromium.
 
-Needs npm, and firefox-esr (which root gets from Debian); exit code 1 where anything is wrong.
+Needs firefox-esr (which root gets from Debian); exit code 1 where anything is wrong.
 """
 
+import os
 import shutil
+import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-import attncli  # noqa: E402
-from tests.benchmarks.programs import installed, of_npm  # noqa: E402
-from tests.views.traces import attention, every_kind  # noqa: E402
+from tests.benchmarks.programs import installed  # noqa: E402
 
-PACKAGES = ("puppeteer-core@24.43.1",)
+LEFT_OUT = (
+    "twelve_layers",
+    "stack_of_layers",
+    "many",
+    "sinks",
+    "factor",
+    "unscaled",
+    "added",
+    "article",
+)
 
 
 def main() -> int:
     installed("firefox-esr", "firefox-esr")
-    with tempfile.TemporaryDirectory() as made:
-        folder, pages = Path(made), []
-        for number, make in enumerate([attention, *every_kind().values()]):
-            pages.append(folder / f"{number}.html")
-            pages[-1].write_text(attncli.render(make(), "html"), encoding="utf-8")
-        what = {"firefox": shutil.which("firefox-esr"), "pages": [*map(str, pages)]}
-        wrong = of_npm(PACKAGES, "firefox.mjs", what, folder)
-    print(*wrong, sep="\n")
-    print(f"{len(pages)} pages in Firefox: {len(wrong)} wrong")
-    return 1 if wrong else 0
+    env = {**os.environ, "ATTNCLI_BROWSER": str(shutil.which("firefox-esr"))}
+    only = " and ".join(f"not ({what})" for what in LEFT_OUT)
+    call = [sys.executable, "-m", "pytest", "-q", "tests/browser", "-k", only]
+    return subprocess.run(call, cwd=ROOT, env=env, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -42,15 +42,19 @@ def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[
     style = _plain(_file("page.css"))
     writer = _Writer(shown.names)
     header, *others = list(shown.parts) or [kinds.Heading(clean(trace.title))]
+    top = [*_heading(header, 1)]
     for part in others:
-        writer.add(part)
+        if part is others[0] and isinstance(part, kinds.Remark):  # of the page as a whole
+            top.append(_quiet(part.text))
+        else:
+            writer.add(part)
     yield Template(_file("page.html")).substitute(
         title=escape(clean(trace.title)),
         style=style,
         script=script,
         style_hash=_digest(style),
         script_hash=_digest(script),
-        header="\n".join(_heading(header, 1)),
+        header="\n".join(top),
         tables="\n".join(writer.tables),
         below="\n".join(writer.below),
         data=shown.data,

@@ -11,26 +11,33 @@ takes, by which names, and by which options all else is said.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.convention import Convention, flag_text
+from attncli.errors import InputError
 from attncli.files.write import plain_lists
 from attncli.pipeline.sentence import random_vectors
-from attncli.stages import PARTS, QKV
-from attncli.trace import Trace
+from attncli.programs.bind import Bound
+from attncli.programs.read import read
+from attncli.programs.variants import variants
+from attncli.programs.written import program_of, written
+from attncli.stages import OUTPUT, PARTS, QKV, WEIGHTS
+from attncli.trace import Stage, Trace
 from attncli.views.select import Block, blocks_of
 from attncli.views.text import clean
 from attncli.words.tokens import is_padding
 
 _OF_X = ("x", "x_kv", "x_v")
 FLAGS: dict[str, dict[str, Any]] = {
-    "root": {"flag": "--scale", "inverse": 1},
-    "factor": {"flag": "--scale", "always": 1},
-    "cap": {"flag": "--softcap", "always": 1},
-    "value": {"flag": "--mask-value"},
+    "root": {"flag": "--scale ", "inverse": 1},
+    "factor": {"flag": "--scale ", "always": 1},
+    "cap": {"flag": "--softcap ", "always": 1},
+    "value": {"flag": "--mask-value "},
 }
 EPSILON = 1e-5  # of the norms where --eps does not say otherwise
 _LEFT_OUT = ("scale", "softcap", "lse_base")  # said by the parameters, or of no effect here
@@ -46,17 +53,62 @@ def command(trace: Trace) -> dict[str, Any]:
     drawn      the stages whose numbers follow from the words and a seed
     separate   names of inputs that are options of their own
     flags      the parameters of stages that a page may change, and the options that say them
+    json       name in the JSON that is copied → stage: all that is given, else what follows
     """
-    if trace.convention is None and "q" in trace:  # by formulas of the user's own
+    own = _call(trace)
+    if not own:
         return {}
+    own = {"inputs": {}, "literals": {}, "drawn": [], "separate": [], "flags": FLAGS, **own}
+    given = [*own["literals"].values(), *filter(None, [own.get("rows")])]
+    whole = own["inputs"] | {name.rpartition(".")[2]: name for name in given}
+    last = [name for name, stage in trace.stages() if stage.expression][-1]
+    return {**own, "json": whole or {last: last}}
+
+
+def _call(trace: Trace) -> dict[str, Any]:
+    """The same without what is empty."""
     blocks = [block for block in blocks_of(trace) if block.weights]
     stages: dict[str, Any] = next(blocks_of(trace)).stages
     if "vectors" in stages:
         return _similarity(stages)
+    if trace.convention is None and {"q", WEIGHTS, OUTPUT} & stages.keys():
+        return _formulas(trace)
     if {"slopes", "angles"} & stages.keys():
         return _positions(stages)
-    own = _explain(trace, blocks) if "embeddings" in trace and blocks else _compute(trace)
-    return {"flags": FLAGS, **own} if own else {}
+    return _explain(trace, blocks) if "embeddings" in trace and blocks else _compute(trace)
+
+
+def _formulas(trace: Trace) -> dict[str, Any]:
+    """By formulas of the user's own."""
+    stages = [step for step in trace.steps if isinstance(step, Stage)]
+    given = {stage.name: stage.value for stage in stages if not stage.expression}
+    return {
+        "call": f"attncli compute --q -{_own(trace, given)}",
+        "inputs": {name: name for name in given},
+        "flags": _parameters(stages),
+    }
+
+
+def _parameters(stages: Iterable[Stage]) -> dict[str, Any]:
+    """The parameters of formulas of the user's own that a page may change."""
+    params = {name for stage in stages for name in stage.params}
+    return {name: {"flag": f"--set {name}="} for name in FLAGS if name in params}
+
+
+def _own(trace: Trace, given: Mapping[str, Array]) -> str:
+    """The option that says formulas of the user's own: the name of a variant, else their text."""
+    text = program_of(trace).strip()
+    for name, own in variants().items():
+        try:
+            bound = Bound(read(own, given, name), given, "float64")
+        except InputError:  # it reads other arrays
+            continue
+        steps = [step._replace(function=None) for step in bound.steps]
+        program = written(steps, given, ()).strip()
+        rest = text.removeprefix(program).split("\n")[1:]
+        if text.startswith(program) and all(line.startswith("d_") for line in rest):
+            return f" --formulas {name}"
+    return f" --formulas {shlex.quote(text)}"
 
 
 def _similarity(stages: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +116,7 @@ def _similarity(stages: Mapping[str, Any]) -> dict[str, Any]:
     words = " ".join(shlex.quote(clean(word)) for word in stages["vectors"].labels["word"])
     flag = " --pca" if "coordinates" in stages else ""
     call = f"attncli similarity{f' --analogy {words}' if 'analogy' in stages else flag}"
-    return {"call": call, "inputs": {}, "rows": "vectors", "flags": {}}
+    return {"call": call, "rows": "vectors", "flags": {}}
 
 
 def _positions(stages: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +125,7 @@ def _positions(stages: Mapping[str, Any]) -> dict[str, Any]:
         n_heads, n, _ = stages["bias"].value.shape
         how = "" if stages["bias"].params["causal"] else " --symmetric"
         call = f"attncli posenc --kind alibi --len {n} --heads {n_heads}{how}"
-        return {"call": call, "inputs": {}, "flags": {}}
+        return {"call": call, "flags": {}}
     if not {"divisors", "cos"} & stages.keys() or "x" in stages:
         return {}
     angles, dim = stages["angles"], 2 * stages["angles"].value.shape[-1]
@@ -85,8 +137,8 @@ def _positions(stages: Mapping[str, Any]) -> dict[str, Any]:
         size, literals = f"--exponent {params['exponent']}", {"--add": "embeddings"}
     start = f" --start {int(angles.value[0, 0])}" if angles.value[0, 0] else ""
     call = f"attncli posenc {size}{start}{' --dots' * ('dots' in stages)}"
-    flags = {"base": {"flag": "--base", "always": 1}}
-    return {"call": call, "inputs": {}, "literals": literals, "flags": flags}
+    flags = {"base": {"flag": "--base ", "always": 1}}
+    return {"call": call, "literals": literals, "flags": flags}
 
 
 def _options(how: Convention) -> str:
@@ -165,9 +217,19 @@ def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
     how = first.convention
     if blocks[-1].prefix.startswith("decoder") and how != how.beside_mask():
         return {}
-    call = " ".join(words) + _heads(first) + _options(how)
+    call, flags = " ".join(words) + _heads(first) + _options(how), FLAGS
+    if first.trace.convention is None:  # by formulas of the user's own
+        names = [*first.stages]
+        if not {*QKV, OUTPUT} <= {*names} or (len(words) > 1 and "decoder" in call):
+            return {}
+        after = names[max(map(names.index, QKV)) + 1 : names.index(OUTPUT) + 1]
+        stages = [first.stages[name] for name in after]
+        given = [replace(first.stages[name], expression="") for name in QKV]
+        text = _own(Trace("", (*given, *stages)), {stage.name: stage.value for stage in given})
+        call, flags = call + text, _parameters(stages)
     return {
         "call": call,
+        "flags": flags,
         "inputs": inputs,
         "literals": literals,
         "tokens": "embeddings",

@@ -59,23 +59,28 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     )
     shown, listed = _shown(trace, whole, page)
     part = _Part(whole, listed, _why_locked(trace, options))
+    is_asked = options.cell is not None or options.query is not None
+    name, place = _place(trace, options) if is_asked else ("", (0, 0))
     if not options.full and part.size(trace) > NUMBERS:
-        shown, part = _reduced(trace, whole, page)
+        shown, part = _reduced(trace, whole, page, place)
     data = PageData()
     data.add(part.of(trace), has_formulas=not part.is_cut, is_locked=bool(part.locked))
     if part.options is not whole:
         data.add_pictures(trace, [n for n in listed if n.rpartition(".")[2] == WEIGHTS])
-        shown.insert(1, Remark(f"{part.locked} (--full shows all)"))
+        lost = ", so the query is not followed" if options.query and part.is_cut else ""
+        shown.insert(1, Remark(f"{part.locked}{lost} (--full shows all)"))
     is_fixed = bool(part.locked) or has_blanks(trace)
     call = {} if is_fixed else command(trace)
     more: dict[str, Any] = {"command": call} if call else {}
     more |= {"locked": part.locked} if part.locked else {"slips": dict(_slips(trace))}
     seed = None if is_fixed else seed_of(trace)
     more |= {} if seed is None else {"seed": seed}
-    if (options.cell or options.query) and not part.is_cut:
-        more["open"] = _opened(trace, options)
     for scores in (f"{part_of}.1.{SCORES}" for part_of in PARTS):  # not at a copy of a key
         more |= {"open": {"id": scores, "at": 0}} if scores in trace else {}
+    if is_asked:
+        starts = [bounds[0] or 0 for bounds in (part.options.rows, part.options.cols)]
+        at = np.ravel_multi_index(np.subtract(place, starts), part.of(trace)[name].value.shape[-2:])
+        more["open"] = {"id": name, "at": int(at), **({"walk": 1} if options.query else {})}
     weights = [s for s in data.stages if s.get("shade") == "share" and "vector" not in s]
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
     has_words = n_maps and any(name.endswith("tokens") for name in trace)
@@ -112,8 +117,8 @@ class _Part(NamedTuple):
         return sum(stage.value.size for _, stage in self.of(trace).stages())
 
 
-def _opened(trace: Trace, options: DisplayOptions) -> dict[str, Any]:
-    """Where the page begins: at a cell, or at the row of the query that is followed.
+def _place(trace: Trace, options: DisplayOptions) -> tuple[str, tuple[int, int]]:
+    """The stage, row and column at which the page begins; of a query its row is followed.
 
     Raises StageError where there is none to begin at, ShapeError for a name that is not there.
     """
@@ -122,11 +127,10 @@ def _opened(trace: Trace, options: DisplayOptions) -> dict[str, Any]:
     names += [name for name in trace if name == "positions"]
     if not names or (options.query and not trace[names[0]].kind.summarized):
         raise StageError("there are no weights to derive", f"there are {listing(trace)}")
-    stage, wanted = trace[names[0]], options.cell or (options.query or "", "1")
-    axes, shape = stage.axes[-2:], stage.value.shape[-2:]
-    places = [find(stage.names(x), x, name) for x, name in zip(axes, wanted, strict=False)]
-    at = int(np.ravel_multi_index(places, shape))
-    return {"id": names[0], "at": at, **({"walk": 1} if options.query else {})}
+    stage, (row, column) = trace[names[0]], options.cell or (options.query or "", "1")
+    rows, columns = stage.axes[-2:]
+    places = find(stage.names(rows), rows, row), find(stage.names(columns), columns, column)
+    return names[0], places
 
 
 def _slips(trace: Trace) -> Iterator[tuple[str, Any]]:
@@ -142,8 +146,10 @@ def _why_locked(trace: Trace, options: DisplayOptions) -> str:
     return f"the numbers are {dtypes.pop()}, the page computes in float64" if dtypes else ""
 
 
-def _reduced(trace: Trace, whole: DisplayOptions, page: Page) -> tuple[list[Part], _Part]:
-    """Of a large trace one head, of that the attention, or the first rows and columns."""
+def _reduced(
+    trace: Trace, whole: DisplayOptions, page: Page, place: tuple[int, int]
+) -> tuple[list[Part], _Part]:
+    """Of a large trace one head, of that the attention, or rows and columns that have a place."""
     one = replace(first_place(trace, whole), given=False)
     shown, names = _shown(trace, one, page)
     names += [name for name in trace if name in (*QKV, "mask") and name not in names]
@@ -154,11 +160,13 @@ def _reduced(trace: Trace, whole: DisplayOptions, page: Page) -> tuple[list[Part
         own = [n for n in names if n.startswith(prefix)]
         ends = [at for at, n in enumerate(own) if n.endswith((OUTPUT, CONCAT, PROJECTED))]
         part = part._replace(names=own[: ends[-1] + 1] if ends else own)
+    asked = whole.rows, whole.cols
     for room in ROOMS:
         if part.size(trace) > NUMBERS_OF_ONE:
-            one = part.options
-            one = replace(one, rows=_first(one.rows, room), cols=_first(one.cols, room))
-            part = _Part(one, part.names, "only the first rows and columns are here")
+            rows, cols = (_cut(own, room, at) for own, at in zip(asked, place, strict=True))
+            what = "first rows and columns" if max(place) < room else "rows and columns around it"
+            one = replace(part.options, rows=rows, cols=cols)
+            part = _Part(one, part.names, f"only the {what} are here")
     return shown, part
 
 
@@ -174,10 +182,13 @@ def _shown(trace: Trace, options: DisplayOptions, page: Page) -> tuple[list[Part
     return shown, names
 
 
-def _first(bounds: Bounds, room: int) -> Bounds:
-    """At most so many rows or columns of those asked for."""
+def _cut(bounds: Bounds, room: int, at: int) -> Bounds:
+    """At most so many rows or columns of those asked for, among them one of these."""
     start, stop = bounds[0] or 0, bounds[1]
-    return (start, start + room) if stop is None or not 0 <= stop < start + room else bounds
+    if stop is not None and 0 <= stop < start + room:
+        return bounds
+    start = start if at < start + room else at - room // 2
+    return start, start + room
 
 
 def first_place(trace: Trace, options: DisplayOptions) -> DisplayOptions:

@@ -64,13 +64,14 @@ class PageData:
         # Those of a decoder and its encoder differ, and a call has one.
         has_one_mask = not any(prefix.startswith("decoder.") for prefix in blocks)
         for block in blocks.values():
+            has_mask = has_one_mask and block.trace.convention is not None  # not of own formulas
             own: dict[str, Any] = {"prefix": block.prefix, **_layer(block)}
             own |= {"tiled": "1"} if block.convention.head_order == "tiled" else {}
             self.groups.append(own)
             if has_formulas:
-                roles = {x: n for x, n in _roles(block).items() if has_one_mask or x != "mask"}
+                roles = {x: n for x, n in _roles(block).items() if has_mask or x != "mask"}
                 own |= {"attention": roles} if roles else {}
-                added = self.masked(block) if has_one_mask and not is_locked else []
+                added = self.masked(block) if has_mask and not is_locked else []
                 own |= {"ifMasked": added} if added else {}
         for name, stage in trace.stages():
             if stage.name == "tokens" and len([*trace]) > 1:  # which labels say already
@@ -128,7 +129,9 @@ class PageData:
         between = {"row": ["", *axes, ""], "column": [*axes, ""]}.get(vector or "", axes)
         is_share = kind.shade == "share" and float(np.max(stage.value, initial=0)) <= 1
         is_input = kind.role not in ("step", "inner", "aside") or stage.formula.endswith("given")
-        is_input = is_input or stage.name == "embeddings"
+        is_read = any(stage.name in other.reads.values() for other in block.stages.values())
+        is_given = is_read and not (stage.formula or stage.reads or stage.expression)
+        is_input = is_input or is_given or stage.name == "embeddings"
         is_plain = stage.value.dtype.kind not in "f" or kind.role == "input"
         shade = "share" if is_share else "" if is_plain or stage.name in _UNSHADED else "signed"
         optional: dict[str, Any] = {

@@ -1,7 +1,6 @@
 // ---- laying out: strips in which every table stands right of one and below another it is made of
 let views = [], strips = [], order = [];
 const shownAt = new Map(); // a cell → the elements of the page that show it
-const isProduct = s => s.product;
 const isTurned = s => Boolean(s.product?.isTurned);
 const isNarrow = () => $("main").clientWidth < 520;
 const isPicture = s => s.rows * s.cols > 1600; // drawn, not written
@@ -16,8 +15,8 @@ function findStrips() {
   for (const s of order) {
     const read = sourcesOf(s), [start] = read, { stage: before, left } = strip.at(-1) ?? {};
     const belongs = before && s.heading === before.heading && (s.group === before.group || !strip[1]);
-    const isSibling = belongs && isProduct(s) && isProduct(before) && start === left && s.group === before.group;
-    const isNext = belongs && read.includes(before) && (!isProduct(s) || start === before) && s.n === before.n;
+    const isSibling = belongs && s.product && before.product && start === left && s.group === before.group;
+    const isNext = belongs && read.includes(before) && (!s.product || start === before) && s.n === before.n;
     if (!isSibling && !isNext) strips.push((strip = [{ stage: start, tops: [] }]));
     const last = strip.at(-1).stage, own = isSibling ? start : last, standing = strip.map(piece => piece.stage);
     const tops = isTurned(s) ? [read[1] ?? start] : read.filter(source => source !== own && !standing.includes(source));
@@ -31,7 +30,7 @@ function findStrips() {
 function cutStrip(strip, room) {
   const lines = [[]];
   for (const piece of strip) {
-    const line = lines.at(-1), left = isProduct(piece.stage) && strip.find(other => other.stage === piece.left);
+    const line = lines.at(-1), left = piece.stage.product && strip.find(other => other.stage === piece.left);
     if (!line.length || widthOf([...line, piece]) <= room) line.push(piece);
     else lines.push(left && widthOf([left, piece]) <= room ? [{ ...left, tops: [] }, piece] : [piece]);
   }
@@ -42,11 +41,11 @@ function cutStrip(strip, room) {
 function measure(piece) {
   const { stage, tops } = piece, tables = [[stage, false], ...tops.map(top => [top, isTurned(stage)])];
   const longest = isColumn => Math.max(...tables.flatMap(([s, turned]) => (turned === isColumn ? s.rowNames : s.colNames).map(({ name, at }) => Math.min(name.length, 12) + (at ? 1 : 0))));
-  const least = stage.words ? 12 : Math.min(longest(true), 5);
+  const least = stage.words ? 12 : Math.min(longest(true), decimals > 2 ? 9 : 5);
   piece.cell = piece.isShade ? 1 : Math.max(2, least, Math.min(40, Math.max(...tables.map(([s]) => s.longest))));
   piece.label = Math.min(longest(false), 9);
   const width = isPicture(stage) ? 256 : stage.cols * (piece.isShade ? SHADE : piece.cell * digit + 11);
-  piece.width = width + (piece.isBare ? 4 : piece.label * digit + 14) + (hasSums(piece) ? 4 * digit + 11 : 0);
+  piece.width = width + (piece.isBare ? 4 : piece.label * digit + 18) + (hasSums(piece) ? 4 * digit + 11 : 0);
 }
 const hasSums = piece => piece.stage.sums === "rows" && !piece.isShade && !isNarrow();
 const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 : 26) * line.length;
@@ -56,17 +55,17 @@ const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 :
 const SIZES = [...[4, 3, 2].flatMap(most => [1.1, 1, 0.9].map(size => [most, size])), [2, 0.8]];
 function chooseSize(first, room) {
   const fits = () => widthOf(first) <= room || (isNarrow() && Math.max(...first.map(piece => piece.width)) <= room);
-  const isMap = ({ stage }) => stage.cols === part("scores")?.cols, isBetween = piece => isMap(piece) && !isProduct(piece.stage);
+  const isMap = ({ stage }) => stage.cols === part("scores")?.cols && !isAsked(stage), isBetween = piece => isMap(piece) && !piece.stage.product;
   decimals = 0;
   for (const [most, size] of isNarrow() ? [[3, 0.82], [2, 0.82]] : SIZES) {
     if (most !== decimals) for (const s of stages.filter(isHere)) write(s, most);
     decimals = most;
-    document.documentElement.style.setProperty("--size", `${size}rem`);
+    html.style.setProperty("--size", `${size}rem`);
     digit = ($("probe").offsetWidth / 20) * size;
     strips.flat().forEach(measure);
     if (fits()) return;
   }
-  if (isNarrow() || part("weights")?.cols > 40) return;
+  if (isNarrow() || $("main").style.width || part("weights")?.cols > 40) return;
   for (const isShade of [piece => isBetween(piece) && !piece.stage.isShare, isBetween, isMap, () => false]) {
     for (const piece of first.slice(1)) piece.isShade = isShade(piece);
     first.forEach(measure);
@@ -158,8 +157,8 @@ function drawPixels(canvas, s, plane, turned = false) {
   context.clearRect(0, 0, canvas.width, canvas.height);
   planeOf(s, plane).forEach((x, at) => {
     const i = Math.floor(at / s.cols), j = at % s.cols;
-    context.globalAlpha = Number.isFinite(x) ? strengthOf(s, x, most) : 0.25;
-    context.fillStyle = Number.isFinite(x) ? `oklch(0.6 0.14 ${hueOf(s, x)})` : "grey";
+    context.globalAlpha = isFinite(x) ? strengthOf(s, x, most) : 0.25;
+    context.fillStyle = isFinite(x) ? `oklch(0.6 0.14 ${hueOf(s, x)})` : "grey";
     context.fillRect(turned ? i : j, turned ? j : i, 1, 1);
   });
 }

@@ -51,7 +51,7 @@ function explain(cell) {
   const { s, at } = cell, x = s.words?.[at] ?? s.data[at], was = s.original[at], isSecret = isAsked(s);
   const words = isSecret ? ["?"] : s.tree ? wordsAt(cell) : null, general = words && inGeneral(cell), head = headWords(cell);
   const result = isSecret ? null : [" = ", el("b", { text: s.words ? x : trimmed(x, 4) }), String(x).length > 7 && span("exact", exact(x))];
-  fill($("sum-up"), nameOf(cell), head && ` of ${head}`, general && [" = ", span("general", general)], s.isInput && span("kind", canEdit(s) ? " an input: drag it, or type another number" : " an input"));
+  fill($("sum-up"), nameOf(cell), head && ` of ${head}`, general && [" = ", span("general", general)], s.isInput && span("kind", canEdit(s) ? " an input: drag it, or type another" : " an input"));
   fill($("lines"), el("li", {}, words && ["= ", words], result));
   fill($("was"), !isSecret && differs(x, was, 1e-12) && `was ${trimmed(was, 4)}`);
   $("way").hidden = !computed().length;
@@ -159,7 +159,7 @@ function listenToKeys() {
     if (event.target.className !== "edit") pin(td.cell);
     if (event.target === td) announce($("sum-up").textContent + $("lines").textContent);
   });
-  on(document, "keydown", event => walkKeys(event));
+  on(document, "keydown", walkKeys);
   on(document, "keydown", event => {
     const td = tdOf(event), isControl = event.ctrlKey || event.metaKey;
     if (event.key === "Escape") state.walk ? endWalk() : pin(null);

@@ -7,6 +7,7 @@
 //                      └── the formula of each: its number, the cells that it reads, its words
 
 const $ = id => document.getElementById(id);
+const html = document.documentElement;
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const on = (target, kind, act) => target.addEventListener(kind, act);
 // What a click on an element, an input or a change does, by its id; the elements stand in page.html.
@@ -26,6 +27,7 @@ const nodesOf = children => children.flat(9).filter(child => child || child === 
 const fill = (element, ...children) => element.replaceChildren(...nodesOf(children));
 const span = (name, ...children) => el("span", { class: name }, children);
 const show = shows => Object.entries(shows).forEach(([id, is]) => ($(id).hidden = !is));
+const reveal = element => element?.scrollIntoView({ block: "nearest", inline: "nearest" });
 const focused = () => document.activeElement;
 const announce = text => ($("live").textContent = text);
 

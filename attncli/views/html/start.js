@@ -7,8 +7,8 @@ function startCell() {
   return !s || s.words || isPicture(s) ? null : cellAt(s, shownPlane(s), Math.min(s.rows, 12) - 1, 0);
 }
 function keepInView(cell) {
-  document.documentElement.style.scrollPaddingBottom = `${$("why").offsetHeight + 8}px`;
-  shownAt.get(cell)?.[0].scrollIntoView({ block: "nearest", inline: "nearest" });
+  html.style.scrollPaddingBottom = `${$("why").offsetHeight + 8}px`;
+  reveal(shownAt.get(cell)?.[0]);
 }
 function start() {
   readData();
@@ -26,13 +26,15 @@ function start() {
   listenToKeys();
   let width = innerWidth;
   on(window, "resize", () => width !== innerWidth && ((width = innerWidth), layOut()));
+  // On paper every number is written, in as many lines as are needed.
+  for (const [kind, size] of [["beforeprint", "44rem"], ["afterprint", ""]]) on(window, kind, () => (($("main").style.width = size), layOut()));
   if (isSheet()) ask(true);
   else pin(startCell());
   if (page.open?.walk && canWalk()) startWalk();
   keepInView(state.pinned);
   // Within a notebook the frame is as tall as the page, up to a limit; of another origin it is null.
-  if (frameElement) frameElement.style.height = `${Math.min(document.documentElement.scrollHeight, 860)}px`;
-  document.documentElement.dataset.ready = "1";
+  if (frameElement) frameElement.style.height = `${Math.min(html.scrollHeight, 860)}px`;
+  html.dataset.ready = "1";
 }
 
 start();

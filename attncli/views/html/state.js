@@ -34,7 +34,7 @@ function check() {
     s.data.set(s.original);
   }
   const unknown = page.groups.flatMap(group => Object.values(group.attention ?? {})).map(id => byName.get(id)).find(isStale);
-  if (isLarge) problem ||= "the tables are too large to be computed again at every change";
+  if (isLarge) problem ||= "the tables are too large to be computed again";
   if (unknown) problem ||= `the page does not know the rule of stage ${unknown.short}`;
   if (!computed().length) problem ||= "nothing here is computed from other tables";
   return problem;
@@ -123,7 +123,7 @@ function numberOf(text) {
 }
 function edit(cell, text) {
   const x = numberOf(text);
-  if (Number.isNaN(x) || (!Number.isFinite(x) && !isMaskCell(cell))) return announce(`${text} is no number`);
+  if (Number.isNaN(x) || (!isFinite(x) && !isMaskCell(cell))) return announce(`${text} is no number`);
   remember();
   put(cell, x);
 }
@@ -135,35 +135,33 @@ function put(cell, x) {
 // ---- the state as attncli reads it: a call, and its numbers as JSON
 // The numbers of a stage in lists, as its array has them.
 function nested(s, shape = s.shape, from = 0) {
-  if (!shape.length) return Number.isFinite(s.data[from]) ? s.data[from] : String(s.data[from]);
+  if (!shape.length) return isFinite(s.data[from]) ? s.data[from] : String(s.data[from]);
   const size = shape.slice(1).reduce((n, each) => n * each, 1);
   return range(shape[0]).map(at => nested(s, shape.slice(1), from + at * size));
 }
-function asInput() {
-  const { inputs, constants, tokens } = page.command, json = { ...constants };
-  for (const [name, id] of Object.entries(inputs)) json[name] = nested(byName.get(id));
-  if (tokens) json.tokens = byName.get(tokens).rowNames.map(label => label.name);
-  const [mask] = masks();
+function asInput(named, words) {
+  const json = { ...page.command.constants }, [mask] = masks();
+  for (const [name, id] of Object.entries(named)) json[name] = nested(byName.get(id));
+  if (words) json.tokens = byName.get(words).rowNames.map(label => label.name);
   if (mask?.data.some(Boolean) && !isSquareCausal(mask)) json.mask = nested(mask);
   return json;
 }
 const isSquareCausal = mask => mask && mask.rows === mask.cols && isCausal(mask);
-
 function command() {
-  if (!(page.command.drawn ?? []).every(id => isDrawn(byName.get(id)))) return "";
-  const { call, literals = {}, flags, rows } = page.command, json = asInput(), words = [call];
-  const quoted = text => `'${text.replaceAll("'", "'\\''")}'`;
-  for (const [flag, id] of Object.entries(literals)) words.push(flag, quoted(JSON.stringify(nested(byName.get(id)))));
+  const { call, drawn, flags, inputs, literals, rows, separate, tokens } = page.command, json = asInput(inputs, tokens), words = [call];
+  if (!drawn.every(id => isDrawn(byName.get(id)))) return "";
+  const quoted = text => `'${text.replaceAll("'", "'\\''")}'`, add = (flag, x) => words.push(flag, quoted(JSON.stringify(x)));
+  for (const [flag, id] of Object.entries(literals)) add(flag, nested(byName.get(id)));
   byName.get(rows)?.rowNames.forEach(({ name }, i) => words.push(quoted(`${name}=${nested(byName.get(rows))[i]}`)));
-  for (const name of page.command.separate ?? []) {
-    if (name in json) words.push(`--${name}`, quoted(JSON.stringify(json[name])));
+  for (const name of separate) {
+    if (name in json) add(`--${name}`, json[name]);
     delete json[name];
   }
   if (isSquareCausal(masks()[0])) words.push("--causal");
   for (const s of inGroup())
     for (const [name, x] of Object.entries(s.params)) {
-      const { flag, always, inverse } = flags[name] ?? {};
-      if (flag && Number.isFinite(x) && !words.includes(flag) && (always || x !== s.had[name])) words.push(flag, String(inverse ? 1 / x : x));
+      const { flag, always, inverse } = flags[name] ?? {}, isSaid = words.some(word => word.startsWith(flag));
+      if (flag && isFinite(x) && !isSaid && (always || x !== s.had[name])) words.push(flag + (inverse ? 1 / x : x));
     }
   return words.join(" ") + (Object.keys(json).length ? ` <<'END'\n${JSON.stringify(json)}\nEND` : "");
 }

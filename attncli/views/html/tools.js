@@ -1,6 +1,6 @@
 // ---- tools: step by step, what if, copying; what they are made of stands in page.html
 const lastStage = () => order[Math.min(state.step, order.length) - 1];
-const has = name => inGroup().find(s => Number.isFinite(s.params[name]));
+const has = name => inGroup().find(s => isFinite(s.params[name]));
 const canMask = () => (mask()?.isInput || groupShown()?.ifMasked) && part("weights")?.tree?.letters === "j";
 
 const isShaded = kind => stages.some(s => isHere(s) && s.shade === kind);
@@ -42,7 +42,7 @@ function showUpTo(to) {
   if (!s) state.pinned = null;
   else if (state.step < order.length) state.pinned = cellAt(s, shownPlane(s), 0, 0);
   paint();
-  $(`at-${s?.id}`)?.scrollIntoView({ block: "nearest" });
+  reveal($(`at-${s?.id}`));
 }
 
 // A number of the attention, in its gradients too: the scale (also by a slider), the cap, the masked score.
@@ -54,7 +54,7 @@ const scaleName = () => (has("root") ? "root" : "factor");
 
 function typeParameter(input) {
   const x = numberOf(input.value), name = input.id.slice(6);
-  if (!Number.isFinite(x) || x === 0) return announce("this is no number");
+  if (!isFinite(x) || x === 0) return announce("this is no number");
   remember();
   setParameter(name, x);
 }
@@ -77,8 +77,8 @@ Object.assign(ACTS, {
   undo: () => turnBack(past, future),
   redo: () => turnBack(future, past),
   reset,
-  command: () => (command() ? copyText(command(), "the state was copied as an attncli command") : announce("no call gives vectors that were changed by hand")),
-  json: () => copyText(JSON.stringify(asInput()), "the input was copied as JSON"),
+  command: () => (command() ? copyText(command(), "copied as a command") : announce("no call gives vectors that were changed by hand")),
+  json: () => copyText(JSON.stringify(asInput(page.command.json, page.command.tokens ?? page.command.rows)), "copied as JSON"),
 });
 Object.assign(INPUTS, { step: ({ value }) => showUpTo(Number(value)), scale: ({ value }) => slide(value) });
 Object.assign(CHANGES, {

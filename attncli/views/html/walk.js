@@ -56,7 +56,7 @@ function lightWalk() {
   if (focus.disabled) $("walk-end").focus();
   announce($("sum-up").textContent);
   markMap(s);
-  $(`at-${s.id}`)?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  reveal($(`at-${s.id}`));
 }
 
 // What a key contributes, as a part of a bar.

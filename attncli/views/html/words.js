@@ -2,7 +2,7 @@
 function num(x, decimals) {
   if (typeof x === "string") return x;
   if (Number.isNaN(x)) return "NaN";
-  if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
+  if (!isFinite(x)) return x > 0 ? "∞" : "−∞";
   const isWide = Math.abs(x) >= 1e6 || (x !== 0 && Math.abs(x) < 1e-12);
   const text = isWide ? x.toExponential(3) : fixed(x, decimals);
   return (/^-0\.?0*$/.test(text) ? text.slice(1) : text).replace("-", "−");
@@ -21,7 +21,7 @@ const percent = x => `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`;
 // As many decimals as the table needs, up to `most`, so that the points stand below one another.
 function decimalsOf(s, most) {
   if (s.words) return 0;
-  const needs = x => (Number.isFinite(x) ? (fixed(x, most).replace(/\.?0+$/, "").split(".")[1] ?? "").length : 0);
+  const needs = x => (isFinite(x) ? (fixed(x, most).replace(/\.?0+$/, "").split(".")[1] ?? "").length : 0);
   return s.data.reduce((decimals, x) => (decimals < most ? Math.max(decimals, needs(x)) : decimals), 0);
 }
 const joined = (parts, between) => parts.flatMap((part, at) => (at ? [between, part] : [part]));
@@ -107,10 +107,10 @@ const strengthOf = (s, x, most = s.isShare ? 1 : largest) => Math.sqrt(Math.min(
 
 function tint(node, s, x) {
   node.style.setProperty("--h", hueOf(s, x));
-  node.style.setProperty("--x", s.shade && Number.isFinite(x) ? strengthOf(s, x).toFixed(3) : "");
+  node.style.setProperty("--x", s.shade && isFinite(x) ? strengthOf(s, x).toFixed(3) : "");
 }
 function setLargest() {
   const shown = stages.filter(s => s.shade === "signed" && isHere(s) && !isAsked(s));
   largest = Math.max(1e-9, ...shown.map(mostOf));
 }
-const mostOf = s => s.data.reduce((most, x) => (Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most), 0);
+const mostOf = s => s.data.reduce((most, x) => (isFinite(x) ? Math.max(most, Math.abs(x)) : most), 0);
