@@ -22,7 +22,6 @@ from attncli.convention import Convention, flag_text
 from attncli.errors import InputError
 from attncli.files.write import plain_lists
 from attncli.pipeline.sentence import random_vectors
-from attncli.programs.bind import Bound
 from attncli.programs.read import read
 from attncli.programs.variants import variants
 from attncli.programs.written import program_of, written
@@ -100,11 +99,11 @@ def _own(trace: Trace, given: Mapping[str, Array]) -> str:
     text = program_of(trace).strip()
     for name, own in variants().items():
         try:
-            bound = Bound(read(own, given, name), given, "float64")
+            variant = read(own, given, name)
         except InputError:  # it reads other arrays
             continue
-        steps = [step._replace(function=None) for step in bound.steps]
-        program = written(steps, given, ()).strip()
+        steps = [step._replace(function=None) for step in variant.steps]
+        program = written(steps, given).strip()
         rest = text.removeprefix(program).split("\n")[1:]
         if text.startswith(program) and all(line.startswith("d_") for line in rest):
             return f" --formulas {name}"
