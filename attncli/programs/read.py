@@ -104,7 +104,7 @@ class Costs:
         self.computed += made + prod(shape)
         need = _BYTES * max(self.kept + made, self.computed // _AT_ONCE)
         held = budget.held()
-        hint = " · ".join(f"{x} {step.sizes[x]}" for x in largest if x in step.sizes)
+        hint = " · ".join(f"{x} {step.sizes[x]}" for x in sorted(largest) if x in step.sizes)
         hint = f"its largest array has {hint}" if hint else ""
         budget.check_bytes(held + need, f"{self.origin}: {what} need", hint, held=held)
         return shape
