@@ -81,7 +81,8 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
         starts = [bounds[0] or 0 for bounds in (part.options.rows, part.options.cols)]
         at = np.ravel_multi_index(np.subtract(place, starts), part.of(trace)[name].value.shape[-2:])
         more["open"] = {"id": name, "at": int(at), **({"walk": 1} if options.query else {})}
-    weights = [s for s in data.stages if s.get("shade") == "share" and "vector" not in s]
+    shares = (s for s in data.stages if s.get("shade") == "share" and "vector" not in s)
+    weights = [s for s in shares if list(s["axes"]) == ["query", "key"]]
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
     has_words = n_maps and any(name.endswith("tokens") for name in trace)
     script = ("heads",) * (n_maps > 1 or bool(has_words)) + ("vectors",) * (seed is not None)

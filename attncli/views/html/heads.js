@@ -1,5 +1,5 @@
 // ---- the heads: all of them small, one or two large with lines between words
-const isMap = s => s.isShare && !s.vector && s.axes.join() === (part("weights") ?? s).axes.join();
+const isMap = s => s.isShare && !s.vector && s.axes.join() === "query,key";
 const weightStages = () => stages.filter(s => isMap(s) && (s.bytes || !stages.some(other => other.bytes)));
 // A head is its first cell.
 const headName = head => [head.s.layer && `layer ${head.s.layer}`, headWords(head)].filter(Boolean).join(", ");

@@ -41,7 +41,7 @@ function cutStrip(strip, room) {
 function measure(piece) {
   const { stage, tops } = piece, tables = [[stage, false], ...tops.map(top => [top, isTurned(stage)])];
   const longest = isColumn => Math.max(...tables.flatMap(([s, turned]) => (turned === isColumn ? s.rowNames : s.colNames).map(({ name, at }) => Math.min(name.length, 12) + (at ? 1 : 0))));
-  const least = stage.words ? 12 : Math.min(longest(true), decimals > 2 ? 9 : 5);
+  const least = stage.words ? 12 : Math.min(longest(true) + 1, isNarrow() || decimals > 2 ? 9 : 5);
   piece.cell = piece.isShade ? 1 : Math.max(2, least, Math.min(40, Math.max(...tables.map(([s]) => s.longest))));
   piece.label = Math.min(longest(false), 9);
   const width = isPicture(stage) ? 256 : stage.cols * (piece.isShade ? SHADE : piece.cell * digit + 11);
