@@ -75,6 +75,10 @@ def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
         inputs.q, source = _sources(inputs, observed)
         return check_own(inputs, choices, observed, source)
     _check_flags(observed, inputs)
+    if observed.by_hand:
+        from attncli.cli.by_hand import by_hand
+
+        return by_hand(inputs, choices, observed, form_of(observed))
     main, source = _sources(inputs, observed)
     try:
         verdict, given = _checked(inputs, choices, observed, main, source)
