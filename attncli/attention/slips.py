@@ -10,9 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-PLAIN = re.compile(r"(\w+): => ([^;]*?)( when .*)?")
-"""A line that is a whole formula of a stage, and on which sizes it fits."""
-
 
 class Slip(NamedTuple):
     """One row: its name, whether a cell may have it alone, and the other formulas."""

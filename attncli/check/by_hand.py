@@ -352,7 +352,8 @@ def half_units(values: Array, decimals: int) -> Array:
     with np.errstate(all="ignore"):
         digits = FEWEST_DIGITS - 1 - np.floor(np.log10(np.abs(np.nan_to_num(values))))
     fewest = np.nan_to_num(np.minimum(FEWEST_DECIMALS, digits), posinf=FEWEST_DECIMALS, neginf=0)
-    return 0.5 * 10.0 ** -np.maximum(decimals, fewest) * (1 + 1e-6)
+    result: Array = 0.5 * 10.0 ** -np.maximum(decimals, fewest) * (1 + 1e-6)
+    return result
 
 
 def _rounding(

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from attncli.attention.names import is_published
 from attncli.check.by_hand import Marking, Written, decimal_text, mark
 from attncli.check.setup import setup_of
 from attncli.cli.commands import Observed
@@ -25,9 +26,9 @@ from attncli.cli.options import Choices, InputFlags
 from attncli.cli.output import note, write_report
 from attncli.errors import AttncliError, ConventionError, InputError
 from attncli.files.json import Printed, parse
-from attncli.files.load import load
+from attncli.files.load import Loaded, load
 from attncli.files.messages import location, named, quote
-from attncli.files.roles import name_of, role_of
+from attncli.files.roles import is_field, role_of
 from attncli.files.source import TEXT, open_source
 from attncli.numerals import number
 from attncli.stages import MAPS, OUTPUT, QKV, kind_of
@@ -37,8 +38,12 @@ _LETTERS = {kind_of(name).symbol: name for name in STAGES}
 _BLANK = re.compile(r"[\s_/·.?-]*")
 _DECIMAL = re.compile(r"[-+]?\d*[.,]?\d+|[-+]?\d+[.,]")
 _INFINITE = {"inf": np.inf, "infinity": np.inf, "∞": np.inf}
-_CLOSENESS = ("stage", "rows", "head", "positions", "decimals", "rtol", "atol", "inside")
-_NOT_BY_HAND = (*_CLOSENESS, "single", "suggest")
+_NOT_BY_HAND = (
+    *("stage", "rows", "head", "positions", "decimals", "rtol", "atol", "inside"),
+    *("single", "suggest"),
+)
+MOST_DECIMALS = 4
+"""So many decimals are written by hand; numbers with more come from a program."""
 
 
 def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str) -> int:
@@ -59,7 +64,7 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
     results: dict[str, Marking | AttncliError] = {}
     for sheet in sheets:
         try:
-            results[sheet] = marked(sheet, inputs, choices, observed)
+            results[sheet], _ = marked(sheet, inputs, choices, observed)
         except AttncliError as error:
             if len(sheets) == 1:
                 raise
@@ -76,6 +81,24 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
     return 1 if any(isinstance(x, Marking) and x.mistakes for x in results.values()) else 0
 
 
+def assumed(inputs: InputFlags, choices: Choices, observed: Observed) -> Marking | None:
+    """The marking of numbers as they are written by hand, in a file of named stages, where the
+    call asks for nothing of kernels; None for all others."""
+    sheet = observed.observed or inputs.source or inputs.q or ""
+    asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
+    asked |= given_of(inputs, "tiles", "split")
+    if asked or not sheet.endswith(".json"):
+        return None
+    inputs = replace(inputs)
+    inputs.q = inputs.q or (inputs.source if observed.observed else None)
+    inputs.q = None if inputs.q == sheet else inputs.q
+    try:
+        marking, decimals = marked(sheet, inputs, choices, observed, quiet=True)
+    except AttncliError:  # it is no sheet: the usual check has said what it found
+        return None
+    return marking if decimals <= MOST_DECIMALS and marking.mistakes else None
+
+
 def _paths(sheet: str) -> list[str]:
     """The sheet, or those of a folder."""
     if not sheet.lstrip().startswith(("[", "{")) and Path(sheet).is_dir():
@@ -85,26 +108,28 @@ def _paths(sheet: str) -> list[str]:
     return [sheet]
 
 
-def marked(sheet: str, inputs: InputFlags, choices: Choices, observed: Observed) -> Marking:
-    """The marking of one sheet."""
+def marked(
+    sheet: str, inputs: InputFlags, choices: Choices, observed: Observed, *, quiet: bool = False
+) -> tuple[Marking, int]:
+    """The marking of one sheet, and the most decimals of a number on it."""
     with open_source(sheet) as opened:
         origin = opened.origin
         document = parse(opened.read(TEXT), origin, other_forms=True)
     if not isinstance(document, dict):
         raise InputError(f"{origin} is no sheet", "it should name q, k, v and the stages")
     written, rest = _split(document)
-    inputs, known = replace(inputs), {}
+    inputs, known = replace(inputs), dict[str, Loaded]()
     if not (inputs.q or inputs.x or inputs.weights):
-        if document.get("attncli") == "trace":
-            known[sheet] = load(sheet)
-        else:
-            text = io.BytesIO(json.dumps(rest).encode())
-            known[sheet] = replace(load("-", stdin=text), origin=origin)
-        if name_of(known[sheet], "q") is None and not {"x", "--weights"} & {*map(role_of, rest)}:
+        is_trace = document.get("attncli") == "trace"
+        if not is_trace and not {"q", "x"} & {*map(role_of, rest)}:
             raise InputError(f"{origin} holds no q", "add q, k and v, or --q SOURCE")
+        if not is_trace:
+            stdin = io.BytesIO(json.dumps(rest).encode())
+            with named(origin):
+                known[sheet] = replace(load("-", stdin=stdin, wanted=_is_read), origin=origin)
         inputs.q = sheet
     given = read_inputs(inputs, choices, known=known)
-    note(*(f"{text}" for text in given.notes), quiet=observed.quiet)
+    note(*given.notes, quiet=quiet or observed.quiet)
     arguments, shape = given.arguments, given.inputs.sizes.scores
     layout = given.flags.layout and ("bhsd" if len(shape) > 3 else "hsd")
     setup = setup_of(**arguments, layout=layout)
@@ -114,7 +139,12 @@ def marked(sheet: str, inputs: InputFlags, choices: Choices, observed: Observed)
     if not tables:
         raise InputError(f"{origin} holds no stage to mark", f"call it {', '.join(STAGES)}")
     with named(origin):
-        return mark(setup, tables, given.inputs.labels)
+        return mark(setup, tables, given.inputs.labels), max(x.decimals for x in tables.values())
+
+
+def _is_read(name: str) -> bool:
+    """Whether an array called so, or a field, goes into an attention or into q, k and v."""
+    return bool(name) and (role_of(name) is not None or is_field(name) or is_published(name))
 
 
 def _split(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
