@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.names import is_published
-from attncli.check.by_hand import Marking, Written, decimal_text, mark
+from attncli.check.by_hand import Written, mark
+from attncli.check.marking import Marking, decimal_text
 from attncli.check.setup import setup_of
 from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of

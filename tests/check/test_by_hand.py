@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from attncli.arrays import Array
 from attncli.attention.slips import slips
-from attncli.check.by_hand import Marking, Written, mark
+from attncli.check.by_hand import Written, mark
+from attncli.check.marking import Marking
 from attncli.check.setup import setup_of
 from attncli.convention import Convention
 
