@@ -145,37 +145,33 @@ class _Marker:
         self, stage: str, values: Array, expected: Array, half: Array, wrong: BoolArray
     ) -> Iterator[Mistake]:
         """The wrong numbers of a stage by their slips: those of whole rows, else those of cells."""
-        is_there, rows = ~np.isnan(values), wrong.any(axis=-1, keepdims=True)
-        of_table = [*_exchanged(values, expected, half, wrong)]
-        of_cell: dict[tuple[int, ...], list[tuple[str, str]]] = {
-            at: [*_of_digits(self.texts(stage, expected)[at], at, values, expected, half)]
-            for at in _places(wrong)
-        }
-        by_formula = dict[tuple[int, ...], list[tuple[str, str]]]()
+        of_cell: dict[tuple[int, ...], list[tuple[str, str]]] = {at: [] for at in _places(wrong)}
+        every = frozenset(of_cell)
+        of_rows = {every: [*_exchanged(values, expected, half, wrong)]}
         for slip, detail, other in _others(self.setup):
             if (agrees := self.agreement(stage, other, values, half)) is None:
                 continue
-            if (agrees | ~is_there | ~rows).all():
-                of_table.append((slip.name, detail))
-            if slip.of_cell:
-                for at in _places(wrong & agrees):
-                    by_formula.setdefault(at, []).append((slip.name, detail))
+            is_row = (agrees | np.isnan(values)).all(axis=-1, keepdims=True)
+            of_rows.setdefault(frozenset(_places(wrong & is_row)), []).append((slip.name, detail))
+            for at in _places(wrong & agrees) if slip.of_cell else ():
+                of_cell[at].append((slip.name, detail))
+        for at, own in of_cell.items():
+            own += _of_digits(self.texts(stage, expected)[at], at, values, expected, half)
+        if len(every) == 1:
+            of_rows[every] += next(iter(of_cell.values()))
+        of_rows[every] = of_rows[every] or _common(of_cell.values())
+        most = max((at for at, own in of_rows.items() if own), key=len, default=every)
+        if most == every and not of_rows[every]:
+            most = frozenset()
         cells = {at: self.cell(stage, at, expected) for at in of_cell}
-        named = {at: [*dict.fromkeys((*by_formula.get(at, []), *of_cell[at]))] for at in of_cell}
-        if len(cells) == 1:
-            both = [*dict.fromkeys((*of_table, *named[next(iter(cells))]))]
-            yield Mistake(stage, tuple(cells.values()), _named(both))
-        elif of_table or (of_table := _common(named.values())):
-            yield Mistake(stage, tuple(cells.values()), _named(of_table))
-        else:
-            unnamed = [cell for at, cell in cells.items() if not named[at]]
-            yield from (
-                Mistake(stage, (cells[at],), _named(own)) for at, own in named.items() if own
-            )
-            if len(unnamed) > MOST_CELLS_NAMED:
-                yield Mistake(stage, tuple(unnamed))
-            else:
-                yield from (Mistake(stage, (cell,)) for cell in unnamed)
+        if len(most) > 1 or most == every:
+            yield Mistake(stage, tuple(cells.pop(at) for at in sorted(most)), _named(of_rows[most]))
+        unnamed = [cell for at, cell in cells.items() if not of_cell[at]]
+        for at in cells:
+            if of_cell[at] or len(unnamed) <= MOST_CELLS_NAMED:
+                yield Mistake(stage, (cells[at],), _named(of_cell[at]))
+        if len(unnamed) > MOST_CELLS_NAMED:
+            yield Mistake(stage, tuple(unnamed))
 
     def agreement(self, stage: str, other: Setup, values: Array, half: Array) -> BoolArray | None:
         """Where numbers are those of another formula; None where no number is near."""

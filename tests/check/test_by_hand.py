@@ -195,6 +195,14 @@ def test_rows_and_columns_that_were_swapped(order: Any, name: str) -> None:
     assert name in mistake.slips
 
 
+def test_a_slip_in_some_rows_and_another_in_one_cell() -> None:
+    columns = np.where(ROWS < 2, softmax(-Z), A)  # exp of the negative in two rows
+    sheet = sheet_of(stages((Q, K, V), {"weights": one(columns, (2, 0), 0.9)}), 3)
+    of_rows, of_cell = marked((Q, K, V), sheet).mistakes
+    assert (len(of_rows.cells), of_rows.slips) == (6, ("exp of the negative",))
+    assert [x.at for x in of_cell.cells] == [(2, 0)]
+
+
 # ---- properties
 
 whole = st.integers(-4, 4)
