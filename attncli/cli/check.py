@@ -66,6 +66,11 @@ from attncli.stages import (
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 """Ending of --output → format of the verdict."""
 
+ASSUMED = (
+    "marked by hand: at most 4 decimals, and no known bug fits (--no-by-hand: the usual check)"
+)
+"""What is said where sheets are marked by hand without being asked for."""
+
 
 def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
@@ -78,6 +83,10 @@ def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
             inputs.q = main
         return check_own(inputs, choices, observed, source, as_json=form_of(observed) == "json")
     _check_flags(observed, inputs)
+    if observed.by_hand:
+        from attncli.cli.by_hand import by_hand
+
+        return by_hand(inputs, choices, observed, form_of(observed))
     main, source = _sources(inputs, observed)
     try:
         verdict, given = _checked(inputs, choices, observed, main, source)
@@ -87,7 +96,13 @@ def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
         file = main.removesuffix(f"::{several.asked}")
         return _check_each(inputs, choices, observed, file, several.parts)
     as_json = form_of(observed) == "json"
-    write_report(report_text(verdict), verdict_to_dict(verdict), observed, as_json=as_json)
+    text, data = report_text(verdict), verdict_to_dict(verdict)
+    if not (verdict or verdict.explanations or verdict.meanings) and observed.by_hand is None:
+        from attncli.cli.by_hand import assumed
+
+        if (marking := assumed(inputs, choices, observed)) is not None:
+            text, data = f"{ASSUMED}\n{marking}", {**data, "by_hand": marking.to_dict()}
+    write_report(text, data, observed, as_json=as_json)
     if observed.suggest is not None:
         note(_suggest(verdict, given, observed, observed.suggest), quiet=observed.quiet)
     return 0 if verdict.matches else 1

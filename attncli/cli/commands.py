@@ -323,6 +323,14 @@ class Observed:
     atol: float | None = ATOL
     inside: Inside | None = INSIDE
     single: bool = flag("Try single bugs only, not pairs of them.")
+    by_hand: bool | None = flag(
+        "Mark sheets by hand: each stage is judged from the sheet's own stage before it. The "
+        "default where no known bug fits numbers of at most four decimals.",
+        names=("--by-hand/--no-by-hand",),
+    )
+    sheets: list[str] | None = flag(
+        "More sheets, or a folder of them.", "SHEET", make=typer.Argument, needs="--by-hand"
+    )
     suggest: str | None = flag(
         "Write an input (.npz): if several bugs fit, one that distinguishes them; if gradients "
         "match, one that shows the bugs which your input cannot show.",

@@ -18,6 +18,7 @@ from attncli.check.bugs.bug import Evidence
 from attncli.check.setup import Setup
 from attncli.check.tolerance import largest
 from attncli.convention import EmptyRows
+from attncli.files.messages import count
 from attncli.stages import GIVEN_GRADIENT, QKV
 
 BLOCKS = 16, 32, 64, 128
@@ -89,6 +90,11 @@ def _has_qkv_alone(setup: Setup) -> bool:
     return setup.inputs.keys() <= {*QKV} and setup.how.window is None and not is_causal
 
 
+def _model_width(setup: Setup) -> int:
+    """How wide x is, of which q, k and v are made; 0 where they are given."""
+    return 0 if setup.projected is None else int(setup.projected.originals["x"].shape[-1])
+
+
 def _largest_score(setup: Setup) -> float:
     inputs = setup.placed().inputs
     return largest(inputs["q"]) * largest(inputs["k"]) * setup.d_k
@@ -138,6 +144,7 @@ FACTS: Mapping[str, Callable[[Setup], float]] = {
     "keys_not_finite": lambda setup: not np.isfinite(setup.inputs["k"]).all(),
     "values_not_finite": lambda setup: not np.isfinite(setup.inputs["v"]).all(),
     "qkv_alone": _has_qkv_alone,
+    "d_model": _model_width,
 }
 """Conditions are 1 or 0; numbers are those of the right setup."""
 
@@ -378,6 +385,19 @@ def _places(setup: Setup, _: Evidence, letter: str) -> Iterator[Texts]:
     yield from ({"n": str(at)} for at in range(n if n <= 64 else 0))
 
 
+def _each(setup: Setup, _: Evidence, letter: str) -> Iterator[Texts]:
+    """Every term of a sum, as people count them."""
+    kind = {"d": "dimension", "j": "key"}[letter]
+    for n in range(_size(setup, letter)):
+        yield {"n": str(n), "words": f"that of {kind} {n + 1}"}
+
+
+def _decimals(_: Setup, __: Evidence, *places: str) -> Iterator[Texts]:
+    """What numbers are multiplied by before they are rounded."""
+    for n in map(int, places):
+        yield {"n": str(10**n), "words": f"to {count(n, 'decimal') if n else 'whole numbers'}"}
+
+
 SOURCES: Mapping[str, Callable[..., Iterator[Texts]]] = {
     "last_blocks": _last_blocks, "lasts": _lasts, "firsts": _firsts, "blocks": _blocks,
     "paddings": _paddings, "parts_of": _parts_of, "counts": _counts, "layouts": _layouts,
@@ -385,5 +405,5 @@ SOURCES: Mapping[str, Callable[..., Iterator[Texts]]] = {
     "windows": _windows, "moved_windows": _moved_windows, "key_lengths": _key_lengths,
     "mask_values": _mask_values, "added_mask_values": _added_mask_values,
     "last_tile": _last_tile, "elsewhere": _elsewhere, "places": _places, "groups": _groups,
-    "readings": _readings,
+    "readings": _readings, "each": _each, "decimals": _decimals,
 }  # fmt: skip

@@ -58,17 +58,16 @@ function judge(cell) {
   return ["wrong", slip?.[0]];
 }
 
-// The slips of a stage, each a formula, and those of its terms; `of` gives the numbers that are read.
+// The slips of the terms of a cell, then those of its stage, each a formula; `of` gives the numbers that are read.
 function slipsAt(cell, of) {
-  const { s, p, i, j } = cell, pairs = pairsAt(cell), whole = numberAt(cell, of);
+  const { s, p, i, j } = cell, whole = numberAt(cell, of), slips = [];
   s.slips ??= (page.slips[s.id] ?? []).map(([words, formula]) => [words, prepare({ ...s, ...formula })]);
-  const slips = s.slips.map(([words, other]) => [words, numberAt(cell, of, other)]);
-  for (const [a, b] of pairs) {
+  for (const [a, b] of pairsAt(cell)) {
     slips.push([`the term ${plainName(a)}·${plainName(b)} is left out`, whole - of(a) * of(b)]);
     slips.push(["a term has the wrong sign", whole - 2 * of(a) * of(b)]);
   }
   if (i < s.cols && j < s.rows) slips.push(["row and column are swapped", numberAt(cellAt(s, p, j, i), of)]);
-  return [...slips, ["the sign is wrong", -whole]];
+  return [...slips, ["the sign is wrong", -whole], ...s.slips.map(([words, other]) => [words, numberAt(cell, of, other)])];
 }
 const judgeAll = () => askedCells().map(cell => [cell, ...judge(cell)]);
 

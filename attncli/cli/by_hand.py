@@ -1,0 +1,232 @@
+"""attncli check --by-hand: sheets as pupils fill them in, marked one by one.
+
+A sheet is JSON: q, k, v or x and weights, the convention, and the stages under their names or their
+letters. A cell may be null or "" where it is blank, and text such as "1/3", "0.50" or "-inf".
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attncli.attention.names import is_published
+from attncli.check.by_hand import Written, mark
+from attncli.check.marking import Marking, decimal_text
+from attncli.check.setup import setup_of
+from attncli.cli.commands import Observed
+from attncli.cli.groups import given_of
+from attncli.cli.inputs import read_inputs
+from attncli.cli.options import Choices, InputFlags
+from attncli.cli.output import note, write_report
+from attncli.errors import AttncliError, ConventionError, InputError
+from attncli.files.json import Printed, parse
+from attncli.files.load import Loaded, load
+from attncli.files.messages import location, named, quote
+from attncli.files.roles import is_field, role_of
+from attncli.files.source import TEXT, open_source
+from attncli.numerals import number
+from attncli.stages import MAPS, OUTPUT, QKV, kind_of
+
+STAGES = (*MAPS, OUTPUT)
+_LETTERS = {kind_of(name).symbol: name for name in STAGES}
+_BLANK = re.compile(r"[\s_/·.?-]*")
+_DECIMAL = re.compile(r"[-+]?\d*[.,]?\d+|[-+]?\d+[.,]")
+_INFINITE = {"inf": np.inf, "infinity": np.inf, "∞": np.inf}
+_NOT_BY_HAND = (
+    *("stage", "rows", "head", "positions", "decimals", "rtol", "atol", "inside"),
+    *("single", "suggest"),
+)
+MOST_DECIMALS = 4
+"""So many decimals are written by hand; numbers with more come from a program."""
+
+
+def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str) -> int:
+    """Marks every sheet; 0 where all is right, 1 where there is a mistake, 2 for a sheet that
+    cannot be used."""
+    if used := [*given_of(observed, *_NOT_BY_HAND)]:
+        raise ConventionError(f"--by-hand cannot be used with --{used[0]}", "leave one of them out")
+    sheets = [x for x in (inputs.source, observed.observed, *(observed.sheets or ())) if x]
+    if inputs.source and inputs.q is None and observed.observed and inputs.x is None:
+        inputs, sheets = replace(inputs), sheets[1:]
+        inputs.q = inputs.source
+    if not sheets and inputs.q:
+        inputs, sheets = replace(inputs), [inputs.q]
+        inputs.q = None
+    if not sheets:
+        raise ConventionError("there is no sheet to mark", "name one: check SHEET --by-hand")
+    sheets = [path for sheet in sheets for path in _paths(sheet)]
+    results: dict[str, Marking | AttncliError] = {}
+    for sheet in sheets:
+        try:
+            results[sheet], _ = marked(sheet, inputs, choices, observed)
+        except AttncliError as error:
+            if len(sheets) == 1:
+                raise
+            results[sheet] = error
+            note(error.message, quiet=observed.quiet)
+    data = {name: _as_dict(result) for name, result in results.items()}
+    first = next(iter(results.values()))
+    one = len(results) == 1 and not isinstance(first, AttncliError)
+    text = str(first) if one else _table(results)
+    whole = next(iter(data.values())) if one else {"sheets": data}
+    write_report(text, whole, observed, as_json=form == "json")
+    if any(isinstance(x, AttncliError) for x in results.values()):
+        return 2
+    return 1 if any(isinstance(x, Marking) and x.mistakes for x in results.values()) else 0
+
+
+def assumed(inputs: InputFlags, choices: Choices, observed: Observed) -> Marking | None:
+    """The marking of numbers as they are written by hand, in a file of named stages, where the
+    call asks for nothing of kernels; None for all others."""
+    sheet = observed.observed or inputs.source or inputs.q or ""
+    asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
+    asked |= given_of(inputs, "tiles", "split")
+    if asked or not sheet.endswith(".json"):
+        return None
+    inputs = replace(inputs)
+    inputs.q = inputs.q or (inputs.source if observed.observed else None)
+    inputs.q = None if inputs.q == sheet else inputs.q
+    try:
+        marking, decimals = marked(sheet, inputs, choices, observed, quiet=True)
+    except AttncliError:  # it is no sheet: the usual check has said what it found
+        return None
+    return marking if decimals <= MOST_DECIMALS and marking.mistakes else None
+
+
+def _paths(sheet: str) -> list[str]:
+    """The sheet, or those of a folder."""
+    if not sheet.lstrip().startswith(("[", "{")) and Path(sheet).is_dir():
+        if paths := sorted(map(str, Path(sheet).glob("*.json"))):
+            return paths
+        raise InputError(f"{sheet} holds no sheet", "sheets end in .json")
+    return [sheet]
+
+
+def marked(
+    sheet: str, inputs: InputFlags, choices: Choices, observed: Observed, *, quiet: bool = False
+) -> tuple[Marking, int]:
+    """The marking of one sheet, and the most decimals of a number on it."""
+    with open_source(sheet) as opened:
+        origin = opened.origin
+        document = parse(opened.read(TEXT), origin, other_forms=True)
+    if not isinstance(document, dict):
+        raise InputError(f"{origin} is no sheet", "it should name q, k, v and the stages")
+    written, rest = _split(document)
+    inputs, known = replace(inputs), dict[str, Loaded]()
+    if not (inputs.q or inputs.x or inputs.weights):
+        is_trace = document.get("attncli") == "trace"
+        if not is_trace and not {"q", "x"} & {*map(role_of, rest)}:
+            raise InputError(f"{origin} holds no q", "add q, k and v, or --q SOURCE")
+        if not is_trace:
+            stdin = io.BytesIO(json.dumps(rest).encode())
+            with named(origin):
+                known[sheet] = replace(load("-", stdin=stdin, wanted=_is_read), origin=origin)
+        inputs.q = sheet
+    given = read_inputs(inputs, choices, known=known)
+    note(*given.notes, quiet=quiet or observed.quiet)
+    arguments, shape = given.arguments, given.inputs.sizes.scores
+    layout = given.flags.layout and ("bhsd" if len(shape) > 3 else "hsd")
+    setup = setup_of(**arguments, layout=layout)
+    setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
+    stages = {*STAGES, *(QKV if given.inputs.is_of_x else ())}
+    tables = {x: _written(y, location(origin, x)) for x, y in written.items() if x in stages}
+    if not tables:
+        raise InputError(f"{origin} holds no stage to mark", f"call it {', '.join(STAGES)}")
+    with named(origin):
+        return mark(setup, tables, given.inputs.labels), max(x.decimals for x in tables.values())
+
+
+def _is_read(name: str) -> bool:
+    """Whether an array called so, or a field, goes into an attention or into q, k and v."""
+    return bool(name) and (role_of(name) is not None or is_field(name) or is_published(name))
+
+
+def _split(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The stages that were written, and all else; of x and weights q, k and v are written too."""
+    written, rest = dict[str, Any](), dict[str, Any]()
+    if document.get("attncli") == "trace":
+        steps = [x for x in document.get("steps", ()) if isinstance(x, dict)]
+        return {str(x.get("name")): x.get("value") for x in steps}, {}
+    is_of_x = any(role_of(name) == "x" for name in document)
+    for name, value in document.items():
+        stage = _LETTERS.get(name, name.lower().replace("-", "_"))
+        if stage in STAGES or (is_of_x and stage in QKV):
+            if stage in written:
+                raise InputError(f"{stage} is there twice", "keep one")
+            written[stage] = value
+        else:
+            rest[name] = value
+    return {name: x for name, x in written.items() if x is not None}, rest
+
+
+def _written(nested: Any, where: str) -> Written:
+    """A table with its texts; InputError where it is ragged or a cell is no number."""
+    cells = np.array(nested, dtype=object)
+    if (
+        not isinstance(nested, list)
+        or any(isinstance(x, list) for x in cells.flat)
+        or not cells.size
+    ):
+        raise InputError(f"{where} is no table", "give it rows of equal length")
+    each = [_number(x, where) for x in cells.flat]
+    values = np.array([x for x, _, _ in each], dtype=np.float64).reshape(cells.shape)
+    texts = np.array([text for *_, text in each], dtype=object).reshape(cells.shape)
+    return Written(values, max(n for _, n, _ in each), texts)
+
+
+def _number(cell: Any, where: str) -> tuple[float, int, str]:
+    """The number of a cell, its decimals, and how it was written; NaN where it is blank."""
+    if cell is None:
+        return np.nan, 0, ""
+    if isinstance(cell, Printed):
+        return float(cell), cell.decimals, f"{cell:.{cell.decimals}f}"
+    if isinstance(cell, int | float) and not isinstance(cell, bool):
+        text = decimal_text(cell, 12)
+        return float(cell), len(text.partition(".")[2]), text
+    if isinstance(cell, str):
+        text = cell.strip().replace("−", "-")
+        sign, plain = (-1, text[1:]) if text.startswith("-") else (1, text)
+        if plain.lower() in _INFINITE:
+            return sign * np.inf, 0, text
+        if _BLANK.fullmatch(text):
+            return np.nan, 0, ""
+        if _DECIMAL.fullmatch(text):
+            text = text.replace(",", ".")
+            return float(text), len(text.partition(".")[2]), text
+        if (value := number(text)) is not None:
+            return value, 0, text
+    raise InputError(f"{where} holds {quote(str(cell))}, which is no number", "mend it, or null")
+
+
+def _as_dict(result: Marking | AttncliError) -> dict[str, Any]:
+    return {"error": str(result)} if isinstance(result, AttncliError) else result.to_dict()
+
+
+def _table(results: Mapping[str, Marking | AttncliError]) -> str:
+    """A line for each sheet: the first mistake, its slip, and what follows."""
+    rows = [
+        ("sheet", "first mistake", "slip", "what follows"),
+        *(_row(*x) for x in results.items()),
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
+def _row(sheet: str, result: Marking | AttncliError) -> tuple[str, str, str, str]:
+    name = Path(sheet).name
+    if isinstance(result, AttncliError):
+        return name, "cannot be used", result.message, ""
+    if not result.mistakes:
+        return name, "all right", "", ""
+    first, *others = result.mistakes
+    more = f"{len(others)} more" if others else ""
+    follows = ", ".join(result.follows)
+    return name, first.where, first.slip, "; ".join(filter(None, (follows, more)))

@@ -1,0 +1,257 @@
+"""check --by-hand: sheets worked by hand, a planted slip of every row, and what rounding leaves."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attncli.arrays import Array
+from attncli.attention.slips import slips
+from attncli.check.by_hand import Written, mark
+from attncli.check.marking import Marking
+from attncli.check.setup import setup_of
+from attncli.convention import Convention
+
+Stages = dict[str, Array]
+CHAIN = ("scores", "scaled", "masked", "weights", "output")
+
+
+def softmax(x: Array, axis: int = -1) -> Array:
+    with np.errstate(invalid="ignore"):  # a row with nothing to attend to
+        powers = np.exp(x - x.max(axis=axis, keepdims=True))
+        shares: Array = powers / powers.sum(axis=axis, keepdims=True)
+        return shares
+
+
+def stages(inputs: tuple[Array, ...], wrong: Stages, *, causal: bool = False) -> Stages:
+    """Attention in NumPy; each stage follows from those before it, wrong ones included."""
+    q, k, v = inputs
+    s: Stages = {"scores": wrong.get("scores", q @ np.swapaxes(k, -1, -2))}
+    s["scaled"] = wrong.get("scaled", s["scores"] / np.sqrt(q.shape[-1]))
+    if causal:
+        hidden = np.arange(k.shape[-2]) > np.arange(q.shape[-2])[:, None]
+        s["masked"] = wrong.get("masked", np.where(hidden, -np.inf, s["scaled"]))
+    s["weights"] = wrong.get("weights", softmax(s["masked" if causal else "scaled"]))
+    s["output"] = wrong.get("output", s["weights"] @ v)
+    return s
+
+
+def sheet_of(numbers: Stages, decimals: int) -> dict[str, Written]:
+    rounded = {name: np.round(x, decimals) for name, x in numbers.items()}
+    texts = np.vectorize(lambda x: f"{x:.{decimals}f}", otypes=[object])
+    return {name: Written(x, decimals, texts(x)) for name, x in rounded.items()}
+
+
+RNG = np.random.default_rng(11)
+Q, K, V = (RNG.integers(-3, 4, (3, 2)).astype(float) + 0.25 for _ in range(3))
+SQUARE = tuple(RNG.normal(size=(3, 3)).round(1) for _ in range(3))
+HEADS = tuple(RNG.normal(size=(2, 3, 5)).round(1) for _ in range(3))
+WIDE = Q, K, RNG.integers(-3, 4, (3, 5)).astype(float)
+S, E = Q @ K.T, np.exp(Q @ K.T / np.sqrt(2))
+Z, A = S / np.sqrt(2), softmax(S / np.sqrt(2))
+ROWS, HIDDEN = np.arange(3)[:, None], np.arange(3) > np.arange(3)[:, None]
+SS = SQUARE[0] @ SQUARE[1].T
+ZZ = SS / np.sqrt(3)
+AA = softmax(ZZ)
+OF_CAUSAL = softmax(np.where(HIDDEN, -np.inf, Z))
+
+
+def dropped_term(numbers: Array) -> Array:
+    x = numbers.copy()
+    x[1, 0] = Q[1, 1] * K[0, 1]
+    return x
+
+
+def one(numbers: Array, at: tuple[int, int], value: float) -> Array:
+    x = numbers.copy()
+    x[at] = value
+    return x
+
+
+# slip → stage and what somebody wrote there, with the inputs, and whether there is a causal mask
+Planted = tuple[str, Array, tuple[Array, ...], bool]
+PLANTED: dict[str, Planted] = {
+    "the keys are not transposed": ("scores", SQUARE[0] @ SQUARE[1], SQUARE, False),
+    "Q and K are exchanged": ("scores", K @ Q.T, (Q, K, V), False),
+    "added where it is multiplied": ("scores", (Q[:, None] + K).sum(-1), (Q, K, V), False),
+    "a term is left out": ("scores", dropped_term(S), (Q, K, V), False),
+    "a term has the wrong sign": (
+        "output", one(A @ V, (2, 1), A[2, 0] * V[0, 1] - A[2, 1] * V[1, 1] + A[2, 2] * V[2, 1]),
+        (Q, K, V), False,
+    ),
+    "a term is counted twice": (
+        "output", one(A @ V, (0, 0), A[0] @ V[:, 0] + A[0, 1] * V[1, 0]), (Q, K, V), False,
+    ),
+    "the sign is wrong": ("scaled", -Z, (Q, K, V), False),
+    "not scaled: it is still to be divided by √d_k": ("scaled", S, (Q, K, V), False),
+    "divided by d_k, not by its root": ("scaled", S / 2, (Q, K, V), False),
+    "multiplied where it is divided": ("scaled", S * np.sqrt(2), (Q, K, V), False),
+    "divided by the root of the number of keys": ("scaled", S / np.sqrt(3), (Q, K, V), False),
+    "divided by the number of keys": ("scaled", S / 3, (Q, K, V), False),
+    "divided by the root of d_model, the width of all heads": (
+        "scaled", HEADS[0] @ np.swapaxes(HEADS[1], -1, -2) / np.sqrt(10), HEADS, False,
+    ),
+    "rounded too early: √d_k": ("scaled", S / 1.4, (Q, K, V), False),
+    "the mask is left out": ("masked", Z, (Q, K, V), True),
+    "0 where −∞ belongs": ("masked", np.where(HIDDEN, 0, Z), (Q, K, V), True),
+    "the mask is of the other triangle": (
+        "masked", np.where(HIDDEN.T, -np.inf, Z), (Q, K, V), True,
+    ),
+    "a query does not see its own key": (
+        "masked", np.where(np.arange(3) >= ROWS, -np.inf, Z), (Q, K, V), True,
+    ),
+    "no exp: shares of the scores themselves": (
+        "weights", Z / Z.sum(-1, keepdims=True), (Q, K, V), False,
+    ),
+    "softmax over columns, not rows": ("weights", softmax(Z, 0), (Q, K, V), False),
+    "softmax of the scores before they were scaled": ("weights", softmax(S), (Q, K, V), False),
+    "softmax without the mask": ("weights", A, (Q, K, V), True),
+    "exp, but not divided by the sum of the row": ("weights", E, (Q, K, V), False),
+    "softmax of the whole table, not of the row": ("weights", E / E.sum(), (Q, K, V), False),
+    "exp of the negative": ("weights", softmax(-Z), (Q, K, V), False),
+    "no softmax": ("weights", Z, (Q, K, V), False),
+    "softmax twice": ("weights", softmax(A), (Q, K, V), False),
+    "ReLU in the place of exp": (
+        "weights", np.maximum(ZZ, 0) / np.maximum(ZZ, 0).sum(-1, keepdims=True), SQUARE, False,
+    ),
+    "the mask after softmax: weights set to 0, the others not enlarged": (
+        "weights", np.where(HIDDEN, 0, A), (Q, K, V), True,
+    ),
+    "a term is missing from the sum of exp": (
+        "weights", E / E[:, 1:].sum(-1, keepdims=True), (Q, K, V), False,
+    ),
+    "rounded too early: exp": (
+        "weights", E.round(1) / E.round(1).sum(-1, keepdims=True), (Q, K, V), False,
+    ),
+    "a column of the weights where their row belongs": ("output", A.T @ V, (Q, K, V), False),
+    "the values without their weights": (
+        "output", np.ones((3, 3)) @ V, (Q, K, V), False,
+    ),
+    "the plain mean of the values": ("output", np.ones((3, 3)) / 3 @ V, (Q, K, V), False),
+    "the scores in the place of the weights": ("output", S @ V, (Q, K, V), False),
+    "the scores in the place of the values": ("output", AA @ SS, SQUARE, False),
+    "the keys in the place of the values": ("output", A @ K, (Q, K, V), False),
+    "the values are transposed": ("output", AA @ SQUARE[2].T, SQUARE, False),
+    "rounded too early: the weights": ("output", A.round(1) @ WIDE[2], WIDE, False),
+}  # fmt: skip
+
+
+def marked(
+    inputs: tuple[Array, ...], sheet: dict[str, Written], *, causal: bool = False
+) -> Marking:
+    return mark(setup_of(*inputs, convention=Convention(causal=causal)), sheet)
+
+
+def test_every_row_of_the_table_is_planted() -> None:
+    assert [*PLANTED] == [slip.name for slip in slips()]
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_slip_is_named_and_the_rest_follows(name: str) -> None:
+    stage, wrong, inputs, causal = PLANTED[name]
+    sheet = sheet_of(stages(inputs, {stage: wrong}, causal=causal), 4)
+    marking = marked(inputs, sheet, causal=causal)
+    assert [x.stage for x in marking.mistakes] == [stage], str(marking)
+    assert any(text.startswith(name) for text in marking.mistakes[0].slips), str(marking)
+    later = CHAIN[CHAIN.index(stage) + 1 :]
+    assert [*marking.follows] == [x for x in later if x in sheet], str(marking)
+
+
+DIGITS: dict[str, tuple[str, tuple[int, int], float]] = {
+    "one digit is wrong": ("weights", (0, 0), 0.4711),
+    "two digits are exchanged": ("weights", (0, 0), 0.4101),
+    "the decimal point is in another place": ("weights", (0, 0), 4.0111),
+    "cut off, not rounded": ("weights", (1, 1), 0.1977),
+    "copied from its neighbour, below or right": ("weights", (0, 1), 0.1978),
+    "the sign is wrong": ("scaled", (2, 1), -0.7071),
+}
+THREE: tuple[Array, ...] = (
+    np.array([[1.0, 0], [0, 1], [1, 1]]),
+    np.array([[1.0, 1], [1, 0], [0, 1]]),
+    np.array([[10.0, 0], [0, 10], [5, 5]]),
+)
+
+
+@pytest.mark.parametrize("name", DIGITS)
+def test_a_slip_of_the_pen_in_one_cell(name: str) -> None:
+    stage, at, value = DIGITS[name]
+    right = stages(THREE, {})
+    sheet = sheet_of(right | {stage: one(right[stage], at, value)}, 4)
+    (mistake,) = marked(THREE, sheet).mistakes
+    assert ([x.at for x in mistake.cells], mistake.stage) == ([at], stage)
+    assert any(text.startswith(name) for text in mistake.slips), mistake.slips
+
+
+@pytest.mark.parametrize(
+    ("order", "name"),
+    [((slice(None), [1, 0, 2]), "two columns are swapped, columns 1 and 2"),
+     (([0, 2, 1], slice(None)), "two rows are swapped, rows 2 and 3")],
+)  # fmt: skip
+def test_rows_and_columns_that_were_swapped(order: Any, name: str) -> None:
+    sheet = sheet_of(stages((Q, K, V), {"scores": S[order]}), 3)
+    (mistake,) = marked((Q, K, V), sheet).mistakes
+    assert name in mistake.slips
+
+
+def test_a_slip_in_some_rows_and_another_in_one_cell() -> None:
+    columns = np.where(ROWS < 2, softmax(-Z), A)  # exp of the negative in two rows
+    sheet = sheet_of(stages((Q, K, V), {"weights": one(columns, (2, 0), 0.9)}), 3)
+    of_rows, of_cell = marked((Q, K, V), sheet).mistakes
+    assert (len(of_rows.cells), of_rows.slips) == (6, ("exp of the negative",))
+    assert [x.at for x in of_cell.cells] == [(2, 0)]
+
+
+# ---- properties
+
+whole = st.integers(-4, 4)
+places = st.integers(2, 4)
+
+
+@st.composite
+def exercises(draw: Any) -> tuple[Array, ...]:
+    n_q, n_k, d_k, d_v = (draw(st.integers(1, 4)) for _ in range(4))
+    tables = [[[draw(whole) for _ in range(d)] for _ in range(n)] for n, d in
+              ((n_q, d_k), (n_k, d_k), (n_k, d_v))]  # fmt: skip
+    return tuple(np.array(x, dtype=float) for x in tables)
+
+
+@given(exercises(), places, st.booleans())
+def test_a_right_sheet_has_no_mistake_however_it_was_rounded(
+    inputs: tuple[Array, ...], decimals: int, causal: bool
+) -> None:
+    right = stages(inputs, {}, causal=causal)
+    exact = marked(inputs, sheet_of(right, decimals), causal=causal)
+    assert exact.mistakes == (), str(exact)
+    from_rounded: Stages = {}
+    for name in right:  # each stage of the rounded one before it
+        from_rounded[name] = stages(inputs, from_rounded, causal=causal)[name].round(decimals)
+    rounded = marked(inputs, sheet_of(from_rounded, decimals), causal=causal)
+    assert rounded.mistakes == (), str(rounded)
+
+
+@given(exercises(), places, st.data())
+def test_one_wrong_number_is_located_and_nothing_else(
+    inputs: tuple[Array, ...], decimals: int, data: Any
+) -> None:
+    right = stages(inputs, {})
+    stage = data.draw(st.sampled_from([*right]))
+    at = tuple(data.draw(st.integers(0, n - 1)) for n in right[stage].shape)
+    off = data.draw(st.sampled_from([-3.0, -1.0, -0.5, 0.5, 1.0, 3.0]))
+    wrong = one(right[stage], at, right[stage][at] + off)
+    numbers = stages(inputs, {stage: wrong})
+    marking = marked(inputs, sheet_of(numbers, decimals))
+    spread = _by_rounding(right, stage, at, inputs, decimals)
+    if abs(off) > spread:
+        cells = [(x.stage, cell.at) for x in marking.mistakes for cell in x.cells]
+        assert cells == [(stage, at)], str(marking)
+
+
+def _by_rounding(
+    right: Stages, stage: str, at: Any, inputs: tuple[Array, ...], decimals: int
+) -> float:
+    """Twice how far off a number of the output may be by rounding of weights, and one unit more."""
+    unit = 10.0**-decimals
+    of_weights = np.abs(inputs[2]).sum(axis=0)[at[1]] * unit if stage == "output" else 4 * unit
+    return float(of_weights + 2 * unit)
