@@ -33,6 +33,16 @@ def test_it_is_what_its_paper_says(name: str) -> None:
     assert trace.notes == ()
 
 
+@pytest.mark.parametrize("name", ["entmax", "sparsemax", "stick-breaking", "differential"])
+def test_it_is_what_its_paper_says_where_keys_are_alike(name: str) -> None:
+    x = inputs_of(name)
+    for own in (x[n] for n in x if n.startswith("k")):
+        own[..., 1, :] = own[..., 0, :]
+    trace = attncli.attend_by(name, x)
+    last = trace[[*trace][-1]].value
+    np.testing.assert_allclose(last, REFERENCES[name](x), rtol=1e-11, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     x, rng = inputs_of(name, seed=1), np.random.default_rng(2)
