@@ -155,8 +155,9 @@ class _Marker:
             of_rows.setdefault(frozenset(_places(wrong & is_row)), []).append((slip.name, detail))
             for at in _places(wrong & agrees) if slip.of_cell else ():
                 of_cell[at].append((slip.name, detail))
-        for at, own in of_cell.items():
-            own += _of_digits(self.texts(stage, expected)[at], at, values, expected, half)
+        for at, slips_of_cell in of_cell.items():
+            text = self.texts(stage, expected)[at]
+            slips_of_cell.extend(_of_digits(text, at, values, expected, half))
         if len(every) == 1:
             of_rows[every] += next(iter(of_cell.values()))
         of_rows[every] = of_rows[every] or _common(of_cell.values())
@@ -167,9 +168,9 @@ class _Marker:
         if len(most) > 1 or most == every:
             yield Mistake(stage, tuple(cells.pop(at) for at in sorted(most)), _named(of_rows[most]))
         unnamed = [cell for at, cell in cells.items() if not of_cell[at]]
-        for at in cells:
+        for at, cell in cells.items():
             if of_cell[at] or len(unnamed) <= MOST_CELLS_NAMED:
-                yield Mistake(stage, (cells[at],), _named(of_cell[at]))
+                yield Mistake(stage, (cell,), _named(of_cell[at]))
         if len(unnamed) > MOST_CELLS_NAMED:
             yield Mistake(stage, tuple(unnamed))
 
