@@ -323,6 +323,8 @@ class Observed:
     atol: float | None = ATOL
     inside: Inside | None = INSIDE
     single: bool = flag("Try single bugs only, not pairs of them.")
+    bugs: bool = flag("List the known bugs, or those that have the words of SOURCE.")
+    bug: str | None = flag("Explain this bug: its formula, right and wrong, and an example.", "ID")
     suggest: str | None = flag(
         "Write an input (.npz): if several bugs fit, one that distinguishes them; if gradients "
         "match, one that shows the bugs which your input cannot show.",
