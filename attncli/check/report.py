@@ -5,10 +5,11 @@ Verdict ──┬── StageVerdict …   each observed stage: how far off, whe
           └── Explanation …    each explanation: one bug, or two at once
 
 The data (`verdict_to_dict`) are the fields below by their names; besides them
-    schema    3; from 3 on there are meanings and is_default, and the status may be "meaning"
+    schema    4; from 3 on there are meanings and is_default, and the status may be "meaning"; a
+              bug has an id from 4 on
     matches   true | false
     name      of an explanation: the names of its bugs, joined
-A bug is {name, sentence, threads}. NaN and infinity are strings, as everywhere.
+A bug is {id, name, sentence, threads}. NaN and infinity are strings, as everywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from attncli.errors import joined
 from attncli.files.numbers import nan_to_text
 from attncli.stages import GRADIENTS
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
     """
     data = asdict(verdict)
     for explanation, source in zip(data["explanations"], verdict.explanations, strict=True):
-        fields = "name", "sentence", "threads"
+        fields = "id", "name", "sentence", "threads"
         explanation["bugs"] = [{x: getattr(bug, x) for x in fields} for bug in source.bugs]
         explanation["name"] = source.name
     plain: dict[str, Any] = nan_to_text({"schema": SCHEMA, "matches": verdict.matches, **data})
@@ -189,6 +190,7 @@ def _explanation(explanation: Explanation, lead: str) -> Iterator[str]:
         yield f"     {bug.sentence}"
         if bug.threads:
             yield f"     seen in {', '.join(bug.threads)}"
+        yield f"     more about it: attncli check --bug {bug.id}"
     yield from (f"     {detail}" for detail in explanation.details)
     if explanation.expected:
         yield f"     expected: {explanation.expected}"

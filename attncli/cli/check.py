@@ -74,6 +74,10 @@ ASSUMED = (
 
 def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
+    if observed.bugs or observed.bug is not None:
+        from attncli.cli.bugs import explain
+
+        return explain(inputs.source, observed, as_json=form_of(observed) == "json")
     if choices.is_own:
         from attncli.cli.diff import check_own
 

@@ -331,6 +331,8 @@ class Observed:
     sheets: list[str] | None = flag(
         "More sheets, or a folder of them.", "SHEET", make=typer.Argument, needs="--by-hand"
     )
+    bugs: bool = flag("List the known bugs, or those that have the words of SOURCE.")
+    bug: str | None = flag("Explain this bug: its formula, right and wrong, and an example.", "ID")
     suggest: str | None = flag(
         "Write an input (.npz): if several bugs fit, one that distinguishes them; if gradients "
         "match, one that shows the bugs which your input cannot show.",

@@ -1,0 +1,98 @@
+"""attncli check --bugs and --bug ID: the known bugs, and one of them explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncli.arrays import Array
+from attncli.check.bugs import named
+from attncli.check.explain import (
+    Change,
+    Example,
+    Page,
+    bug_to_dict,
+    listed,
+    marks,
+    page,
+    page_to_dict,
+)
+from attncli.check.report import SCHEMA
+from attncli.cli.commands import Observed
+from attncli.cli.output import write_report
+from attncli.errors import ConventionError
+
+WIDTH = 66
+"""So much of a formula stands on one line: with its indent and label, 80 columns."""
+
+MOST = 6
+"""So many numbers of a row are shown."""
+
+
+def explain(text: str | None, observed: Observed, *, as_json: bool) -> int:
+    """Writes the list of bugs that have these words, or the page of one; 0."""
+    if observed.bugs and observed.bug is not None:
+        raise ConventionError("--bugs lists bugs, --bug explains one", "leave one of them out")
+    if observed.observed is not None:
+        flag = "--bugs" if observed.bugs else "--bug"
+        raise ConventionError(f"{flag} needs no numbers", "leave --observed out")
+    if observed.bug is not None:
+        if text is not None:
+            raise ConventionError(f"--bug needs no SOURCE: {text!r}", "leave it out")
+        one = page(named(observed.bug))
+        data = {"schema": SCHEMA, **page_to_dict(one)}
+        write_report("\n".join(_page(one)), data, observed, as_json=as_json)
+        return 0
+    bugs = listed(text or "")
+    if not bugs:
+        raise ConventionError(f"no bug has the words {text!r}", "attncli check --bugs lists all")
+    report = "\n".join(f"{bug.id}: {bug.sentence}" for bug in bugs)
+    data = {"schema": SCHEMA, "bugs": [bug_to_dict(bug) for bug in bugs]}
+    write_report(report, data, observed, as_json=as_json)
+    return 0
+
+
+def _page(one: Page) -> Iterator[str]:
+    yield f"{one.bug.name} ({one.bug.id})"
+    yield f"  {one.bug.sentence}"
+    if one.bug.threads:
+        yield f"  seen in {', '.join(one.bug.threads)}"
+    for change in one.changes:
+        yield ""
+        yield from _change(change)
+    yield ""
+    if one.changes:
+        yield "The fix is the edit read backwards: put what is right for what is wrong."
+    if one.example is None:
+        yield "No example: the bug is read off the numbers that were observed."
+    else:
+        yield from _example(one.example)
+
+
+def _change(change: Change) -> Iterator[str]:
+    """The formula that is right above the one that is wrong, with marks below what differs."""
+    yield change.place + (f" ({change.detail})" if change.detail else "")
+    if change.right:
+        yield from _marked("right", change.right, marks(change.wrong, change.right))
+    yield from _marked("wrong", change.wrong, marks(change.right, change.wrong))
+
+
+def _marked(label: str, text: str, spans: list[tuple[int, int]]) -> Iterator[str]:
+    marked = {at for start, end in spans for at in range(start, end)}
+    line = "".join("^" if at in marked else " " for at in range(len(text) + 1))
+    for start in range(0, max(len(text), 1), WIDTH):
+        yield f"  {label if not start else '':5}  {text[start : start + WIDTH]}"
+        if "^" in (below := line[start : start + WIDTH]):
+            yield f"         {below.rstrip()}"
+
+
+def _example(example: Example) -> Iterator[str]:
+    batch, head, row = example.first
+    yield f"Example: {example.words}"
+    yield f"  {example.stage} of batch item {batch + 1}, head {head + 1}, row {row + 1}:"
+    for label, x in (("right", example.right), ("wrong", example.wrong)):
+        yield f"  {label}  {_numbers(x[batch, head, row])}"
+
+
+def _numbers(row: Array) -> str:
+    cells = [f"{x:.4g}" if abs(x) > 1e4 else f"{x:.4f}" for x in row.ravel()[:MOST]]
+    return "  ".join(cells) + " …" * (row.size > MOST)

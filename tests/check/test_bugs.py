@@ -1,0 +1,85 @@
+"""The list of known bugs, and the page of each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attncli.arrays import Array
+from attncli.check.bugs import CATALOGUE, named
+from attncli.check.bugs.bug import Bug
+from attncli.check.explain import Example, listed, page, page_to_dict
+from attncli.errors import ConventionError
+from attncli.files.write import json_text
+
+
+def softmax(x: Array) -> Array:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    weights: Array = powers / powers.sum(-1, keepdims=True)
+    return weights
+
+
+def example_of(name: str) -> Example:
+    example = page(named(name)).example
+    assert example is not None
+    return example
+
+
+def test_ids_are_distinct_words_in_ascii() -> None:
+    ids = [bug.id for bug in CATALOGUE]
+    assert len({*ids}) == len(ids) > 220
+    assert all(set(x) <= {*"abcdefghijklmnopqrstuvwxyz0123456789-"} for x in ids)
+    assert all(named(bug.id) is bug is named(bug.name) for bug in CATALOGUE)
+
+
+def test_an_unknown_name_has_a_hint() -> None:
+    with pytest.raises(ConventionError, match="did you mean scale-left-out"):
+        named("scale-left-ot")
+
+
+def test_the_list_is_searched_by_all_words() -> None:
+    assert listed() == CATALOGUE
+    assert named("scale left out") in listed("CNTKX scale")
+    assert not listed("cntkx causal")
+
+
+@pytest.mark.parametrize("bug", CATALOGUE, ids=lambda bug: bug.id)
+def test_every_bug_has_a_page(bug: Bug) -> None:
+    one = page(bug)
+    assert json_text(page_to_dict(one))
+    assert bool(one.changes) == bool(bug.edits)
+    assert one.example or not bug.edits
+    if one.example:
+        place = one.example.first
+        assert not np.array_equal(one.example.right[place], one.example.wrong[place])
+
+
+def test_the_numbers_of_a_scale_left_out() -> None:
+    example = example_of("scale-left-out")
+    q, k, v = (example.inputs[name] for name in "qkv")
+    scores = q @ k.swapaxes(-1, -2)
+    assert example.stage == "output"
+    np.testing.assert_allclose(example.wrong, softmax(scores) @ v, rtol=1e-12)
+    np.testing.assert_allclose(example.right, softmax(scores / q.shape[-1] ** 0.5) @ v, rtol=1e-12)
+
+
+def test_the_numbers_of_k_used_as_v() -> None:
+    example = example_of("k-used-as-v")
+    q, k = (example.inputs[name] for name in "qk")
+    weights = softmax(q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5)
+    np.testing.assert_allclose(example.wrong, weights @ k, rtol=1e-12)
+
+
+def test_the_numbers_and_the_formula_of_delta_added() -> None:
+    example = example_of("delta-added-not-subtracted")
+    q, k, v, d_output = (example.inputs[name] for name in ("q", "k", "v", "d_output"))
+    scale = q.shape[-1] ** -0.5
+    weights = softmax(q @ k.swapaxes(-1, -2) * scale)
+    d_weights = d_output @ v.swapaxes(-1, -2)
+    delta = (weights * d_weights).sum(-1, keepdims=True)
+    assert example.stage == "d_q"
+    wrong = (weights * (d_weights + delta)) @ k * scale
+    np.testing.assert_allclose(example.wrong, wrong, rtol=1e-10, atol=1e-12)
+    change = page(named("delta-added-not-subtracted")).changes[0]
+    assert "- delta" in change.right
+    assert change.wrong == change.right.replace("- delta", "+ delta")
