@@ -43,13 +43,14 @@ from attncli.expression import (
     Size,
     cells,
     letters_at,
+    letters_in,
     line_of,
     rebuilt,
     text_of,
     walk,
 )
 from attncli.parser import parsed
-from attncli.stages import GRADIENTS
+from attncli.stages import GRADIENTS, gradient_of
 
 FACTORS = "2", "1 / 2", "-1", "0", "ln(2)", "1 / ln(2)"
 """What a whole formula may be multiplied by; and by the scale, and the sizes of its letters."""
@@ -279,9 +280,6 @@ def candidates(search: Search) -> list[Slip]:
     wrong = [name for name, stage in comparison.errors.items() if not stage.matches]
     right = [name for name, stage in comparison.errors.items() if stage.matches]
     before = sources(plan, wrong[:1]) - sources(plan, right)
-    sizes = dict(zip("bhij", setup.shape, strict=True)) | {"d": setup.d_k}
-    sizes |= {"e": setup.inputs["v"].shape[-1], "g": setup.inputs["k"].shape[1]}
-    sizes |= {"n": sizes["h"] // sizes["g"]}
     before_it, known = dict[str, list[Cell]](), list[Cell]()
     for step in plan:
         before_it[step.name] = [*known]
@@ -299,11 +297,23 @@ def candidates(search: Search) -> list[Slip]:
         if step.name != next((name for name in alike if name in before), step.name):
             continue
         of_plan = before_it[alike[0]] if alike else []
+        sizes = sizes_at(setup, step.name)
         for body, old, new in slips(formula, formula_of(step).index, sizes, of_plan):
             result += [Slip((name,), is_again, body, old, new) for name in alike or [place]]
-            if len(alike) > 1:
+            if len(alike) > 1 and (
+                "d" in letters_in(body) or sizes["d"] == setup.d_k == sizes["e"]
+            ):
                 result.append(Slip((*alike,), is_again, body, old, new))
     return sorted(result, key=lambda slip: slip.cost)
+
+
+def sizes_at(setup: Setup, place: str) -> dict[str, int]:
+    """How long the letters are at a stage: in values that heads share, d is the width of a value."""
+    (n_batch, n_heads, n_q, n_k), n_keys = setup.shape, setup.inputs["k"].shape[1]
+    d_v = setup.inputs["v"].shape[-1]
+    d = d_v if place in ("v_shared", gradient_of("v")) else setup.d_k
+    sizes = {"b": n_batch, "h": n_heads, "i": n_q, "j": n_k, "d": d, "e": d_v, "g": n_keys}
+    return sizes | {"n": n_heads // n_keys}
 
 
 def sources(plan: Sequence[Step], names: Iterable[str]) -> set[str]:
@@ -385,7 +395,7 @@ def described(search: Search) -> Edit | None:
         if found and slip.cost > found[0].cost:
             break
         text = text_of(slip.body)
-        rewrite = Rewrite("", text, facts.of(text), facts.sizes())
+        rewrite = Rewrite("", text, facts.of(text), sizes_at(setup, slip.places[0]))
         change = dict.fromkeys(slip.places, rewrite)
         try:
             if not screen.passes(slip, rewrite):

@@ -6,7 +6,8 @@ Verdict ──┬── StageVerdict …   each observed stage: how far off, whe
 
 The data (`verdict_to_dict`) are the fields below by their names; besides them
     schema    4; from 3 on there are meanings and is_default, and the status may be "meaning"; a
-              bug has an id from 4 on
+              bug has an id from 4 on, and there is edit: None, or {stage, formula, edited, old,
+              new, n_alike}
     matches   true | false
     name      of an explanation: the names of its bugs, joined
 A bug is {id, name, sentence, threads}. NaN and infinity are strings, as everywhere.
