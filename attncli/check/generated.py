@@ -308,7 +308,7 @@ def candidates(search: Search) -> list[Slip]:
 
 
 def sizes_at(setup: Setup, place: str) -> dict[str, int]:
-    """How long the letters are at a stage: in values that heads share, d is the width of a value."""
+    """How long the letters are at a stage: d is the width of a value in those that heads share."""
     (n_batch, n_heads, n_q, n_k), n_keys = setup.shape, setup.inputs["k"].shape[1]
     d_v = setup.inputs["v"].shape[-1]
     d = d_v if place in ("v_shared", gradient_of("v")) else setup.d_k
