@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+from attncli.attention.matrices import shown
 from attncli.attention.run import Step
 from attncli.check.comparison import Comparison
 from attncli.check.run import computes, stages, steps_of
@@ -23,6 +25,7 @@ def explanation(match: Match, comparison: Comparison) -> Explanation:
     first = match.fits[0]
     details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in match.fits))
     plain = comparison.errors
+    right, edited = _formulas(comparison.setup, first.setup)
     return Explanation(
         bugs=match.bugs,
         details=details if all(details) else (),
@@ -30,6 +33,9 @@ def explanation(match: Match, comparison: Comparison) -> Explanation:
         errors={x: Left(*y, plain[x].typical, plain[x].largest) for x, y in first.errors.items()},
         command="compute" if comparison.setup.positions is None else "check",
         expected=_expected(comparison.setup, first.setup),
+        formula=right,
+        edited=edited,
+        fix=fix_of(right, edited),
     )
 
 
@@ -41,6 +47,39 @@ def _expected(plain: Setup, changed: Setup) -> str:
         if step.formula and step.name != "mask" and (other is None or _work(other) != _work(step)):
             return step.formula
     return ""
+
+
+def _formulas(plain: Setup, changed: Setup) -> tuple[str, str]:
+    """The formula of the cells of the first step that has another one, right and changed."""
+    others = {step.name: step.expression for step in steps_of(changed)}
+    for step in steps_of(plain):
+        other = others.get(step.name, "")
+        if step.expression and other and other != step.expression:
+            right, edited = (shown(x.partition("  # ")[0]) for x in (step.expression, other))
+            return right, edited
+    return "", ""
+
+
+def fix_of(right: str, edited: str) -> str:
+    """Which part of a formula to put right: what is the same at both ends is not said.
+
+    >>> fix_of("dZ = y · (d − δ)", "dZ = y · (d + δ)")
+    'write − where it has +'
+    """
+    ours, theirs = (re.findall(r"\w+|\s+|.", x) for x in (right, edited))
+    n = min(len(ours), len(theirs))
+    start = next((at for at in range(n) if ours[at] != theirs[at]), n)
+    end = next((at for at in range(n - start) if ours[-1 - at] != theirs[-1 - at]), n - start)
+    put, was = ("".join(x[start : len(x) - end]).strip() for x in (ours, theirs))
+    if right == edited:
+        return ""
+    return (
+        f"write {put} where it has {was}"
+        if put and was
+        else f"add {put}"
+        if put
+        else f"leave out {was}"
+    )
 
 
 def _work(step: Step) -> tuple[Any, ...]:

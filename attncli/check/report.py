@@ -171,9 +171,9 @@ def _meanings(meanings: tuple[Meaning, ...]) -> Iterator[str]:
 
 
 def _explanations(verdict: Verdict) -> Iterator[str]:
+    """The bugs; where it may be meant so, only if it was not. Else the edit with these numbers."""
     if verdict.edit is not None:
         yield from _edit(verdict.edit)
-    """The bugs; where it may be meant so, only if it was not."""
     is_one = len(verdict.explanations) == 1
     otherwise = "If that was not meant, it is a bug"
     if verdict.is_meant and len(verdict.explanations) > 1:
@@ -195,6 +195,10 @@ def _explanation(explanation: Explanation, lead: str) -> Iterator[str]:
     yield from (f"     {detail}" for detail in explanation.details)
     if explanation.expected:
         yield f"     expected: {explanation.expected}"
+    if explanation.formula:
+        yield f"     right:    {explanation.formula}"
+        yield f"     observed: {explanation.edited}"
+        yield f"     the fix: {explanation.fix}"
     if explanation.flag:
         yield f"     to reproduce it, attncli {explanation.command}: {explanation.flag}"
     bugs = "this bug" if len(explanation.bugs) == 1 else "these bugs"

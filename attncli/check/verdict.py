@@ -109,6 +109,8 @@ class Explanation:
 
     details   what the names leave open, such as the share of dropout
     expected  the formula of the first stage that the bugs change, as it should be, or ""
+    formula, edited  that of its cells, as it is right and as it was observed, where both are
+    fix       which part of the observed one to put right, or ""
     flag      the flags that reproduce it, or ""
     command   the command that has them: "compute", or "check" where positions are put in
     errors    stage → what is left of the errors under this explanation
@@ -120,6 +122,9 @@ class Explanation:
     errors: Mapping[str, Left]
     command: str = "compute"
     expected: str = ""
+    formula: str = ""
+    edited: str = ""
+    fix: str = ""
 
     @property
     def name(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 
 from attncli.arrays import Array
 from attncli.check.bugs import named
@@ -18,23 +19,33 @@ from attncli.check.explain import (
 )
 from attncli.check.report import SCHEMA
 from attncli.cli.commands import Observed
+from attncli.cli.groups import given_of
 from attncli.cli.output import write_report
+from attncli.convention import flag_of
 from attncli.errors import ConventionError
 
 WIDTH = 66
 """So much of a formula stands on one line: with its indent and label, 80 columns."""
 
+KEPT = {"bugs", "bug", "format", "output", "force", "quiet", "debug", "max_size"}
+"""The options of `check` that have a meaning beside --bugs and --bug."""
+
 MOST = 6
 """So many numbers of a row are shown."""
 
 
-def explain(text: str | None, observed: Observed, *, as_json: bool) -> int:
-    """Writes the list of bugs that have these words, or the page of one; 0."""
+def explain(text: str | None, given: Sequence[str], observed: Observed, *, as_json: bool) -> int:
+    """Writes the list of bugs that have these words, or the page of one; 0.
+
+    given  the options beside those of `observed` that were given
+    """
     if observed.bugs and observed.bug is not None:
         raise ConventionError("--bugs lists bugs, --bug explains one", "leave one of them out")
-    if observed.observed is not None:
-        flag = "--bugs" if observed.bugs else "--bug"
-        raise ConventionError(f"{flag} needs no numbers", "leave --observed out")
+    flag = "--bugs" if observed.bugs else "--bug"
+    own = [x.name for x in fields(Observed) if x.name not in KEPT]
+    if others := [*given, *given_of(observed, *own)]:
+        what = f"{flag_of(others[0])} has no effect with {flag}"
+        raise ConventionError(what, "leave it out: what is known of bugs needs no numbers")
     if observed.bug is not None:
         if text is not None:
             raise ConventionError(f"--bug needs no SOURCE: {text!r}", "leave it out")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attncli.arrays import Array
+from attncli.check import check
 from attncli.check.bugs import CATALOGUE, named
 from attncli.check.bugs.bug import Bug
 from attncli.check.explain import Example, listed, page, page_to_dict
@@ -83,3 +84,18 @@ def test_the_numbers_and_the_formula_of_delta_added() -> None:
     change = page(named("delta-added-not-subtracted")).changes[0]
     assert "- delta" in change.right
     assert change.wrong == change.right.replace("- delta", "+ delta")
+
+
+def test_the_report_has_both_formulas_and_the_fix() -> None:
+    rng = np.random.default_rng(17)
+    q, k, v, d = (rng.normal(size=(n, 7)) for n in (3, 5, 5, 3))
+    weights = softmax(q @ k.T / np.sqrt(7))
+    d_weights = d @ v.T
+    delta = (weights * d_weights).sum(-1, keepdims=True)
+    d_q = weights * (d_weights + delta) / np.sqrt(7) @ k
+    verdict = check(d_q=d_q, q=q, k=k, v=v, d_output=d)
+    (explanation,) = verdict.explanations
+    assert [bug.id for bug in explanation.bugs] == ["delta-added-not-subtracted"]
+    assert explanation.formula.replace("-", "+") == explanation.edited.replace("-", "+")
+    assert explanation.fix == "write - where it has +"
+    assert explanation.edited in str(verdict)

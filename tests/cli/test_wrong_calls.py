@@ -101,6 +101,9 @@ CALLS = {
         "--head 2": "no head 2 only 1", "--rtol -1": "rtol -1",
     },
     "check": {
+        "--bug scale-left-out --q q.csv": "--q --bug", "--bugs causal --causal": "--causal --bugs",
+        "--bug scale-left-out --decimals 3": "--decimals", "--bugs --bug x": "--bugs --bug",
+        "--bug scale-left-ot": "did you mean scale-left-out", "--bugs zzzz": "zzzz --bugs",
         "": "nothing check --observed", "three.json": "three.json no stage output weights",
         "EYE --observed EYE --positions paper --heads 2": "each head",
         "whole.json --q whole.json --observed whole.json": "SOURCE beside",
