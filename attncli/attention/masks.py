@@ -71,7 +71,9 @@ def total_mask(
         given_mask = mask if mask.dtype == np.bool_ else mask.astype(np.float64, copy=False)
     text = mask_formula(given_mask, kv_len, rows, **how)
     sizes = {"i": n_q if rows is None else len(rows), "j": n_k}
-    return compute(text, {**arrays, "given_mask": given_mask}, sizes)
+    total = compute(text, {**arrays, "given_mask": given_mask}, sizes)
+    n_given = 0 if given_mask is None else given_mask.ndim
+    return total.reshape((1,) * (n_given - total.ndim) + total.shape)  # it may be one for all
 
 
 def mask_formula(  # noqa: PLR0913 - everything that can restrict
