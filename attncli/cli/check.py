@@ -77,8 +77,8 @@ def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
     if observed.bugs or observed.bug is not None:
         from attncli.cli.bugs import explain
 
-        given = [*given_of(replace(inputs, source=None)), *choices.given]
-        return explain(inputs.source, given, observed, as_json=form_of(observed) == "json")
+        options = [*given_of(replace(inputs, source=None)), *choices.given]
+        return explain(inputs.source, options, observed, as_json=form_of(observed) == "json")
     if choices.is_own:
         from attncli.cli.diff import check_own
 
