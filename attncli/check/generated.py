@@ -23,7 +23,7 @@ from attncli.attention.run import Step, run
 from attncli.check.bugs.edits import Facts, variants
 from attncli.check.bugs.patch import Patch, forward_again, whole_plan
 from attncli.check.bugs.rewrite import Rewrite, formula_of
-from attncli.check.run import all_of, at_once
+from attncli.check.run import all_of, at_once, stages
 from attncli.check.search import Search, enough_evidence, most_at_once
 from attncli.check.setup import Setup
 from attncli.check.spans import in_four
@@ -283,7 +283,9 @@ def candidates(search: Search) -> list[Slip]:
     before_it, known = dict[str, list[Cell]](), list[Cell]()
     for step in plan:
         before_it[step.name] = [*known]
-        known += [Cell(step.name, formula_of(step).index)] if step.function is None else []
+        is_of_values = sizes_at(setup, step.name)["d"] != setup.d_k  # another width under d
+        if step.function is None and not is_of_values:
+            known.append(Cell(step.name, formula_of(step).index))
     again = forward_again(plan) if any(name in GRADIENTS for name in wrong) else {}
     result = list[Slip]()
     steps = [(step, False) for step in plan if step.name in before]
@@ -296,7 +298,8 @@ def candidates(search: Search) -> list[Slip]:
         alike = [x.name for x in own if formula_of(x).body == formula.body]
         if step.name != next((name for name in alike if name in before), step.name):
             continue
-        of_plan = before_it[alike[0]] if alike else []
+        has_one_width = setup.d_k == setup.inputs["v"].shape[-1]
+        of_plan = before_it[alike[0]] if len(alike) == 1 or (alike and has_one_width) else []
         sizes = sizes_at(setup, step.name)
         for body, old, new in slips(formula, formula_of(step).index, sizes, of_plan):
             result += [Slip((name,), is_again, body, old, new) for name in alike or [place]]
@@ -349,11 +352,7 @@ class Screen:
 
     def misfit(self, values: Mapping[str, Array]) -> float:
         """The mean square of what is left of the errors; a number beside NaN is far off."""
-        x = in_four(self.name, values[self.name])
-        apart = np.where(
-            (x == self.observed) | (np.isnan(x) & np.isnan(self.observed)), 0, x - self.observed
-        )
-        return float(np.mean(np.where(np.isfinite(apart), apart, FAR) ** 2))
+        return mean_square(in_four(self.name, values[self.name]), self.observed)
 
     def passes(self, slip: Slip, rewrite: Rewrite) -> bool:
         """Whether the first stage that differs comes nearer to what was observed."""
@@ -400,7 +399,7 @@ def described(search: Search) -> Edit | None:
         try:
             if not screen.passes(slip, rewrite):
                 continue
-        except InputError:  # of a letter nothing says how long it is
+        except (InputError, ValueError):  # as in `_fits`
             continue
         if _fits(Patch(again=change) if slip.again else Patch(change), search):
             found.append(slip)
@@ -435,16 +434,35 @@ def _fits(patch: Patch, search: Search) -> bool:
     """Whether a patch gives the observed numbers; False for one that is refused, or too large.
 
     A convention is refused that does not exist, and a formula of which nothing says how long an
-    axis is.
+    axis is, or in which one letter runs along axes of two lengths: there NumPy raises ValueError.
     """
     setup = search.comparison.setup
     try:
         if (other := patch.on(setup)) is None or other.is_refused:
             return False
         is_small = at_once(other) <= max(most_at_once(), at_once(setup))
-        return is_small and bool(search.fits([other]))
-    except (ConventionError, InputError):
+        return is_small and _is_nearer(other, search) and bool(search.fits([other]))
+    except (ConventionError, InputError, ValueError):
         return False
+
+
+def _is_nearer(other: Setup, search: Search) -> bool:
+    """Whether a setup leaves less than half of the errors of a few rows, of one stage."""
+    few, every = search.narrow, search.comparison.errors
+    values = stages(other, few.subset, every)
+    if any(x.shape[-1] != every[name].expected.shape[-1] for name, x in values.items()):
+        return False
+    name = next((name for name, stage in few.errors.items() if not stage.matches), "")
+    if not name or other.relayout:
+        return True
+    stage, x = few.errors[name], values[name]
+    return mean_square(x, stage.observed) < mean_square(stage.expected, stage.observed) / 2
+
+
+def mean_square(x: Array, observed: Array) -> float:
+    """The mean square of the errors; a number beside NaN or infinity is far off."""
+    apart = np.where((x == observed) | (np.isnan(x) & np.isnan(observed)), 0, x - observed)
+    return float(np.mean(np.where(np.isfinite(apart), apart, FAR) ** 2))
 
 
 def _in_words(found: Sequence[Slip], setup: Setup) -> Edit:
