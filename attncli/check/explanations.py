@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from attncli.attention.matrices import shown
 from attncli.attention.run import Step
 from attncli.check.comparison import Comparison
+from attncli.check.explain import changes_between
 from attncli.check.run import computes, stages, steps_of
 from attncli.check.samples import sample_of, wide_sample_of
 from attncli.check.search import Match, differ
@@ -25,7 +25,8 @@ def explanation(match: Match, comparison: Comparison) -> Explanation:
     first = match.fits[0]
     details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in match.fits))
     plain = comparison.errors
-    right, edited = _formulas(comparison.setup, first.setup)
+    changes = changes_between(comparison.setup, first.setup)
+    _, right, edited, _ = changes[0] if changes else ("", "", "", "")
     return Explanation(
         bugs=match.bugs,
         details=details if all(details) else (),
@@ -47,17 +48,6 @@ def _expected(plain: Setup, changed: Setup) -> str:
         if step.formula and step.name != "mask" and (other is None or _work(other) != _work(step)):
             return step.formula
     return ""
-
-
-def _formulas(plain: Setup, changed: Setup) -> tuple[str, str]:
-    """The formula of the cells of the first step that has another one, right and changed."""
-    others = {step.name: step.expression for step in steps_of(changed)}
-    for step in steps_of(plain):
-        other = others.get(step.name, "")
-        if step.expression and other and other != step.expression:
-            right, edited = (shown(x.partition("  # ")[0]) for x in (step.expression, other))
-            return right, edited
-    return "", ""
 
 
 def fix_of(right: str, edited: str) -> str:

@@ -12,21 +12,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import combinations
-from math import isfinite, prod
+from math import isfinite
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.matrices import shown
-from attncli.attention.run import Step, run
+from attncli.attention.run import Step
 from attncli.check.bugs.edits import Facts, variants
+from attncli.check.bugs.numbers import LOOPS, last_blocks, sizes_of
 from attncli.check.bugs.patch import Patch, forward_again, whole_plan
 from attncli.check.bugs.rewrite import Rewrite, formula_of
-from attncli.check.run import all_of, at_once, stages
+from attncli.check.run import at_once, stages
 from attncli.check.search import Search, enough_evidence, most_at_once
 from attncli.check.setup import Setup
-from attncli.check.spans import in_four
 from attncli.check.verdict import Edit
 from attncli.errors import ConventionError, InputError
 from attncli.expression import (
@@ -53,7 +53,9 @@ from attncli.parser import parsed
 from attncli.stages import GRADIENTS, gradient_of
 
 FACTORS = "2", "1 / 2", "-1", "0", "ln(2)", "1 / ln(2)"
-"""What a whole formula may be multiplied by; and by the scale, and the sizes of its letters."""
+"""What a number may be multiplied by."""
+OF_STAGES = (*FACTORS, "scale", "1 / scale")
+"""What a whole formula may be; also by the sizes of its letters."""
 OPERATORS = {
     **{"+": ("-",), "-": ("+",), "*": ("/",), "/": ("*",)},
     **dict.fromkeys(("<", "<=", ">", ">="), ("<", "<=", ">", ">=")),
@@ -61,8 +63,6 @@ OPERATORS = {
 }
 COMPARED = "==", "!=", "<", "<=", ">", ">="
 FUNCTIONS = {"exp": ("exp2",), "ln": ("log2",), "tanh": ("sigmoid",), "max": ("min",)}
-BLOCKS = 1, 2, 4, 8, 16, 32, 64, 128
-"""Kernels compute in blocks of these sizes, of which the first or the last may be lost."""
 
 
 class Slip(NamedTuple):
@@ -99,7 +99,7 @@ def slips(
     """
     yield from _within(formula.body, sizes, others)
     right = formula.body
-    for factor in (*FACTORS, "scale", "1 / scale", *(f"1 / size[{x}]" for x in letters_at(index))):
+    for factor in (*OF_STAGES, *(f"1 / size[{x}]" for x in letters_at(index))):
         new = Apply("*", (right, parsed(factor)))
         yield new, Number(1.0), parsed(factor)
     for function in ("exp", "ln", "abs", "tanh"):
@@ -206,8 +206,8 @@ def _other_terms(node: Over, sizes: Mapping[str, int]) -> Iterator[Expr]:
 
 def bounds(n: int) -> list[int]:
     """Where a first block of n ends, or a last one or a half begins."""
-    blocks = {(n - 1) // block * block for block in BLOCKS} | {x for x in BLOCKS if x < n}
-    return sorted((blocks | {n // 2, n - n // 2}) - {0, n}) if n > 1 else []
+    starts = {start for start, _ in last_blocks(n, LOOPS)} | {x for x in LOOPS if x < n}
+    return sorted((starts | {n // 2, n - n // 2}) - {0, n}) if n > 1 else []
 
 
 def _elsewhere(cell: Cell, sizes: Mapping[str, int]) -> Iterator[Cell]:
@@ -237,10 +237,10 @@ def _elsewhere(cell: Cell, sizes: Mapping[str, int]) -> Iterator[Cell]:
 
 # ---- slips of what several formulas read, in the language of the catalogue
 
-FACTOR = "-1, 0, 2, scale, 1 / scale, ln(2), 1 / ln(2)"
+_FACTOR = ", ".join(OF_STAGES)
 TEMPLATES = (
-    f"d_q, d_k | d_k, d_v | d_q, d_k, d_v: => right * ({{factor}}) for factor in {FACTOR}",
-    f"weights, lse?: => right * ({{factor}}) for factor in {FACTOR}",
+    f"d_q, d_k | d_k, d_v | d_q, d_k, d_v: => right * ({{factor}}) for factor in {_FACTOR}",
+    f"weights, lse?: => right * ({{factor}}) for factor in {_FACTOR}",
     "scores.k, output.v: where => where i < {n} for lasts(i)",
     "scores.k, output.v: where => where i >= {n} for lasts(i)",
     "scores.k, output.v: where => where i >= {n} for firsts(i)",
@@ -312,11 +312,9 @@ def candidates(search: Search) -> list[Slip]:
 
 def sizes_at(setup: Setup, place: str) -> dict[str, int]:
     """How long the letters are at a stage: d is the width of a value in those that heads share."""
-    (n_batch, n_heads, n_q, n_k), n_keys = setup.shape, setup.inputs["k"].shape[1]
-    d_v = setup.inputs["v"].shape[-1]
-    d = d_v if place in ("v_shared", gradient_of("v")) else setup.d_k
-    sizes = {"b": n_batch, "h": n_heads, "i": n_q, "j": n_k, "d": d, "e": d_v, "g": n_keys}
-    return sizes | {"n": n_heads // n_keys}
+    sizes = sizes_of(setup)
+    d = sizes["e"] if place in ("v_shared", gradient_of("v")) else sizes["d"]
+    return sizes | {"d": d, "n": sizes["h"] // sizes["g"]}
 
 
 def sources(plan: Sequence[Step], names: Iterable[str]) -> set[str]:
@@ -328,55 +326,6 @@ def sources(plan: Sequence[Step], names: Iterable[str]) -> set[str]:
     return reached & {step.name for step in plan}
 
 
-class Screen:
-    """Every stage of a small attention, from which a changed one and what follows are computed.
-
-    An edit that leaves more than half of the errors of the first stage that differs is no
-    explanation. All fit an attention that is too large, has positions or was observed in part.
-    """
-
-    def __init__(self, search: Search) -> None:
-        comparison, setup = search.comparison, search.comparison.setup
-        self.plan = whole_plan(setup)
-        self.inputs = {**setup.inputs, "rows": np.arange(setup.shape[2])}
-        self.name = next((n for n, stage in comparison.errors.items() if not stage.matches), "")
-        is_all = all(map(np.array_equal, comparison.subset, all_of(setup.shape)))
-        is_plain = setup.positions is None and not (setup.relabel or setup.relayout or setup.edits)
-        self.is_used = is_all and is_plain and prod(setup.shape) <= SMALL
-        self.is_used &= self.name in {step.name for step in self.plan}
-        if self.is_used:
-            self.values = run(self.plan, self.inputs, [step.name for step in self.plan])
-            stage = comparison.errors[self.name]
-            self.observed = stage.observed
-            self.allowed = self.misfit(self.values) / 2
-
-    def misfit(self, values: Mapping[str, Array]) -> float:
-        """The mean square of what is left of the errors; a number beside NaN is far off."""
-        return mean_square(in_four(self.name, values[self.name]), self.observed)
-
-    def passes(self, slip: Slip, rewrite: Rewrite) -> bool:
-        """Whether the first stage that differs comes nearer to what was observed."""
-        if not self.is_used or slip.again or self.name == "d_bias":
-            return True
-        changed = dict[str, list[Step]]()
-        for step in self.plan:
-            if step.name in slip.places:
-                changed[step.name] = rewrite.of(step, self.plan, self.inputs)
-        if not all(changed.values()):
-            return False
-        steps = [x for step in self.plan for x in changed.get(step.name, [step])]
-        after = {*slip.places}
-        for step in steps:
-            after |= {step.name} if after & {*step.reads.values()} else set()
-        known = {name: x for name, x in self.values.items() if name not in after}
-        return self.misfit(run(steps, known, [self.name])) < self.allowed
-
-
-FAR = 1e3
-SMALL = 2**14
-"""Attentions of so many scores are screened whole."""
-
-
 def described(search: Search) -> Edit | None:
     """The shortest edit of the formulas that gives the observed numbers; None where none does.
 
@@ -386,24 +335,19 @@ def described(search: Search) -> Edit | None:
     tried = candidates(search)
     if not tried or not enough_evidence(comparison, len(tried) + MORE):
         return None
-    facts, found, screen = Facts(setup, search.evidence), list[Slip](), Screen(search)
+    facts, fits = Facts(setup, search.evidence), list[Slip]()
     for patch, line in _of_templates(setup, search):
         if _fits(patch, search):
             return line
     for slip in tried:
-        if found and slip.cost > found[0].cost:
+        if fits and slip.cost > fits[0].cost:
             break
         text = text_of(slip.body)
         rewrite = Rewrite("", text, facts.of(text), sizes_at(setup, slip.places[0]))
         change = dict.fromkeys(slip.places, rewrite)
-        try:
-            if not screen.passes(slip, rewrite):
-                continue
-        except (InputError, ValueError):  # as in `_fits`
-            continue
         if _fits(Patch(again=change) if slip.again else Patch(change), search):
-            found.append(slip)
-    return _in_words(found, setup) if found else None
+            fits.append(slip)
+    return _in_words(fits, setup) if fits else None
 
 
 def of_conventions(setup: Setup) -> Iterator[str]:
@@ -449,30 +393,34 @@ def _fits(patch: Patch, search: Search) -> bool:
 def _is_nearer(other: Setup, search: Search) -> bool:
     """Whether a setup leaves less than half of the errors of a few rows, of one stage."""
     few, every = search.narrow, search.comparison.errors
-    values = stages(other, few.subset, every)
-    if any(x.shape[-1] != every[name].expected.shape[-1] for name, x in values.items()):
-        return False
     name = next((name for name, stage in few.errors.items() if not stage.matches), "")
-    if not name or other.relayout:
-        return True
-    stage, x = few.errors[name], values[name]
-    return mean_square(x, stage.observed) < mean_square(stage.expected, stage.observed) / 2
+    if name and not other.relayout:
+        stage, x = few.errors[name], stages(other, few.subset, [name])[name]
+        if x.shape != stage.expected.shape:
+            return False
+        if mean_square(x, stage.observed) >= mean_square(stage.expected, stage.observed) / 2:
+            return False
+    values = stages(other, few.subset, every)
+    return all(x.shape[-1] == every[n].expected.shape[-1] for n, x in values.items())
+
+
+FAR = 1e3
 
 
 def mean_square(x: Array, observed: Array) -> float:
-    """The mean square of the errors; a number beside NaN or infinity is far off."""
+    """The mean square of the errors; a number beside NaN or infinity is off by FAR."""
     apart = np.where((x == observed) | (np.isnan(x) & np.isnan(observed)), 0, x - observed)
     return float(np.mean(np.where(np.isfinite(apart), apart, FAR) ** 2))
 
 
-def _in_words(found: Sequence[Slip], setup: Setup) -> Edit:
+def _in_words(fits: Sequence[Slip], setup: Setup) -> Edit:
     """The first of the slips with the formula that it changes."""
-    slip, plan = found[0], whole_plan(setup)
+    slip, plan = fits[0], whole_plan(setup)
     steps = forward_again(plan) if slip.again else {step.name: step for step in plan}
     formula = formula_of(steps[slip.places[0]], setup.inputs)
     right, edited = (shown(line_of(x)) for x in (formula, replace(formula, body=slip.body)))
     old, new = shown(text_of(slip.old)), shown(text_of(slip.new))
-    return Edit(" and ".join(slip.places), right, edited, old, new, len(found) - 1)
+    return Edit(" and ".join(slip.places), right, edited, old, new, len(fits) - 1)
 
 
 def _of_templates(setup: Setup, search: Search) -> Iterator[tuple[Patch, Edit]]:

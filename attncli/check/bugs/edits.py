@@ -35,9 +35,9 @@ from attncli.arrays import Array
 from attncli.attention.compute import compute
 from attncli.attention.matrices import shown
 from attncli.check.bugs.bug import Evidence
-from attncli.check.bugs.numbers import FACTS, SOURCES
+from attncli.check.bugs.numbers import FACTS, SOURCES, sizes_of
 from attncli.check.bugs.patch import Patch
-from attncli.check.bugs.rewrite import Rewrite
+from attncli.check.bugs.rewrite import Rewrite, letters_of
 from attncli.check.setup import Setup
 from attncli.expression import cells
 from attncli.parser import parsed
@@ -65,10 +65,6 @@ MACROS = {
     "split g j": "(g * size[j] + j) % size[g],(g * size[j] + j) // size[g]",
 }
 """Formulas that several rows have, in angle brackets."""
-_LETTERS = {
-    "q": "bhid", "k": "bgjd", "v": "bgje", "given_gradient": "bhie", "given_mask": "bhij",
-    "kv_len": "b", "sinks": "h",
-}  # fmt: skip
 _EDIT = re.compile(r"(?:(\w+)\.)?((?:[\w{}]+\.)*\w+)(?:\((\w+)\))?(\?)?")
 _KINDS = ("how", "positions", "input", "index", "observed", "again")
 
@@ -214,12 +210,6 @@ class Facts(NamedTuple):
         names = {*re.findall(r"\b[a-z_]{2,}\b", text)} & FACTS.keys()
         return {name: FACTS[name](self.setup) for name in names}
 
-    def sizes(self) -> dict[str, int]:
-        """How long the letters are."""
-        inputs = self.setup.inputs
-        own = {"g": inputs["k"].shape[1], "d": self.setup.d_k, "e": inputs["v"].shape[-1]}
-        return {**dict(zip("bhij", self.setup.shape, strict=True)), **own}
-
     def number(self, text: str, known: Mapping[str, Any] = {}) -> Any:
         """The number, or the truth, of a text without arrays."""
         if "other_gradients" in text:  # the only one that follows from what was observed
@@ -227,7 +217,7 @@ class Facts(NamedTuple):
                 **known,
                 "other_gradients": bool(self.evidence.expected.keys() - {*map(gradient_of, QKV)}),
             }
-        return compute(f"X[] = {text}", {**self.of(text), **known}, self.sizes()).item()
+        return compute(f"X[] = {text}", {**self.of(text), **known}, sizes_of(self.setup)).item()
 
     def value(self, text: str, known: Mapping[str, Any] = {}) -> Any:
         """What Python writes so, or a number."""
@@ -245,11 +235,8 @@ class Facts(NamedTuple):
             yield from ({name: value} for value in values.split(", "))
         else:
             call, _, arguments = source.rstrip(")").partition("(")
-            yield from SOURCES[call](
-                self.setup,
-                self.evidence,
-                *filter(None, arguments.split(", ") if ", " in arguments else arguments.split(",")),
-            )
+            own = filter(None, map(str.strip, arguments.split(",")))
+            yield from SOURCES[call](self.setup, self.evidence, *own)
 
     def patch(self, edits: Sequence[Edit], texts: Mapping[str, str]) -> Patch | None:
         """The patch that edits are together; None where one of them does not apply."""
@@ -257,7 +244,7 @@ class Facts(NamedTuple):
             name: {} for name in ("steps", "again", "inputs", "how", "positions")
         }
         groups |= {name: {} for name in ("relabel", "relayout", "instead")}
-        sizes = self.sizes() | {
+        sizes = sizes_of(self.setup) | {
             name[5:]: int(n) for name, n in texts.items() if name.startswith("size_")
         }
         for edit in edits:
@@ -340,11 +327,12 @@ class Facts(NamedTuple):
     def input(self, name: str, text: str, inputs: Mapping[str, Array]) -> Array:
         """The numbers that an input has instead."""
         right = inputs[name]
-        letters = _LETTERS[name][-max(right.ndim, min(2, len(_LETTERS[name]))) :]
+        letters = letters_of(name)
+        letters = letters[-max(right.ndim, min(2, len(letters))) :]  # of a mask two at least
         text = re.sub(r"\bright\b(?!\[)", f"right[{','.join(letters)}]", text)
         values = {**inputs, "right": right, "key_head": self.setup.key_heads}
         own = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
-        own |= {x: self.sizes()[x] for x in re.findall(r"size\[(\w)\]", text)}
+        own |= {x: sizes_of(self.setup)[x] for x in re.findall(r"size\[(\w)\]", text)}
         for cell in cells(parsed(text), guards=True):  # what an array says need not be said
             axes = cell.index[len(cell.index) - values[cell.name].ndim :]
             for axis, size in zip(axes, values[cell.name].shape, strict=True):

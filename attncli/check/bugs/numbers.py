@@ -24,6 +24,9 @@ from attncli.stages import GIVEN_GRADIENT, QKV
 BLOCKS = 16, 32, 64, 128
 """The sizes of blocks in which kernels compute."""
 
+LOOPS = (1, 2, 4, 8, *BLOCKS)
+"""And those of loops over gradients."""
+
 FINITE = (-100.0, -1e3, -1e4, -65504.0, -1e5, -1e9, float(np.finfo(np.float32).min))
 """The finite mask values used in real code."""
 
@@ -179,46 +182,43 @@ def paddings(n: int, sizes: Sequence[int] = BLOCKS) -> Iterator[tuple[int, str]]
     return alike({size: -n % size for size in sizes})
 
 
-def _size(setup: Setup, letter: str) -> int:
-    """How long the axis of a letter is."""
-    if letter in "bhij":
-        return int(setup.shape["bhij".index(letter)])
-    return int(
-        setup.inputs[{"g": "k", "d": "q", "e": "v"}[letter]].shape[1 if letter == "g" else -1]
-    )
+def sizes_of(setup: Setup) -> dict[str, int]:
+    """How long the letters of axes are."""
+    own = {"g": setup.inputs["k"].shape[1], "d": setup.d_k, "e": setup.inputs["v"].shape[-1]}
+    return {**dict(zip("bhij", setup.shape, strict=True)), **own}
 
 
 def _last_blocks(setup: Setup, _: Evidence, letter: str) -> Iterator[Texts]:
-    n = _size(setup, letter)
+    n = sizes_of(setup)[letter]
     for start, sizes in last_blocks(n):
         yield {"n": str(start), "words": f"{start + 1} to {n}, the last of {sizes}"}
 
 
 def _lasts(setup: Setup, _: Evidence, letter: str) -> Iterator[Texts]:
     """The same with the small blocks that loops over gradients have."""
-    n = _size(setup, letter)
-    for start, sizes in last_blocks(n, (1, 2, 4, 8, *BLOCKS)):
+    n = sizes_of(setup)[letter]
+    for start, sizes in last_blocks(n, LOOPS):
         yield {"n": str(start), "words": f"{start + 1} to {n}, the last of {sizes}"}
 
 
 def _firsts(setup: Setup, _: Evidence, letter: str) -> Iterator[Texts]:
     for block in BLOCKS:
-        if 2 * block < _size(setup, letter):
+        if 2 * block < sizes_of(setup)[letter]:
             yield {"n": str(block), "words": f"1 to {block}"}
 
 
 def _blocks(setup: Setup, _: Evidence, letter: str) -> Iterator[Texts]:
-    yield from ({"n": str(n)} for n in BLOCKS if n < _size(setup, letter))
+    yield from ({"n": str(n)} for n in BLOCKS if n < sizes_of(setup)[letter])
 
 
 def _paddings(setup: Setup, _: Evidence, letter: str, *sizes: str) -> Iterator[Texts]:
-    for n, words in paddings(_size(setup, letter), [*map(int, sizes)]):
+    for n, words in paddings(sizes_of(setup)[letter], [*map(int, sizes)]):
         yield {"n": str(n), "words": words}
 
 
 def _parts_of(setup: Setup, _: Evidence, letter: str) -> Iterator[Texts]:
     """Blocks of keys, each with a log-sum-exp of its own: n of them, the last from `start` on."""
-    n_k = _size(setup, letter)
+    n_k = sizes_of(setup)[letter]
     for n in dict.fromkeys((-(-n_k // 2), *BLOCKS)):
         if n < n_k:
             yield {
@@ -242,13 +242,13 @@ def _counts(setup: Setup, _: Evidence, *letters: str) -> Iterator[Texts]:
             case "numbers":
                 counts.setdefault(setup.inputs[GIVEN_GRADIENT].size, "numbers")
             case _:
-                counts.setdefault(_size(setup, letter), _COUNTED[letter])
+                counts.setdefault(sizes_of(setup)[letter], _COUNTED[letter])
     yield from ({"n": str(n), "words": words} for n, words in counts.items() if n > 1)
 
 
 def _layouts(setup: Setup, _: Evidence, head: str, row: str) -> Iterator[Texts]:
     """Where an entry really is if heads and tokens are taken for each other by a reshape."""
-    if _size(setup, head) > 1:
+    if sizes_of(setup)[head] > 1:
         at, n_heads, n = f"({head} * size[{row}] + {row})", f"size[{head}]", f"size[{row}]"
         words = "stored as (tokens, heads, d), read as (heads, tokens, d)"
         yield {"at": f"{at} % {n_heads},{at} // {n_heads}", "words": words}
@@ -340,7 +340,7 @@ def _last_tile(setup: Setup, _: Evidence) -> Iterator[Texts]:
 
 def _groups(setup: Setup, _: Evidence) -> Iterator[Texts]:
     """The query heads of a key head g: r consecutive ones, or every n-th."""
-    n, r = _size(setup, "g"), _size(setup, "h") // max(1, _size(setup, "g"))
+    n, r = sizes_of(setup)["g"], sizes_of(setup)["h"] // max(1, sizes_of(setup)["g"])
     in_blocks = setup.how.head_order == "blocks"
     first, last = (
         (f"g * {r}", f"g * {r} + {r - 1}") if in_blocks else ("g + 0", f"{r - 1} * size[g] + g")
@@ -368,7 +368,7 @@ def _elsewhere(setup: Setup, _: Evidence, head: str, row: str) -> Iterator[Texts
     """Numbers of a neighbour or the first, along one axis; or in another layout."""
     at = ["b", head, row]
     for axis, letter in enumerate(at):
-        if _size(setup, letter) > 1:
+        if sizes_of(setup)[letter] > 1:
             for other in (
                 f"({letter} - 1) % size[{letter}]",
                 f"({letter} + 1) % size[{letter}]",
@@ -381,14 +381,14 @@ def _elsewhere(setup: Setup, _: Evidence, head: str, row: str) -> Iterator[Texts
 
 def _places(setup: Setup, _: Evidence, letter: str) -> Iterator[Texts]:
     """Every place along a short axis."""
-    n = _size(setup, letter)
+    n = sizes_of(setup)[letter]
     yield from ({"n": str(at)} for at in range(n if n <= 64 else 0))
 
 
 def _each(setup: Setup, _: Evidence, letter: str) -> Iterator[Texts]:
     """Every term of a sum, as people count them."""
     kind = {"d": "dimension", "j": "key"}[letter]
-    for n in range(_size(setup, letter)):
+    for n in range(sizes_of(setup)[letter]):
         yield {"n": str(n), "words": f"that of {kind} {n + 1}"}
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.masks import mask_formula, total_mask
+from attncli.attention.matrices import AXES as AXES_OF
 from attncli.attention.run import Step
 from attncli.expression import (
     KINDS,
@@ -48,10 +49,7 @@ from attncli.stages import CAPPED, MASKED, SCORES, WEIGHTS, kind_of
 
 AXES = "bhi"
 """The letters of the axes of which a part may be computed: 0 batch, 1 head, 2 query."""
-_LETTERS = {
-    **{"batch": "b", "head": "h", "kv_head": "g", "query": "i", "key": "j"},
-    **{"d_k": "d", "d_v": "e"},
-}
+_LETTERS = {axis: letter for letter, axis in AXES_OF.items()}
 _NO_ARRAYS = frozenset({*KINDS, *MORE_KINDS, "size"})
 _RIGHT = Param("right")
 
@@ -75,7 +73,7 @@ class Rewrite(NamedTuple):
     def of(self, step: Step, plan: Sequence[Step], inputs: Collection[str] = ()) -> list[Step]:
         """The steps in the place of one: itself, if need be, under another name, and the new one.
 
-        None where the formula has no such part, or something that is read is not there.
+        Empty where the formula has no such part, or something that is read is not there.
         """
         step = self._with_params(step)
         if not (self.new or self.pattern):
@@ -97,8 +95,7 @@ class Rewrite(NamedTuple):
         sizes = dict.fromkeys("bhij" if step.function else "", 1)
         sizes |= {x: self.sizes[x] for x in edited.letters & self.sizes.keys()} | {**step.sizes}
         reads = {**step.reads, **{name: reads[name] for name in edited.names}}
-        text, function = edited.text, None
-        new = step._replace(text=text, reads=reads, sizes=sizes, function=function, hides=False)
+        new = step._replace(text=edited.text, reads=reads, sizes=sizes, function=None, hides=False)
         return [*before, new]
 
     def _with_params(self, step: Step) -> Step:
@@ -219,9 +216,17 @@ def formula_of(step: Step, inputs: Mapping[str, Array] | None = None) -> Formula
         arrays: dict[str, Any] = {name: inputs.get(stage) for name, stage in step.reads.items()}
         arrays["rows"] = np.arange(step.params["n_q"])
         return _of_rows(parse(mask_formula(**arrays, **step.params)))
-    axes = kind_of(step.kind or step.name).axes.split()
-    index = tuple((_LETTERS[axis],) for axis in axes)
+    index = tuple((letter,) for letter in letters_of(step.kind or step.name))
     return Formula("X", index, Cell("right", index))
+
+
+def letters_of(name: str) -> str:
+    """The letters of the axes of a stage or an input.
+
+    >>> letters_of("given_mask"), letters_of("k")
+    ('bhij', 'bgjd')
+    """
+    return "".join(_LETTERS[axis] for axis in kind_of(name).axes.split())
 
 
 def _of_rows(formula: Formula) -> Formula:
@@ -275,11 +280,11 @@ def fit(pattern: Any, node: Any, names: Mapping[str, Any] = {}) -> dict[str, Any
         pairs = zip(vars(pattern).values(), vars(node).values(), strict=True)
     else:
         return {**names} if pattern == node else None
-    found: dict[str, Any] | None = None if pairs is None else {**names}
+    result: dict[str, Any] | None = None if pairs is None else {**names}
     for one, other in pairs or ():
-        if found is not None:
-            found = fit(one, other, found)
-    return found
+        if result is not None:
+            result = fit(one, other, result)
+    return result
 
 
 def _filled(new: Expr, names: Mapping[str, Any]) -> Expr:
