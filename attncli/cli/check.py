@@ -74,6 +74,9 @@ ASSUMED = (
 
 def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
     """Compares, says what was found, and gives the exit code."""
+    if observed.sheets and not observed.by_hand:
+        what = f"{observed.sheets[0]} has no effect without --by-hand"
+        raise ConventionError(what, "add it to mark several sheets, or give one file")
     if observed.bugs or observed.bug is not None:
         from attncli.cli.bugs import explain
 

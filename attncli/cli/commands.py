@@ -329,7 +329,7 @@ class Observed:
         names=("--by-hand/--no-by-hand",),
     )
     sheets: list[str] | None = flag(
-        "More sheets, or a folder of them.", "SHEET", make=typer.Argument, needs="--by-hand"
+        "More sheets, with --by-hand, or a folder of them.", "SHEET", make=typer.Argument
     )
     bugs: bool = flag("List the known bugs, or those that have the words of SOURCE.")
     bug: str | None = flag("Explain this bug: its formula, right and wrong, and an example.", "ID")

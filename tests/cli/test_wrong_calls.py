@@ -103,6 +103,7 @@ CALLS = {
     "check": {
         "--bug scale-left-out --q q.csv": "--q --bug", "--bugs causal --causal": "--causal --bugs",
         "--bug scale-left-out --decimals 3": "--decimals", "--bugs --bug x": "--bugs --bug",
+        "three.json q.csv": "q.csv --by-hand",
         "--bug scale-left-ot": "did you mean scale-left-out", "--bugs zzzz": "zzzz --bugs",
         "": "nothing check --observed", "three.json": "three.json no stage output weights",
         "EYE --observed EYE --positions paper --heads 2": "each head",
