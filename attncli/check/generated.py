@@ -382,7 +382,7 @@ def _fits(patch: Patch, search: Search) -> bool:
     """
     setup = search.comparison.setup
     try:
-        if (other := patch.on(setup)) is None or other.is_refused:
+        if (other := patch.on(setup)) is None or other.is_refused or not search.has_all(other):
             return False
         is_small = at_once(other) <= max(most_at_once(), at_once(setup))
         return is_small and _is_nearer(other, search) and bool(search.fits([other]))

@@ -240,7 +240,7 @@ class Search:
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""
         for variant in self._changed(bug, setup):
-            if variant.is_refused or not self._has_all(variant):
+            if variant.is_refused or not self.has_all(variant):
                 continue
             if at_once(variant) > max(most_at_once(), at_once(setup)):
                 self.skipped[bug.name] = at_once(variant)
@@ -268,7 +268,7 @@ class Search:
     def fits(self, variants: Iterable[Setup]) -> list[Fit]:
         """The variants that fit every sample, and then everything."""
         fits = []
-        for setup in filter(self._has_all, variants):
+        for setup in filter(self.has_all, variants):
             if not all(fit(setup, sample) for sample in (self.narrow, *self.samples)):
                 continue
             if one := fit(setup, self.comparison):
@@ -277,7 +277,7 @@ class Search:
                 self.samples.append(self.comparison.sample(worst_of(setup, self.comparison)))
         return fits
 
-    def _has_all(self, variant: Setup) -> bool:
+    def has_all(self, variant: Setup) -> bool:
         """Whether a variant has all the gradients that were observed, of their shapes."""
         observed = self.comparison.errors
         is_turned = variant.how.softmax_over != self.comparison.setup.how.softmax_over

@@ -107,3 +107,11 @@ def test_random_numbers_are_described_by_no_edit() -> None:
     rng = np.random.default_rng(43)
     q, k, v, noise = (rng.normal(size=(n, 5)) for n in (3, 7, 7, 3))
     assert check(noise, q, k, v).edit is None
+
+
+def test_what_nothing_explains_is_so_where_the_sum_of_each_row_was_observed_too() -> None:
+    """Softmax over queries, one of the conventions that are tried, has no log-sum-exp."""
+    rng = np.random.default_rng(47)
+    q, k, v, output, lse = (rng.normal(size=n) for n in ((3, 5), (7, 5), (7, 5), (3, 5), 3))
+    verdict = check({"lse": lse, "output": output}, q, k, v)
+    assert (verdict.status, verdict.edit) == ("no match", None)
