@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache, reduce
@@ -58,6 +59,7 @@ EMPTY = ("nan", "uniform")
 MOST_DEPTH = 120  # of parentheses and cases: one of 32 parts has 70
 MOST_CHARACTERS = 10_000  # of a formula: one of 32 parts has 3,000
 TOO_DEEP = (RecursionError, MemoryError)  # of Python's parser
+_ONE_PARSER = threading.Lock()  # until 3.11.8 and 3.12.2 two at once count one depth (gh-106905)
 
 
 @lru_cache(1024)
@@ -131,9 +133,10 @@ def parsed(text: str) -> Expr:
         if (at := text.find("@")) >= 0:
             what = "matrices are multiplied by index: sum[d](q[i,d] * k[j,d])"
             raise FormulaError(what, at, at + 1)
-        with warnings.catch_warnings():  # such as of 1or 2
+        with _ONE_PARSER, warnings.catch_warnings():  # such as of 1or 2
             warnings.simplefilter("error", SyntaxWarning)
-            body = _parsed(ast.parse(plain.strip(), mode="eval").body)
+            tree = ast.parse(plain.strip(), mode="eval")
+        body = _parsed(tree.body)
         if _depth(body) > MOST_DEPTH:
             raise FormulaError(f"more than {MOST_DEPTH} operators within each other", 0, 1)
         return body

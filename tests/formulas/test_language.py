@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -76,3 +79,31 @@ def test_it_is_what_numpy_has(text: str) -> None:
         number = values.number(formula.body, places_at(formula, at, sizes))
         assert number == pytest.approx(expected[at], rel=1e-12, abs=1e-13)
     assert parsed(text_of(formula.body)) == formula.body
+
+
+class _Cycle:
+    """Garbage that only the collector finds, and another thread may run meanwhile."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+    def __del__(self) -> None:
+        sleep(0)
+
+
+def test_threads_may_parse_at_once() -> None:
+    """Python 3.11.7 ended some of these in a SystemError: two parsers count one depth."""
+
+    def parsed_number(number: int) -> str:
+        for _ in range(3):
+            _Cycle()
+        return text_of(parsed("(" * 20 + f"x[i] + {number}" + ")" * 20))
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(7) as pool:
+            texts = list(pool.map(parsed_number, range(2003)))
+    finally:
+        gc.set_threshold(*thresholds)
+    assert texts == [f"x[i] + {number}" for number in range(2003)]
