@@ -38,11 +38,14 @@ NARROW = 4
 
 
 def narrow_sample_of(sample: Comparison) -> Comparison:
-    """A few rows of the head of a sample with the largest error: the first that is tried."""
+    """A few rows of the head of a sample with the largest error: the first that is tried.
+
+    It is the sample itself where this is small, or where no row by itself has an error.
+    """
     if sample.is_whole:
         by_rows = sample.of_rows()
         is_small = math.prod(sample.subset.sizes) * sample.setup.shape[3] <= SAMPLE
-        return sample if is_small or not by_rows.errors else narrow_sample_of(by_rows)
+        return sample if is_small or by_rows.matches else narrow_sample_of(by_rows)
     worst = _row_errors(sample.errors)
     batch, head, _ = np.unravel_index(int(worst.argmax()), worst.shape)
     rows = _chosen(worst[batch, head], NARROW)

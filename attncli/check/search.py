@@ -267,9 +267,9 @@ class Search:
 
     def fits(self, variants: Iterable[Setup]) -> list[Fit]:
         """The variants that fit every sample, and then everything."""
-        fits = []
+        fits, first = [], [self.narrow] * (self.narrow is not self.samples[0])
         for setup in filter(self.has_all, variants):
-            if not all(fit(setup, sample) for sample in (self.narrow, *self.samples)):
+            if not all(fit(setup, sample) for sample in (*first, *self.samples)):
                 continue
             if one := fit(setup, self.comparison):
                 fits.append(one)
