@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import combinations
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
@@ -335,9 +335,9 @@ def described(search: Search) -> Edit | None:
     tried = candidates(search)
     if not tried or not enough_evidence(comparison, len(tried) + MORE):
         return None
-    facts, fits = Facts(setup, search.evidence), list[Slip]()
+    facts, tries, fits = Facts(setup, search.evidence), _Tries(search), list[Slip]()
     for patch, line in _of_templates(setup, search):
-        if _fits(patch, search):
+        if tries.fits(patch):
             return line
     for slip in tried:
         if fits and slip.cost > fits[0].cost:
@@ -345,7 +345,7 @@ def described(search: Search) -> Edit | None:
         text = text_of(slip.body)
         rewrite = Rewrite("", text, facts.of(text), sizes_at(setup, slip.places[0]))
         change = dict.fromkeys(slip.places, rewrite)
-        if _fits(Patch(again=change) if slip.again else Patch(change), search):
+        if tries.fits(Patch(again=change) if slip.again else Patch(change)):
             fits.append(slip)
     return _in_words(fits, setup) if fits else None
 
@@ -374,36 +374,55 @@ def of_conventions(setup: Setup) -> Iterator[str]:
             )
 
 
-def _fits(patch: Patch, search: Search) -> bool:
-    """Whether a patch gives the observed numbers; False for one that is refused, or too large.
+class _Tries:
+    """Tries patches on a few rows of a comparison, then on its samples and on everything.
 
-    A convention is refused that does not exist, and a formula of which nothing says how long an
-    axis is, or in which one letter runs along axes of two lengths: there NumPy raises ValueError.
+    left  so many scores may still be computed for patches that need whole heads for a few rows
     """
-    setup = search.comparison.setup
-    try:
-        if (other := patch.on(setup)) is None or other.is_refused or not search.has_all(other):
+
+    def __init__(self, search: Search) -> None:
+        self.search, self.setup = search, search.comparison.setup
+        self.left = max(LEAST, WHOLE * prod(self.setup.shape))
+
+    def fits(self, patch: Patch) -> bool:
+        """Whether a patch gives the observed numbers; False for one that is refused.
+
+        A convention is refused that does not exist, and a formula of which nothing says how long
+        an axis is, or in which one letter runs along axes of two lengths: there NumPy raises
+        ValueError.
+        """
+        try:
+            other = patch.on(self.setup)
+            if other is None or other.is_refused or not self.search.has_all(other):
+                return False
+            if other.whole_axes != self.setup.whole_axes:
+                if at_once(other) > min(self.left, max(most_at_once(), at_once(self.setup))):
+                    return False
+                self.left -= at_once(other)
+            return self._is_nearer(other) and bool(self.search.fits([other]))
+        except (ConventionError, InputError, ValueError):
             return False
-        is_small = at_once(other) <= max(most_at_once(), at_once(setup))
-        return is_small and _is_nearer(other, search) and bool(search.fits([other]))
-    except (ConventionError, InputError, ValueError):
-        return False
+
+    def _is_nearer(self, other: Setup) -> bool:
+        """Whether a setup leaves less than half of the errors of a few rows, of one stage."""
+        few = self.search.narrow
+        wrong = [name for name, stage in few.errors.items() if not stage.matches]
+        first = [] if other.relayout else wrong[:1]
+        for name in first:
+            stage, x = few.errors[name], stages(other, few.subset, [name])[name]
+            if x.shape != stage.expected.shape:
+                return False
+            left, before = (mean_square(y, stage.observed) for y in (x, stage.expected))
+            if left >= before / 2:
+                return False
+        more = few.errors.keys() - {*first}
+        values = stages(other, few.subset, more) if more else {}
+        return all(x.shape[-1] == few.errors[n].expected.shape[-1] for n, x in values.items())
 
 
-def _is_nearer(other: Setup, search: Search) -> bool:
-    """Whether a setup leaves less than half of the errors of a few rows, of one stage."""
-    few, every = search.narrow, search.comparison.errors
-    name = next((name for name, stage in few.errors.items() if not stage.matches), "")
-    if name and not other.relayout:
-        stage, x = few.errors[name], stages(other, few.subset, [name])[name]
-        if x.shape != stage.expected.shape:
-            return False
-        if mean_square(x, stage.observed) >= mean_square(stage.expected, stage.observed) / 2:
-            return False
-    values = stages(other, few.subset, every)
-    return all(x.shape[-1] == every[n].expected.shape[-1] for n, x in values.items())
-
-
+LEAST, WHOLE = 2**24, 2
+"""How many scores are computed at most for patches that need whole heads: so many, or so many
+times those of everything that is compared."""
 FAR = 1e3
 
 

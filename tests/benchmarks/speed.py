@@ -6,7 +6,7 @@ start     whole processes, against a Python that imports numpy, typer and what o
 large     `compute` on 8 heads × 1024 tokens × 64, every stage, start-up aside, against plain NumPy
 stream    the output of 8 × 4096 × 64 in float32 alone, against PyTorch and plain NumPy
 gradients dQ, dK, dV of the same in blocks, against both passes of PyTorch
-check     verdicts of 8 × 1024 × 64, against the reference's own output in float64
+check     verdicts of 8 × 1024 × 64 and 8 × 2048 × 64, against plain NumPy in float64
 tiles     2,000 keys in tiles of one key: whole processes, and the memory of each
 page      html of 12 × 12 heads of 64 tokens: writing it, against computing it
 capture   the forward pass of 6 layers of BERT's width with and without `attncli.capture`
@@ -63,9 +63,11 @@ def process(*command: str) -> Callable[[], Any]:
     return lambda: subprocess.run(command, check=True, cwd=ROOT, env=ENVIRONMENT, **quiet)
 
 
-def plain_numpy(q: Any, k: Any, v: Any) -> Any:
+def plain_numpy(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
     """Attention as it is usually written, each step a new array."""
     scaled = q @ np.swapaxes(k, -1, -2) / np.asarray(np.sqrt(q.shape[-1]), q.dtype)
+    if causal:
+        scaled = np.where(np.tri(*scaled.shape[-2:], dtype=np.bool_), scaled, -np.inf)
     powers = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True) @ v
 
@@ -135,18 +137,23 @@ def _both_passes(arrays: list[Any], *, causal: bool) -> Callable[[], Any]:
 def check(rounds: int) -> Iterator[tuple[int, Works]]:
     from attncli.check import check as verdict_of
 
-    q, k, v = drawn(8, 1024, 64)
-    wide = [x.astype(float) for x in (q, k, v)]
-    observed: dict[str, Any] = {"match": {"causal": True}}
-    observed["scale left out"] = {"causal": True, "scale": "none"}
-    observed |= {"a number fitted": {"causal": True, "scale": 0.1}, "two bugs": {"scale": "none"}}
-    works: Works = {"the reference's output": lambda: attncli.attend(*wide, causal=True)["output"]}
-    for name, how in observed.items():
-        output = np.asarray(attncli.stream(q, k, v, dtype="float32", **how))
-        works[name] = partial(verdict_of, output, q, k, v, causal=True)
-    noise = drawn(8, 1024, 64, count=1)[0]
-    works["no known bug"] = partial(verdict_of, output + noise, q, k, v, causal=True)
-    yield max(1, rounds // 3), works
+    for n in (1024, 2048):
+        q, k, v = (x.astype(float) for x in drawn(8, n, 64))
+        causal = partial(plain_numpy, causal=True)
+        observed: dict[str, Any] = {
+            "match": causal(q, k, v),
+            "scale left out": causal(8 * q, k, v),
+            "a number fitted": causal(0.8 * q, k, v),
+            "two bugs": plain_numpy(8 * q, k, v),
+            "an edit without a row": causal(q, np.roll(k, 1, axis=-1), v),
+            "no known bug": causal(q, k, v) + drawn(8, n, 64, count=1)[0],
+        }
+        works: Works = {"plain NumPy": partial(causal, q, k, v)}
+        for name, output in observed.items():
+            arrays = [x.astype(np.float32) for x in (output, q, k, v)]
+            print(f"          {name}: {verdict_of(*arrays, causal=True).status}")
+            works[f"check, {name}"] = partial(verdict_of, *arrays, causal=True)
+        yield max(1, rounds // 3), works
 
 
 def tiles(rounds: int) -> Iterator[tuple[int, Works]]:

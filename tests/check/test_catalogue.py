@@ -12,11 +12,15 @@ import pytest
 from attncli.check import check
 from attncli.check.bugs import CATALOGUE, FUNCTIONS
 from attncli.check.bugs.bug import Bug
-from attncli.check.comparison import comparison_of
-from attncli.check.generated import described
+from attncli.check.bugs.patch import Patch
+from attncli.check.bugs.rewrite import Rewrite
+from attncli.check.comparison import comparison_of, fit
+from attncli.check.generated import described, sizes_at
 from attncli.check.run import all_of
 from attncli.check.search import Search
+from attncli.check.setup import setup_of
 from attncli.check.tolerance import rule_of
+from attncli.convention import Convention
 from tests.check.conventions import BACKWARD, FORWARD, checksum, planted
 
 RECORD: Mapping[str, Mapping[str, list[float]]] = json.loads(
@@ -115,3 +119,21 @@ def test_what_nothing_explains_is_so_where_the_sum_of_each_row_was_observed_too(
     q, k, v, output, lse = (rng.normal(size=n) for n in ((3, 5), (7, 5), (7, 5), (3, 5), 3))
     verdict = check({"lse": lse, "output": output}, q, k, v)
     assert (verdict.status, verdict.edit) == ("no match", None)
+
+
+def test_an_edit_may_read_a_mask_alone() -> None:
+    """One mask has no axis of heads; the numbers that it leaves for all heads are of each."""
+    rng = np.random.default_rng(53)
+    q, k, v = (rng.normal(size=(2, 3, n, d)) for n, d in ((5, 11), (7, 11), (7, 13)))
+    mask = np.where(rng.random((5, 7)) < 0.7, 0.0, -np.inf)
+    mask[:, 0] = 0.0
+    setup = setup_of(q, k, v, convention=Convention(), mask=mask)
+    other = Patch({"masked": Rewrite("", "mask[b,h,i,j]", sizes=sizes_at(setup, "masked"))})
+    weights = np.exp(mask) / np.exp(mask).sum(axis=-1, keepdims=True)
+    output = np.broadcast_to(weights @ v, (2, 3, 5, 13)).astype(np.float32)
+    rule = rule_of(None, None, None, "float32", None)
+    comparison = comparison_of(setup, all_of(setup.shape), {"output": output}, rule)
+    changed = other.on(setup)
+    assert changed is not None
+    assert not comparison.matches
+    assert fit(changed, comparison) is not None

@@ -124,6 +124,10 @@ _Key = tuple[str, str, tuple[tuple[str, float], ...], bool]
 """Pattern, what stands there, the numbers it names; whether it is a gradient over queries."""
 
 
+_MASKS = "mask", "given_mask"
+"""What may lack the first axes of its formula."""
+
+
 class _Edited(NamedTuple):
     """A changed formula: its text, the arrays it reads, the letters that none of these may have."""
 
@@ -156,7 +160,8 @@ def _edited(formula: Formula, key: _Key, there: frozenset[str]) -> _Edited | Non
         return None
     line = line_of(Formula(formula.symbol, formula.index, body, formula.remark))
     own, added = cells(body, guards=True), _expression(text, there) if new is body else new
-    axes = (axis for cell in own for axis in cell.index if isinstance(axis, tuple))
+    with_axes = (cell for cell in own if cell.name not in _MASKS)
+    axes = (axis for cell in with_axes for axis in cell.index if isinstance(axis, tuple))
     alone = {axis[0] for axis in axes if len(axis) == 1}
     whole = _whole(added, formula) if added is not None and pattern != "sink" else set[int]()
     whole |= {AXES.index(x) for x in {*letters_at(formula.index)} - alone if x in AXES}
