@@ -7,6 +7,7 @@ any other number is added to the score. `window` gives a boolean array (True = m
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from attncli.arrays import Array, BoolArray
 from attncli.attention.compute import compute
 from attncli.convention import CausalAlign, Convention, MaskMeans, MaskNumbers
 from attncli.errors import ConventionError
-from attncli.expression import letters_in, line_of
-from attncli.parser import parse, parsed
+from attncli.expression import line_of
+from attncli.parser import parse
 
 Offset = int | npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | None
@@ -116,7 +117,7 @@ def mask_formula(  # noqa: PLR0913 - everything that can restrict
     may, number, letters = around + [f"j < {length}"] * bool(length), "0", ["j"] * bool(length)
     if around or given_mask is None or unmasks:
         letters += ["i", "j"]
-    letters += ["b"] * ("b" in length)
+    letters, index = letters + ["b"] * ("b" in length), []
     if given_mask is not None:
         whole = {"i": n_q if rows is None else len(rows), "j": n_k}
         axes = zip("bhij"[4 - given_mask.ndim :], given_mask.shape, strict=True)
@@ -127,10 +128,16 @@ def mask_formula(  # noqa: PLR0913 - everything that can restrict
     if unmasks:
         other = f"(0 if {' and '.join(around)} else -inf)" if around else "0"
         is_empty = f"({text}) == -inf"
-        is_empty = f"all[j]({is_empty})" if "j" in letters_in(parsed(text)) else is_empty
+        is_empty = f"all[j]({is_empty})" if may or "j" in index else is_empty
         text = f"{other} if {is_empty} else {text}"
     last = "bhij"[min(("bhij".index(x) for x in letters if x != "_"), default=4) :]
-    return line_of(parse(f"M[{','.join(x if x in letters else '_' for x in last)}] = {text}"))
+    return _printed(f"M[{','.join(x if x in letters else '_' for x in last)}] = {text}")
+
+
+@lru_cache(1024)
+def _printed(line: str) -> str:
+    """A formula as the language prints it."""
+    return line_of(parse(line))
 
 
 def _number(cell: str, mask: Array, means: MaskMeans, numbers: MaskNumbers | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,12 @@ import pytest
 
 from attncli.check import check
 from attncli.check.bugs import CATALOGUE, FUNCTIONS
-from attncli.check.bugs.bug import Bug
+from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.bugs.patch import Patch
 from attncli.check.bugs.rewrite import Rewrite
 from attncli.check.comparison import comparison_of, fit
 from attncli.check.generated import described, sizes_at
-from attncli.check.run import all_of
+from attncli.check.run import all_of, computes, stages
 from attncli.check.search import Search
 from attncli.check.setup import setup_of
 from attncli.check.tolerance import rule_of
@@ -77,6 +78,28 @@ def _effect(bug: Bug) -> Search | None:
             rule = rule_of(None, 1e-9, 1e-12, "float64", None)
             return Search(comparison_of(setup, all_of(setup.shape), wrong, rule))
     return None
+
+
+def test_bugs_of_key_lengths_stand_beside_any_other() -> None:
+    """The mask of one may read the lengths that the other leaves out."""
+    rng = np.random.default_rng(3)
+    arrays = (rng.normal(size=(2, 2, n, 5)) for n in (1, 3, 3))
+    how = Convention(causal=True, causal_align="bottom-right")
+    setup = setup_of(*arrays, convention=how, kv_len=np.array([2, 3]))
+    every, names = all_of(setup.shape), ["output"]
+    other = {name: x + 1.0 for name, x in stages(setup, every, names).items()}
+    evidence, n_pairs = Evidence(other, other), 0
+    bugs = [bug for bug in CATALOGUE if bug.pairs and not bug.is_fitted]
+    for first, second in permutations(bugs, 2):
+        if "padding" not in first.touches | second.touches or first.touches & second.touches:
+            continue
+        with np.errstate(all="ignore"):
+            for one in first.change(setup, evidence):
+                for both in second.change(one, evidence):
+                    if not both.is_refused and computes(both, names):
+                        assert stages(both, every, names)["output"].shape == (2, 2, 1, 5)
+                        n_pairs += 1
+    assert n_pairs > 700
 
 
 @pytest.mark.exhaustive

@@ -76,6 +76,10 @@ class Rewrite(NamedTuple):
         Empty where the formula has no such part, or something that is read is not there.
         """
         step = self._with_params(step)
+        if self.params and step.function is None:
+            own = {cell.name for cell in cells(formula_of(step).body, guards=True)}
+            if not own <= step.reads.keys():
+                return []
         if not (self.new or self.pattern):
             return [step]
         reads = {name: step.reads[name] for name in names_in(self.new) & step.reads.keys()}
