@@ -7,7 +7,7 @@ an example: a small input on which the bug has an effect, with the numbers right
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache, partial
@@ -20,8 +20,7 @@ from attncli.attention.matrices import shown
 from attncli.attention.run import Step
 from attncli.check.bugs import CATALOGUE, GRADIENT
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.edits import line_of, variants
-from attncli.check.bugs.patch import patches
+from attncli.check.bugs.edits import changed, line_of
 from attncli.check.run import all_of, computes, stages, steps_of
 from attncli.check.search import differ
 from attncli.check.setup import Setup, setup_of
@@ -79,6 +78,7 @@ PREPARED: tuple[tuple[Any, dict[str, Any]], ...] = (
     (GROUPED, {"times": 1e5}),
     (GROUPED, {"times": 1e5, "mask": "truth"}),
     (GROUPED, {"mask": "numbers", "softcap": 2.0, "sinks": True, "dropout": 0.3, "seed": 2}),
+    (((2, 4, 5, 8),) * 3, {"positions": "rope-halves"}),
 )
 """Shapes and conventions on one of which a bug has an effect; the plainest first."""
 
@@ -139,7 +139,7 @@ def page(bug: Bug) -> Page:
     """The page of a bug: each of its edits on the first prepared input that shows it."""
     changes, example = list[Change](), None
     for line in bug.edits:
-        shown_by = _first(bug, partial(variants, (line,)))
+        shown_by = _first(bug, partial(changed, (line,)))
         if shown_by is not None:
             example = example or shown_by[2]
             changes += changes_between(shown_by[0], shown_by[1])
@@ -224,11 +224,9 @@ def _first(bug: Bug, lines: Any) -> tuple[Setup, Setup, Example] | None:
     with np.errstate(all="ignore"):
         for number in range(len(PREPARED)):
             setup, plain, words = _prepared(number, GRADIENT in bug.touches)
-            evidence = Evidence(plain, plain)
+            evidence = Evidence(plain, plain, example=2.0)
             if lines is not None:
-                tried = _of_lines(lines, setup, evidence)
-            elif bug.probe is not None:
-                tried = _larger(bug.probe(setup))
+                tried = lines(setup, evidence)
             else:
                 tried = iter(bug.change(setup, evidence))
             for changed in tried:
@@ -246,19 +244,6 @@ def _named(setup: Setup) -> dict[str, Array]:
     """The inputs by the names that the command line has for them."""
     own = {"given_mask": "mask", GIVEN_GRADIENT: "d_output"}
     return {own.get(name, name): x for name, x in setup.inputs.items()}
-
-
-def _larger(probed: Any) -> Iterator[Setup]:
-    """The setup with some more of a bug whose size is fitted; none where it does not apply."""
-    if probed is not None:
-        sizes = (probed[1](times) for times in (1e2, 1e3, 1e4, 1e5))
-        yield from (setup for setup in sizes if setup is not None)
-
-
-def _of_lines(lines: Any, setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    for patch in patches(lines, setup, evidence):
-        if (other := patch if isinstance(patch, Setup) else patch.on(setup)) is not None:
-            yield other
 
 
 def _as_observed(setup: Setup, arrays: dict[str, Array]) -> dict[str, Array]:

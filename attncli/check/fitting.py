@@ -57,6 +57,16 @@ def misfit(setup: Setup, comparison: Comparison) -> Array:
     return total
 
 
+def explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
+    """Whether the misfits left by fitted numbers (`least`) are small, and others confirm each."""
+    is_confirmed = comparison.n_different >= SEVERAL * least.size
+    return is_confirmed and bool(least.mean() < EXPLAINED * misfit(setup, comparison).mean())
+
+
+SEVERAL = 3
+"""So many numbers at least confirm each one that is fitted."""
+
+
 def minimum(
     loss: Loss, low: float, high: float, n: int = 1, most: float = math.inf
 ) -> tuple[Array, Array]:
@@ -144,23 +154,6 @@ def whole_minimum(
         first, last = np.maximum(at - step, low), np.minimum(at + step, high)
 
 
-def factors(given: float, d_k: int) -> Iterator[tuple[float, str]]:
-    """Factors that real code has by mistake, the simplest first: the number, and in words."""
-    root = math.sqrt(d_k)
-    for times, words in (
-        (2.0, "twice"),
-        (0.5, "half"),
-        (4.0, "4 times"),
-        (0.25, "a quarter of"),
-        (math.log(2), "ln 2 times"),
-        (1 / math.log(2), "log₂ e times"),
-        (1 / math.log(2) ** 2, "(log₂ e)² times"),
-        (1 / math.log(10), "1/ln 10 times"),
-    ):
-        yield given * times, f"{words} the expected one"
-    yield 1 / math.floor(root), f"1/{math.floor(root)}, the root cut to a whole number"
-
-
 def roots(x: float) -> Iterator[tuple[float, str, tuple[float, float]]]:
     """1/√n and 1/n near x: the number, in words, and the two neighbours of its kind."""
     if not MOST_ROOT**-2 <= x <= MOST_ROOT**2:
@@ -174,19 +167,6 @@ def roots(x: float) -> Iterator[tuple[float, str, tuple[float, float]]]:
 
 MOST_ROOT = 1024
 """Widths of heads and of models are rarely larger."""
-
-
-def simplest(x: float, loss: Callable[[float], float], given: float, d_k: int) -> tuple[float, str]:
-    """The simplest form that fits as well as x, a root if its neighbours do not; else x itself."""
-    least = loss(x)
-    most = least * ALIKE + 1e-12
-    for value, words in factors(given, d_k):
-        if math.isfinite(value) and abs(value / x - 1) < NEAR and loss(value) <= most:
-            return value, words
-    for value, words, others in roots(x):
-        if abs(value / x - 1) < NEAR and loss(value) <= most < min(map(loss, others)):
-            return value, words
-    return x, ""
 
 
 NEAR = 0.02

@@ -39,6 +39,7 @@ ELSEWHERE = {  # on inputs that overflow or are not finite, on tiles, or named b
     "acc not rescaled",
     "acc normalised in every tile",
     "padding of the last tile attended",
+    "rotary positions on a part of the width",  # of 8 at least
 }
 """Rows that have no effect on the inputs here; the planted sets have them."""
 

@@ -15,9 +15,17 @@
     empty_rows: => nan                           what becomes of rows with nothing to attend to
 
 A line may have several edits, behind `;`, of which one with a ? behind its place may have no place.
-`d_q | d_k: …` is a variant for each. What is behind `when` must hold of the setup; `for blocks(i)`
-makes a variant of each number that numbers.py has for it; `-- …` is what the name of the bug leaves
-open. The language is that of expression.py.
+`d_q | d_k: …` is a variant for each. What is behind `when` must hold of the setup. A loop makes
+several variants, in which {n} is a number or a text, and {words} what is said of it:
+
+    for n in 1, 2 as two                         these texts
+    for n = size[d], size[e] as d_v, 0 to 3      numbers, those that are equal together
+    for n = (size[j] - 1) // block * block of block in 16, 32; m = {n} + 1      not 0; and another
+    for layouts(h,i)                             what numbers.py has by this name
+
+`… fit 2 ** [-8 to 8]` is how the number that ? stands for is found, as fits.py reads it, and
+`… quiet ln(times)` what it is for errors within the rounding. Behind `--` is what the name of the
+bug leaves open, with numbers in braces. The language is that of expression.py.
 """
 
 from __future__ import annotations
@@ -35,9 +43,9 @@ from attncli.arrays import Array
 from attncli.attention.compute import compute
 from attncli.attention.matrices import shown
 from attncli.check.bugs.bug import Evidence
-from attncli.check.bugs.numbers import FACTS, SOURCES, sizes_of
-from attncli.check.bugs.patch import Patch
-from attncli.check.bugs.rewrite import Rewrite, letters_of
+from attncli.check.bugs.numbers import BLOCKS, FACTS, LOOPS, SOURCES, first_key_of, sizes_of
+from attncli.check.bugs.patch import patched, whole_plan
+from attncli.check.bugs.rewrite import Rewrite, letters_of, names_in
 from attncli.check.setup import Setup
 from attncli.expression import cells
 from attncli.parser import parsed
@@ -61,10 +69,17 @@ MACROS = {
     "sum b": "max(sum[c](exp(x[c,h,i,j] - max(max[l](x[c,h,i,l]), -1e300))), 1e-300)",
     "total": "exp(lse[j](logits[b,h,i,j]{, sink=sinks[h]})"
     " - max({sinks[h], }max[l](logits[b,h,i,l]), -1e300))",
-    "split h i": "(h * size[i] + i) % size[h],(h * size[i] + i) // size[h]",
-    "split g j": "(g * size[j] + j) % size[g],(g * size[j] + j) // size[g]",
+    "split": "(X * size[Y] + Y) % size[X],(X * size[Y] + Y) // size[X]",
+    "merged": "(Y * size[X] + X) // size[Y],(Y * size[X] + X) % size[Y]",
+    "last": "(size[X] - 1) // block * block",
+    "blocks": ", ".join(map(str, BLOCKS)),
+    "loops": ", ".join(map(str, LOOPS)),
+    "counted": "size[b] as batch items, size[i] as queries, size[b] * size[i] as tokens, "
+    "size[b] * size[h] * size[i] * size[e] as numbers, size[h] as heads",
+    "finite": "-100, -1000, -10000, -65504, -100000, -1e+09, "
+    "-3.4028234663852886e+38 as -3.40282e+38",
 }
-"""Formulas that several rows have, in angle brackets."""
+"""What several rows have, in angle brackets; X and Y are letters behind the name: <last j>."""
 _EDIT = re.compile(r"(?:(\w+)\.)?((?:[\w{}]+\.)*\w+)(?:\((\w+)\))?(\?)?")
 _KINDS = ("how", "positions", "input", "index", "observed", "again")
 
@@ -74,10 +89,10 @@ class Edit(NamedTuple):
 
     kind: str
     name: str
-    param: str
-    may_lack: bool
-    old: str
     new: str
+    old: str = ""
+    param: str = ""
+    may_lack: bool = False
 
 
 class Line(NamedTuple):
@@ -86,7 +101,9 @@ class Line(NamedTuple):
     choices: tuple[tuple[Edit, ...], ...]
     tags: tuple[str, ...]
     condition: str
-    source: str
+    quiet: str
+    fit: str
+    loop: str
     detail: str
 
 
@@ -94,7 +111,9 @@ class Line(NamedTuple):
 def line_of(text: str) -> Line:
     """The parts of a line."""
     text, _, detail = text.strip().partition(" -- ")
-    text, _, source = text.partition(" for ")
+    text, _, loop = text.partition(" for ")
+    text, _, fit = text.partition(" fit ")
+    text, _, quiet = text.partition(" quiet ")
     text, _, condition = text.partition(" when ")
     parts = text.split("; ")
     tags = tuple(part for part in parts if part in DELTAS)
@@ -108,7 +127,7 @@ def line_of(text: str) -> Line:
             for place in alternatives[min(at, len(alternatives) - 1)].split(", "):
                 own.append(_edit(place, old.strip(), new.strip()))
         choices.append(tuple(own))
-    return Line(tuple(choices), tags, condition, source, detail)
+    return Line(tuple(choices), tags, condition, quiet, fit, loop, detail)
 
 
 def _edit(place: str, old: str, new: str) -> Edit:
@@ -117,34 +136,69 @@ def _edit(place: str, old: str, new: str) -> Edit:
     kind, name, param, lacks = parts.groups(default="")
     if kind not in _KINDS:
         kind, name = "", f"{kind}.{name}" if kind else name
-    return Edit("rule" if name == "empty_rows" else kind, name, param, bool(lacks), old, new)
+    return Edit("rule" if name == "empty_rows" else kind, name, new, old, param, bool(lacks))
 
 
-def variants(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[Patch]:
-    """The patches that the lines of a row are for a setup."""
-    for line in map(line_of, lines):
-        facts = Facts(setup, evidence)
-        if line.condition and not facts.number(line.condition):
-            continue
-        for texts in facts.repeated(line.source):
-            for choice in line.choices:
-                edits = [
-                    x._replace(
-                        old=_full(x.old, texts), new=_full(x.new, texts), name=_full(x.name, texts)
-                    )
-                    for x in choice
-                ]
-                if (patch := facts.patch(edits, texts)) is None:
-                    continue
-                names = [gradient_name(x.name) for x in choice] if len(line.choices) > 1 else []
-                detail = ", ".join(filter(None, (" and ".join(names), _full(line.detail, texts))))
-                patch = replace(patch, detail=detail, words="; ".join(map(_in_words, edits)))
-                for one in _placed(patch, setup):
-                    yield from _with_deltas(line.tags, one, evidence)
+class Patch(NamedTuple):
+    """Edits in which nothing is open but the number of a ?: one variant of a bug.
+
+    detail  what the name of the bug leaves open
+    sizes   of letters that no array has
+    fitted  what ? stands for: a number, or an array with an axis for its letter
+    placed  whether positions are put in before the inputs are changed
+    """
+
+    edits: tuple[Edit, ...]
+    evidence: Evidence
+    detail: str = ""
+    sizes: Mapping[str, int] = {}
+    fitted: Any = None
+    placed: bool = False
+
+    @property
+    def words(self) -> str:
+        """What is otherwise, such as "k is v[b,g,j,d]"."""
+        return "; ".join(map(_in_words, self.edits))
+
+    def on(self, setup: Setup) -> Setup | None:
+        """The setup with the edits; None where one has no place, or all have no effect."""
+        letter = letter_of(self.edits) if isinstance(self.fitted, float) else ""
+        fitted = np.full(sizes_of(setup)[letter], self.fitted) if letter else self.fitted
+        facts = Facts(setup, self.evidence, fitted)
+        edits: dict[str, list[Edit]] = {kind: [] for kind in ("", "rule", *_KINDS)}
+        for edit in self.edits:
+            edits[edit.kind].append(edit._replace(new=edit.new.replace("?", "fitted")))
+        start = setup.placed() if self.placed else setup
+        other = facts.with_fields(start, [*edits["how"], *edits["positions"], *edits["rule"]])
+        arrays = facts.arrays(start, edits["input"])
+        if other is None or arrays is None:
+            return None
+        reading = edits["index"] + edits["observed"]
+        if (other := facts.read_otherwise(other.with_inputs(**arrays), reading)) is None:
+            return None
+        if edits[""] or edits["again"]:
+            steps, again = (facts.rewrites(edits[kind], self.sizes) for kind in ("", "again"))
+            other = patched(other, steps, again)
+        elif not reading and self.fitted is None and _is_same(other, setup):
+            return None
+        return other.with_detail(self.detail) if other and self.detail else other
+
+
+def letter_of(edits: Sequence[Edit]) -> str:
+    """The letter of ?, of which there is one for each index; "": there is one ?, or none."""
+    letter = re.search(r"\?\[(\w)\]", " ".join(edit.new for edit in edits))
+    return letter[1] if letter else ""
+
+
+def _is_same(one: Setup, other: Setup) -> bool:
+    """Whether two setups have the same inputs, positions and plan."""
+    if one.inputs.keys() != other.inputs.keys() or one.positions != other.positions:
+        return False
+    same = all(x is other.inputs[name] for name, x in one.inputs.items())
+    return same and (one.how == other.how or whole_plan(one) == whole_plan(other))
 
 
 def _in_words(edit: Edit) -> str:
-    """What is otherwise, such as "k is v[b,g,j,d]"."""
     if edit.kind in ("how", "positions"):
         return f"{edit.name.replace('_', ' ')} is {edit.new}"
     new = shown(edit.new.replace("right", edit.name))
@@ -157,12 +211,48 @@ def _in_words(edit: Edit) -> str:
     return f"{edit.name}{again} is {new}"
 
 
+def variants(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+    """The patches that the lines of a row are for a setup.
+
+    Those with a ? only with the number that the evidence has as an example.
+    """
+    facts = Facts(setup, evidence)
+    for line in map(line_of, lines):
+        if line.quiet or (line.fit and evidence.example is None):
+            continue
+        for texts in facts.loop(line):
+            sizes = {name[5:]: int(n) for name, n in texts.items() if name.startswith("size_")}
+            for choice in line.choices:
+                edits = tuple(
+                    x._replace(
+                        old=_full(x.old, texts), new=_full(x.new, texts), name=_full(x.name, texts)
+                    )
+                    for x in choice
+                )
+                names = [gradient_name(x.name) for x in choice] if len(line.choices) > 1 else []
+                said = facts.detail(line.detail, texts, {"?": evidence.example})
+                detail = ", ".join(filter(None, (" and ".join(names), said)))
+                patch = Patch(edits, evidence, detail, sizes, evidence.example)
+                for one in _placed(patch, setup):
+                    yield from _with_deltas(line.tags, one)
+
+
+def changed(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The setups with each of these patches that applies."""
+    setups = (patch.on(setup) for patch in variants(lines, setup, evidence))
+    return (other for other in setups if other is not None)
+
+
 def _full(text: str, texts: Mapping[str, str]) -> str:
     """A text with what stands for its names in braces, and for those in angle brackets."""
     for name, other in texts.items():
         text = text.replace(f"{{{name}}}", other)
     while (macro := re.search(r"<([a-z][a-z ]+)>", text)) is not None:
-        text = text.replace(macro[0], MACROS[macro[1]])
+        key = macro[1] if macro[1] in MACROS else macro[1].partition(" ")[0]
+        full = MACROS[key]
+        for sign, letter in zip("XY", macro[1].removeprefix(key).split(), strict=False):
+            full = full.replace(sign, letter)
+        text = text.replace(macro[0], full)
     return text
 
 
@@ -174,163 +264,193 @@ def gradient_name(place: str) -> str:
 
 def _placed(patch: Patch, setup: Setup) -> Iterator[Patch]:
     """The patch; with other q, k or v before positions are put in, and after."""
-    if setup.positions is None or not patch.inputs.keys() & {*QKV}:
+    if setup.positions is None or not {x.name for x in patch.edits if x.kind == "input"} & {*QKV}:
         yield patch
     else:
-        yield patch.also("before the positions are put in")
-        yield patch.also("after the positions are put in", placed=True)
+        yield _also(patch, "before the positions are put in")
+        yield _also(patch, "after the positions are put in")._replace(placed=True)
 
 
-def _with_deltas(tags: Sequence[str], patch: Patch, evidence: Evidence) -> Iterator[Patch]:
+def _also(patch: Patch, detail: str, *edits: Edit) -> Patch:
+    """The patch with more edits."""
+    words = "; ".join(filter(None, (patch.detail, detail)))
+    return patch._replace(edits=(*patch.edits, *edits), detail=words)
+
+
+def _with_deltas(tags: Sequence[str], patch: Patch) -> Iterator[Patch]:
     """The patch as it is, and with the other ways of taking δ that its line allows."""
     others = [
-        patch.also(words, {"delta": Rewrite("", new)})
-        for words, new in (DELTAS[tag] for tag in tags)
+        _also(patch, words, Edit("", "delta", x)) for words, x in map(DELTAS.__getitem__, tags)
     ]
+    is_of_lse = any((edit.kind, edit.name) == ("again", "lse") for edit in patch.edits)
+    has_share = "own delta" in tags and is_of_lse
     for one in (patch, *others):
-        if (
-            "own delta" in tags
-            and "lse" in patch.again
-            and gradient_of("sinks") in evidence.expected
-        ):
-            yield one.also(
-                "the sink's share by the same log-sum-exp", {"d_sinks": Rewrite("", SHARE)}
-            )
+        if has_share and gradient_of("sinks") in patch.evidence.expected:
+            share = Edit("", "d_sinks", SHARE)
+            yield _also(one, "the sink's share by the same log-sum-exp", share)
         yield one
 
 
+def said(x: Any, form: str = "") -> str:
+    """A number, or several, as a sentence has them; of keys: how many."""
+    if isinstance(x, np.ndarray) and x.ndim:
+        more = f" and {x.size - MOST_SAID} more" if x.size > MOST_SAID else ""
+        return ", ".join(f"{value:.6g}" for value in x.ravel()[:MOST_SAID]) + more
+    if form == "keys":
+        return "any number of keys" if x < 0 else f"{x:g} key{'s' * (x != 1)}"
+    return f"{x:{form or '.6g'}}"
+
+
+MOST_SAID = 8
+"""So many numbers are said, one for each head or batch item."""
+
+
 class Facts(NamedTuple):
-    """What edits may name of a setup and of what was observed."""
+    """What edits may name of a setup and of what was observed, and what stands for ?."""
 
     setup: Setup
     evidence: Evidence
+    fitted: Any = None
 
-    def of(self, text: str) -> dict[str, float]:
-        """The numbers of the setup that a text names."""
-        names = {*re.findall(r"\b[a-z_]{2,}\b", text)} & FACTS.keys()
-        return {name: FACTS[name](self.setup) for name in names}
+    def of(self, text: str) -> dict[str, Any]:
+        """The numbers that a text names."""
+        names = {*re.findall(r"\b[a-z_]{2,}\b", text)}
+        numbers = {name: FACTS[name](self.setup) for name in names & FACTS.keys()}
+        if "other_gradients" in names:
+            others = self.evidence.expected.keys() - {*map(gradient_of, QKV)}
+            numbers["other_gradients"] = bool(others)
+        more = {"eps": self.evidence.eps, "fitted": self.fitted}
+        return numbers | {name: more[name] for name in names & more.keys()}
 
     def number(self, text: str, known: Mapping[str, Any] = {}) -> Any:
-        """The number, or the truth, of a text without arrays."""
-        if "other_gradients" in text:  # the only one that follows from what was observed
-            known = {
-                **known,
-                "other_gradients": bool(self.evidence.expected.keys() - {*map(gradient_of, QKV)}),
-            }
-        return compute(f"X[] = {text}", {**self.of(text), **known}, sizes_of(self.setup)).item()
+        """The number, or the truth, of a text, which may read inputs."""
+        arrays = {
+            name: self.setup.inputs[name] for name in names_in(text) & self.setup.inputs.keys()
+        }
+        values = {**arrays, **self.of(text), **known}
+        return compute(f"X[] = {text}", values, sizes_of(self.setup)).item()
 
     def value(self, text: str, known: Mapping[str, Any] = {}) -> Any:
-        """What Python writes so, or a number."""
+        """What Python writes so, or a number, or two whole ones."""
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError):
+            if pair := re.fullmatch(r"\((.+), (.+)\)", text):
+                return tuple(int(self.number(x, known)) for x in pair.groups())
             return self.number(text, known)
 
-    def repeated(self, source: str) -> Iterator[dict[str, str]]:
-        """What stands for the names in braces, once for each variant."""
-        name, _, values = source.partition(" in ")
-        if not source:
+    def detail(self, text: str, texts: Mapping[str, str], known: Mapping[str, Any] = {}) -> str:
+        """A sentence with the numbers and texts that it has in braces."""
+
+        def full(braces: re.Match[str]) -> str:
+            name, _, form = braces[1].partition(":")
+            every = {**self.setup.inputs, **known, **({} if form else texts)}
+            if (x := every.get(name)) is not None:
+                return x if isinstance(x, str) else said(x, form)
+            for own, other in texts.items():
+                name = re.sub(rf"\b{re.escape(own)}\b", other, name)
+            return said(self.number(name, known), form)
+
+        return re.sub(r"\{([^{}]+)\}", full, text)
+
+    def loop(self, line: Line) -> Iterator[dict[str, str]]:
+        """What stands for the names in braces, once for each variant whose condition holds."""
+        condition, base = line.condition, {"first": first_key_of(self.setup)}
+        if condition and "{" not in condition and not self.number(condition):
+            return
+        for texts in self.repeated(_full(line.loop, base)):
+            if "{" not in condition or self.number(_full(condition, texts)):
+                yield base | texts
+
+    def repeated(self, text: str) -> Iterator[dict[str, str]]:
+        """The texts of a loop."""
+        if not text:
             yield {}
-        elif values:
-            yield from ({name: value} for value in values.split(", "))
+        elif call := re.fullmatch(r"(\w+)\(([\w,]*)\)", text):
+            yield from SOURCES[call[1]](self.setup, *filter(None, call[2].split(",")))
         else:
-            call, _, arguments = source.rstrip(")").partition("(")
-            own = filter(None, map(str.strip, arguments.split(",")))
-            yield from SOURCES[call](self.setup, self.evidence, *own)
+            text, *others = text.split("; ")
+            name, sign, values = re.split(" (in|=) ", text, maxsplit=1)
+            formula, _, items = values.rpartition(" of block in ")
+            for value, words in self.values(items, formula, sign == "=").items():
+                texts = {name: value, "words": " or ".join(words)}
+                for other in others:
+                    also, _, number = other.partition(" = ")
+                    texts[also] = f"{self.number(_full(number, texts)):g}"
+                yield texts
 
-    def patch(self, edits: Sequence[Edit], texts: Mapping[str, str]) -> Patch | None:
-        """The patch that edits are together; None where one of them does not apply."""
-        groups: dict[str, Any] = {
-            name: {} for name in ("steps", "again", "inputs", "how", "positions")
-        }
-        groups |= {name: {} for name in ("relabel", "relayout", "instead")}
-        sizes = sizes_of(self.setup) | {
-            name[5:]: int(n) for name, n in texts.items() if name.startswith("size_")
-        }
-        for edit in edits:
-            if not self.put(edit, groups, sizes):
+    def values(self, items: str, formula: str, are_numbers: bool) -> dict[str, list[str]]:
+        """The texts, or numbers, of a loop: each once, with the words of all that give it."""
+        values = dict[str, list[str]]()
+        for item in self.items(items):
+            value, _, words = item.partition(" as ")
+            if are_numbers:
+                known = {"block": float(value)} if formula else {}
+                value = f"{self.number(formula or value, known):.17g}"
+            if not (formula and value == "0"):
+                values.setdefault(value, []).append(words or item)
+        return values
+
+    def items(self, text: str) -> Iterator[str]:
+        """What is between the commas; from one number to another all of them."""
+        for item in re.split(r", (?![^(]*\))", text):
+            first, _, last = item.partition(" to ")
+            if last:
+                yield from map(str, range(int(self.number(first)), int(self.number(last)) + 1))
+            else:
+                yield item
+
+    # ---- the edits, kind by kind
+
+    def with_fields(self, setup: Setup, edits: Sequence[Edit]) -> Setup | None:
+        """The setup with other fields of the convention and of the positions."""
+        fields: dict[str, dict[str, Any]] = {"how": {}, "positions": {}, "rule": {}}
+        for kind, name, new, old, *_ in edits:
+            owner: Any = setup.how if kind != "positions" else setup.positions
+            if owner is None:
                 return None
-        return Patch(**groups)
+            if kind == "rule":
+                fields[kind][name] = new
+            elif name == "all":
+                setup = replace(setup, positions=None)
+            else:
+                numbers = (bool, int, float)
+                known = vars(owner) if kind == "positions" else {}
+                known = {name: x for name, x in known.items() if isinstance(x, numbers)}
+                now, value = getattr(owner, name), self.value(new, known)
+                is_number = isinstance(now, int) and not isinstance(value, str | bool)
+                if is_number or isinstance(now, frozenset):
+                    value = type(now)(value)
+                fields[kind][name] = value
+                if old and now != self.value(old):
+                    return None
+        setup = setup.with_how(**fields["how"]).with_positions(**fields["positions"])
+        for rule in fields["rule"].values():
+            setup = setup.with_empty_rows(rule)
+        return setup
 
-    def put(self, edit: Edit, groups: dict[str, Any], sizes: Mapping[str, int]) -> bool:
-        """Adds an edit to the fields of a patch; False where it does not apply."""
-        kind, name, param, may_lack, old, new = edit
-        match kind:
-            case "how" | "positions":
-                return self.put_field(edit, groups)
-            case "rule":
-                groups["empty_rows"] = new
-            case "input" if new == "None":
-                groups["inputs"][name] = None
-            case "input":
-                groups["inputs"][name] = partial(self.input, name, new)
-                return name in self.setup.inputs
-            case "index":
-                axis, n = "bhi".index(name), sizes[name]
-                groups["instead"][axis] = compute(f"X[{name}] = {new}", {}, {name: n}).astype(
-                    np.intp
-                )
-                return n > 1
-            case "observed" if new.isidentifier():
-                groups["relabel"][name] = new
-                return bool(self.evidence.expected.keys() & groups["relabel"].keys())
-            case "observed":
-                return self.put_layout(name, new, groups)
-            case _:
-                group, place = groups["again" if kind else "steps"], f"{name}{'?' * may_lack}"
-                rewrite = group.get(place, Rewrite())
-                if param:
-                    params = {**rewrite.params, param: partial(self.value, new)}
-                    group[place] = rewrite._replace(params=params)
-                else:
-                    group[place] = rewrite._replace(
-                        pattern=old, new=new, numbers=self.of(new), sizes=sizes
-                    )
-        return True
-
-    def put_field(self, edit: Edit, groups: dict[str, Any]) -> bool:
-        """Adds another field of the convention or of the positions."""
-        owner = self.setup.how if edit.kind == "how" else self.setup.positions
-        if owner is None:
-            return False
-        if edit.name == "all":
-            groups["positions"] = None
-            return True
-        now = getattr(owner, edit.name)
-        known = (
-            {}
-            if edit.kind == "how"
-            else {x: y for x, y in vars(owner).items() if isinstance(y, int)}
-        )
-        value = self.value(edit.new, known)
-        if (isinstance(now, frozenset | int) and not isinstance(value, str | bool)) or isinstance(
-            now, frozenset
-        ):
-            value = type(now)(value)
-        groups[edit.kind][edit.name] = value
-        return not edit.old or now == self.value(edit.old)
-
-    def put_layout(self, name: str, text: str, groups: dict[str, Any]) -> bool:
-        """Adds how the layout of observed stages is put right, of which all has to be there."""
-        evidence = self.evidence
-        if name == "gradients":
-            stages = [gradient_of(x) for x in QKV if gradient_of(x) in evidence.expected]
-        else:
-            stages = [*MAPS] if name == "maps" else [name]
-        seen = [
-            x in evidence.expected if x in GRADIENTS else evidence.has_all(self.setup, x)
-            for x in stages
-        ]
-        groups["relayout"] |= dict.fromkeys(stages, partial(_rearranged, text))
-        return any(seen)
+    def arrays(self, setup: Setup, edits: Sequence[Edit]) -> dict[str, Array | None] | None:
+        """The inputs that are others; None where one lacks, or has another shape then."""
+        arrays = dict[str, Array | None]()
+        for _, name, new, *_ in edits:
+            if new == "None":
+                arrays[name] = None
+                continue
+            if name not in setup.inputs and "fitted" not in new:
+                return None
+            x = arrays[name] = self.input(name, new, setup.inputs)
+            if name in QKV and x.shape != setup.inputs[name].shape:
+                return None
+        return arrays
 
     def input(self, name: str, text: str, inputs: Mapping[str, Array]) -> Array:
         """The numbers that an input has instead."""
-        right = inputs[name]
         letters = letters_of(name)
+        right = inputs.get(name, np.zeros([sizes_of(self.setup)[x] for x in letters]))
         letters = letters[-max(right.ndim, min(2, len(letters))) :]  # of a mask two at least
         text = re.sub(r"\bright\b(?!\[)", f"right[{','.join(letters)}]", text)
-        values = {**inputs, "right": right, "key_head": self.setup.key_heads}
+        numbers = self.of(text)
+        values = {**inputs, **numbers, "right": right, "key_head": self.setup.key_heads}
         own = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
         own |= {x: sizes_of(self.setup)[x] for x in re.findall(r"size\[(\w)\]", text)}
         for cell in cells(parsed(text), guards=True):  # what an array says need not be said
@@ -338,8 +458,50 @@ class Facts(NamedTuple):
             for axis, size in zip(axes, values[cell.name].shape, strict=True):
                 if isinstance(axis, tuple) and size > 1:
                     own.pop(str(axis[0]), None)
-        x = compute(f"X[{','.join(letters)}] = {text}", {**values, **self.of(text)}, own)
+        x = compute(f"X[{','.join(letters)}] = {text}", values, own)
         return x.astype(right.dtype, copy=False)
+
+    def read_otherwise(self, setup: Setup, edits: Sequence[Edit]) -> Setup | None:
+        """The setup with another stage or layout for an observed one, or another index computed."""
+        expected = self.evidence.expected.keys()
+        for kind, name, new, *_ in edits:
+            if kind == "index":
+                axis, n = "bhi".index(name), sizes_of(setup)[name]
+                if n == 1:
+                    return None
+                at = compute(f"X[{name}] = {new}", {}, {name: n}).astype(np.intp)
+                setup = setup.computing({axis: at})
+            elif new.isidentifier():
+                setup = replace(setup, relabel={**setup.relabel, name: new})
+                if not expected & setup.relabel.keys():
+                    return None
+            else:  # of several stages those that were observed as a whole
+                grads = [x for x in map(gradient_of, QKV) if x in expected]
+                stages = {"gradients": grads, "maps": [*MAPS]}.get(name, [name])
+                has = (
+                    x in expected if x in GRADIENTS else self.evidence.has_all(setup, x)
+                    for x in stages
+                )
+                if not any([*has]):
+                    return None
+                setup = setup.with_relayout(partial(_rearranged, new), *stages)
+        return setup
+
+    def rewrites(self, edits: Sequence[Edit], sizes: Mapping[str, int]) -> dict[str, Rewrite]:
+        """What is put into the formula of each place."""
+        rewrites = dict[str, Rewrite]()
+        for edit in edits:
+            place = f"{edit.name}{'?' * edit.may_lack}"
+            rewrite = rewrites.get(place, Rewrite())
+            if edit.param:
+                value = partial(self.value, edit.new)
+                rewrites[place] = rewrite._replace(params={**rewrite.params, edit.param: value})
+            else:
+                own = {**sizes_of(self.setup, edit.name), **sizes}
+                rewrites[place] = rewrite._replace(
+                    pattern=edit.old, new=edit.new, numbers=self.of(edit.new), sizes=own
+                )
+        return rewrites
 
 
 def _rearranged(text: str, x: Array) -> Array:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.kernels import draw_kept
-from attncli.check.bugs.bug import Evidence
-from attncli.check.bugs.edits import DELTAS
+from attncli.check.bugs.bug import Change, Evidence
+from attncli.check.bugs.edits import changed
 from attncli.check.bugs.numbers import BLOCKS
 from attncli.check.bugs.parts import is_plain
-from attncli.check.bugs.patch import Patch, Variants
-from attncli.check.bugs.rewrite import Rewrite
 from attncli.check.run import Indices, Subset, stages
 from attncli.check.setup import NANS, ZEROS, Setup
 from attncli.stages import OUTPUT, WEIGHTS
@@ -38,25 +36,20 @@ def errors_along(axis: int, evidence: Evidence) -> Array:
     return np.asarray(total)
 
 
-def _each_and_both(indices: Indices, axis: int, words: str) -> Iterator[Patch]:
-    """K and V, then each of them, of these batch items or heads."""
-    taken = {n: lambda inputs, n=n: np.take(inputs[n], indices, axis) for n in ("k", "v")}
-    yield Patch(inputs=taken, detail=words.format("K and V"))
-    for name, x in taken.items():
-        yield Patch(inputs={name: x}, detail=words.format(name.upper()))
-
-
-def _two_exchanged(axis: int, setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+def _two_exchanged(axis: int, setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """The two batch items or heads with the largest errors, or all neighbours, exchanged."""
     over = next((evidence.over(setup, stage) for stage in evidence.observed), None)
     if over is None:
         return
     worst = over[axis][np.argsort(-errors_along(axis, evidence), kind="stable")]
     for words, swap in _swaps(axis, setup.shape[axis], worst):
-        yield Patch(instead={axis: swap}, detail=f"the outputs of {words}")
+        yield setup.computing({axis: swap}).with_detail(f"the outputs of {words}")
     by_key = setup.key_heads[worst] if axis == HEAD else worst
     for words, swap in _swaps(axis, setup.inputs["k"].shape[axis], by_key):
-        yield from _each_and_both(swap, axis, f"{{}} of {words}")
+        for names in ("kv", "k", "v"):
+            taken = {name: np.take(setup.inputs[name], swap, axis) for name in names}
+            detail = f"{' and '.join(names.upper())} of {words}"
+            yield setup.with_inputs(**taken).with_detail(detail)
 
 
 def _swaps(axis: int, n: int, worst: Indices) -> Iterator[tuple[str, Indices]]:
@@ -75,7 +68,7 @@ def _swaps(axis: int, n: int, worst: Indices) -> Iterator[tuple[str, Indices]]:
 # ---- a block of keys that is lost
 
 
-def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """The block without which some rows come nearest to what was observed."""
     over = evidence.over(setup, OUTPUT)
     if over is None or not is_plain(setup) or setup.whole_axes:
@@ -103,8 +96,8 @@ def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
         candidates.append((float(apart[one]), block, int(starts[one])))
     for _, block, start in sorted(candidates)[:2]:
         words = f"keys {start + 1} to {start + block}, a block of {block}"
-        others = Rewrite("where", f"where j < {start} or j >= {start + block}")
-        yield Patch({WEIGHTS: others, "lse?": others}, words)
+        line = f"weights, lse?: where => where j < {start} or j >= {start + block} -- {words}"
+        yield from changed([line], setup, evidence)
 
 
 # ---- rows and heads that are not written
@@ -118,7 +111,7 @@ def _first_of(setup: Setup, wrong: Array) -> tuple[int, str]:
     return first, f", the last block of {' or '.join(blocks)}" if blocks else ""
 
 
-def _rows_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+def _rows_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """The rows from some one on, if all their observed outputs are 0; or NaN, from a block on.
 
     Rows are NaN for other reasons too, but those do not begin where a block does.
@@ -131,10 +124,10 @@ def _rows_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
         is_finite = np.isfinite(evidence.expected[OUTPUT][:, :, first:]).all()
         if 0 < first < n_q and (block or mark == ZEROS) and is_finite:
             detail = f"the observed numbers are {words} in rows {first + 1} to {n_q}{block}"
-            yield Patch(instead={2: np.where(rows < first, rows, mark)}, detail=detail)
+            yield setup.computing({2: np.where(rows < first, rows, mark)}).with_detail(detail)
 
 
-def _rows_of_garbage(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+def _rows_of_garbage(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """The rows from a block on, if no weights make their numbers of the values.
 
     Weights that sum to at most 1 give numbers between the smallest and the largest value, and 0.
@@ -151,40 +144,38 @@ def _rows_of_garbage(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     if first and block:
         rows = np.arange(setup.shape[2])[:, None] >= first
         words = f"rows {first + 1} to {setup.shape[2]}{block}"
-        right = {OUTPUT: lambda x: np.where(rows, expected, x)}
-        yield Patch(relayout=right, detail=f"no weights give the numbers in {words}")
+        right = setup.with_relayout(lambda x: np.where(rows, expected, x), OUTPUT)
+        yield right.with_detail(f"no weights give the numbers in {words}")
 
 
 OUTSIDE = 0.05
 """So far beyond the range of the values no rounding takes an output."""
 
 
-def _heads_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Patch]:
+def _heads_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """The heads of which all observed outputs are 0."""
     if evidence.has_all(setup, OUTPUT):
         heads, written = np.arange(setup.shape[1]), evidence.observed[OUTPUT].any(axis=(0, 2, 3))
         if written.any() and not written.all():
             names = ", ".join(str(head + 1) for head in heads[~written])
-            at = {1: np.where(written, heads, ZEROS)}
-            yield Patch(instead=at, detail=f"the observed numbers are 0 in head {names}")
+            unwritten = setup.computing({1: np.where(written, heads, ZEROS)})
+            yield unwritten.with_detail(f"the observed numbers are 0 in head {names}")
 
 
 # ---- dropout of another seed
 
 
-def _redrawn(setup: Setup, _: Evidence) -> Iterator[Patch]:
+def _redrawn(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """With the numbers of another seed: the next ones, and the first few."""
-    how, other = setup.how, Rewrite("kept[b,h,i,j]", "again_kept[b,h,i,j]")
+    how, other = setup.how, "kept[b,h,i,j] => again_kept[b,h,i,j]"
     for seed in dict.fromkeys((how.seed + 1, *range(4))) if how.dropout else ():
         if seed != how.seed:
             drawn = {"again.kept": draw_kept(setup.shape, how.dropout, seed)}
-            steps = {"dropped.x": other}
-            patch = Patch(steps, f"seed {seed}", again={"dropped": other}, inputs=drawn)
-            words, delta = DELTAS["either delta"]
-            yield from (patch, patch.also(words, {"delta": Rewrite("", delta)}))
+            line = f"either delta; again.dropped: {other}; dropped.x: {other} -- seed {seed}"
+            yield from changed([line], setup.with_inputs(**drawn), evidence)
 
 
-LOCATED: dict[str, Variants] = {
+LOCATED: Mapping[str, Change] = {
     "two heads exchanged": partial(_two_exchanged, HEAD),
     "two batch items exchanged": partial(_two_exchanged, BATCH),
     "a head not written": _heads_unwritten,

@@ -6,7 +6,7 @@ The weights are those by which the kernel has in effect summed the values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.kernels import log_sum_exp, softmax
-from attncli.check.bugs.bug import Evidence
+from attncli.check.bugs.bug import Change, Evidence
 from attncli.check.bugs.numbers import BLOCKS
-from attncli.check.bugs.patch import Patch, Variants, only_if
+from attncli.check.bugs.patch import Function, patched
 from attncli.check.setup import Setup
 from attncli.stages import LSE, WEIGHTS
 
@@ -76,13 +76,19 @@ def not_rescaled(x: Array, block: int, what: str) -> Array:
     return np.asarray((right if what == "the sum" else old) / np.where(total == 0, 1, total))
 
 
-def _unscaled_sums(setup: Setup, _: Evidence) -> Iterator[Patch]:
+def _unscaled_sums(setup: Setup, _: Evidence) -> Iterator[Setup]:
     for block in (1, *BLOCKS) if is_plain(setup) else ():
         for what in ("the sum", "the output", "the sum and the output"):
             if block < setup.shape[3]:
                 own = f"in blocks of {block} keys" if block > 1 else "key by key"
                 function = lambda x, n=block, what=what: not_rescaled(x, n, what)  # noqa: E731
-                yield Patch({WEIGHTS: function}, f"{what}, {own}")
+                yield from _with(setup, {WEIGHTS: function}, f"{what}, {own}")
+
+
+def _with(setup: Setup, steps: Mapping[str, Function], detail: str) -> Iterator[Setup]:
+    """The setup with functions for steps, if it has these."""
+    if (other := patched(setup, steps)) is not None:
+        yield other.with_detail(detail)
 
 
 def averaged(parts: _Parts, *, empty_too: bool) -> Array:
@@ -112,13 +118,21 @@ Merge = Callable[[_Parts], Array]
 
 
 def _merged(
-    merge: Merge, setup: Setup, evidence: Evidence, *, lse: Merge | None = None, detail: str = ""
-) -> Iterator[Patch]:
+    merge: Merge,
+    setup: Setup,
+    evidence: Evidence,
+    *,
+    lse: Merge | None = None,
+    detail: str = "",
+    may_be_empty: bool = False,
+) -> Iterator[Setup]:
     """The blocks of a kernel and the parts of a split, merged so; and the log-sum-exp of that.
 
     A split has parts of one size, or of sizes that differ by one; or those that are named.
     """
     n_k, cuts = setup.shape[3], dict[tuple[int, ...], str]()
+    if not is_plain(setup) or (may_be_empty and not setup.may_mask()):
+        return
     if setup.split:
         cuts[0, *setup.split] = f"parts cut after key {', '.join(map(str, setup.split))}"
     for n in (n for n in SPLITS if n < n_k and not setup.split):
@@ -127,39 +141,45 @@ def _merged(
         cuts.setdefault(tuple(even.tolist()), f"{n} parts of the keys, as even as can be")
     for n in (n for n in BLOCKS if n < n_k and not setup.split):
         cuts[tuple(range(0, n_k, n))] = f"blocks of {n} keys"
-    for at, words in cuts.items() if is_plain(setup) else ():
+    for at, words in cuts.items():
         weights = {WEIGHTS: lambda x, at=at: merge(_Parts.of(x, at))}
-        yield Patch(weights, f"{words}{detail}")
+        yield from _with(setup, weights, f"{words}{detail}")
         if lse is not None and LSE in evidence.expected:
             sums = {LSE: lambda x, at=at: lse(_Parts.of(x, at))}
-            yield Patch({**weights, **sums}, f"{words}{detail}")
+            yield from _with(setup, weights | sums, f"{words}{detail}")
 
 
-def _base(factor: float, words: str) -> Variants:
-    def lse(parts: _Parts) -> Array:
-        return log_sum_exp(parts.lse * parts.lse.dtype.type(factor))
+def _averaged(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    without = partial(averaged, empty_too=False)
+    words = ", those without a key left out"
+    yield from _merged(partial(averaged, empty_too=True), setup, evidence)
+    yield from _merged(without, setup, evidence, detail=words, may_be_empty=True)
 
-    return partial(_merged, partial(by_powers, factor=factor), lse=lse, detail=words)
+
+def _in_another_base(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    for factor, words in (
+        (math.log(2), ": 2 to the power of a natural logarithm"),
+        (1 / math.log(2), ": e to the power of a logarithm of 2"),
+    ):
+
+        def lse(parts: _Parts, factor: float = factor) -> Array:
+            return log_sum_exp(parts.lse * parts.lse.dtype.type(factor))
+
+        merge = partial(by_powers, factor=factor)
+        yield from _merged(merge, setup, evidence, lse=lse, detail=words)
 
 
-PARTS: dict[str, Variants] = {
+def _unguarded(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """Of a split that is known alone: else any rows of NaN could be it."""
+    if setup.split:
+        yield from _merged(unguarded, setup, evidence, may_be_empty=True)
+
+
+PARTS: Mapping[str, Change] = {
     "sum not rescaled when the maximum grows": _unscaled_sums,
-    "blocks averaged without their log-sum-exp": (
-        partial(_merged, partial(averaged, empty_too=True)),
-        only_if(
-            Setup.may_mask,
-            partial(
-                _merged, partial(averaged, empty_too=False), detail=", those without a key left out"
-            ),
-        ),
-    ),
-    "blocks merged in the wrong base": (
-        _base(math.log(2), ": 2 to the power of a natural logarithm"),
-        _base(1 / math.log(2), ": e to the power of a logarithm of 2"),
-    ),
-    "part without a key not guarded": only_if(  # else any rows of NaN could be it
-        lambda setup: setup.may_mask() and setup.split, partial(_merged, unguarded)
-    ),
+    "blocks averaged without their log-sum-exp": _averaged,
+    "blocks merged in the wrong base": _in_another_base,
+    "part without a key not guarded": _unguarded,
     "log-sum-exps of parts added": partial(
         _merged, added, lse=lambda parts: parts.lse.sum(axis=-1)
     ),
