@@ -30,7 +30,6 @@ bug leaves open, with numbers in braces. The language is that of expression.py.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -43,9 +42,10 @@ from attncli.arrays import Array
 from attncli.attention.compute import compute
 from attncli.attention.matrices import shown
 from attncli.check.bugs.bug import Evidence
-from attncli.check.bugs.numbers import BLOCKS, FACTS, LOOPS, SOURCES, first_key_of, sizes_of
+from attncli.check.bugs.facts import Facts, full
+from attncli.check.bugs.numbers import sizes_of
 from attncli.check.bugs.patch import patched, whole_plan
-from attncli.check.bugs.rewrite import Rewrite, letters_of, names_in
+from attncli.check.bugs.rewrite import Rewrite, letters_of
 from attncli.check.setup import Setup
 from attncli.expression import cells
 from attncli.parser import parsed
@@ -60,26 +60,6 @@ SHARE = (
     "-sum[b,i](delta[b,h,i] * exp(sinks[h] - lse_again[b,h,i]) if lse_again[b,h,i] != -inf else 0)"
 )
 """The gradient of sinks by the same log-sum-exp as the weights computed again."""
-MACROS = {
-    "ieee softmax": "<power> / sum[l](exp(x[b,h,i,l] - max[c](x[b,h,i,c])))",
-    "power": "exp(x[b,h,i,j] - max[c](x[b,h,i,c]))",
-    "powers": "exp(x[b,h,i,j] - max(max[l](x[b,h,i,l]), -1e300))",
-    "sum i": "max(sum[c](exp(x[b,h,c,j] - max(max[l](x[b,h,c,l]), -1e300))), 1e-300)",
-    "sum h": "max(sum[c](exp(x[b,c,i,j] - max(max[l](x[b,c,i,l]), -1e300))), 1e-300)",
-    "sum b": "max(sum[c](exp(x[c,h,i,j] - max(max[l](x[c,h,i,l]), -1e300))), 1e-300)",
-    "total": "exp(lse[j](logits[b,h,i,j]{, sink=sinks[h]})"
-    " - max({sinks[h], }max[l](logits[b,h,i,l]), -1e300))",
-    "split": "(X * size[Y] + Y) % size[X],(X * size[Y] + Y) // size[X]",
-    "merged": "(Y * size[X] + X) // size[Y],(Y * size[X] + X) % size[Y]",
-    "last": "(size[X] - 1) // block * block",
-    "blocks": ", ".join(map(str, BLOCKS)),
-    "loops": ", ".join(map(str, LOOPS)),
-    "counted": "size[b] as batch items, size[i] as queries, size[b] * size[i] as tokens, "
-    "size[b] * size[h] * size[i] * size[e] as numbers, size[h] as heads",
-    "finite": "-100, -1000, -10000, -65504, -100000, -1e+09, "
-    "-3.4028234663852886e+38 as -3.40282e+38",
-}
-"""What several rows have, in angle brackets; X and Y are letters behind the name: <last j>."""
 _EDIT = re.compile(r"(?:(\w+)\.)?((?:[\w{}]+\.)*\w+)(?:\((\w+)\))?(\?)?")
 _KINDS = ("how", "positions", "input", "index", "observed", "again")
 
@@ -169,15 +149,15 @@ class Patch(NamedTuple):
         for edit in self.edits:
             edits[edit.kind].append(edit._replace(new=edit.new.replace("?", "fitted")))
         start = setup.placed() if self.placed else setup
-        other = facts.with_fields(start, [*edits["how"], *edits["positions"], *edits["rule"]])
-        arrays = facts.arrays(start, edits["input"])
+        other = _with_fields(facts, start, [*edits["how"], *edits["positions"], *edits["rule"]])
+        arrays = _arrays(facts, start, edits["input"])
         if other is None or arrays is None:
             return None
         reading = edits["index"] + edits["observed"]
-        if (other := facts.read_otherwise(other.with_inputs(**arrays), reading)) is None:
+        if (other := _read_otherwise(facts, other.with_inputs(**arrays), reading)) is None:
             return None
         if edits[""] or edits["again"]:
-            steps, again = (facts.rewrites(edits[kind], self.sizes) for kind in ("", "again"))
+            steps, again = (_rewrites(facts, edits[kind], self.sizes) for kind in ("", "again"))
             other = patched(other, steps, again)
         elif not reading and self.fitted is None and _is_same(other, setup):
             return None
@@ -211,6 +191,122 @@ def _in_words(edit: Edit) -> str:
     return f"{edit.name}{again} is {new}"
 
 
+# ---- what the edits of each kind change
+
+
+def _with_fields(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup | None:
+    """The setup with other fields of the convention and of the positions."""
+    fields: dict[str, dict[str, Any]] = {"how": {}, "positions": {}, "rule": {}}
+    for kind, name, new, old, *_ in edits:
+        owner: Any = setup.how if kind != "positions" else setup.positions
+        if owner is None:
+            return None
+        if kind == "rule":
+            fields[kind][name] = new
+        elif name == "all":
+            setup = replace(setup, positions=None)
+        else:
+            numbers = (bool, int, float)
+            known = vars(owner) if kind == "positions" else {}
+            known = {name: x for name, x in known.items() if isinstance(x, numbers)}
+            now, value = getattr(owner, name), facts.value(new, known)
+            is_number = isinstance(now, int) and not isinstance(value, str | bool)
+            if is_number or isinstance(now, frozenset):
+                value = type(now)(value)
+            fields[kind][name] = value
+            if old and now != facts.value(old):
+                return None
+    setup = setup.with_how(**fields["how"]).with_positions(**fields["positions"])
+    for rule in fields["rule"].values():
+        setup = setup.with_empty_rows(rule)
+    return setup
+
+
+def _arrays(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> dict[str, Array | None] | None:
+    """The inputs that are others; None where one lacks, or has another shape then."""
+    arrays = dict[str, Array | None]()
+    for _, name, new, *_ in edits:
+        if new == "None":
+            arrays[name] = None
+            continue
+        if name not in setup.inputs and "fitted" not in new:
+            return None
+        x = arrays[name] = _input(facts, name, new, setup.inputs)
+        if name in QKV and x.shape != setup.inputs[name].shape:
+            return None
+    return arrays
+
+
+def _input(facts: Facts, name: str, text: str, inputs: Mapping[str, Array]) -> Array:
+    """The numbers that an input has instead."""
+    letters = letters_of(name)
+    right = inputs.get(name, np.zeros([sizes_of(facts.setup)[x] for x in letters]))
+    letters = letters[-max(right.ndim, min(2, len(letters))) :]  # of a mask two at least
+    text = re.sub(r"\bright\b(?!\[)", f"right[{','.join(letters)}]", text)
+    numbers = facts.of(text)
+    values = {**inputs, **numbers, "right": right, "key_head": facts.setup.key_heads}
+    own = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
+    own |= {x: sizes_of(facts.setup)[x] for x in re.findall(r"size\[(\w)\]", text)}
+    for cell in cells(parsed(text), guards=True):  # what an array says need not be said
+        axes = cell.index[len(cell.index) - values[cell.name].ndim :]
+        for axis, size in zip(axes, values[cell.name].shape, strict=True):
+            if isinstance(axis, tuple) and size > 1:
+                own.pop(str(axis[0]), None)
+    x = compute(f"X[{','.join(letters)}] = {text}", values, own)
+    return x.astype(right.dtype, copy=False)
+
+
+def _read_otherwise(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup | None:
+    """The setup with another stage or layout for an observed one, or another index computed."""
+    expected = facts.evidence.expected.keys()
+    for kind, name, new, *_ in edits:
+        if kind == "index":
+            axis, n = "bhi".index(name), sizes_of(setup)[name]
+            if n == 1:
+                return None
+            at = compute(f"X[{name}] = {new}", {}, {name: n}).astype(np.intp)
+            setup = setup.computing({axis: at})
+        elif new.isidentifier():
+            setup = replace(setup, relabel={**setup.relabel, name: new})
+            if not expected & setup.relabel.keys():
+                return None
+        else:  # of several stages those that were observed as a whole
+            grads = [x for x in map(gradient_of, QKV) if x in expected]
+            stages = {"gradients": grads, "maps": [*MAPS]}.get(name, [name])
+            has = (
+                x in expected if x in GRADIENTS else facts.evidence.has_all(setup, x)
+                for x in stages
+            )
+            if not any([*has]):
+                return None
+            setup = setup.with_relayout(partial(_rearranged, new), *stages)
+    return setup
+
+
+def _rewrites(facts: Facts, edits: Sequence[Edit], sizes: Mapping[str, int]) -> dict[str, Rewrite]:
+    """What is put into the formula of each place."""
+    rewrites = dict[str, Rewrite]()
+    for edit in edits:
+        place = f"{edit.name}{'?' * edit.may_lack}"
+        rewrite = rewrites.get(place, Rewrite())
+        if edit.param:
+            value = partial(facts.value, edit.new)
+            rewrites[place] = rewrite._replace(params={**rewrite.params, edit.param: value})
+        else:
+            own = {**sizes_of(facts.setup, edit.name), **sizes}
+            rewrites[place] = rewrite._replace(
+                pattern=edit.old, new=edit.new, numbers=facts.of(edit.new), sizes=own
+            )
+    return rewrites
+
+
+def _rearranged(text: str, x: Array) -> Array:
+    return compute(f"X[b,h,i,d] = {text}", {"right": x}, dict(zip("bhid", x.shape, strict=True)))
+
+
+# ---- the variants of a row
+
+
 def variants(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     """The patches that the lines of a row are for a setup.
 
@@ -220,12 +316,12 @@ def variants(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator
     for line in map(line_of, lines):
         if line.quiet or (line.fit and evidence.example is None):
             continue
-        for texts in facts.loop(line):
+        for texts in facts.loop(line.loop, line.condition):
             sizes = {name[5:]: int(n) for name, n in texts.items() if name.startswith("size_")}
             for choice in line.choices:
                 edits = tuple(
                     x._replace(
-                        old=_full(x.old, texts), new=_full(x.new, texts), name=_full(x.name, texts)
+                        old=full(x.old, texts), new=full(x.new, texts), name=full(x.name, texts)
                     )
                     for x in choice
                 )
@@ -241,19 +337,6 @@ def changed(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[
     """The setups with each of these patches that applies."""
     setups = (patch.on(setup) for patch in variants(lines, setup, evidence))
     return (other for other in setups if other is not None)
-
-
-def _full(text: str, texts: Mapping[str, str]) -> str:
-    """A text with what stands for its names in braces, and for those in angle brackets."""
-    for name, other in texts.items():
-        text = text.replace(f"{{{name}}}", other)
-    while (macro := re.search(r"<([a-z][a-z ]+)>", text)) is not None:
-        key = macro[1] if macro[1] in MACROS else macro[1].partition(" ")[0]
-        full = MACROS[key]
-        for sign, letter in zip("XY", macro[1].removeprefix(key).split(), strict=False):
-            full = full.replace(sign, letter)
-        text = text.replace(macro[0], full)
-    return text
 
 
 def gradient_name(place: str) -> str:
@@ -289,220 +372,3 @@ def _with_deltas(tags: Sequence[str], patch: Patch) -> Iterator[Patch]:
             share = Edit("", "d_sinks", SHARE)
             yield _also(one, "the sink's share by the same log-sum-exp", share)
         yield one
-
-
-def said(x: Any, form: str = "") -> str:
-    """A number, or several, as a sentence has them; of keys: how many."""
-    if isinstance(x, np.ndarray) and x.ndim:
-        more = f" and {x.size - MOST_SAID} more" if x.size > MOST_SAID else ""
-        return ", ".join(f"{value:.6g}" for value in x.ravel()[:MOST_SAID]) + more
-    if form == "keys":
-        return "any number of keys" if x < 0 else f"{x:g} key{'s' * (x != 1)}"
-    return f"{x:{form or '.6g'}}"
-
-
-MOST_SAID = 8
-"""So many numbers are said, one for each head or batch item."""
-
-
-class Facts(NamedTuple):
-    """What edits may name of a setup and of what was observed, and what stands for ?."""
-
-    setup: Setup
-    evidence: Evidence
-    fitted: Any = None
-
-    def of(self, text: str) -> dict[str, Any]:
-        """The numbers that a text names."""
-        names = {*re.findall(r"\b[a-z_]{2,}\b", text)}
-        numbers = {name: FACTS[name](self.setup) for name in names & FACTS.keys()}
-        if "other_gradients" in names:
-            others = self.evidence.expected.keys() - {*map(gradient_of, QKV)}
-            numbers["other_gradients"] = bool(others)
-        more = {"eps": self.evidence.eps, "fitted": self.fitted}
-        return numbers | {name: more[name] for name in names & more.keys()}
-
-    def number(self, text: str, known: Mapping[str, Any] = {}) -> Any:
-        """The number, or the truth, of a text, which may read inputs."""
-        arrays = {
-            name: self.setup.inputs[name] for name in names_in(text) & self.setup.inputs.keys()
-        }
-        values = {**arrays, **self.of(text), **known}
-        return compute(f"X[] = {text}", values, sizes_of(self.setup)).item()
-
-    def value(self, text: str, known: Mapping[str, Any] = {}) -> Any:
-        """What Python writes so, or a number, or two whole ones."""
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            if pair := re.fullmatch(r"\((.+), (.+)\)", text):
-                return tuple(int(self.number(x, known)) for x in pair.groups())
-            return self.number(text, known)
-
-    def detail(self, text: str, texts: Mapping[str, str], known: Mapping[str, Any] = {}) -> str:
-        """A sentence with the numbers and texts that it has in braces."""
-
-        def full(braces: re.Match[str]) -> str:
-            name, _, form = braces[1].partition(":")
-            every = {**self.setup.inputs, **known, **({} if form else texts)}
-            if (x := every.get(name)) is not None:
-                return x if isinstance(x, str) else said(x, form)
-            for own, other in texts.items():
-                name = re.sub(rf"\b{re.escape(own)}\b", other, name)
-            return said(self.number(name, known), form)
-
-        return re.sub(r"\{([^{}]+)\}", full, text)
-
-    def loop(self, line: Line) -> Iterator[dict[str, str]]:
-        """What stands for the names in braces, once for each variant whose condition holds."""
-        condition, base = line.condition, {"first": first_key_of(self.setup)}
-        if condition and "{" not in condition and not self.number(condition):
-            return
-        for texts in self.repeated(_full(line.loop, base)):
-            if "{" not in condition or self.number(_full(condition, texts)):
-                yield base | texts
-
-    def repeated(self, text: str) -> Iterator[dict[str, str]]:
-        """The texts of a loop."""
-        if not text:
-            yield {}
-        elif call := re.fullmatch(r"(\w+)\(([\w,]*)\)", text):
-            yield from SOURCES[call[1]](self.setup, *filter(None, call[2].split(",")))
-        else:
-            text, *others = text.split("; ")
-            name, sign, values = re.split(" (in|=) ", text, maxsplit=1)
-            formula, _, items = values.rpartition(" of block in ")
-            for value, words in self.values(items, formula, sign == "=").items():
-                texts = {name: value, "words": " or ".join(words)}
-                for other in others:
-                    also, _, number = other.partition(" = ")
-                    texts[also] = f"{self.number(_full(number, texts)):g}"
-                yield texts
-
-    def values(self, items: str, formula: str, are_numbers: bool) -> dict[str, list[str]]:
-        """The texts, or numbers, of a loop: each once, with the words of all that give it."""
-        values = dict[str, list[str]]()
-        for item in self.items(items):
-            value, _, words = item.partition(" as ")
-            if are_numbers:
-                known = {"block": float(value)} if formula else {}
-                value = f"{self.number(formula or value, known):.17g}"
-            if not (formula and value == "0"):
-                values.setdefault(value, []).append(words or item)
-        return values
-
-    def items(self, text: str) -> Iterator[str]:
-        """What is between the commas; from one number to another all of them."""
-        for item in re.split(r", (?![^(]*\))", text):
-            first, _, last = item.partition(" to ")
-            if last:
-                yield from map(str, range(int(self.number(first)), int(self.number(last)) + 1))
-            else:
-                yield item
-
-    # ---- the edits, kind by kind
-
-    def with_fields(self, setup: Setup, edits: Sequence[Edit]) -> Setup | None:
-        """The setup with other fields of the convention and of the positions."""
-        fields: dict[str, dict[str, Any]] = {"how": {}, "positions": {}, "rule": {}}
-        for kind, name, new, old, *_ in edits:
-            owner: Any = setup.how if kind != "positions" else setup.positions
-            if owner is None:
-                return None
-            if kind == "rule":
-                fields[kind][name] = new
-            elif name == "all":
-                setup = replace(setup, positions=None)
-            else:
-                numbers = (bool, int, float)
-                known = vars(owner) if kind == "positions" else {}
-                known = {name: x for name, x in known.items() if isinstance(x, numbers)}
-                now, value = getattr(owner, name), self.value(new, known)
-                is_number = isinstance(now, int) and not isinstance(value, str | bool)
-                if is_number or isinstance(now, frozenset):
-                    value = type(now)(value)
-                fields[kind][name] = value
-                if old and now != self.value(old):
-                    return None
-        setup = setup.with_how(**fields["how"]).with_positions(**fields["positions"])
-        for rule in fields["rule"].values():
-            setup = setup.with_empty_rows(rule)
-        return setup
-
-    def arrays(self, setup: Setup, edits: Sequence[Edit]) -> dict[str, Array | None] | None:
-        """The inputs that are others; None where one lacks, or has another shape then."""
-        arrays = dict[str, Array | None]()
-        for _, name, new, *_ in edits:
-            if new == "None":
-                arrays[name] = None
-                continue
-            if name not in setup.inputs and "fitted" not in new:
-                return None
-            x = arrays[name] = self.input(name, new, setup.inputs)
-            if name in QKV and x.shape != setup.inputs[name].shape:
-                return None
-        return arrays
-
-    def input(self, name: str, text: str, inputs: Mapping[str, Array]) -> Array:
-        """The numbers that an input has instead."""
-        letters = letters_of(name)
-        right = inputs.get(name, np.zeros([sizes_of(self.setup)[x] for x in letters]))
-        letters = letters[-max(right.ndim, min(2, len(letters))) :]  # of a mask two at least
-        text = re.sub(r"\bright\b(?!\[)", f"right[{','.join(letters)}]", text)
-        numbers = self.of(text)
-        values = {**inputs, **numbers, "right": right, "key_head": self.setup.key_heads}
-        own = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
-        own |= {x: sizes_of(self.setup)[x] for x in re.findall(r"size\[(\w)\]", text)}
-        for cell in cells(parsed(text), guards=True):  # what an array says need not be said
-            axes = cell.index[len(cell.index) - values[cell.name].ndim :]
-            for axis, size in zip(axes, values[cell.name].shape, strict=True):
-                if isinstance(axis, tuple) and size > 1:
-                    own.pop(str(axis[0]), None)
-        x = compute(f"X[{','.join(letters)}] = {text}", values, own)
-        return x.astype(right.dtype, copy=False)
-
-    def read_otherwise(self, setup: Setup, edits: Sequence[Edit]) -> Setup | None:
-        """The setup with another stage or layout for an observed one, or another index computed."""
-        expected = self.evidence.expected.keys()
-        for kind, name, new, *_ in edits:
-            if kind == "index":
-                axis, n = "bhi".index(name), sizes_of(setup)[name]
-                if n == 1:
-                    return None
-                at = compute(f"X[{name}] = {new}", {}, {name: n}).astype(np.intp)
-                setup = setup.computing({axis: at})
-            elif new.isidentifier():
-                setup = replace(setup, relabel={**setup.relabel, name: new})
-                if not expected & setup.relabel.keys():
-                    return None
-            else:  # of several stages those that were observed as a whole
-                grads = [x for x in map(gradient_of, QKV) if x in expected]
-                stages = {"gradients": grads, "maps": [*MAPS]}.get(name, [name])
-                has = (
-                    x in expected if x in GRADIENTS else self.evidence.has_all(setup, x)
-                    for x in stages
-                )
-                if not any([*has]):
-                    return None
-                setup = setup.with_relayout(partial(_rearranged, new), *stages)
-        return setup
-
-    def rewrites(self, edits: Sequence[Edit], sizes: Mapping[str, int]) -> dict[str, Rewrite]:
-        """What is put into the formula of each place."""
-        rewrites = dict[str, Rewrite]()
-        for edit in edits:
-            place = f"{edit.name}{'?' * edit.may_lack}"
-            rewrite = rewrites.get(place, Rewrite())
-            if edit.param:
-                value = partial(self.value, edit.new)
-                rewrites[place] = rewrite._replace(params={**rewrite.params, edit.param: value})
-            else:
-                own = {**sizes_of(self.setup, edit.name), **sizes}
-                rewrites[place] = rewrite._replace(
-                    pattern=edit.old, new=edit.new, numbers=self.of(edit.new), sizes=own
-                )
-        return rewrites
-
-
-def _rearranged(text: str, x: Array) -> Array:
-    return compute(f"X[b,h,i,d] = {text}", {"right": x}, dict(zip("bhid", x.shape, strict=True)))

@@ -1,22 +1,19 @@
-"""What the edits of the catalogue may name of a setup: conditions, numbers, texts to repeat for.
+"""What the edits of the catalogue may name of a setup: conditions and numbers.
 
 … when causal and size[i] < size[j]        a condition
 d_q: => right / scale                      a number
-… for layouts(h,i)                         one variant for each, with its words
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import get_args
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from attncli.arrays import Array
 from attncli.check.setup import Setup
 from attncli.check.tolerance import largest
-from attncli.convention import EmptyRows
 from attncli.stages import QKV, gradient_of
 
 BLOCKS = 16, 32, 64, 128
@@ -155,11 +152,6 @@ of a key head are from each other, `step` how far the first ones of two neighbou
 `back` is the window's first bound, `before` and `ahead` the keys that it shows around the query's
 own."""
 
-# ---- what is repeated
-
-Texts = dict[str, str]
-"""What stands for the names in braces of a line; `words` is for its detail."""
-
 
 def last_blocks(n: int, sizes: Sequence[int] = BLOCKS) -> list[int]:
     """Where the last block of n begins, if it is not the only one, in blocks of these sizes.
@@ -177,64 +169,3 @@ def sizes_of(setup: Setup, place: str = "") -> dict[str, int]:
     n = setup.inputs["k"].shape[1]
     own = {"g": n, "d": d, "e": d_v, "n": setup.shape[1] // max(1, n)}
     return {**dict(zip("bhij", setup.shape, strict=True)), **own}
-
-
-def _layouts(setup: Setup, head: str, row: str) -> Iterator[Texts]:
-    """Where an entry really is if heads and tokens are taken for each other by a reshape."""
-    if sizes_of(setup)[head] > 1:
-        words = "stored as (tokens, heads, d), read as (heads, tokens, d)"
-        yield {"at": f"<split {head} {row}>", "words": words}
-        words = "stored as (heads, tokens, d), read as (tokens, heads, d)"
-        yield {"at": f"<merged {head} {row}>", "words": words}
-
-
-def _empty_rules(setup: Setup) -> Iterator[Texts]:
-    """Each rule for empty rows, where over another axis others may be empty.
-
-    A causal mask alone leaves every key a query, where there are as many.
-    """
-    restricts = setup.inputs.keys() & {"given_mask", "kv_len"} or setup.how.window is not None
-    may_empty = restricts or (setup.how.causal and setup.shape[2] < setup.shape[3])
-    in_text = {"zero": "", "nan": ", empty=nan", "uniform": ", empty=uniform"}
-    for rule in get_args(EmptyRows) if may_empty else (setup.empty_rows,):
-        yield {"rule": rule, "empty": in_text.get(rule, "")}
-
-
-def first_key_of(setup: Setup) -> str:
-    """The key position of the first query: where key lengths count, one of each batch item."""
-    (n_q, n_k), is_last = setup.shape[2:], setup.how.causal_align == "bottom-right"
-    if is_last and "kv_len" in setup.inputs:
-        return f"kv_len[b] - {n_q}"
-    return str(n_k - n_q if is_last else setup.n_past)
-
-
-def _readings(setup: Setup) -> Iterator[Texts]:
-    """K and V in another layout, of another head, or of one batch item or chunk for all."""
-    (n_batch, n_heads, _q, n_k), n_keys = setup.shape, setup.inputs["k"].shape[1]
-    if n_heads == n_keys:
-        yield from ({**x, "at": f"b,{x['at']}"} for x in _layouts(setup, "h", "j"))
-    if n_batch > 1:
-        yield {"at": "0,h,j", "words": "of the first batch item"}
-    if n_keys > 1:
-        yield {"at": "b,(h - 1) % size[h],j", "words": "of the head before"}
-    for parts in (parts for parts in (2, 4, 8) if parts < n_k):
-        at = f"b,h,(j % {n_k // parts} if j < {n_k // parts * parts} else j)"
-        yield {"at": at, "words": f"the first of {parts} chunks for all"}
-
-
-def _elsewhere(setup: Setup, head: str, row: str) -> Iterator[Texts]:
-    """Numbers of a neighbour or the first, along one axis; or in another layout."""
-    at = ["b", head, row]
-    for axis, x in enumerate(at):
-        if sizes_of(setup)[x] > 1:
-            for other in (f"({x} - 1) % size[{x}]", f"({x} + 1) % size[{x}]", "0"):
-                yield {"at": ",".join([*at[:axis], other, *at[axis + 1 :]]), "words": ""}
-    yield from ({**x, "at": f"b,{x['at']}"} for x in _layouts(setup, head, row))
-
-
-SOURCES: Mapping[str, Callable[..., Iterator[Texts]]] = {
-    "layouts": _layouts,
-    "empty_rules": _empty_rules,
-    "readings": _readings,
-    "elsewhere": _elsewhere,
-}
