@@ -420,7 +420,8 @@ def _of_templates(setup: Setup, search: Search) -> Iterator[tuple[Patch, Edit]]:
     """Patches of the templates, with the line that each is."""
     for line in (*TEMPLATES, *of_conventions(setup)):
         for patch in variants([line], setup, search.evidence):
-            yield patch, Edit(line.partition(":")[0], "", patch.words)
+            words = "; ".join(edit.words for edit in patch.edits)
+            yield patch, Edit(line.partition(":")[0], "", words)
 
 
 MORE = 300

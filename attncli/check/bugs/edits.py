@@ -15,17 +15,10 @@
     empty_rows: => nan                           what becomes of rows with nothing to attend to
 
 A line may have several edits, behind `;`, of which one with a ? behind its place may have no place.
-`d_q | d_k: …` is a variant for each. What is behind `when` must hold of the setup. A loop makes
-several variants, in which {n} is a number or a text, and {words} what is said of it:
-
-    for n in 1, 2 as two                         these texts
-    for n = size[d], size[e] as d_v, 0 to 3      numbers, those that are equal together
-    for n = (size[j] - 1) // block * block of block in 16, 32; m = {n} + 1      not 0; and another
-    for layouts(h,i)                             what numbers.py has by this name
-
-`… fit 2 ** [-8 to 8]` is how the number that ? stands for is found, as fits.py reads it, and
-`… quiet ln(times)` what it is for errors within the rounding. Behind `--` is what the name of the
-bug leaves open, with numbers in braces. The language is that of expression.py.
+`d_q | d_k: …` is a variant for each. What is behind `when` must hold of the setup; `for n = 1, 2`
+makes several variants, as facts.py reads it; `… fit 2 ** [-8 to 8]` is how the number that ? stands
+for is found, and `… quiet ln(times)` what it is for errors within the rounding, as fits.py reads
+them. Behind `--` is what the name of the bug leaves open. The language is that of expression.py.
 """
 
 from __future__ import annotations
@@ -60,7 +53,7 @@ SHARE = (
     "-sum[b,i](delta[b,h,i] * exp(sinks[h] - lse_again[b,h,i]) if lse_again[b,h,i] != -inf else 0)"
 )
 """The gradient of sinks by the same log-sum-exp as the weights computed again."""
-_EDIT = re.compile(r"(?:(\w+)\.)?((?:[\w{}]+\.)*\w+)(?:\((\w+)\))?(\?)?")
+_EDIT = re.compile(r"^(?:(\w+)\.)?((?:[\w{}]+\.)*\w+)(?:\((\w+)\))?(\?)?$")
 _KINDS = ("how", "positions", "input", "index", "observed", "again")
 
 
@@ -73,6 +66,19 @@ class Edit(NamedTuple):
     old: str = ""
     param: str = ""
     may_lack: bool = False
+
+    @property
+    def words(self) -> str:
+        """What is otherwise, such as "k is v[b,g,j,d]"."""
+        if self.kind in ("how", "positions"):
+            return f"{self.name.replace('_', ' ')} is {self.new}"
+        new = shown(self.new.replace("right", self.name))
+        if self.old == "where":
+            return f"{self.name} has {'only the terms' if new else 'all terms'} {new}".rstrip()
+        if self.old == "sink":
+            return f"{self.name} has {f'the sink {new}' if new else 'no sink'}"
+        again = ", as it is computed again," if self.kind == "again" else ""
+        return f"{self.name}{again} is {new}"
 
 
 class Line(NamedTuple):
@@ -111,8 +117,7 @@ def line_of(text: str) -> Line:
 
 
 def _edit(place: str, old: str, new: str) -> Edit:
-    parts = _EDIT.fullmatch(place)
-    assert parts is not None, place  # noqa: S101 - the catalogue is ours
+    (parts,) = _EDIT.finditer(place)
     kind, name, param, lacks = parts.groups(default="")
     if kind not in _KINDS:
         kind, name = "", f"{kind}.{name}" if kind else name
@@ -134,11 +139,6 @@ class Patch(NamedTuple):
     sizes: Mapping[str, int] = {}
     fitted: Any = None
     placed: bool = False
-
-    @property
-    def words(self) -> str:
-        """What is otherwise, such as "k is v[b,g,j,d]"."""
-        return "; ".join(map(_in_words, self.edits))
 
     def on(self, setup: Setup) -> Setup | None:
         """The setup with the edits; None where one has no place, or all have no effect."""
@@ -165,9 +165,8 @@ class Patch(NamedTuple):
 
 
 def letter_of(edits: Sequence[Edit]) -> str:
-    """The letter of ?, of which there is one for each index; "": there is one ?, or none."""
-    letter = re.search(r"\?\[(\w)\]", " ".join(edit.new for edit in edits))
-    return letter[1] if letter else ""
+    """The letter along whose axis there is a ? for each index; "": there is one ?, or none."""
+    return next((x for edit in edits for x in re.findall(r"\?\[(\w)\]", edit.new)), "")
 
 
 def _is_same(one: Setup, other: Setup) -> bool:
@@ -176,19 +175,6 @@ def _is_same(one: Setup, other: Setup) -> bool:
         return False
     same = all(x is other.inputs[name] for name, x in one.inputs.items())
     return same and (one.how == other.how or whole_plan(one) == whole_plan(other))
-
-
-def _in_words(edit: Edit) -> str:
-    if edit.kind in ("how", "positions"):
-        return f"{edit.name.replace('_', ' ')} is {edit.new}"
-    new = shown(edit.new.replace("right", edit.name))
-    match edit.old:
-        case "where":
-            return f"{edit.name} has only the terms {new}" if new else f"{edit.name} has all terms"
-        case "sink":
-            return f"{edit.name} has {f'the sink {new}' if new else 'no sink'}"
-    again = ", as it is computed again," if edit.kind == "again" else ""
-    return f"{edit.name}{again} is {new}"
 
 
 # ---- what the edits of each kind change
@@ -206,9 +192,8 @@ def _with_fields(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup | N
         elif name == "all":
             setup = replace(setup, positions=None)
         else:
-            numbers = (bool, int, float)
             known = vars(owner) if kind == "positions" else {}
-            known = {name: x for name, x in known.items() if isinstance(x, numbers)}
+            known = {x: y for x, y in known.items() if isinstance(y, int)}
             now, value = getattr(owner, name), facts.value(new, known)
             is_number = isinstance(now, int) and not isinstance(value, str | bool)
             if is_number or isinstance(now, frozenset):
@@ -226,27 +211,24 @@ def _arrays(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> dict[str, Arra
     """The inputs that are others; None where one lacks, or has another shape then."""
     arrays = dict[str, Array | None]()
     for _, name, new, *_ in edits:
-        if new == "None":
-            arrays[name] = None
-            continue
-        if name not in setup.inputs and "fitted" not in new:
+        if name not in setup.inputs and new != "None" and "fitted" not in new:
             return None
-        x = arrays[name] = _input(facts, name, new, setup.inputs)
-        if name in QKV and x.shape != setup.inputs[name].shape:
+        x = None if new == "None" else _input(facts, name, new, setup.inputs)
+        if x is not None and name in QKV and x.shape != setup.inputs[name].shape:
             return None
+        arrays[name] = x
     return arrays
 
 
 def _input(facts: Facts, name: str, text: str, inputs: Mapping[str, Array]) -> Array:
     """The numbers that an input has instead."""
-    letters = letters_of(name)
-    right = inputs.get(name, np.zeros([sizes_of(facts.setup)[x] for x in letters]))
+    letters, sizes = letters_of(name), sizes_of(facts.setup)
+    right = inputs[name] if name in inputs else np.zeros([sizes[x] for x in letters])
     letters = letters[-max(right.ndim, min(2, len(letters))) :]  # of a mask two at least
     text = re.sub(r"\bright\b(?!\[)", f"right[{','.join(letters)}]", text)
-    numbers = facts.of(text)
-    values = {**inputs, **numbers, "right": right, "key_head": facts.setup.key_heads}
+    values = {**inputs, **facts.of(text), "right": right, "key_head": facts.setup.key_heads}
     own = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
-    own |= {x: sizes_of(facts.setup)[x] for x in re.findall(r"size\[(\w)\]", text)}
+    own |= {x: sizes[x] for x in re.findall(r"size\[(\w)\]", text)}
     for cell in cells(parsed(text), guards=True):  # what an array says need not be said
         axes = cell.index[len(cell.index) - values[cell.name].ndim :]
         for axis, size in zip(axes, values[cell.name].shape, strict=True):
@@ -270,14 +252,11 @@ def _read_otherwise(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup 
             setup = replace(setup, relabel={**setup.relabel, name: new})
             if not expected & setup.relabel.keys():
                 return None
-        else:  # of several stages those that were observed as a whole
-            grads = [x for x in map(gradient_of, QKV) if x in expected]
-            stages = {"gradients": grads, "maps": [*MAPS]}.get(name, [name])
-            has = (
-                x in expected if x in GRADIENTS else facts.evidence.has_all(setup, x)
-                for x in stages
-            )
-            if not any([*has]):
+        else:
+            gradients = [x for x in map(gradient_of, QKV) if x in expected]
+            stages = {"gradients": gradients, "maps": [*MAPS]}.get(name, [name])
+            grads, has_all = expected & {*GRADIENTS}, facts.evidence.has_all
+            if not any(x in grads or has_all(setup, x) for x in stages):
                 return None
             setup = setup.with_relayout(partial(_rearranged, new), *stages)
     return setup
@@ -362,9 +341,7 @@ def _also(patch: Patch, detail: str, *edits: Edit) -> Patch:
 
 def _with_deltas(tags: Sequence[str], patch: Patch) -> Iterator[Patch]:
     """The patch as it is, and with the other ways of taking δ that its line allows."""
-    others = [
-        _also(patch, words, Edit("", "delta", x)) for words, x in map(DELTAS.__getitem__, tags)
-    ]
+    others = [_also(patch, DELTAS[tag][0], Edit("", "delta", DELTAS[tag][1])) for tag in tags]
     is_of_lse = any((edit.kind, edit.name) == ("again", "lse") for edit in patch.edits)
     has_share = "own delta" in tags and is_of_lse
     for one in (patch, *others):

@@ -1,4 +1,10 @@
-"""What stands for the names in a line of the catalogue: numbers, texts, and loops over both."""
+"""What stands for the names in a line of the catalogue: numbers, texts, and loops over both.
+
+for n in 1, 2 as two                         {n} is this text, and {words} what is said of it
+for n = size[d], size[e] as d_v, 0 to 3      numbers, of which those that are equal are one
+for n = (size[j] - 1) // block * block of block in 16, 32; m = {n} + 1      not 0; and another
+for layouts(h,i)                             what has this name below
+"""
 
 from __future__ import annotations
 

@@ -34,11 +34,9 @@ from attncli.check.run import Indices
 from attncli.check.setup import Setup
 from attncli.check.tolerance import distance, rms
 
-TINY = 1e-12
-"""A mean square of errors, over the rounding, below which all forms of a number fit alike."""
-
-SPREAD = 1e-3
-"""Factors that differ by a smaller share are one factor."""
+TINY, SPREAD = 1e-12, 1e-3
+"""A mean square of errors, over the rounding, below which all forms of a number fit alike; and a
+share by which factors differ that are one factor."""
 
 
 def fitted(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -209,12 +207,9 @@ FAR = 1e6
 GRID = 33
 """Into so many intervals a range is cut before the best is searched further."""
 
-STEPS = 40
+STEPS, FIRST_STEPS = 40, 12
 """Each step leaves 0.618 of the interval: 40 leave 4·10⁻⁹ of it, about all that a sum of squares
-can show in float64."""
-
-FIRST_STEPS = 12
-"""They leave 0.003 of the interval, which shows whether there is anything to find."""
+can show in float64; 12 leave 0.003 of it, which shows whether there is anything to find."""
 
 EXPLAINED = 0.25
 """A fitted number must leave at most so much of the mean square of the errors to be a cause."""

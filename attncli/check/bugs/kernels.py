@@ -180,23 +180,10 @@ def _unguarded(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         yield from _merged(unguarded, setup, evidence, may_be_empty=True)
 
 
-BATCH, HEAD = 0, 1
-KINDS = {BATCH: "batch items", HEAD: "heads"}
-
 # ---- two batch items or heads exchanged
 
-
-def errors_along(axis: int, evidence: Evidence) -> Array:
-    """The mean squared error of each batch item or head, relative to its numbers."""
-    total: Array = np.zeros(1)
-    others = tuple(i for i in range(4) if i != axis)
-    for name in evidence.observed:
-        observed, expected, _ = evidence.few(name)
-        known = np.isfinite(observed) & np.isfinite(expected)
-        apart = np.where(known, observed - expected, 0.0)
-        size = np.mean(np.square(np.where(known, expected, 0.0)), axis=others) + 1e-300
-        total = total + np.mean(apart * apart, axis=others) / size
-    return np.asarray(total)
+BATCH, HEAD = 0, 1
+KINDS = {BATCH: "batch items", HEAD: "heads"}
 
 
 def _two_exchanged(axis: int, setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -204,7 +191,14 @@ def _two_exchanged(axis: int, setup: Setup, evidence: Evidence) -> Iterator[Setu
     over = next((evidence.over(setup, stage) for stage in evidence.observed), None)
     if over is None:
         return
-    worst = over[axis][np.argsort(-errors_along(axis, evidence), kind="stable")]
+    errors: Array = np.zeros(1)  # mean squares, relative to those of the numbers
+    others = tuple(i for i in range(4) if i != axis)
+    for observed, expected, _ in map(evidence.few, evidence.observed):
+        known = np.isfinite(observed) & np.isfinite(expected)
+        apart = np.where(known, observed - expected, 0.0)
+        size = np.mean(np.square(np.where(known, expected, 0.0)), axis=others) + 1e-300
+        errors = errors + np.mean(apart * apart, axis=others) / size
+    worst = over[axis][np.argsort(-errors, kind="stable")]
     for words, swap in _swaps(axis, setup.shape[axis], worst):
         yield setup.computing({axis: swap}).with_detail(f"the outputs of {words}")
     by_key = setup.key_heads[worst] if axis == HEAD else worst
