@@ -17,7 +17,7 @@ from attncli.arrays import Array
 from attncli.attention.kernels import draw_kept, log_sum_exp, softmax
 from attncli.check.bugs.bug import Change, Evidence
 from attncli.check.bugs.edits import changed
-from attncli.check.bugs.numbers import BLOCKS
+from attncli.check.bugs.numbers import BLOCKS, blocks_from
 from attncli.check.bugs.patch import Function, patched
 from attncli.check.run import Indices, Subset, stages
 from attncli.check.setup import NANS, ZEROS, Setup
@@ -264,8 +264,8 @@ def _first_of(setup: Setup, wrong: Array) -> tuple[int, str]:
     """From which row on all rows are wrong (n_q: none), and the block that begins there, if any."""
     n_q, at = setup.shape[2], np.flatnonzero(~wrong)
     first = int(at[-1]) + 1 if at.size else n_q
-    blocks = [str(n) for n in BLOCKS if (n_q - 1) // n * n == first]
-    return first, f", the last block of {' or '.join(blocks)}" if blocks else ""
+    blocks = " or ".join(map(str, blocks_from(first, n_q)))
+    return first, f", the last block of {blocks}" if blocks else ""
 
 
 def _rows_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:

@@ -153,6 +153,15 @@ of a key head are from each other, `step` how far the first ones of two neighbou
 own."""
 
 
+def blocks_from(first: int, n: int) -> list[int]:
+    """The sizes of blocks of which the last one of n begins there, and is not the only one.
+
+    >>> blocks_from(32, 40)
+    [16, 32]
+    """
+    return [size for size in BLOCKS if first == (n - 1) // size * size > 0]
+
+
 def last_blocks(n: int, sizes: Sequence[int] = BLOCKS) -> list[int]:
     """Where the last block of n begins, if it is not the only one, in blocks of these sizes.
 
