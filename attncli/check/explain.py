@@ -144,7 +144,7 @@ def page(bug: Bug) -> Page:
             example = example or shown_by[2]
             changes += changes_between(shown_by[0], shown_by[1])
         if shown_by is None or not changes_between(shown_by[0], shown_by[1]):
-            changes += _settings(line, shown_by and shown_by[0])
+            changes += _settings(line, *(shown_by[:2] if shown_by else (None, None)))
     if not bug.edits and (shown_by := _first(bug, None)) is not None:
         example = shown_by[2]
     return Page(bug, tuple(dict.fromkeys(changes)), example)
@@ -198,15 +198,18 @@ def page_to_dict(one: Page) -> dict[str, Any]:
     return plain
 
 
-def _settings(line: str, plain: Setup | None) -> list[Change]:
+def _settings(line: str, plain: Setup | None, changed: Setup | None) -> list[Change]:
     """The edits of a line as the catalogue has them: inputs, fields of the convention, layouts."""
     one, changes = line_of(line), list[Change]()
+    detail = one.detail
+    if plain is not None and changed is not None:
+        detail = "; ".join(changed.details[len(plain.details) :])
     for edit in one.choices[0]:
         right = edit.old or (edit.name if edit.kind == "input" else "")
         if plain is not None and edit.kind == "how" and not edit.old:
             right = json.dumps(getattr(plain.how, edit.name), default=str)
         place = " ".join(filter(None, (_KINDS.get(edit.kind, edit.kind), edit.name, edit.param)))
-        changes.append(Change(place, shown(right), shown(edit.new), one.detail))
+        changes.append(Change(place, shown(right), shown(edit.new), detail))
     return changes
 
 

@@ -18,7 +18,8 @@ A line may have several edits, behind `;`, of which one with a ? behind its plac
 `d_q | d_k: …` is a variant for each. What is behind `when` must hold of the setup; `for n = 1, 2`
 makes several variants, as facts.py reads it; `… fit 2 ** [-8 to 8]` is how the number that ? stands
 for is found, and `… quiet ln(times)` what it is for errors within the rounding, as fits.py reads
-them. Behind `--` is what the name of the bug leaves open. The language is that of expression.py.
+them. `… example` shows a bug that a function looks for. Behind `--` is what the name of the bug
+leaves open. The language is that of expression.py.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from attncli.attention.matrices import shown
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.facts import Facts, full
 from attncli.check.bugs.numbers import sizes_of
-from attncli.check.bugs.patch import patched, whole_plan
+from attncli.check.bugs.patch import is_same, patched
 from attncli.check.bugs.rewrite import Rewrite, letters_of
 from attncli.check.setup import Setup
 from attncli.expression import cells
@@ -91,12 +92,14 @@ class Line(NamedTuple):
     fit: str
     loop: str
     detail: str
+    is_example: bool
 
 
 @lru_cache(1024)
 def line_of(text: str) -> Line:
     """The parts of a line."""
-    text, _, detail = text.strip().partition(" -- ")
+    text, mark, _ = text.strip().partition(" example")
+    text, _, detail = text.partition(" -- ")
     text, _, loop = text.partition(" for ")
     text, _, fit = text.partition(" fit ")
     text, _, quiet = text.partition(" quiet ")
@@ -113,7 +116,7 @@ def line_of(text: str) -> Line:
             for place in alternatives[min(at, len(alternatives) - 1)].split(", "):
                 own.append(_edit(place, old.strip(), new.strip()))
         choices.append(tuple(own))
-    return Line(tuple(choices), tags, condition, quiet, fit, loop, detail)
+    return Line(tuple(choices), tags, condition, quiet, fit, loop, detail, bool(mark))
 
 
 def _edit(place: str, old: str, new: str) -> Edit:
@@ -159,7 +162,7 @@ class Patch(NamedTuple):
         if edits[""] or edits["again"]:
             steps, again = (_rewrites(facts, edits[kind], self.sizes) for kind in ("", "again"))
             other = patched(other, steps, again)
-        elif not reading and self.fitted is None and _is_same(other, setup):
+        elif not reading and self.fitted is None and is_same(other, setup):
             return None
         return other.with_detail(self.detail) if other and self.detail else other
 
@@ -167,14 +170,6 @@ class Patch(NamedTuple):
 def letter_of(edits: Sequence[Edit]) -> str:
     """The letter along whose axis there is a ? for each index; "": there is one ?, or none."""
     return next((x for edit in edits for x in re.findall(r"\?\[(\w)\]", edit.new)), "")
-
-
-def _is_same(one: Setup, other: Setup) -> bool:
-    """Whether two setups have the same inputs, positions and plan."""
-    if one.inputs.keys() != other.inputs.keys() or one.positions != other.positions:
-        return False
-    same = all(x is other.inputs[name] for name, x in one.inputs.items())
-    return same and (one.how == other.how or whole_plan(one) == whole_plan(other))
 
 
 # ---- what the edits of each kind change
@@ -289,11 +284,11 @@ def _rearranged(text: str, x: Array) -> Array:
 def variants(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[Patch]:
     """The patches that the lines of a row are for a setup.
 
-    Those with a ? only with the number that the evidence has as an example.
+    Those with a ?, and examples, only where the evidence has a number as an example.
     """
     facts = Facts(setup, evidence)
     for line in map(line_of, lines):
-        if line.quiet or (line.fit and evidence.example is None):
+        if line.quiet or ((line.fit or line.is_example) and evidence.example is None):
             continue
         for texts in facts.loop(line.loop, line.condition):
             sizes = {name[5:]: int(n) for name, n in texts.items() if name.startswith("size_")}

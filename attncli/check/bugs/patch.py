@@ -78,6 +78,14 @@ def whole_plan(setup: Setup) -> Plan:
     return steps_of(setup, n_kv_heads=setup.inputs["k"].shape[1])
 
 
+def is_same(one: Setup, other: Setup) -> bool:
+    """Whether two setups have the same inputs, positions and plan."""
+    if one.inputs.keys() != other.inputs.keys() or one.positions != other.positions:
+        return False
+    same = all(x is other.inputs[name] for name, x in one.inputs.items())
+    return same and (one.how == other.how or whole_plan(one) == whole_plan(other))
+
+
 def put(
     change: Rewrite | Function, place: str, plan: Plan, inputs: Collection[str] = ()
 ) -> Plan | None:
