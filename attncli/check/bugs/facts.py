@@ -85,6 +85,8 @@ class Facts(NamedTuple):
 
     def number(self, text: str, known: Mapping[str, Any] = {}) -> Any:
         """The number, or the truth, of a text, which may read inputs."""
+        if text.removeprefix("-").isdigit():
+            return int(text)
         arrays = {
             name: self.setup.inputs[name] for name in names_in(text) & self.setup.inputs.keys()
         }
@@ -103,7 +105,7 @@ class Facts(NamedTuple):
     def detail(self, text: str, texts: Mapping[str, str], known: Mapping[str, Any] = {}) -> str:
         """A sentence with the numbers and texts that it has in braces."""
 
-        def full(braces: re.Match[str]) -> str:
+        def in_words(braces: re.Match[str]) -> str:
             name, _, form = braces[1].partition(":")
             every = {**self.setup.inputs, **known, **({} if form else texts)}
             if (x := every.get(name)) is not None:
@@ -112,7 +114,7 @@ class Facts(NamedTuple):
                 name = re.sub(rf"\b{re.escape(own)}\b", other, name)
             return said(self.number(name, known), form)
 
-        return re.sub(r"\{([^{}]+)\}", full, text)
+        return re.sub(r"\{([^{}]+)\}", in_words, text)
 
     def loop(self, text: str, condition: str) -> Iterator[Texts]:
         """What stands for the names in braces, once for each variant whose condition holds."""
