@@ -86,11 +86,6 @@ def _largest_score(setup: Setup) -> float:
     return largest(inputs["q"]) * largest(inputs["k"]) * setup.d_k
 
 
-def _around(setup: Setup, side: int) -> int:
-    """How many keys the window shows before (0) or after (1) the query's own; −1: no bound."""
-    return (setup.how.reach or (-1, -1))[side]
-
-
 FACTS: Mapping[str, Callable[[Setup], float]] = {
     "n_q": lambda setup: setup.shape[2],
     "n_k": lambda setup: setup.shape[3],
@@ -122,8 +117,8 @@ FACTS: Mapping[str, Callable[[Setup], float]] = {
     "window": lambda setup: setup.how.window is not None,
     "own": lambda setup: setup.how.window_counts == "own",
     "back": lambda setup: (setup.how.window or (-1, -1))[0],
-    "before": lambda setup: _around(setup, 0),
-    "ahead": lambda setup: _around(setup, 1),
+    "before": lambda setup: (setup.how.reach or (-1, -1))[0],
+    "ahead": lambda setup: (setup.how.reach or (-1, -1))[1],
     "tiles": lambda setup: setup.tiles,
     "lengths": lambda setup: "kv_len" in setup.inputs,
     "hides": _hides,
