@@ -7,7 +7,7 @@ an example: a small input on which the bug has an effect, with the numbers right
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache, partial
@@ -20,8 +20,7 @@ from attncli.attention.matrices import shown
 from attncli.attention.run import Step
 from attncli.check.bugs import CATALOGUE, GRADIENT
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.edits import line_of, variants
-from attncli.check.bugs.patch import patches
+from attncli.check.bugs.edits import changed, line_of
 from attncli.check.run import all_of, computes, stages, steps_of
 from attncli.check.search import differ
 from attncli.check.setup import Setup, setup_of
@@ -79,6 +78,7 @@ PREPARED: tuple[tuple[Any, dict[str, Any]], ...] = (
     (GROUPED, {"times": 1e5}),
     (GROUPED, {"times": 1e5, "mask": "truth"}),
     (GROUPED, {"mask": "numbers", "softcap": 2.0, "sinks": True, "dropout": 0.3, "seed": 2}),
+    (((2, 4, 5, 8),) * 3, {"positions": "rope-halves"}),
 )
 """Shapes and conventions on one of which a bug has an effect; the plainest first."""
 
@@ -139,12 +139,12 @@ def page(bug: Bug) -> Page:
     """The page of a bug: each of its edits on the first prepared input that shows it."""
     changes, example = list[Change](), None
     for line in bug.edits:
-        shown_by = _first(bug, partial(variants, (line,)))
+        shown_by = _first(bug, partial(changed, (line,)))
         if shown_by is not None:
             example = example or shown_by[2]
             changes += changes_between(shown_by[0], shown_by[1])
         if shown_by is None or not changes_between(shown_by[0], shown_by[1]):
-            changes += _settings(line, shown_by and shown_by[0])
+            changes += _settings(line, *(shown_by[:2] if shown_by else (None, None)))
     if not bug.edits and (shown_by := _first(bug, None)) is not None:
         example = shown_by[2]
     return Page(bug, tuple(dict.fromkeys(changes)), example)
@@ -198,15 +198,18 @@ def page_to_dict(one: Page) -> dict[str, Any]:
     return plain
 
 
-def _settings(line: str, plain: Setup | None) -> list[Change]:
+def _settings(line: str, plain: Setup | None, changed: Setup | None) -> list[Change]:
     """The edits of a line as the catalogue has them: inputs, fields of the convention, layouts."""
     one, changes = line_of(line), list[Change]()
+    detail = one.detail
+    if plain is not None and changed is not None:
+        detail = "; ".join(changed.details[len(plain.details) :])
     for edit in one.choices[0]:
         right = edit.old or (edit.name if edit.kind == "input" else "")
         if plain is not None and edit.kind == "how" and not edit.old:
             right = json.dumps(getattr(plain.how, edit.name), default=str)
         place = " ".join(filter(None, (_KINDS.get(edit.kind, edit.kind), edit.name, edit.param)))
-        changes.append(Change(place, shown(right), shown(edit.new), one.detail))
+        changes.append(Change(place, shown(right), shown(edit.new), detail))
     return changes
 
 
@@ -224,11 +227,9 @@ def _first(bug: Bug, lines: Any) -> tuple[Setup, Setup, Example] | None:
     with np.errstate(all="ignore"):
         for number in range(len(PREPARED)):
             setup, plain, words = _prepared(number, GRADIENT in bug.touches)
-            evidence = Evidence(plain, plain)
+            evidence = Evidence(plain, plain, example=2.0)
             if lines is not None:
-                tried = _of_lines(lines, setup, evidence)
-            elif bug.probe is not None:
-                tried = _larger(bug.probe(setup))
+                tried = lines(setup, evidence)
             else:
                 tried = iter(bug.change(setup, evidence))
             for changed in tried:
@@ -246,19 +247,6 @@ def _named(setup: Setup) -> dict[str, Array]:
     """The inputs by the names that the command line has for them."""
     own = {"given_mask": "mask", GIVEN_GRADIENT: "d_output"}
     return {own.get(name, name): x for name, x in setup.inputs.items()}
-
-
-def _larger(probed: Any) -> Iterator[Setup]:
-    """The setup with some more of a bug whose size is fitted; none where it does not apply."""
-    if probed is not None:
-        sizes = (probed[1](times) for times in (1e2, 1e3, 1e4, 1e5))
-        yield from (setup for setup in sizes if setup is not None)
-
-
-def _of_lines(lines: Any, setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    for patch in patches(lines, setup, evidence):
-        if (other := patch if isinstance(patch, Setup) else patch.on(setup)) is not None:
-            yield other
 
 
 def _as_observed(setup: Setup, arrays: dict[str, Array]) -> dict[str, Array]:

@@ -20,10 +20,11 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.matrices import shown
 from attncli.attention.run import Step
-from attncli.check.bugs.edits import Facts, variants
+from attncli.check.bugs.edits import Edit as Change
+from attncli.check.bugs.edits import Patch, variants
 from attncli.check.bugs.numbers import LOOPS, last_blocks, sizes_of
-from attncli.check.bugs.patch import Patch, forward_again, whole_plan
-from attncli.check.bugs.rewrite import Rewrite, formula_of
+from attncli.check.bugs.patch import forward_again, whole_plan
+from attncli.check.bugs.rewrite import formula_of
 from attncli.check.run import at_once, stages
 from attncli.check.search import Search, enough_evidence, most_at_once
 from attncli.check.setup import Setup
@@ -50,7 +51,7 @@ from attncli.expression import (
     walk,
 )
 from attncli.parser import parsed
-from attncli.stages import GRADIENTS, gradient_of
+from attncli.stages import GRADIENTS
 
 FACTORS = "2", "1 / 2", "-1", "0", "ln(2)", "1 / ln(2)"
 """What a number may be multiplied by."""
@@ -206,7 +207,7 @@ def _other_terms(node: Over, sizes: Mapping[str, int]) -> Iterator[Expr]:
 
 def bounds(n: int) -> list[int]:
     """Where a first block of n ends, or a last one or a half begins."""
-    starts = {start for start, _ in last_blocks(n, LOOPS)} | {x for x in LOOPS if x < n}
+    starts = {*last_blocks(n, LOOPS)} | {x for x in LOOPS if x < n}
     return sorted((starts | {n // 2, n - n // 2}) - {0, n}) if n > 1 else []
 
 
@@ -241,15 +242,15 @@ _FACTOR = ", ".join(OF_STAGES)
 TEMPLATES = (
     f"d_q, d_k | d_k, d_v | d_q, d_k, d_v: => right * ({{factor}}) for factor in {_FACTOR}",
     f"weights, lse?: => right * ({{factor}}) for factor in {_FACTOR}",
-    "scores.k, output.v: where => where i < {n} for lasts(i)",
-    "scores.k, output.v: where => where i >= {n} for lasts(i)",
-    "scores.k, output.v: where => where i >= {n} for firsts(i)",
-    "weights, lse?: where => where j < {n} for lasts(j)",
-    "weights, lse?: where => where j >= {n} for lasts(j)",
-    "weights, lse?: where => where j >= {n} for firsts(j)",
-    "weights, lse?: where => where j != {n} for places(j)",
-    "weights, lse?: where => where j >= {n} for places(j)",
-    "weights, lse?: where => where j < {n} for places(j)",
+    "scores.k, output.v: where => where i < {n} for n = <last i> of block in <loops>",
+    "scores.k, output.v: where => where i >= {n} for n = <last i> of block in <loops>",
+    "scores.k, output.v: where => where i >= {n} when 2 * {n} < size[i] for n in <blocks>",
+    "weights, lse?: where => where j < {n} for n = <last j> of block in <loops>",
+    "weights, lse?: where => where j >= {n} for n = <last j> of block in <loops>",
+    "weights, lse?: where => where j >= {n} when 2 * {n} < size[j] for n in <blocks>",
+    "weights, lse?: where => where j != {n} when size[j] <= 64 for n = 0 to size[j] - 1",
+    "weights, lse?: where => where j >= {n} when size[j] <= 64 for n = 0 to size[j] - 1",
+    "weights, lse?: where => where j < {n} when size[j] <= 64 for n = 0 to size[j] - 1",
     "input.k: => v[b,g,j,d]; input.v: => k[b,g,j,e]",
     "input.q: => k[b,h,i,d]; input.k: => q[b,g,j,d]",
     "input.v: => k[b,g,j,e]",
@@ -257,15 +258,15 @@ TEMPLATES = (
     "input.k: => q[b,g,j,d]",
     "input.q: => k[b,key_head[h],i,d]",
     "input.k: => k[b,g,d,j]",
-    "input.k: => k[{at},d]; input.v: => v[{at},e] for elsewhere(g, j)",
-    "input.k: => k[{at},d] for elsewhere(g, j)",
-    "input.v: => v[{at},e] for elsewhere(g, j)",
-    "input.q: => q[{at},d] for elsewhere(h, i)",
-    "input.given_gradient: => right[{at},e] for elsewhere(h, i)",
+    "input.k: => k[{at},d]; input.v: => v[{at},e] for elsewhere(g,j)",
+    "input.k: => k[{at},d] for elsewhere(g,j)",
+    "input.v: => v[{at},e] for elsewhere(g,j)",
+    "input.q: => q[{at},d] for elsewhere(h,i)",
+    "input.given_gradient: => right[{at},e] for elsewhere(h,i)",
     "input.given_mask: => None",
     "input.kv_len: => None",
     "input.kv_len: => right + {n} for n in -1, 1",
-    "either delta; again.k: => x[{at},d]; again.v: => x[{at},e] for elsewhere(h, j)",
+    "either delta; again.k: => x[{at},d]; again.v: => x[{at},e] for elsewhere(h,j)",
 )
 """One slip in two formulas that share an operand, and arrays that are taken for one another."""
 
@@ -283,7 +284,7 @@ def candidates(search: Search) -> list[Slip]:
     before_it, known = dict[str, list[Cell]](), list[Cell]()
     for step in plan:
         before_it[step.name] = [*known]
-        is_of_values = sizes_at(setup, step.name)["d"] != setup.d_k  # another width under d
+        is_of_values = sizes_of(setup, step.name)["d"] != setup.d_k  # another width under d
         if step.function is None and not is_of_values:
             known.append(Cell(step.name, formula_of(step).index))
     again = forward_again(plan) if any(name in GRADIENTS for name in wrong) else {}
@@ -300,7 +301,7 @@ def candidates(search: Search) -> list[Slip]:
             continue
         has_one_width = setup.d_k == setup.inputs["v"].shape[-1]
         of_plan = before_it[alike[0]] if len(alike) == 1 or (alike and has_one_width) else []
-        sizes = sizes_at(setup, step.name)
+        sizes = sizes_of(setup, step.name)
         for body, old, new in slips(formula, formula_of(step).index, sizes, of_plan):
             result += [Slip((name,), is_again, body, old, new) for name in alike or [place]]
             if len(alike) > 1 and (
@@ -308,13 +309,6 @@ def candidates(search: Search) -> list[Slip]:
             ):
                 result.append(Slip((*alike,), is_again, body, old, new))
     return sorted(result, key=lambda slip: slip.cost)
-
-
-def sizes_at(setup: Setup, place: str) -> dict[str, int]:
-    """How long the letters are at a stage: d is the width of a value in those that heads share."""
-    sizes = sizes_of(setup)
-    d = sizes["e"] if place in ("v_shared", gradient_of("v")) else sizes["d"]
-    return sizes | {"d": d, "n": sizes["h"] // sizes["g"]}
 
 
 def sources(plan: Sequence[Step], names: Iterable[str]) -> set[str]:
@@ -335,17 +329,16 @@ def described(search: Search) -> Edit | None:
     tried = candidates(search)
     if not tried or not enough_evidence(comparison, len(tried) + MORE):
         return None
-    facts, tries, fits = Facts(setup, search.evidence), _Tries(search), list[Slip]()
+    tries, fits = _Tries(search), list[Slip]()
     for patch, line in _of_templates(setup, search):
         if tries.fits(patch):
             return line
     for slip in tried:
         if fits and slip.cost > fits[0].cost:
             break
-        text = text_of(slip.body)
-        rewrite = Rewrite("", text, facts.of(text), sizes_at(setup, slip.places[0]))
-        change = dict.fromkeys(slip.places, rewrite)
-        if tries.fits(Patch(again=change) if slip.again else Patch(change)):
+        kind, text = "again" if slip.again else "", text_of(slip.body)
+        changes = tuple(Change(kind, place, text) for place in slip.places)
+        if tries.fits(Patch(changes, search.evidence)):
             fits.append(slip)
     return _in_words(fits, setup) if fits else None
 
@@ -446,7 +439,8 @@ def _of_templates(setup: Setup, search: Search) -> Iterator[tuple[Patch, Edit]]:
     """Patches of the templates, with the line that each is."""
     for line in (*TEMPLATES, *of_conventions(setup)):
         for patch in variants([line], setup, search.evidence):
-            yield patch, Edit(line.partition(":")[0], "", patch.words)
+            words = "; ".join(edit.words for edit in patch.edits)
+            yield patch, Edit(line.partition(":")[0], "", words)
 
 
 MORE = 300

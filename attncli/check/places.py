@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from attncli.arrays import Array
+from attncli.check.bugs.numbers import blocks_from
 from attncli.check.comparison import Comparison
 from attncli.check.noise import EPS
 from attncli.check.run import Indices, mask_of
@@ -25,9 +27,6 @@ N_WORST = 5
 """How many of the worst entries are shown: enough to see a pattern, few enough to read."""
 
 LONGEST_LABEL = 60  # characters; whatever is not printable is escaped
-
-TILES = 16, 32, 64, 128
-"""The sizes of blocks in which kernels compute."""
 
 CLEAR = 20
 """A number must be so many times its tolerance for a ratio to it to be known to 5 %."""
@@ -171,33 +170,28 @@ def _not_numbers(entries: Entries) -> str:
     return "the observed number is NaN or infinite in each of them, and nowhere else"
 
 
-def _one_factor(entries: Entries) -> str:
-    """Everything is the same multiple of what is expected."""
+def _by_one_number(entries: Entries) -> str:
+    """Everything is the same multiple of what is expected, or off by the same addend."""
     of = entries.of
-    clear = np.isfinite(of.expected) & (np.abs(of.expected) > CLEAR * of.allowed)
-    if clear.sum() < 2 or not (np.isfinite(of.expected) & np.isfinite(of.observed)).all():
+    if not (np.isfinite(of.expected) & np.isfinite(of.observed)).all():
         return ""
-    ratios = of.observed[clear]
-    ratios /= of.expected[clear]
-    factor = float(np.median(ratios, overwrite_input=True))
-    apart = factor * of.expected
-    np.abs(np.subtract(of.observed, apart, out=apart), out=apart)
-    is_off = (apart > BOTH_OFF * max(1.0, abs(factor)) * of.allowed).any()
-    if f"{factor:.6g}" == "1" or factor == 0 or is_off:
-        return ""
-    return f"everywhere, by one factor: observed = {factor:.6g} · expected"
+    clear = np.abs(of.expected) > CLEAR * of.allowed
+    if clear.sum() > 1:
+        factor = float(np.median(of.observed[clear] / of.expected[clear], overwrite_input=True))
+        apart = factor * of.expected
+        slack = BOTH_OFF * max(1.0, abs(factor))
+        if factor and f"{factor:.6g}" != "1" and _are_near(apart, of, slack):
+            return f"everywhere, by one factor: observed = {factor:.6g} · expected"
+    step = float(np.median(of.observed - of.expected, overwrite_input=True))
+    if of.wrong.size > 2 and step and _are_near(of.expected + step, of, BOTH_OFF):
+        return f"everywhere, by one addend: observed = expected + {step:.6g}"
+    return ""
 
 
-def _one_addend(entries: Entries) -> str:
-    of = entries.of
-    if of.wrong.size < 3 or not (np.isfinite(of.expected) & np.isfinite(of.observed)).all():
-        return ""
-    apart = of.observed - of.expected
-    step = float(np.median(apart))
-    apart -= step
-    if step == 0 or (np.abs(apart, out=apart) > BOTH_OFF * of.allowed).any():
-        return ""
-    return f"everywhere, by one addend: observed = expected + {step:.6g}"
+def _are_near(x: Array, of: StageErrors, slack: float) -> bool:
+    """Whether numbers, which are overwritten, are those observed but for the slack."""
+    np.abs(np.subtract(of.observed, x, out=x), out=x)
+    return not (x > slack * of.allowed).any()
 
 
 def _single(entries: Entries) -> str:
@@ -222,9 +216,9 @@ def _last_block(at: Indices, n: int, index: Indices) -> str:
     """Words for positions that are the last block of a tiled axis; index: those of the whole."""
     if not np.array_equal(index, np.arange(n)) or len(at) != n - at[0]:
         return ""
-    tiles = [str(tile) for tile in TILES if n > tile and at[0] == (n - 1) // tile * tile]
-    several = ", ".join(tiles[:-1])
-    return f": the last block of {several}{' or ' * bool(several)}{tiles[-1]}" if tiles else ""
+    *several, last = ["", *map(str, blocks_from(int(at[0]), n))]
+    words = f"{', '.join(several[1:])} or {last}" if len(several) > 1 else last
+    return f": the last block of {words}" if last else ""
 
 
 def _shifted(entries: Entries) -> str:
@@ -290,8 +284,7 @@ def _masked(entries: Entries) -> str:
 
 _PATTERNS: tuple[Callable[[Entries], str], ...] = (
     _not_numbers,
-    _one_factor,
-    _one_addend,
+    _by_one_number,
     _single,
     *(_along(axis) for axis in range(4)),
     _shifted,

@@ -190,6 +190,10 @@ class Setup:
         new = {stage: both(self.relayout.get(stage)) for stage in stages}
         return replace(self, relayout={**self.relayout, **new})
 
+    def computing(self, instead: Mapping[int, npt.NDArray[np.intp]]) -> Setup:
+        """The same setup with other indices of axes computed in the place of each."""
+        return replace(self, instead={**self.instead, **instead})
+
     def with_detail(self, detail: str) -> Setup:
         """The same setup with one more detail."""
         return replace(self, details=(*self.details, detail))

@@ -111,7 +111,10 @@ def observed_names(label: str, setup: Setup) -> list[str]:
 
 
 def planted(label: str, setup: Setup, bug: Any) -> list[dict[str, Array]]:
-    """The stages that the variants of a bug give, where they differ from the right ones."""
+    """The stages that the variants of a bug give, where they differ from the right ones.
+
+    A number that is fitted is 2.
+    """
     if ("gradients" in bug.touches) != (label in BACKWARD):
         return []
     names = observed_names(label, setup)
@@ -119,7 +122,7 @@ def planted(label: str, setup: Setup, bug: Any) -> list[dict[str, Array]]:
     right = stages(setup, every, names)
     other = {name: x + 1.0 for name, x in right.items()}
     result = []
-    for one in bug.change(setup, Evidence(other, other)):
+    for one in bug.change(setup, Evidence(other, other, example=2.0)):
         if one.is_refused or not computes(one, names):
             continue
         wrong = stages(one, every, names)

@@ -55,6 +55,42 @@ def test_every_bug_has_a_page(bug: Bug) -> None:
         assert not np.array_equal(one.example.right[place], one.example.wrong[place])
 
 
+def test_all_have_an_example_that_need_no_weights_and_no_split() -> None:
+    lacking = {bug.id for bug in CATALOGUE if page(bug).example is None}
+    of_weights = {"weights-of-a-projection-transposed", "bias-of-a-projection-left-out"}
+    assert lacking == of_weights | {"part-without-a-key-not-guarded"}
+
+
+def test_a_number_that_is_fitted_is_2_in_the_example() -> None:
+    example = example_of("another-softcap")
+    q, k, v = (example.inputs[name] for name in "qkv")
+    scores = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+    np.testing.assert_allclose(example.wrong, softmax(2 * np.tanh(scores / 2)) @ v, rtol=1e-12)
+    changes = page(named("another-softcap")).changes
+    assert [(change.wrong, change.detail) for change in changes] == [("?", "softcap 2")]
+
+
+def test_a_scale_is_fitted_and_said_in_its_simplest_form() -> None:
+    """1/400 is so small that no scale at all explains most of the errors, but not all."""
+    rng = np.random.default_rng(19)
+    q, k, v = (rng.normal(size=(n, 13)) for n in (7, 11, 11))
+    for scale, form in ((1 / 400, "0.0025 = 1/400"), (0.5 / 13**0.5, "half the expected one")):
+        verdict = check(softmax(q @ k.T * scale) @ v, q, k, v, pairs=False)
+        (explanation,) = verdict.explanations
+        assert [bug.id for bug in explanation.bugs] == ["another-scale"]
+        assert form in explanation.details[0]
+
+
+def test_numbers_are_fitted_head_by_head() -> None:
+    rng = np.random.default_rng(23)
+    q, k, v = (rng.normal(size=(3, n, 7)) for n in (5, 11, 11))
+    sinks = np.array([0.5, -1.25, 2.0])
+    powers = np.exp(q @ k.swapaxes(-1, -2) / 7**0.5)
+    total = powers.sum(-1, keepdims=True) + np.exp(sinks)[:, None, None]
+    (explanation,) = check(powers / total @ v, q, k, v, pairs=False).explanations
+    assert explanation.details == ("sinks 0.5, -1.25, 2",)
+
+
 def test_the_numbers_of_a_scale_left_out() -> None:
     example = example_of("scale-left-out")
     q, k, v = (example.inputs[name] for name in "qkv")

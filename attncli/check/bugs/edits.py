@@ -15,14 +15,15 @@
     empty_rows: => nan                           what becomes of rows with nothing to attend to
 
 A line may have several edits, behind `;`, of which one with a ? behind its place may have no place.
-`d_q | d_k: …` is a variant for each. What is behind `when` must hold of the setup; `for blocks(i)`
-makes a variant of each number that numbers.py has for it; `-- …` is what the name of the bug leaves
-open. The language is that of expression.py.
+`d_q | d_k: …` is a variant for each. What is behind `when` must hold of the setup; `for n = 1, 2`
+makes several variants, as facts.py reads it; `… fit 2 ** [-8 to 8]` is how the number that ? stands
+for is found, and `… quiet ln(times)` what it is for errors within the rounding, as fits.py reads
+them. `… example` shows a bug that a function looks for. Behind `--` is what the name of the bug
+leaves open. The language is that of expression.py.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -35,8 +36,9 @@ from attncli.arrays import Array
 from attncli.attention.compute import compute
 from attncli.attention.matrices import shown
 from attncli.check.bugs.bug import Evidence
-from attncli.check.bugs.numbers import FACTS, SOURCES, sizes_of
-from attncli.check.bugs.patch import Patch
+from attncli.check.bugs.facts import Facts, full
+from attncli.check.bugs.numbers import sizes_of
+from attncli.check.bugs.patch import is_same, patched
 from attncli.check.bugs.rewrite import Rewrite, letters_of
 from attncli.check.setup import Setup
 from attncli.expression import cells
@@ -52,20 +54,7 @@ SHARE = (
     "-sum[b,i](delta[b,h,i] * exp(sinks[h] - lse_again[b,h,i]) if lse_again[b,h,i] != -inf else 0)"
 )
 """The gradient of sinks by the same log-sum-exp as the weights computed again."""
-MACROS = {
-    "ieee softmax": "<power> / sum[l](exp(x[b,h,i,l] - max[c](x[b,h,i,c])))",
-    "power": "exp(x[b,h,i,j] - max[c](x[b,h,i,c]))",
-    "powers": "exp(x[b,h,i,j] - max(max[l](x[b,h,i,l]), -1e300))",
-    "sum i": "max(sum[c](exp(x[b,h,c,j] - max(max[l](x[b,h,c,l]), -1e300))), 1e-300)",
-    "sum h": "max(sum[c](exp(x[b,c,i,j] - max(max[l](x[b,c,i,l]), -1e300))), 1e-300)",
-    "sum b": "max(sum[c](exp(x[c,h,i,j] - max(max[l](x[c,h,i,l]), -1e300))), 1e-300)",
-    "total": "exp(lse[j](logits[b,h,i,j]{, sink=sinks[h]})"
-    " - max({sinks[h], }max[l](logits[b,h,i,l]), -1e300))",
-    "split h i": "(h * size[i] + i) % size[h],(h * size[i] + i) // size[h]",
-    "split g j": "(g * size[j] + j) % size[g],(g * size[j] + j) // size[g]",
-}
-"""Formulas that several rows have, in angle brackets."""
-_EDIT = re.compile(r"(?:(\w+)\.)?((?:[\w{}]+\.)*\w+)(?:\((\w+)\))?(\?)?")
+_EDIT = re.compile(r"^(?:(\w+)\.)?((?:[\w{}]+\.)*\w+)(?:\((\w+)\))?(\?)?$")
 _KINDS = ("how", "positions", "input", "index", "observed", "again")
 
 
@@ -74,10 +63,23 @@ class Edit(NamedTuple):
 
     kind: str
     name: str
-    param: str
-    may_lack: bool
-    old: str
     new: str
+    old: str = ""
+    param: str = ""
+    may_lack: bool = False
+
+    @property
+    def words(self) -> str:
+        """What is otherwise, such as "k is v[b,g,j,d]"."""
+        if self.kind in ("how", "positions"):
+            return f"{self.name.replace('_', ' ')} is {self.new}"
+        new = shown(self.new.replace("right", self.name))
+        if self.old == "where":
+            return f"{self.name} has {'only the terms' if new else 'all terms'} {new}".rstrip()
+        if self.old == "sink":
+            return f"{self.name} has {f'the sink {new}' if new else 'no sink'}"
+        again = ", as it is computed again," if self.kind == "again" else ""
+        return f"{self.name}{again} is {new}"
 
 
 class Line(NamedTuple):
@@ -86,15 +88,21 @@ class Line(NamedTuple):
     choices: tuple[tuple[Edit, ...], ...]
     tags: tuple[str, ...]
     condition: str
-    source: str
+    quiet: str
+    fit: str
+    loop: str
     detail: str
+    is_example: bool
 
 
 @lru_cache(1024)
 def line_of(text: str) -> Line:
     """The parts of a line."""
-    text, _, detail = text.strip().partition(" -- ")
-    text, _, source = text.partition(" for ")
+    text, mark, _ = text.strip().partition(" example")
+    text, _, detail = text.partition(" -- ")
+    text, _, loop = text.partition(" for ")
+    text, _, fit = text.partition(" fit ")
+    text, _, quiet = text.partition(" quiet ")
     text, _, condition = text.partition(" when ")
     parts = text.split("; ")
     tags = tuple(part for part in parts if part in DELTAS)
@@ -108,62 +116,201 @@ def line_of(text: str) -> Line:
             for place in alternatives[min(at, len(alternatives) - 1)].split(", "):
                 own.append(_edit(place, old.strip(), new.strip()))
         choices.append(tuple(own))
-    return Line(tuple(choices), tags, condition, source, detail)
+    return Line(tuple(choices), tags, condition, quiet, fit, loop, detail, bool(mark))
 
 
 def _edit(place: str, old: str, new: str) -> Edit:
-    parts = _EDIT.fullmatch(place)
-    assert parts is not None, place  # noqa: S101 - the catalogue is ours
+    (parts,) = _EDIT.finditer(place)
     kind, name, param, lacks = parts.groups(default="")
     if kind not in _KINDS:
         kind, name = "", f"{kind}.{name}" if kind else name
-    return Edit("rule" if name == "empty_rows" else kind, name, param, bool(lacks), old, new)
+    return Edit("rule" if name == "empty_rows" else kind, name, new, old, param, bool(lacks))
+
+
+class Patch(NamedTuple):
+    """Edits in which nothing is open but the number of a ?: one variant of a bug.
+
+    detail  what the name of the bug leaves open
+    sizes   of letters that no array has
+    fitted  what ? stands for: a number, or an array with an axis for its letter
+    placed  whether positions are put in before the inputs are changed
+    """
+
+    edits: tuple[Edit, ...]
+    evidence: Evidence
+    detail: str = ""
+    sizes: Mapping[str, int] = {}
+    fitted: Any = None
+    placed: bool = False
+
+    def on(self, setup: Setup) -> Setup | None:
+        """The setup with the edits; None where one has no place, or all have no effect."""
+        letter = letter_of(self.edits) if isinstance(self.fitted, float) else ""
+        fitted = np.full(sizes_of(setup)[letter], self.fitted) if letter else self.fitted
+        facts = Facts(setup, self.evidence, fitted)
+        edits: dict[str, list[Edit]] = {kind: [] for kind in ("", "rule", *_KINDS)}
+        for edit in self.edits:
+            edits[edit.kind].append(edit._replace(new=edit.new.replace("?", "fitted")))
+        start = setup.placed() if self.placed else setup
+        other = _with_fields(facts, start, [*edits["how"], *edits["positions"], *edits["rule"]])
+        arrays = _arrays(facts, start, edits["input"])
+        if other is None or arrays is None:
+            return None
+        reading = edits["index"] + edits["observed"]
+        if (other := _read_otherwise(facts, other.with_inputs(**arrays), reading)) is None:
+            return None
+        if edits[""] or edits["again"]:
+            steps, again = (_rewrites(facts, edits[kind], self.sizes) for kind in ("", "again"))
+            other = patched(other, steps, again)
+        elif not reading and self.fitted is None and is_same(other, setup):
+            return None
+        return other.with_detail(self.detail) if other and self.detail else other
+
+
+def letter_of(edits: Sequence[Edit]) -> str:
+    """The letter along whose axis there is a ? for each index; "": there is one ?, or none."""
+    return next((x for edit in edits for x in re.findall(r"\?\[(\w)\]", edit.new)), "")
+
+
+# ---- what the edits of each kind change
+
+
+def _with_fields(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup | None:
+    """The setup with other fields of the convention and of the positions."""
+    fields: dict[str, dict[str, Any]] = {"how": {}, "positions": {}, "rule": {}}
+    for kind, name, new, old, *_ in edits:
+        owner: Any = setup.how if kind != "positions" else setup.positions
+        if owner is None:
+            return None
+        if kind == "rule":
+            fields[kind][name] = new
+        elif name == "all":
+            setup = replace(setup, positions=None)
+        else:
+            known = vars(owner) if kind == "positions" else {}
+            known = {x: y for x, y in known.items() if isinstance(y, int)}
+            now, value = getattr(owner, name), facts.value(new, known)
+            is_number = isinstance(now, int) and not isinstance(value, str | bool)
+            if is_number or isinstance(now, frozenset):
+                value = type(now)(value)
+            fields[kind][name] = value
+            if old and now != facts.value(old):
+                return None
+    setup = setup.with_how(**fields["how"]).with_positions(**fields["positions"])
+    for rule in fields["rule"].values():
+        setup = setup.with_empty_rows(rule)
+    return setup
+
+
+def _arrays(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> dict[str, Array | None] | None:
+    """The inputs that are others; None where one lacks, or has another shape then."""
+    arrays = dict[str, Array | None]()
+    for _, name, new, *_ in edits:
+        if name not in setup.inputs and new != "None" and "fitted" not in new:
+            return None
+        x = None if new == "None" else _input(facts, name, new, setup.inputs)
+        if x is not None and name in QKV and x.shape != setup.inputs[name].shape:
+            return None
+        arrays[name] = x
+    return arrays
+
+
+def _input(facts: Facts, name: str, text: str, inputs: Mapping[str, Array]) -> Array:
+    """The numbers that an input has instead."""
+    letters, sizes = letters_of(name), sizes_of(facts.setup)
+    right = inputs[name] if name in inputs else np.zeros([sizes[x] for x in letters])
+    letters = letters[-max(right.ndim, min(2, len(letters))) :]  # of a mask two at least
+    text = re.sub(r"\bright\b(?!\[)", f"right[{','.join(letters)}]", text)
+    values = {**inputs, **facts.of(text), "right": right, "key_head": facts.setup.key_heads}
+    own = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
+    own |= {x: sizes[x] for x in re.findall(r"size\[(\w)\]", text)}
+    for cell in cells(parsed(text), guards=True):  # what an array says need not be said
+        axes = cell.index[len(cell.index) - values[cell.name].ndim :]
+        for axis, size in zip(axes, values[cell.name].shape, strict=True):
+            if isinstance(axis, tuple) and size > 1:
+                own.pop(str(axis[0]), None)
+    x = compute(f"X[{','.join(letters)}] = {text}", values, own)
+    return x.astype(right.dtype, copy=False)
+
+
+def _read_otherwise(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup | None:
+    """The setup with another stage or layout for an observed one, or another index computed."""
+    expected = facts.evidence.expected.keys()
+    for kind, name, new, *_ in edits:
+        if kind == "index":
+            axis, n = "bhi".index(name), sizes_of(setup)[name]
+            if n == 1:
+                return None
+            at = compute(f"X[{name}] = {new}", {}, {name: n}).astype(np.intp)
+            setup = setup.computing({axis: at})
+        elif new.isidentifier():
+            setup = replace(setup, relabel={**setup.relabel, name: new})
+            if not expected & setup.relabel.keys():
+                return None
+        else:
+            gradients = [x for x in map(gradient_of, QKV) if x in expected]
+            stages = {"gradients": gradients, "maps": [*MAPS]}.get(name, [name])
+            grads, has_all = expected & {*GRADIENTS}, facts.evidence.has_all
+            if not any(x in grads or has_all(setup, x) for x in stages):
+                return None
+            setup = setup.with_relayout(partial(_rearranged, new), *stages)
+    return setup
+
+
+def _rewrites(facts: Facts, edits: Sequence[Edit], sizes: Mapping[str, int]) -> dict[str, Rewrite]:
+    """What is put into the formula of each place."""
+    rewrites = dict[str, Rewrite]()
+    for edit in edits:
+        place = f"{edit.name}{'?' * edit.may_lack}"
+        rewrite = rewrites.get(place, Rewrite())
+        if edit.param:
+            value = partial(facts.value, edit.new)
+            rewrites[place] = rewrite._replace(params={**rewrite.params, edit.param: value})
+        else:
+            own = {**sizes_of(facts.setup, edit.name), **sizes}
+            rewrites[place] = rewrite._replace(
+                pattern=edit.old, new=edit.new, numbers=facts.of(edit.new), sizes=own
+            )
+    return rewrites
+
+
+def _rearranged(text: str, x: Array) -> Array:
+    return compute(f"X[b,h,i,d] = {text}", {"right": x}, dict(zip("bhid", x.shape, strict=True)))
+
+
+# ---- the variants of a row
 
 
 def variants(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[Patch]:
-    """The patches that the lines of a row are for a setup."""
+    """The patches that the lines of a row are for a setup.
+
+    Those with a ?, and examples, only where the evidence has a number as an example.
+    """
+    facts = Facts(setup, evidence)
     for line in map(line_of, lines):
-        facts = Facts(setup, evidence)
-        if line.condition and not facts.number(line.condition):
+        if line.quiet or ((line.fit or line.is_example) and evidence.example is None):
             continue
-        for texts in facts.repeated(line.source):
+        for texts in facts.loop(line.loop, line.condition):
+            sizes = {name[5:]: int(n) for name, n in texts.items() if name.startswith("size_")}
             for choice in line.choices:
-                edits = [
+                edits = tuple(
                     x._replace(
-                        old=_full(x.old, texts), new=_full(x.new, texts), name=_full(x.name, texts)
+                        old=full(x.old, texts), new=full(x.new, texts), name=full(x.name, texts)
                     )
                     for x in choice
-                ]
-                if (patch := facts.patch(edits, texts)) is None:
-                    continue
+                )
                 names = [gradient_name(x.name) for x in choice] if len(line.choices) > 1 else []
-                detail = ", ".join(filter(None, (" and ".join(names), _full(line.detail, texts))))
-                patch = replace(patch, detail=detail, words="; ".join(map(_in_words, edits)))
+                said = facts.detail(line.detail, texts, {"?": evidence.example})
+                detail = ", ".join(filter(None, (" and ".join(names), said)))
+                patch = Patch(edits, evidence, detail, sizes, evidence.example)
                 for one in _placed(patch, setup):
-                    yield from _with_deltas(line.tags, one, evidence)
+                    yield from _with_deltas(line.tags, one)
 
 
-def _in_words(edit: Edit) -> str:
-    """What is otherwise, such as "k is v[b,g,j,d]"."""
-    if edit.kind in ("how", "positions"):
-        return f"{edit.name.replace('_', ' ')} is {edit.new}"
-    new = shown(edit.new.replace("right", edit.name))
-    match edit.old:
-        case "where":
-            return f"{edit.name} has only the terms {new}" if new else f"{edit.name} has all terms"
-        case "sink":
-            return f"{edit.name} has {f'the sink {new}' if new else 'no sink'}"
-    again = ", as it is computed again," if edit.kind == "again" else ""
-    return f"{edit.name}{again} is {new}"
-
-
-def _full(text: str, texts: Mapping[str, str]) -> str:
-    """A text with what stands for its names in braces, and for those in angle brackets."""
-    for name, other in texts.items():
-        text = text.replace(f"{{{name}}}", other)
-    while (macro := re.search(r"<([a-z][a-z ]+)>", text)) is not None:
-        text = text.replace(macro[0], MACROS[macro[1]])
-    return text
+def changed(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The setups with each of these patches that applies."""
+    setups = (patch.on(setup) for patch in variants(lines, setup, evidence))
+    return (other for other in setups if other is not None)
 
 
 def gradient_name(place: str) -> str:
@@ -174,173 +321,26 @@ def gradient_name(place: str) -> str:
 
 def _placed(patch: Patch, setup: Setup) -> Iterator[Patch]:
     """The patch; with other q, k or v before positions are put in, and after."""
-    if setup.positions is None or not patch.inputs.keys() & {*QKV}:
+    if setup.positions is None or not {x.name for x in patch.edits if x.kind == "input"} & {*QKV}:
         yield patch
     else:
-        yield patch.also("before the positions are put in")
-        yield patch.also("after the positions are put in", placed=True)
+        yield _also(patch, "before the positions are put in")
+        yield _also(patch, "after the positions are put in")._replace(placed=True)
 
 
-def _with_deltas(tags: Sequence[str], patch: Patch, evidence: Evidence) -> Iterator[Patch]:
+def _also(patch: Patch, detail: str, *edits: Edit) -> Patch:
+    """The patch with more edits."""
+    words = "; ".join(filter(None, (patch.detail, detail)))
+    return patch._replace(edits=(*patch.edits, *edits), detail=words)
+
+
+def _with_deltas(tags: Sequence[str], patch: Patch) -> Iterator[Patch]:
     """The patch as it is, and with the other ways of taking δ that its line allows."""
-    others = [
-        patch.also(words, {"delta": Rewrite("", new)})
-        for words, new in (DELTAS[tag] for tag in tags)
-    ]
+    others = [_also(patch, DELTAS[tag][0], Edit("", "delta", DELTAS[tag][1])) for tag in tags]
+    is_of_lse = any((edit.kind, edit.name) == ("again", "lse") for edit in patch.edits)
+    has_share = "own delta" in tags and is_of_lse
     for one in (patch, *others):
-        if (
-            "own delta" in tags
-            and "lse" in patch.again
-            and gradient_of("sinks") in evidence.expected
-        ):
-            yield one.also(
-                "the sink's share by the same log-sum-exp", {"d_sinks": Rewrite("", SHARE)}
-            )
+        if has_share and gradient_of("sinks") in patch.evidence.expected:
+            share = Edit("", "d_sinks", SHARE)
+            yield _also(one, "the sink's share by the same log-sum-exp", share)
         yield one
-
-
-class Facts(NamedTuple):
-    """What edits may name of a setup and of what was observed."""
-
-    setup: Setup
-    evidence: Evidence
-
-    def of(self, text: str) -> dict[str, float]:
-        """The numbers of the setup that a text names."""
-        names = {*re.findall(r"\b[a-z_]{2,}\b", text)} & FACTS.keys()
-        return {name: FACTS[name](self.setup) for name in names}
-
-    def number(self, text: str, known: Mapping[str, Any] = {}) -> Any:
-        """The number, or the truth, of a text without arrays."""
-        if "other_gradients" in text:  # the only one that follows from what was observed
-            known = {
-                **known,
-                "other_gradients": bool(self.evidence.expected.keys() - {*map(gradient_of, QKV)}),
-            }
-        return compute(f"X[] = {text}", {**self.of(text), **known}, sizes_of(self.setup)).item()
-
-    def value(self, text: str, known: Mapping[str, Any] = {}) -> Any:
-        """What Python writes so, or a number."""
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            return self.number(text, known)
-
-    def repeated(self, source: str) -> Iterator[dict[str, str]]:
-        """What stands for the names in braces, once for each variant."""
-        name, _, values = source.partition(" in ")
-        if not source:
-            yield {}
-        elif values:
-            yield from ({name: value} for value in values.split(", "))
-        else:
-            call, _, arguments = source.rstrip(")").partition("(")
-            own = filter(None, map(str.strip, arguments.split(",")))
-            yield from SOURCES[call](self.setup, self.evidence, *own)
-
-    def patch(self, edits: Sequence[Edit], texts: Mapping[str, str]) -> Patch | None:
-        """The patch that edits are together; None where one of them does not apply."""
-        groups: dict[str, Any] = {
-            name: {} for name in ("steps", "again", "inputs", "how", "positions")
-        }
-        groups |= {name: {} for name in ("relabel", "relayout", "instead")}
-        sizes = sizes_of(self.setup) | {
-            name[5:]: int(n) for name, n in texts.items() if name.startswith("size_")
-        }
-        for edit in edits:
-            if not self.put(edit, groups, sizes):
-                return None
-        return Patch(**groups)
-
-    def put(self, edit: Edit, groups: dict[str, Any], sizes: Mapping[str, int]) -> bool:
-        """Adds an edit to the fields of a patch; False where it does not apply."""
-        kind, name, param, may_lack, old, new = edit
-        match kind:
-            case "how" | "positions":
-                return self.put_field(edit, groups)
-            case "rule":
-                groups["empty_rows"] = new
-            case "input" if new == "None":
-                groups["inputs"][name] = None
-            case "input":
-                groups["inputs"][name] = partial(self.input, name, new)
-                return name in self.setup.inputs
-            case "index":
-                axis, n = "bhi".index(name), sizes[name]
-                groups["instead"][axis] = compute(f"X[{name}] = {new}", {}, {name: n}).astype(
-                    np.intp
-                )
-                return n > 1
-            case "observed" if new.isidentifier():
-                groups["relabel"][name] = new
-                return bool(self.evidence.expected.keys() & groups["relabel"].keys())
-            case "observed":
-                return self.put_layout(name, new, groups)
-            case _:
-                group, place = groups["again" if kind else "steps"], f"{name}{'?' * may_lack}"
-                rewrite = group.get(place, Rewrite())
-                if param:
-                    params = {**rewrite.params, param: partial(self.value, new)}
-                    group[place] = rewrite._replace(params=params)
-                else:
-                    group[place] = rewrite._replace(
-                        pattern=old, new=new, numbers=self.of(new), sizes=sizes
-                    )
-        return True
-
-    def put_field(self, edit: Edit, groups: dict[str, Any]) -> bool:
-        """Adds another field of the convention or of the positions."""
-        owner = self.setup.how if edit.kind == "how" else self.setup.positions
-        if owner is None:
-            return False
-        if edit.name == "all":
-            groups["positions"] = None
-            return True
-        now = getattr(owner, edit.name)
-        known = (
-            {}
-            if edit.kind == "how"
-            else {x: y for x, y in vars(owner).items() if isinstance(y, int)}
-        )
-        value = self.value(edit.new, known)
-        if (isinstance(now, frozenset | int) and not isinstance(value, str | bool)) or isinstance(
-            now, frozenset
-        ):
-            value = type(now)(value)
-        groups[edit.kind][edit.name] = value
-        return not edit.old or now == self.value(edit.old)
-
-    def put_layout(self, name: str, text: str, groups: dict[str, Any]) -> bool:
-        """Adds how the layout of observed stages is put right, of which all has to be there."""
-        evidence = self.evidence
-        if name == "gradients":
-            stages = [gradient_of(x) for x in QKV if gradient_of(x) in evidence.expected]
-        else:
-            stages = [*MAPS] if name == "maps" else [name]
-        seen = [
-            x in evidence.expected if x in GRADIENTS else evidence.has_all(self.setup, x)
-            for x in stages
-        ]
-        groups["relayout"] |= dict.fromkeys(stages, partial(_rearranged, text))
-        return any(seen)
-
-    def input(self, name: str, text: str, inputs: Mapping[str, Array]) -> Array:
-        """The numbers that an input has instead."""
-        right = inputs[name]
-        letters = letters_of(name)
-        letters = letters[-max(right.ndim, min(2, len(letters))) :]  # of a mask two at least
-        text = re.sub(r"\bright\b(?!\[)", f"right[{','.join(letters)}]", text)
-        values = {**inputs, "right": right, "key_head": self.setup.key_heads}
-        own = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
-        own |= {x: sizes_of(self.setup)[x] for x in re.findall(r"size\[(\w)\]", text)}
-        for cell in cells(parsed(text), guards=True):  # what an array says need not be said
-            axes = cell.index[len(cell.index) - values[cell.name].ndim :]
-            for axis, size in zip(axes, values[cell.name].shape, strict=True):
-                if isinstance(axis, tuple) and size > 1:
-                    own.pop(str(axis[0]), None)
-        x = compute(f"X[{','.join(letters)}] = {text}", {**values, **self.of(text)}, own)
-        return x.astype(right.dtype, copy=False)
-
-
-def _rearranged(text: str, x: Array) -> Array:
-    return compute(f"X[b,h,i,d] = {text}", {"right": x}, dict(zip("bhid", x.shape, strict=True)))

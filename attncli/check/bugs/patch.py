@@ -1,7 +1,7 @@
-"""A bug as data: edits of the formulas of a plan, other inputs, another reading of results.
+"""A bug as other steps of a plan: of the forward pass, of gradients, of what they compute again.
 
-    Patch({"delta": Rewrite("", "right / size[j]")})       δ is a mean
-    Patch(again={"lse": Rewrite("", "right / ln(2)")})     weights computed again by another lse
+    patched(setup, {"delta": Rewrite("", "right / size[j]")})        δ is a mean
+    patched(setup, {}, {"lse": Rewrite("", "right / ln(2)")})        weights by another lse
 
 A place is a stage, or the gradient through one: that of the scores through softmax is `weights.x`.
 """
@@ -9,146 +9,81 @@ A place is a stage, or the gradient through one: that of the scores through soft
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from attncli.arrays import Array
 from attncli.attention.attention import LSE as LSE_FORMULA
 from attncli.attention.backward import as_given
 from attncli.attention.run import Step
-from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.rewrite import Rewrite
-from attncli.check.run import Indices, steps_of
-from attncli.check.setup import Relayout, Setup
-from attncli.convention import EmptyRows
-from attncli.stages import (
-    DELTA,
-    DROPPED,
-    LSE,
-    MAPS,
-    OF_TILES,
-    OUTPUT,
-    QKV,
-    SCORES,
-    TILE,
-    WEIGHTS,
-)
+from attncli.check.run import steps_of
+from attncli.check.setup import Setup
+from attncli.stages import DELTA, DROPPED, LSE, MAPS, OF_TILES, OUTPUT, SCORES, TILE, WEIGHTS
 
 Function = Callable[[Array], Array]
 """What computes a stage of its x instead, where it looks at parts of it."""
+Steps = Mapping[str, Rewrite | Function]
+"""Place → what is put into the formula there; with a ? the place may lack."""
 Plan = list[Step]
-Variants = Any
-"""A patch, several of these, or what gives them from a setup and the evidence."""
 
 
-@dataclass(frozen=True, eq=False)
-class Patch:
-    """One variant of a bug; it applies where it has an effect, and all that it asks for is there.
+def patched(setup: Setup, steps: Steps, again: Mapping[str, Rewrite] = {}) -> Setup | None:
+    """The setup with other steps in its plan; None where a place is not there.
 
-    steps     place → what is put into the formula there; with a ? the place may lack
-    detail    what the name of the bug leaves open
-    whole     the axes (0 batch, 1 head, 2 query) that must be complete
-    again     the same for the forward pass as kernels compute it again for the gradients: "k", "v",
-              "mask" … "masked", "lse", "weights"; what follows from a changed stage follows
-    inputs    other arrays, or functions of all inputs; None: left out
-    how       other fields of the convention, or functions of the setup
-    empty_rows  another rule for rows with nothing to attend to
-    positions   other fields of the positions; None: none at all
-    placed      whether positions are put in before the inputs are changed
-    words     of edits: what is otherwise
-    relabel, relayout, instead   which stage the observed one really is; what puts it right; what is
-                                 computed in place of each index of an axis: see Setup
+    again  the same for the forward pass as kernels compute it again for the gradients: "k", "v",
+           "mask" … "masked", "lse", "weights"; what follows from a changed stage follows
     """
+    plan = whole_plan(setup)
+    names = [name for name in setup.inputs if "." in name]  # those that edits alone read
+    if edited(plan, steps, again, names, strictly=True) is None:
+        return None
+    chain = forward_again(plan) if again else {}
+    changes = [(change, [chain[name]]) for name, change in again.items()]
+    for place, step in steps.items():
+        if isinstance(step, Rewrite):
+            changes.append((step, steps_at(place.rstrip("?"), plan)))
+    whole = {axis for change, own in changes for step in own for axis in change.whole(step)}
+    places = {*steps, *(f"{name}_again" for name in again)}
+    return replace(
+        setup.with_edit(lambda plan: edited(plan, steps, again, names) or plan),
+        patched=setup.patched | {place.rstrip("?") for place in places},
+        whole=setup.whole | whole,
+    )
 
-    steps: Mapping[str, Rewrite | Function] = field(default_factory=dict)
-    detail: str = ""
-    whole: tuple[int, ...] = ()
-    again: Mapping[str, Rewrite] = field(default_factory=dict)
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    how: Mapping[str, Any] = field(default_factory=dict)
-    empty_rows: EmptyRows | None = None
-    positions: Mapping[str, Any] | None = field(default_factory=dict)
-    placed: bool = False
-    words: str = ""
-    relabel: Mapping[str, str] = field(default_factory=dict)
-    relayout: Mapping[str, Relayout] = field(default_factory=dict)
-    instead: Mapping[int, Indices] = field(default_factory=dict)
 
-    def also(self, detail: str, steps: Mapping[str, Rewrite] = {}, **fields: Any) -> Patch:
-        """The same with more edits, or other fields."""
-        words = "; ".join(filter(None, (self.detail, detail)))
-        return replace(self, steps={**self.steps, **steps}, detail=words, **fields)
-
-    def on(self, setup: Setup) -> Setup | None:
-        """The setup with the patch; None where it does not apply."""
-        if (other := self._with_inputs(setup)) is None:
+def edited(
+    plan: Plan,
+    steps: Steps,
+    again: Mapping[str, Rewrite],
+    names: Collection[str],
+    *,
+    strictly: bool = False,
+) -> Plan | None:
+    """The plan with those steps that have a place in it; strictly: None if one has none."""
+    if again:
+        if (other := recomputed(plan, again, names)) is None and strictly:
             return None
-        fields: dict[str, Any] = {}
-        if self.steps or self.again:
-            if self.edited(whole_plan(other), strictly=True) is None:
-                return None
-            places = {*self.steps, *(f"{name}_again" for name in self.again)}
-            fields["edits"] = (*other.edits, lambda plan: self.edited(plan) or plan)
-            fields["patched"] = other.patched | {place.rstrip("?") for place in places}
-        elif not (self.relabel or self.relayout or self.instead) and _is_same(other, setup):
+        plan = other or plan
+    for place, change in steps.items():
+        other = put(change, place.rstrip("?"), plan, names)
+        if other is None and strictly and not place.endswith("?"):
             return None
-        for stage, correct in self.relayout.items():
-            other = other.with_relayout(correct, stage)
-        fields["instead"] = {**other.instead, **self.instead}
-        fields["relabel"] = {**other.relabel, **self.relabel}
-        fields["whole"] = other.whole | {*self.whole} | self._needed(whole_plan(other))
-        fields["details"] = (*other.details, *([self.detail] if self.detail else []))
-        return replace(other, **fields)
-
-    def _needed(self, plan: Plan) -> set[int]:
-        """The axes that edits need complete."""
-        chain = forward_again(plan) if self.again else {}
-        edits = [(change, [chain[name]]) for name, change in self.again.items()]
-        for place, change in self.steps.items():
-            if isinstance(change, Rewrite):
-                edits.append((change, steps_at(place.rstrip("?"), plan)))
-        return {axis for change, steps in edits for step in steps for axis in change.whole(step)}
-
-    def _with_inputs(self, setup: Setup) -> Setup | None:
-        """The setup with other inputs, convention and positions; None where these do not fit."""
-        other = setup.placed() if self.placed else setup
-        fields = {name: x(setup) if callable(x) else x for name, x in self.how.items()}
-        arrays = {name: x(other.inputs) if callable(x) else x for name, x in self.inputs.items()}
-        if any(arrays[name].shape != other.inputs[name].shape for name in QKV if name in arrays):
-            return None
-        other = other.with_how(**fields).with_inputs(**arrays)
-        if self.positions is None:
-            other = replace(other, positions=None)
-        else:
-            other = other.with_positions(**self.positions)
-        return other if self.empty_rows is None else other.with_empty_rows(self.empty_rows)
-
-    def edited(self, plan: Plan, *, strictly: bool = False) -> Plan | None:
-        """The plan with those functions that have a place in it; strictly: None if one has none."""
-        if self.again:
-            if (other := recomputed(plan, self.again, self.inputs)) is None and strictly:
-                return None
-            plan = other or plan
-        for place, function in self.steps.items():
-            other = put(function, place.rstrip("?"), plan, self.inputs)
-            if other is None and strictly and not place.endswith("?"):
-                return None
-            plan = other or plan
-        return plan
-
-
-def _is_same(one: Setup, other: Setup) -> bool:
-    """Whether two setups have the same inputs, positions and plan."""
-    if one.inputs.keys() != other.inputs.keys() or one.positions != other.positions:
-        return False
-    same = all(x is other.inputs[name] for name, x in one.inputs.items())
-    return same and (one.how == other.how or whole_plan(one) == whole_plan(other))
+        plan = other or plan
+    return plan
 
 
 def whole_plan(setup: Setup) -> Plan:
     """The plan in which query heads share key heads."""
     return steps_of(setup, n_kv_heads=setup.inputs["k"].shape[1])
+
+
+def is_same(one: Setup, other: Setup) -> bool:
+    """Whether two setups have the same inputs, positions and plan."""
+    if one.inputs.keys() != other.inputs.keys() or one.positions != other.positions:
+        return False
+    same = all(x is other.inputs[name] for name, x in one.inputs.items())
+    return same and (one.how == other.how or whole_plan(one) == whole_plan(other))
 
 
 def put(
@@ -257,22 +192,3 @@ def reading(step: Step, of: Mapping[str, str]) -> Step:
     """The step reading copies; what is masked says nothing of weights that are copies."""
     out = {"mask"} if WEIGHTS in of and step.through == f"{WEIGHTS}.x" else set[str]()
     return step._replace(reads={p: of.get(n, n) for p, n in step.reads.items() if p not in out})
-
-
-# ---- what a row of the catalogue may be
-
-
-def only_if(applies: Callable[[Setup], object], *variants: Variants) -> Variants:
-    """These variants, for setups to which they apply."""
-    return lambda setup, _: variants if applies(setup) else ()
-
-
-def patches(variants: Variants, setup: Setup, evidence: Evidence) -> Iterator[Patch | Setup]:
-    """The patches that variants are for this setup."""
-    if isinstance(variants, Patch | Setup):
-        yield variants
-    elif callable(variants):
-        yield from patches(variants(setup, evidence), setup, evidence)
-    else:
-        for one in variants:
-            yield from patches(one, setup, evidence)

@@ -7,14 +7,13 @@ all scores of its row change in proportion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.check.bugs.bug import Evidence
-from attncli.check.bugs.patch import Variants
+from attncli.check.bugs.bug import Change, Evidence
 from attncli.check.run import Subset, stages
 from attncli.check.setup import Setup
 from attncli.check.tolerance import rms
@@ -283,7 +282,7 @@ def _values(setup: Setup, at: Subset, t: Array, u: Array) -> tuple[Array, Array,
     return np.where(np.isfinite(scaled), scaled, 0), weights, output
 
 
-QUERIES: dict[str, Variants] = {
+QUERIES: Mapping[str, Change] = {
     "bias of the queries missing": _query_bias,
     "channels of the keys times factors": _channels,
     "queries and keys times factors": _rows,
