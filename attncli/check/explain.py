@@ -7,7 +7,7 @@ an example: a small input on which the bug has an effect, with the numbers right
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache, partial
@@ -24,7 +24,8 @@ from attncli.check.bugs.edits import line_of, variants
 from attncli.check.bugs.patch import patches
 from attncli.check.run import all_of, computes, stages, steps_of
 from attncli.check.search import differ
-from attncli.check.setup import Setup, setup_of
+from attncli.check.setup import Setup
+from attncli.check.small_inputs import Shape, small_input
 from attncli.convention import Convention, flag_text
 from attncli.files.numbers import nan_to_text
 from attncli.stages import GIVEN_GRADIENT, OF_TILES, TILE
@@ -32,58 +33,49 @@ from attncli.stages import GIVEN_GRADIENT, OF_TILES, TILE
 FAR = 1e-3
 """The bug must change a number by this share of the largest, so that four decimals show it."""
 
-SQUARE = ((2, 4, 5, 6), (2, 4, 5, 6), (2, 4, 5, 6))
-GROUPED = ((2, 4, 6, 6), (2, 2, 6, 6), (2, 2, 6, 6))
-MORE_KEYS = ((2, 3, 3, 4), (2, 3, 7, 4), (2, 3, 7, 5))
-LONG = ((2, 4, 35, 7), (2, 2, 37, 7), (2, 2, 37, 9))
-"""Shapes of q, k and v; the last is longer than a block of 32 rows."""
+SQUARE = 2, 4, 4, 5, 5, 6, 6
+GROUPED = 2, 4, 2, 6, 6, 6, 6
+MORE_KEYS = 2, 3, 3, 3, 7, 4, 5
+LONG = 2, 4, 2, 35, 37, 7, 9
+"""Sizes, as `small_input` has them; the last is longer than a block of 32 rows."""
 
-PREPARED: tuple[tuple[Any, dict[str, Any]], ...] = (
-    (MORE_KEYS, {}),
-    (SQUARE, {}),
-    (GROUPED, {}),
-    (MORE_KEYS, {"causal": True}),
-    (SQUARE, {"causal": True}),
-    (MORE_KEYS, {"causal": True, "causal_align": "bottom-right"}),
-    (MORE_KEYS, {"causal": True, "causal_align": "open-last"}),
-    (GROUPED, {"causal": True, "window": (2, 0)}),
-    (SQUARE, {"causal": True, "window": (3, 0), "window_counts": "own"}),
-    (GROUPED, {"mask": "truth"}),
-    (SQUARE, {"mask": "batch"}),
-    (GROUPED, {"mask": "numbers", "softcap": 2.0}),
-    (GROUPED, {"mask": "numbers", "softcap": 2.0, "softcap_place": "after-bias", "causal": True}),
-    (GROUPED, {"mask": "ones", "mask_numbers": "truth"}),
-    (GROUPED, {"mask": "padding"}),
-    (GROUPED, {"mask": "truth", "mask_means": "add"}),
-    (GROUPED, {"mask": "truth", "causal": True, "mask_and_causal": "mask"}),
-    (GROUPED, {"kv_len": [6, 4]}),
-    (GROUPED, {"softcap": 2.0, "causal": True}),
-    (GROUPED, {"sinks": True}),
-    (GROUPED, {"softmax_over": "queries"}),
-    (GROUPED, {"head_order": "tiled"}),
-    (GROUPED, {"scale": 0.3}),
-    (GROUPED, {"mask_value": -5.0, "causal": True}),
-    (GROUPED, {"past": 3, "causal": True}),
-    (GROUPED, {"qk_norm": True}),
-    (SQUARE, {"dropout": 0.3, "seed": 5}),
-    (GROUPED, {"positions": "rope-halves"}),
-    (GROUPED, {"positions": "rope-interleaved", "past": 3}),
-    (SQUARE, {"positions": "paper"}),
-    (SQUARE, {"positions": "article", "past": 3}),
-    (GROUPED, {"mask": "ones"}),
-    (GROUPED, {"mask": "truth", "empty_rows": "nan"}),
-    (GROUPED, {"mask": "padding", "nan": True}),
-    (MORE_KEYS, {"tiles": 3}),
-    (LONG, {}),
-    (LONG, {"causal": True}),
-    (GROUPED, {"times": 1e5}),
-    (GROUPED, {"times": 1e5, "mask": "truth"}),
-    (GROUPED, {"mask": "numbers", "softcap": 2.0, "sinks": True, "dropout": 0.3, "seed": 2}),
+PREPARED: tuple[tuple[Shape, str, dict[str, Any]], ...] = (
+    (MORE_KEYS, "", {}),
+    (SQUARE, "", {}),
+    (GROUPED, "", {}),
+    (MORE_KEYS, "", {"causal": True}),
+    (SQUARE, "", {"causal": True}),
+    (MORE_KEYS, "", {"causal": True, "causal_align": "bottom-right"}),
+    (MORE_KEYS, "", {"causal": True, "causal_align": "open-last"}),
+    (GROUPED, "", {"causal": True, "window": (2, 0)}),
+    (GROUPED, "mask emptying", {}),
+    (SQUARE, "mask items", {}),
+    (GROUPED, "numbers", {"softcap": 2.0}),
+    (GROUPED, "numbers", {"softcap": 2.0, "softcap_place": "after-bias", "causal": True}),
+    (GROUPED, "ones", {"mask_numbers": "truth"}),
+    (GROUPED, "padding", {}),
+    (GROUPED, "mask emptying", {"mask_means": "add"}),
+    (GROUPED, "mask emptying", {"causal": True, "mask_and_causal": "mask"}),
+    (GROUPED, "lengths", {}),
+    (GROUPED, "sinks", {}),
+    (GROUPED, "", {"softmax_over": "queries"}),
+    (GROUPED, "", {"head_order": "tiled"}),
+    (GROUPED, "", {"scale": 0.3}),
+    (GROUPED, "", {"mask_value": -5.0, "causal": True}),
+    (GROUPED, "past", {"causal": True}),
+    (GROUPED, "", {"qk_norm": True}),
+    (SQUARE, "", {"dropout": 0.3, "seed": 5}),
+    (GROUPED, "", {"positions": "rope-halves"}),
+    (GROUPED, "past", {"positions": "rope-interleaved"}),
+    (SQUARE, "", {"positions": "paper"}),
+    (SQUARE, "past", {"positions": "article"}),
+    (GROUPED, "mask emptying", {"empty_rows": "nan"}),
+    (GROUPED, "padding nan", {}),
+    (MORE_KEYS, "", {"tiles": 3}),
+    (LONG, "", {}),
+    (GROUPED, "", {"times": 1e5}),
 )
-"""Shapes and conventions on one of which a bug has an effect; the plainest first."""
-
-SPECIAL = {"kv_len", "positions"}
-"""What is given beside the convention as it is."""
+"""Sizes, parts and conventions on one of which a bug has an effect; the plainest first."""
 
 FORWARD = ("output", "weights", "scores", "lse")
 BACKWARD = ("d_q", "d_k", "d_v", "d_scores", "d_sinks", "d_bias")
@@ -275,47 +267,18 @@ def _as_observed(setup: Setup, arrays: dict[str, Array]) -> dict[str, Array]:
 @lru_cache(2 * len(PREPARED))
 def _prepared(number: int, gradients: bool) -> tuple[Setup, dict[str, Array], str]:
     """A prepared input, its stages, and what it is in words."""
-    shapes, choices = PREPARED[number]
-    fields = dict(choices)
-    rng = np.random.default_rng(7)
-    q, k, v = (rng.normal(size=shape).round(2) for shape in shapes)
-    q *= fields.pop("times", 1.0)
-    arrays: dict[str, Any] = {name: fields.pop(name) for name in SPECIAL & fields.keys()}
-    if kind := fields.pop("mask", ""):
-        arrays["mask"] = _mask(kind, shapes, rng)
-    if fields.pop("sinks", False):
-        arrays["sinks"] = rng.normal(size=shapes[0][1]).round(2)
-    if n_past := fields.pop("past", 0):
-        arrays["past_k"] = rng.normal(size=(*shapes[1][:2], n_past, shapes[1][3])).round(2)
-        arrays["past_v"] = rng.normal(size=(*shapes[2][:2], n_past, shapes[2][3])).round(2)
-    if gradients:
-        arrays["d_output"] = rng.normal(size=(*shapes[0][:3], shapes[2][3])).round(2)
-    if fields.pop("nan", False):  # where the mask hides it
-        k[..., -1, 0] = v[..., -1, 0] = np.nan
-    fields.pop("tiles", 0)
-    setup = setup_of(q, k, v, convention=Convention(**fields), **arrays)
-    if tiles := choices.get("tiles", 0):
+    shape, parts, choices = PREPARED[number]
+    own = ("positions", "tiles", "times")
+    fields = {name: value for name, value in choices.items() if name not in own}
+    positions, tiles, times = (choices.get(name) for name in own)
+    how = Convention(**fields)
+    small = small_input(shape, parts, how, positions, times=times or 1.0, gradients=gradients)
+    setup, names = small.setup, [*FORWARD, *(BACKWARD if gradients else ())]
+    if tiles:
         names = [f"{TILE}.{tile}.{name}" for tile in (2, 3) for name in OF_TILES]
         setup = replace(setup, tiles=tiles)
-    else:
-        names = [x for x in (*FORWARD, *(BACKWARD if gradients else ())) if computes(setup, [x])]
-    given = "".join(f", {name}" for name in arrays) + f", in tiles of {tiles} keys" * bool(tiles)
-    how = "".join(f" {flag_text(name, value)}" for name, value in fields.items())
-    words = f"q {_size(shapes[0])}, k {_size(shapes[1])}, v {_size(shapes[2])}{given}{how}"
+    names = [name for name in names if tiles or computes(setup, [name])]
+    flags = [flag_text(name, value) for name, value in fields.items()]
+    flags += [f"--tiles {tiles}"] if tiles else []
+    words = " ".join([f"{small.words};", *flags]) if flags else small.words
     return setup, stages(setup, all_of(setup.shape), names), words
-
-
-def _size(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape))
-
-
-def _mask(kind: str, shapes: Any, rng: np.random.Generator) -> Any:
-    n_q, n_k = shapes[0][2], shapes[1][2]
-    keeps = rng.random((2, 1, n_q, n_k) if kind == "batch" else (n_q, n_k)) < 0.7
-    if kind == "truth":
-        keeps[1] = False
-    if kind == "padding":
-        return np.arange(n_k) < n_k - 2
-    if kind == "numbers":
-        return np.where(keeps, rng.normal(size=keeps.shape).round(2), -np.inf)
-    return np.where(keeps, 1.5, 0.0) if kind == "ones" else keeps
