@@ -7,10 +7,11 @@ an example: a small input on which the bug has an effect, with the numbers right
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,17 +19,33 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.matrices import shown
 from attncli.attention.run import Step
-from attncli.check.bugs import CATALOGUE, GRADIENT
+from attncli.check.bugs import CATALOGUE, GRADIENT, edits
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.edits import line_of, variants
-from attncli.check.bugs.patch import patches
+from attncli.check.bugs.edits import line_of
 from attncli.check.run import all_of, computes, stages, steps_of
 from attncli.check.search import differ
 from attncli.check.setup import Setup
-from attncli.check.small_inputs import Shape, small_input
+from attncli.check.small_inputs import Shape, Small, small_input
 from attncli.convention import Convention, flag_text
 from attncli.files.numbers import nan_to_text
-from attncli.stages import GIVEN_GRADIENT, OF_TILES, TILE
+from attncli.stages import OF_TILES, TILE
+
+GROUPS = {
+    "Gradients": "gradients",
+    "Positions": "position-layout position-exponent position-inputs position-offset position-base "
+    "position-width",
+    "Log-sum-exp and tiles": "lse tiles",
+    "Dropout": "dropout",
+    "Softcap": "softcap",
+    "Rows with nothing to attend to, NaN": "empty-rows NaN-propagation",
+    "Causal masks and windows": "causal window",
+    "Masks and padding": "mask padding mask-value",
+    "Heads": "head-order key-heads",
+    "Softmax, sinks and blocks of keys": "softmax sinks",
+    "Scale": "scale scores",
+    "Outputs": "outputs stage-name",
+}
+"""What bugs are about, by what they touch: the first group counts; the others are of inputs."""
 
 FAR = 1e-3
 """The bug must change a number by this share of the largest, so that four decimals show it."""
@@ -77,6 +94,9 @@ PREPARED: tuple[tuple[Shape, str, dict[str, Any]], ...] = (
 )
 """Sizes, parts and conventions on one of which a bug has an effect; the plainest first."""
 
+BESIDE = "positions", "tiles", "times"
+"""What is no field of a convention."""
+
 FORWARD = ("output", "weights", "scores", "lse")
 BACKWARD = ("d_q", "d_k", "d_v", "d_scores", "d_sinks", "d_bias")
 
@@ -89,15 +109,37 @@ class Change(NamedTuple):
     wrong: str
     detail: str
 
+    @property
+    def fix(self) -> str:
+        """Which part of the formula to put right, or "": what is the same at both ends is not said.
+
+        >>> Change("d_scaled", "dZ = y · (d − δ)", "dZ = y · (d + δ)", "").fix
+        'write − where it has +'
+        """
+        ours, theirs = (re.findall(r"\w+|\s+|.", x) for x in (self.right, self.wrong))
+        n = min(len(ours), len(theirs))
+        start = next((at for at in range(n) if ours[at] != theirs[at]), n)
+        end = next((at for at in range(n - start) if ours[-1 - at] != theirs[-1 - at]), n - start)
+        put, was = ("".join(x[start : len(x) - end]).strip() for x in (ours, theirs))
+        if put and was:
+            return f"write {put} where it has {was}"
+        return f"add {put}" if put else f"leave out {was}" if was else ""
+
 
 class Example(NamedTuple):
-    """A small input, and a stage of it, right and with the bug: arrays [batch, head, row, …]."""
+    """A small input, and a stage of it, right and with the bug: arrays [batch, head, row, …].
+
+    fields  of the convention that are not the default
+    flags   what `attncli check` needs besides, such as "--tiles 3"
+    """
 
     words: str
     inputs: dict[str, Array]
     stage: str
     right: Array
     wrong: Array
+    fields: dict[str, Any]
+    flags: str
 
     @property
     def first(self) -> tuple[int, int, int]:
@@ -105,6 +147,17 @@ class Example(NamedTuple):
         differs = ~np.isclose(self.right, self.wrong, rtol=FAR, atol=1e-9, equal_nan=True)
         batch, head, row = np.argwhere(differs)[0][:3]
         return int(batch), int(head), int(row)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The example as JSON has it."""
+        inputs = {name: x.tolist() for name, x in self.inputs.items()}
+        arrays = {"right": self.right.tolist(), "wrong": self.wrong.tolist()}
+        return {"words": self.words, "inputs": inputs, "stage": self.stage, **arrays}
+
+    def to_check(self) -> dict[str, Any]:
+        """What `attncli check` reads: the inputs, the convention, and the wrong stage."""
+        own = self.to_dict()
+        return {**own["inputs"], **self.fields, self.stage: own["wrong"]}
 
 
 @dataclass(frozen=True)
@@ -114,6 +167,12 @@ class Page:
     bug: Bug
     changes: tuple[Change, ...]
     example: Example | None
+
+
+def group_of(bug: Bug) -> str:
+    """What a bug is about."""
+    groups = (name for name, touches in GROUPS.items() if bug.touches & {*touches.split()})
+    return next(groups, "Inputs")
 
 
 def listed(text: str = "") -> tuple[Bug, ...]:
@@ -130,16 +189,12 @@ def listed(text: str = "") -> tuple[Bug, ...]:
 def page(bug: Bug) -> Page:
     """The page of a bug: each of its edits on the first prepared input that shows it."""
     changes, example = list[Change](), None
-    for line in bug.edits:
-        shown_by = _first(bug, partial(variants, (line,)))
-        if shown_by is not None:
-            example = example or shown_by[2]
-            changes += changes_between(shown_by[0], shown_by[1])
-        if shown_by is None or not changes_between(shown_by[0], shown_by[1]):
-            changes += _settings(line, shown_by and shown_by[0])
-    if not bug.edits and (shown_by := _first(bug, None)) is not None:
-        example = shown_by[2]
-    return Page(bug, tuple(dict.fromkeys(changes)), example)
+    for line in bug.edits or ("",):
+        plain, changed, shown_by = _first(bug, line) or (None, None, None)
+        example = example or shown_by
+        between = changes_between(plain, changed) if plain and changed else []
+        changes += between or (_settings(line, plain) if line else [])
+    return Page(bug, tuple(dict.fromkeys(changes)) if bug.edits else (), example)
 
 
 def changes_between(plain: Setup, changed: Setup) -> list[Change]:
@@ -172,21 +227,17 @@ def marks(one: str, other: str) -> list[tuple[int, int]]:
 
 def bug_to_dict(bug: Bug) -> dict[str, Any]:
     """A row of the catalogue, ready for JSON."""
-    return {"id": bug.id, "name": bug.name, "sentence": bug.sentence, "threads": [*bug.threads]}
+    fields = {name: getattr(bug, name) for name in ("id", "name", "sentence")}
+    return {**fields, "threads": [*bug.threads], "group": group_of(bug)}
 
 
 def page_to_dict(one: Page) -> dict[str, Any]:
-    """A page, ready for JSON."""
-    example = None
+    """A page, ready for JSON; `check` is what `attncli check FILE::check` reads."""
+    changes = [{**change._asdict(), "fix": change.fix} for change in one.changes]
+    whole = {**bug_to_dict(one.bug), "changes": changes, "example": None}
     if one.example is not None:
-        fields = one.example._asdict()
-        inputs = {name: x.tolist() for name, x in one.example.inputs.items()}
-        arrays: dict[str, Any] = {name: fields[name].tolist() for name in ("right", "wrong")}
-        example = fields | arrays | {"inputs": inputs}
-    changes = [change._asdict() for change in one.changes]
-    plain: dict[str, Any] = nan_to_text(
-        {**bug_to_dict(one.bug), "changes": changes, "example": example}
-    )
+        whole |= {"example": one.example.to_dict(), "check": one.example.to_check()}
+    plain: dict[str, Any] = nan_to_text(whole)
     return plain
 
 
@@ -211,46 +262,31 @@ _KINDS = {
 """What kinds of edits are called on a page, where that is not their own name."""
 
 
-def _first(bug: Bug, lines: Any) -> tuple[Setup, Setup, Example] | None:
+def _first(bug: Bug, line: str) -> tuple[Setup, Setup, Example] | None:
     """The first prepared input on which a variant has an effect, with the bug, and the numbers."""
     with np.errstate(all="ignore"):
         for number in range(len(PREPARED)):
-            setup, plain, words = _prepared(number, GRADIENT in bug.touches)
-            evidence = Evidence(plain, plain)
-            if lines is not None:
-                tried = _of_lines(lines, setup, evidence)
-            elif bug.probe is not None:
-                tried = _larger(bug.probe(setup))
-            else:
-                tried = iter(bug.change(setup, evidence))
-            for changed in tried:
+            setup, plain, small = _prepared(number, GRADIENT in bug.touches)
+            for changed in _variants(bug, line, setup, Evidence(plain, plain)):
                 names = [x for x in plain if not changed.is_refused and computes(changed, [x])]
                 wrong = _as_observed(changed, stages(changed, all_of(changed.shape), names))
-                for stage in names:
-                    right, other = plain[stage], wrong[stage]
+                for name in names:
+                    right, other = plain[name], wrong[name]
                     if right.shape == other.shape and differ(right, other, by=FAR):
-                        example = Example(words, _named(setup), stage, right, other)
-                        return setup, changed, example
+                        return setup, changed, _example(number, small, name, right, other)
     return None
 
 
-def _named(setup: Setup) -> dict[str, Array]:
-    """The inputs by the names that the command line has for them."""
-    own = {"given_mask": "mask", GIVEN_GRADIENT: "d_output"}
-    return {own.get(name, name): x for name, x in setup.inputs.items()}
-
-
-def _larger(probed: Any) -> Iterator[Setup]:
-    """The setup with some more of a bug whose size is fitted; none where it does not apply."""
-    if probed is not None:
-        sizes = (probed[1](times) for times in (1e2, 1e3, 1e4, 1e5))
-        yield from (setup for setup in sizes if setup is not None)
-
-
-def _of_lines(lines: Any, setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    for patch in patches(lines, setup, evidence):
-        if (other := patch if isinstance(patch, Setup) else patch.on(setup)) is not None:
-            yield other
+def _variants(bug: Bug, line: str, setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The setups that a line of edits makes, or a bug without any: with much of what is fitted."""
+    others: Iterable[Setup | None] = ()
+    if line:
+        others = (patch.on(setup) for patch in edits.variants((line,), setup, evidence))
+    elif bug.probe is None:
+        others = bug.change(setup, evidence)
+    elif probed := bug.probe(setup):
+        others = (probed[1](times) for times in (1e2, 1e3, 1e4, 1e5))
+    yield from (other for other in others if other is not None)
 
 
 def _as_observed(setup: Setup, arrays: dict[str, Array]) -> dict[str, Array]:
@@ -265,20 +301,24 @@ def _as_observed(setup: Setup, arrays: dict[str, Array]) -> dict[str, Array]:
 
 
 @lru_cache(2 * len(PREPARED))
-def _prepared(number: int, gradients: bool) -> tuple[Setup, dict[str, Array], str]:
-    """A prepared input, its stages, and what it is in words."""
-    shape, parts, choices = PREPARED[number]
-    own = ("positions", "tiles", "times")
-    fields = {name: value for name, value in choices.items() if name not in own}
-    positions, tiles, times = (choices.get(name) for name in own)
-    how = Convention(**fields)
-    small = small_input(shape, parts, how, positions, times=times or 1.0, gradients=gradients)
-    setup, names = small.setup, [*FORWARD, *(BACKWARD if gradients else ())]
-    if tiles:
+def _prepared(number: int, gradients: bool) -> tuple[Setup, dict[str, Array], Small]:
+    """A prepared input, in tiles or not, and its stages."""
+    shape, parts, fields = PREPARED[number]
+    how = Convention(**{name: value for name, value in fields.items() if name not in BESIDE})
+    positions, times = fields.get("positions"), fields.get("times", 1.0)
+    small = small_input(shape, parts, how, positions, times=times, gradients=gradients)
+    setup = replace(small.setup, tiles=fields.get("tiles", 0))
+    names = [x for x in (*FORWARD, *BACKWARD[: 6 * gradients]) if computes(setup, [x])]
+    if setup.tiles:
         names = [f"{TILE}.{tile}.{name}" for tile in (2, 3) for name in OF_TILES]
-        setup = replace(setup, tiles=tiles)
-    names = [name for name in names if tiles or computes(setup, [name])]
-    flags = [flag_text(name, value) for name, value in fields.items()]
-    flags += [f"--tiles {tiles}"] if tiles else []
-    words = " ".join([f"{small.words};", *flags]) if flags else small.words
-    return setup, stages(setup, all_of(setup.shape), names), words
+    return setup, stages(setup, all_of(setup.shape), names), small
+
+
+def _example(number: int, small: Small, stage: str, right: Array, wrong: Array) -> Example:
+    """The example of a prepared input."""
+    choices = PREPARED[number][2]
+    fields = {name: value for name, value in choices.items() if name not in BESIDE}
+    flags = " ".join(f"--{x} {choices[x]}" for x in BESIDE[:2] if x in choices)
+    how = " ".join(flag_text(name, value) for name, value in fields.items())
+    words = f"{small.words}; {how}" if how else small.words
+    return Example(words, small.arrays, stage, right, wrong, fields, flags)

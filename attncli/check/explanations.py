@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -10,7 +9,7 @@ from typing import Any
 
 from attncli.attention.run import Step
 from attncli.check.comparison import Comparison
-from attncli.check.explain import changes_between
+from attncli.check.explain import Change, changes_between
 from attncli.check.run import computes, stages, steps_of
 from attncli.check.samples import sample_of, wide_sample_of
 from attncli.check.search import Match, differ
@@ -25,8 +24,7 @@ def explanation(match: Match, comparison: Comparison) -> Explanation:
     first = match.fits[0]
     details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in match.fits))
     plain = comparison.errors
-    changes = changes_between(comparison.setup, first.setup)
-    _, right, edited, _ = changes[0] if changes else ("", "", "", "")
+    change = next(iter(changes_between(comparison.setup, first.setup)), Change("", "", "", ""))
     return Explanation(
         bugs=match.bugs,
         details=details if all(details) else (),
@@ -34,9 +32,9 @@ def explanation(match: Match, comparison: Comparison) -> Explanation:
         errors={x: Left(*y, plain[x].typical, plain[x].largest) for x, y in first.errors.items()},
         command="compute" if comparison.setup.positions is None else "check",
         expected=_expected(comparison.setup, first.setup),
-        formula=right,
-        edited=edited,
-        fix=fix_of(right, edited),
+        formula=change.right,
+        edited=change.wrong,
+        fix=change.fix,
     )
 
 
@@ -48,28 +46,6 @@ def _expected(plain: Setup, changed: Setup) -> str:
         if step.formula and step.name != "mask" and (other is None or _work(other) != _work(step)):
             return step.formula
     return ""
-
-
-def fix_of(right: str, edited: str) -> str:
-    """Which part of a formula to put right: what is the same at both ends is not said.
-
-    >>> fix_of("dZ = y · (d − δ)", "dZ = y · (d + δ)")
-    'write − where it has +'
-    """
-    ours, theirs = (re.findall(r"\w+|\s+|.", x) for x in (right, edited))
-    n = min(len(ours), len(theirs))
-    start = next((at for at in range(n) if ours[at] != theirs[at]), n)
-    end = next((at for at in range(n - start) if ours[-1 - at] != theirs[-1 - at]), n - start)
-    put, was = ("".join(x[start : len(x) - end]).strip() for x in (ours, theirs))
-    if right == edited:
-        return ""
-    return (
-        f"write {put} where it has {was}"
-        if put and was
-        else f"add {put}"
-        if put
-        else f"leave out {was}"
-    )
 
 
 def _work(step: Step) -> tuple[Any, ...]:

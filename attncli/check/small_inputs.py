@@ -30,8 +30,9 @@ WORDS = {
 
 
 class Small(NamedTuple):
-    """A small input and how it is computed, and what is special in it, in words."""
+    """A small input as `attend` takes it, how it is computed, and what it is in words."""
 
+    arrays: dict[str, Array]
     setup: Setup
     words: str
 
@@ -71,11 +72,12 @@ def small_input(
         arrays["sinks"] = rng.normal(size=n_heads).round(2)
     if gradients:
         arrays["d_output"] = rng.normal(size=(n_batch, n_heads, n_q, d_v)).round(2)
-    setup = setup_of(q, k, v, convention=how, positions=positions, **arrays)
+    arrays = {"q": q, "k": k, "v": v, **arrays}
+    setup = setup_of(**arrays, convention=how, positions=positions)
     words = [_sizes(shape), *(WORDS[part] for part in own), *(["and a d_output"] * gradients)]
     words += [f"queries about {times:g} in size"] * (times > 1)
     words += [f"{positions} positions"] * (positions is not None)
-    return Small(setup, ", ".join(words).replace("mask, that", "mask that"))
+    return Small(arrays, setup, ", ".join(words).replace("mask, that", "mask that"))
 
 
 def _fitting(shape: Shape, positions: PositionKind | None, window: tuple[int, int] | None) -> Shape:

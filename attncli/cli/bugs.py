@@ -12,6 +12,7 @@ from attncli.check.explain import (
     Example,
     Page,
     bug_to_dict,
+    group_of,
     listed,
     marks,
     page,
@@ -56,7 +57,10 @@ def explain(text: str | None, given: Sequence[str], observed: Observed, *, as_js
     bugs = listed(text or "")
     if not bugs:
         raise ConventionError(f"no bug has the words {text!r}", "attncli check --bugs lists all")
-    report = "\n".join(f"{bug.id}: {bug.sentence}" for bug in bugs)
+    groups = dict[str, list[str]]()
+    for bug in bugs:
+        groups.setdefault(group_of(bug), []).append(f"  {bug.id}: {bug.sentence}")
+    report = "\n\n".join("\n".join([name, *lines]) for name, lines in groups.items())
     data = {"schema": SCHEMA, "bugs": [bug_to_dict(bug) for bug in bugs]}
     write_report(report, data, observed, as_json=as_json)
     return 0
@@ -71,12 +75,10 @@ def _page(one: Page) -> Iterator[str]:
         yield ""
         yield from _change(change)
     yield ""
-    if one.changes:
-        yield "The fix is the edit read backwards: put what is right for what is wrong."
     if one.example is None:
         yield "No example: the bug is read off the numbers that were observed."
     else:
-        yield from _example(one.example)
+        yield from _example(one.example, one.bug.id)
 
 
 def _change(change: Change) -> Iterator[str]:
@@ -85,6 +87,7 @@ def _change(change: Change) -> Iterator[str]:
     if change.right:
         yield from _marked("right", change.right, marks(change.wrong, change.right))
     yield from _marked("wrong", change.wrong, marks(change.right, change.wrong))
+    yield f"  fix    {change.fix}"
 
 
 def _marked(label: str, text: str, spans: list[tuple[int, int]]) -> Iterator[str]:
@@ -96,12 +99,15 @@ def _marked(label: str, text: str, spans: list[tuple[int, int]]) -> Iterator[str
             yield f"         {below.rstrip()}"
 
 
-def _example(example: Example) -> Iterator[str]:
+def _example(example: Example, bug: str) -> Iterator[str]:
     batch, head, row = example.first
     yield f"Example: {example.words}"
     yield f"  {example.stage} of batch item {batch + 1}, head {head + 1}, row {row + 1}:"
     for label, x in (("right", example.right), ("wrong", example.wrong)):
         yield f"  {label}  {_numbers(x[batch, head, row])}"
+    yield "To have it named:"
+    yield f"  attncli check --bug {bug} --format json -o bug.json"
+    yield f"  attncli check bug.json::check {example.flags}".rstrip()
 
 
 def _numbers(row: Array) -> str:
