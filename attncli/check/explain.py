@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from attncli.check.bugs.edits import line_of
 from attncli.check.run import all_of, computes, stages, steps_of
 from attncli.check.search import differ
 from attncli.check.setup import Setup
-from attncli.check.small_inputs import Shape, Small, small_input
+from attncli.check.suggest import Shape, Small, small_input
 from attncli.convention import Convention, flag_text
 from attncli.files.numbers import nan_to_text
 from attncli.stages import OF_TILES, TILE
@@ -110,17 +109,24 @@ class Change(NamedTuple):
     detail: str
 
     @property
-    def fix(self) -> str:
-        """Which part of the formula to put right, or "": what is the same at both ends is not said.
-
-        >>> Change("d_scaled", "dZ = y · (d − δ)", "dZ = y · (d + δ)", "").fix
-        'write − where it has +'
-        """
+    def parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """From where to where the right and the wrong one differ."""
         ours, theirs = (re.findall(r"\w+|\s+|.", x) for x in (self.right, self.wrong))
         n = min(len(ours), len(theirs))
         start = next((at for at in range(n) if ours[at] != theirs[at]), n)
         end = next((at for at in range(n - start) if ours[-1 - at] != theirs[-1 - at]), n - start)
-        put, was = ("".join(x[start : len(x) - end]).strip() for x in (ours, theirs))
+        before, after = (len("".join(x)) for x in (ours[:start], ours[len(ours) - end :]))
+        return (before, len(self.right) - after), (before, len(self.wrong) - after)
+
+    @property
+    def fix(self) -> str:
+        """Which part of the formula to put right, or "".
+
+        >>> Change("d_scaled", "dZ = y · (d − δ)", "dZ = y · (d + δ)", "").fix
+        'write − where it has +'
+        """
+        ours, theirs = self.parts
+        put, was = self.right[slice(*ours)].strip(), self.wrong[slice(*theirs)].strip()
         if put and was:
             return f"write {put} where it has {was}"
         return f"add {put}" if put else f"leave out {was}" if was else ""
@@ -213,16 +219,6 @@ def changes_between(plain: Setup, changed: Setup) -> list[Change]:
 def _text(step: Step) -> str:
     """The formula of a step by cells, without the words beside it."""
     return shown(step.expression.partition("#")[0].strip())
-
-
-def marks(one: str, other: str) -> list[tuple[int, int]]:
-    """The parts of `other` that `one` has not, from and to; where only less is there, its place.
-
-    >>> marks("a + b", "a - b")
-    [(2, 3)]
-    """
-    matcher = SequenceMatcher(None, one, other, autojunk=False)
-    return [(x[3], max(x[4], x[3] + 1)) for x in matcher.get_opcodes() if x[0] != "equal"]
 
 
 def bug_to_dict(bug: Bug) -> dict[str, Any]:

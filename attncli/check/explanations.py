@@ -15,21 +15,23 @@ from attncli.check.samples import sample_of, wide_sample_of
 from attncli.check.search import Match, differ
 from attncli.check.setup import Setup
 from attncli.check.suggest import FAR, suggest_input
-from attncli.check.verdict import Explanation, Left
+from attncli.check.verdict import Explanation
 from attncli.convention import KNOBS, flag_text
 from attncli.stages import GRADIENTS, MASKED, OF_X, OUTPUT, SCALED, SCORES, WEIGHTS
 
 
 def explanation(match: Match, comparison: Comparison) -> Explanation:
-    first = match.fits[0]
+    """A match in words, by the first of its variants that fit."""
+    first, plain = match.fits[0], comparison.errors
     details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in match.fits))
-    plain = comparison.errors
+    names = "rms", "largest", "rms_without", "largest_without"
+    sizes = {x: (*left, plain[x].typical, plain[x].largest) for x, left in first.errors.items()}
     change = next(iter(changes_between(comparison.setup, first.setup)), Change("", "", "", ""))
     return Explanation(
         bugs=match.bugs,
         details=details if all(details) else (),
         flag=flags(comparison.setup, first.setup),
-        errors={x: Left(*y, plain[x].typical, plain[x].largest) for x, y in first.errors.items()},
+        errors={x: dict(zip(names, some, strict=True)) for x, some in sizes.items()},
         command="compute" if comparison.setup.positions is None else "check",
         expected=_expected(comparison.setup, first.setup),
         formula=change.right,
@@ -113,32 +115,34 @@ def flags(plain: Setup, changed: Setup) -> str:
     >>> flags(setup, setup.with_how(scale="none", causal=True))
     '--causal --scale none'
     """
-    before, after = plain.inputs, changed.inputs
-    others = {name for name in after if after[name] is not before.get(name)}
-    swapped = others == {"k", "v"} and after["k"] is before["v"] and after["v"] is before["k"]
-    left_out = before.keys() - after.keys()
-    if changed.edits or changed.relayout or changed.relabel or changed.instead:
+    old, new = plain.positions, changed.positions
+    is_otherwise = old and new and replace(new, kind=old.kind) != old
+    if is_otherwise or changed.edits or changed.relayout or changed.relabel or changed.instead:
         return ""
-    if (others and not swapped) or left_out - _FLAG_OF.keys():
-        return ""
-    words = ["exchange --k and --v"] if swapped else []
-    if plain.positions is not None and plain.positions != changed.positions:
-        kind = plain.positions.kind
-        if changed.positions is None:
-            words.append("without --positions")
-        elif replace(changed.positions, kind=kind) == plain.positions:
-            words.append(f"--positions {changed.positions.kind}")
-        else:
-            return ""  # no flags for positions that are wrong otherwise than in their kind
-    names = [name for name in KNOBS if getattr(changed.how, name) != getattr(plain.how, name)]
-    if "dropout" in names or "seed" in names:  # what was dropped is not drawn from a seed of ours
-        return ""
-    in_effect = changed.how.changes()
-    for name in names:
-        if KNOBS[name].has_effect(in_effect):
-            words.append(flag_text(name, getattr(changed.how, name)))
-    words += [f"without {flag}" for name, flag in _FLAG_OF.items() if name in left_out]
+    was, now, words = _given(plain), _given(changed), list[str]()
+    if (now["k"], now["v"]) == (was["v"], was["k"]) and now["k"] != was["k"]:
+        words, now = ["exchange --k and --v"], {**now, "k": was["k"], "v": was["v"]}
+    for name in [x for x in now | was if now.get(x) != was.get(x)]:
+        if name in LEFT_OUT and now.get(name) is None:
+            words.append(f"without {LEFT_OUT[name]}")
+        elif name == "positions":
+            words.append(f"--positions {now[name]}")
+        elif name not in KNOBS or name in (
+            "dropout",
+            "seed",
+        ):  # which weights, no seed of ours says
+            return ""
+        elif KNOBS[name].has_effect(changed.how.changes()):
+            words.append(flag_text(name, now[name]))
     return " ".join(words)
 
 
-_FLAG_OF = {"given_mask": "--mask", "kv_len": "--kv-len"}
+def _given(setup: Setup) -> dict[str, Any]:
+    """What a call says of a setup, by its name; of arrays which they are."""
+    fields = {name: getattr(setup.how, name) for name in KNOBS}
+    arrays = {name: id(x) for name, x in setup.inputs.items()}
+    return {"positions": setup.positions and setup.positions.kind, **fields, **arrays}
+
+
+LEFT_OUT = {"positions": "--positions", "given_mask": "--mask", "kv_len": "--kv-len"}
+"""The flags of what may be missing."""

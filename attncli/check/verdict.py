@@ -1,4 +1,4 @@
-"""What a check found: a verdict of every stage, and the bugs or meanings that explain it."""
+"""What a check found: a verdict of every stage, and the bugs or conventions that explain it."""
 
 from __future__ import annotations
 
@@ -54,16 +54,6 @@ class StageVerdict:
 
 
 @dataclass(frozen=True)
-class Left:
-    """The errors of a stage with the bugs of an explanation, and without them."""
-
-    rms: float
-    largest: float
-    rms_without: float
-    largest_without: float
-
-
-@dataclass(frozen=True)
 class Edit:
     """The shortest edit of the formulas that gives the observed numbers, where no known bug does.
 
@@ -89,7 +79,7 @@ mask that none asked for, is a mistake more often than it is what a library mean
 
 @dataclass(frozen=True)
 class Meaning:
-    """Conventions under which the observed numbers are the expected ones.
+    """A library convention: under it the observed numbers are the expected ones.
 
     names      the libraries that have them, as --semantics has it
     sentences  what is meant, as far as it has an effect on this input
@@ -113,13 +103,13 @@ class Explanation:
     fix       which part of the observed one to put right, or ""
     flag      the flags that reproduce it, or ""
     command   the command that has them: "compute", or "check" where positions are put in
-    errors    stage → what is left of the errors under this explanation
+    errors    stage → rms and largest of the errors under this explanation, and both without it
     """
 
     bugs: tuple[Bug, ...]
     details: tuple[str, ...]
     flag: str
-    errors: Mapping[str, Left]
+    errors: Mapping[str, Mapping[str, float]]
     command: str = "compute"
     expected: str = ""
     formula: str = ""

@@ -14,7 +14,6 @@ from attncli.check.explain import (
     bug_to_dict,
     group_of,
     listed,
-    marks,
     page,
     page_to_dict,
 )
@@ -84,19 +83,13 @@ def _page(one: Page) -> Iterator[str]:
 def _change(change: Change) -> Iterator[str]:
     """The formula that is right above the one that is wrong, with marks below what differs."""
     yield change.place + (f" ({change.detail})" if change.detail else "")
-    if change.right:
-        yield from _marked("right", change.right, marks(change.wrong, change.right))
-    yield from _marked("wrong", change.wrong, marks(change.right, change.wrong))
+    for label, text, part in zip(("right", "wrong"), change[1:3], change.parts, strict=True):
+        below = " " * part[0] + "^" * max(part[1] - part[0], 1)
+        for start in range(0, len(text), WIDTH):
+            yield f"  {'' if start else label:5}  {text[start : start + WIDTH]}"
+            if "^" in (marks := below[start : start + WIDTH]):
+                yield f"         {marks}"
     yield f"  fix    {change.fix}"
-
-
-def _marked(label: str, text: str, spans: list[tuple[int, int]]) -> Iterator[str]:
-    marked = {at for start, end in spans for at in range(start, end)}
-    line = "".join("^" if at in marked else " " for at in range(len(text) + 1))
-    for start in range(0, max(len(text), 1), WIDTH):
-        yield f"  {label if not start else '':5}  {text[start : start + WIDTH]}"
-        if "^" in (below := line[start : start + WIDTH]):
-            yield f"         {below.rstrip()}"
 
 
 def _example(example: Example, bug: str) -> Iterator[str]:
