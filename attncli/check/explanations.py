@@ -15,7 +15,7 @@ from attncli.check.samples import sample_of, wide_sample_of
 from attncli.check.search import Match, differ
 from attncli.check.setup import Setup
 from attncli.check.suggest import FAR, suggest_input
-from attncli.check.verdict import Explanation
+from attncli.check.verdict import Explanation, Left
 from attncli.convention import KNOBS, flag_text
 from attncli.stages import GRADIENTS, MASKED, OF_X, OUTPUT, SCALED, SCORES, WEIGHTS
 
@@ -24,14 +24,12 @@ def explanation(match: Match, comparison: Comparison) -> Explanation:
     """A match in words, by the first of its variants that fit."""
     first, plain = match.fits[0], comparison.errors
     details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in match.fits))
-    names = "rms", "largest", "rms_without", "largest_without"
-    sizes = {x: (*left, plain[x].typical, plain[x].largest) for x, left in first.errors.items()}
     change = next(iter(changes_between(comparison.setup, first.setup)), Change("", "", "", ""))
     return Explanation(
         bugs=match.bugs,
         details=details if all(details) else (),
         flag=flags(comparison.setup, first.setup),
-        errors={x: dict(zip(names, some, strict=True)) for x, some in sizes.items()},
+        errors={x: Left(*y, plain[x].typical, plain[x].largest) for x, y in first.errors.items()},
         command="compute" if comparison.setup.positions is None else "check",
         expected=_expected(comparison.setup, first.setup),
         formula=change.right,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from itertools import chain
 from typing import Any
 
@@ -208,7 +208,7 @@ def _explanation(explanation: Explanation, lead: str) -> Iterator[str]:
     yield from (f"     {label} {text}" for label, text in labelled.items() if text)
     bugs = "this bug" if len(explanation.bugs) == 1 else "these bugs"
     for stage, left in explanation.errors.items():
-        rms, largest, before, largest_before = map(_number, left.values())
+        rms, largest, before, largest_before = map(_number, astuple(left))
         with_it = f"with {bugs} the RMS error is {rms}, the largest {largest}"
         yield f"     {stage}: {with_it}; without {before} and {largest_before}"
 

@@ -54,6 +54,16 @@ class StageVerdict:
 
 
 @dataclass(frozen=True)
+class Left:
+    """The errors of a stage with the bugs of an explanation, and without them."""
+
+    rms: float
+    largest: float
+    rms_without: float
+    largest_without: float
+
+
+@dataclass(frozen=True)
 class Edit:
     """The shortest edit of the formulas that gives the observed numbers, where no known bug does.
 
@@ -103,13 +113,13 @@ class Explanation:
     fix       which part of the observed one to put right, or ""
     flag      the flags that reproduce it, or ""
     command   the command that has them: "compute", or "check" where positions are put in
-    errors    stage → rms and largest of the errors under this explanation, and both without it
+    errors    stage → what is left of the errors under this explanation
     """
 
     bugs: tuple[Bug, ...]
     details: tuple[str, ...]
     flag: str
-    errors: Mapping[str, Mapping[str, float]]
+    errors: Mapping[str, Left]
     command: str = "compute"
     expected: str = ""
     formula: str = ""
