@@ -19,7 +19,12 @@ from attncli.attention.shapes import is_small, layout_hint, type_name
 from attncli.attention.tiles import split_bounds, tile_bounds
 from attncli.check.bugs import GRADIENT
 from attncli.check.comparison import Comparison, comparison_of
-from attncli.check.explanations import distinguished_by, explanation, in_common, told_by
+from attncli.check.explanations import (
+    distinguished_by,
+    explanation,
+    hidden_bugs,
+    in_common,
+)
 from attncli.check.generated import described
 from attncli.check.inside import less_exact
 from attncli.check.libraries import Asked, library_conventions
@@ -171,14 +176,12 @@ def _in_parts(setup: Setup, tiles: int | None, split: Sequence[int] | None) -> S
     if tiles is None and split is None:
         return setup
     check_parts(setup.how)
+    if tiles is not None and split is not None:
+        raise ConventionError("tiles and split are both given", "leave one of the two out")
     if tiles is not None:
         tile_bounds(setup.shape[3], tiles)
-        setup = replace(setup, tiles=int(tiles))
-    if split is not None and tiles is not None:
-        raise ConventionError("tiles and split are both given", "leave one of the two out")
-    if split is not None:
-        setup = replace(setup, split=tuple(split_bounds(setup.shape[3], split)[1:-1]))
-    return setup
+        return replace(setup, tiles=int(tiles))
+    return replace(setup, split=tuple(split_bounds(setup.shape[3], split or ())[1:-1]))
 
 
 def _as_units_or_printed(
@@ -251,7 +254,7 @@ def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
         return verdict
     search = Search(comparison)
     if any(name in GRADIENTS for name in comparison.errors):
-        verdict = replace(verdict, hidden=tuple(bug.name for bug in search.hidden()))
+        verdict = replace(verdict, hidden=tuple(bug.name for bug in hidden_bugs(search)))
     if comparison.rule.kind != "noise" or comparison.rule.dtype not in SMALL:
         return verdict
     matches, undecided = search.within_rounding()
@@ -326,7 +329,7 @@ def _explained(verdict: Verdict, matches: Sequence[Match], comparison: Compariso
     verdict = replace(verdict, status=status, explanations=explanations)
     if len(matches) < 2 or comparison.setup.tiles:
         return verdict
-    tell_apart = told_by(matches, comparison) or distinguished_by(explanations, comparison)
+    tell_apart = distinguished_by(matches, explanations, comparison)
     return replace(verdict, common=in_common(matches, comparison), tell_apart=tell_apart)
 
 

@@ -8,11 +8,13 @@ from itertools import combinations
 from typing import Any
 
 from attncli.attention.run import Step
+from attncli.check.bugs import BACKWARD
+from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.comparison import Comparison
 from attncli.check.explain import Change, changes_between
 from attncli.check.run import computes, stages, steps_of
 from attncli.check.samples import sample_of, wide_sample_of
-from attncli.check.search import Match, differ
+from attncli.check.search import Match, Search, changes, differ
 from attncli.check.setup import Setup
 from attncli.check.suggest import FAR, suggest_input
 from attncli.check.verdict import Explanation, Left
@@ -70,8 +72,12 @@ def in_common(matches: Sequence[Match], comparison: Comparison) -> str:
     return f"they all change the same thing ({same}), and {alike}"
 
 
-def distinguished_by(explanations: Sequence[Explanation], comparison: Comparison) -> str:
-    """Which input, or which stage observed as well, distinguishes the explanations."""
+def distinguished_by(
+    matches: Sequence[Match], explanations: Sequence[Explanation], comparison: Comparison
+) -> str:
+    """Which gradient, else which input, or which stage as well, distinguishes the explanations."""
+    if telling := _told_by(matches, comparison):
+        return telling
     how, positions = comparison.setup.how, comparison.setup.positions
     kind = None if positions is None else positions.kind
     for more in (None, SCORES, SCALED, MASKED, WEIGHTS):
@@ -83,7 +89,7 @@ def distinguished_by(explanations: Sequence[Explanation], comparison: Comparison
     return "no input that was tried: they may always compute the same numbers"
 
 
-def told_by(matches: Sequence[Match], comparison: Comparison) -> str:
+def _told_by(matches: Sequence[Match], comparison: Comparison) -> str:
     """Which gradient that was not observed differs between the explanations on this input."""
     if not any(name in GRADIENTS for name in comparison.observed):
         return ""
@@ -101,6 +107,29 @@ def told_by(matches: Sequence[Match], comparison: Comparison) -> str:
 
 TELLING = (OUTPUT, "d_q", "d_k", "d_v", SCORES, *GRADIENTS[: -len(OF_X)])
 """Stages that may tell explanations apart: those that are at hand first."""
+
+
+def hidden_bugs(search: Search) -> list[Bug]:
+    """The bugs of the backward pass that compute the right numbers here, or do not apply."""
+    sample, setup = search.evidence.wide or search.samples[0], search.comparison.setup
+    right = {name: stage.expected for name, stage in sample.errors.items()}
+    evidence, hidden = Evidence(right, right, subset=sample.subset), list[Bug]()
+    for bug in BACKWARD:
+        applies = False
+        for other in bug.change(setup, evidence):
+            if not (other.relayout or other.relabel or computes(other, right)):
+                continue
+            applies = True
+            if other.relabel or changes(other, [sample]):
+                break
+        else:
+            if applies or bug.touches & FEATURES:
+                hidden.append(bug)
+    return hidden
+
+
+FEATURES = frozenset(["softcap", "dropout", "sinks", "key-heads", "mask"])
+"""What an input may lack, so that it cannot show the bugs that touch it."""
 
 
 def flags(plain: Setup, changed: Setup) -> str:

@@ -74,7 +74,8 @@ def _kept(search: Search, asked: Asked, matches: Sequence[Match]) -> tuple[Meani
     @cache
     def match_of(how: Convention) -> Match | None:
         with suppress(ConventionError):  # under it nobody says what 0 and 1 mean
-            return next(iter(search.among([((), [_under(how, plain, asked)])])), None)
+            under = filter(search.has_all, [_under(how, plain, asked)])
+            return next(iter(search.among([((), under)])), None)
         return None
 
     for preset in PRESETS.values():

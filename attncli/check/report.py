@@ -252,8 +252,8 @@ def _sizes(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
         return
     if 1 <= stage.ulps <= MANY:
         largest += f" ({_number(stage.ulps)} ULPs of {verdict.dtype})"
-    noise = f"{stage.tolerance} alone gives {_number(stage.noise)}"
-    yield f"  RMS error {_number(stage.rms)}; {noise}; {largest}"
+    alone = f"{stage.tolerance} alone gives {_number(stage.noise)}"
+    yield f"  RMS error {_number(stage.rms)}; {alone}; {largest}"
     if not stage.matches:
         head, row, entry = (_number(ratio) for ratio in stage.ratios)
         yield f"  beside what is allowed: worst head {head} ×, worst row {row} ×, entry {entry} ×"

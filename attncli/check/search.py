@@ -16,7 +16,7 @@ import numpy as np
 
 from attncli import budget
 from attncli.arrays import Array
-from attncli.check.bugs import BACKWARD, CATALOGUE, GRADIENT, TILES
+from attncli.check.bugs import CATALOGUE, GRADIENT, TILES
 from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.comparison import Comparison, Fit, fit
 from attncli.check.direction import OWN, Directions, beta
@@ -45,9 +45,6 @@ ALL = 2**22
 
 ROWS = 256
 """How many rows of a mask are looked at at once: 4 MB for 2,048 keys."""
-
-FEATURES = frozenset(["softcap", "dropout", "sinks", "key-heads", "mask"])
-"""What an input may lack, so that it cannot show the bugs that touch it."""
 
 EMPTY_WORDS: dict[EmptyRows, str] = {
     "zero": "become zero",
@@ -157,6 +154,8 @@ class Search:
 
     def pairs(self) -> list[Match]:
         """The pairs that fit, of bugs that do not touch the same; none of too few numbers."""
+        if self.only_nan:
+            return []
         if matches := self._pairs_of_gradients():
             return matches
         changing: dict[Bug, list[Setup]] = {}
@@ -164,32 +163,31 @@ class Search:
             if bug.pairs and (others := [x for x in variants if changes(x, self.samples)]):
                 changing[bug] = others
         pairs = [(a, b) for a, b in combinations(changing, 2) if not a.touches & b.touches]
-        if self.only_nan or not enough_evidence(self.comparison, len(pairs)):
+        if not enough_evidence(self.comparison, len(pairs)):
             return []
         both = ((x for one in changing[a] for x in self.variants(b, one)) for a, b in pairs)
         return self.among(zip(pairs, both, strict=True), len(pairs))
 
     def _pairs_of_gradients(self) -> list[Match]:
         """The pairs of bugs of gradients that fit, of which one explains a gradient by itself."""
-        sample = self.samples[0]
-        gradients = {name: x for name, x in sample.errors.items() if name in GRADIENTS}
-        wrong = {name: stage for name, stage in gradients.items() if not stage.matches}
+        sample, matches = self.samples[0], list[Match]()
         bugs = [bug for bug in self.alone if GRADIENT in bug.touches and not bug.fits_many]
-        is_enough = enough_evidence(self.comparison, len(bugs) ** 2)
-        if len(wrong) < 2 or self.only_nan or not is_enough:
+        each = [
+            replace(sample, errors={name: stage})
+            for name, stage in sample.errors.items()
+            if name in GRADIENTS and not stage.matches
+        ]
+        if len(each) < 2 or not enough_evidence(self.comparison, len(bugs) ** 2):
             return []
-        each = [replace(sample, errors={name: stage}) for name, stage in wrong.items()]
         firsts: dict[Bug, Setup] = {}
         for bug in bugs:
             ways = (one for one in self.alone[bug] if any(fit(one, alone) for alone in each))
             if (one := next(ways, None)) is not None:
                 firsts[bug] = one
-        matches: list[Match] = []
-        pairs = ((a, b) for a, b in product(firsts, bugs) if a is not b)
         candidates = (
             (both, self.variants(both[1], firsts[both[0]]))
-            for both in pairs
-            if not any({*both} == {*match.bugs} for match in matches)
+            for both in product(firsts, bugs)
+            if len({*both}) == 2 and not any({*both} == {*match.bugs} for match in matches)
         )
         return self.among(candidates, len(firsts) * len(bugs), to=matches)
 
@@ -255,24 +253,6 @@ class Search:
         much = self.whole.of(setup)
         return [Fit(setup, much.left)] if much and much.is_found else []
 
-    def hidden(self) -> list[Bug]:
-        """The bugs of the backward pass that compute the right numbers here, or do not apply."""
-        sample, setup = self.evidence.wide or self.samples[0], self.comparison.setup
-        right = {name: stage.expected for name, stage in sample.errors.items()}
-        evidence, hidden = Evidence(right, right, subset=sample.subset), list[Bug]()
-        for bug in BACKWARD:
-            applies = False
-            for other in bug.change(setup, evidence):
-                if not (other.relayout or other.relabel or computes(other, right)):
-                    continue
-                applies = True
-                if other.relabel or changes(other, [sample]):
-                    break
-            else:
-                if applies or bug.touches & FEATURES:
-                    hidden.append(bug)
-        return hidden
-
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""
         for variant in self._changed(bug, setup):
@@ -282,14 +262,15 @@ class Search:
                 self.skipped[bug.name] = at_once(variant)
                 continue
             yield variant
-            how = variant.how
-            if "empty-rows" in bug.touches or how.mask_value != -np.inf:
-                continue
-            if self._has_empty(variant) and not self._has_empty(self.comparison.setup):
-                for empty, words in EMPTY_WORDS.items():
-                    if empty != variant.empty_rows:
-                        detail = f"rows left with nothing to attend to {words}"
-                        yield variant.with_empty_rows(empty).with_detail(detail)
+            may_empty = "empty-rows" not in bug.touches and variant.how.mask_value == -np.inf
+            if (
+                may_empty
+                and self._has_empty(variant)
+                and not self._has_empty(self.comparison.setup)
+            ):
+                for empty in (x for x in EMPTY_WORDS if x != variant.empty_rows):
+                    detail = f"rows left with nothing to attend to {EMPTY_WORDS[empty]}"
+                    yield variant.with_empty_rows(empty).with_detail(detail)
 
     def _changed(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The changed setups; of a walk through tiles those of its own bugs, and of its scores."""
@@ -305,7 +286,7 @@ class Search:
     def fits(self, variants: Iterable[Setup]) -> list[Fit]:
         """The variants that fit every sample, and then everything."""
         fits = []
-        for setup in filter(self.has_all, variants):
+        for setup in variants:
             if not all(fit(setup, sample) for sample in (self.narrow, *self.samples)):
                 continue
             if one := fit(setup, self.comparison):
