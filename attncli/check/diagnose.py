@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -16,15 +17,20 @@ from attncli.attention.inputs import Inputs
 from attncli.attention.parts import check_parts
 from attncli.attention.shapes import is_small, layout_hint, type_name
 from attncli.attention.tiles import split_bounds, tile_bounds
+from attncli.check.bugs import GRADIENT
 from attncli.check.comparison import Comparison, comparison_of
-from attncli.check.explanations import distinguished_by, explanation, in_common, told_by
+from attncli.check.explanations import (
+    distinguished_by,
+    explanation,
+    hidden_bugs,
+    in_common,
+)
 from attncli.check.generated import described
-from attncli.check.gradients import hidden_bugs, of_one_pass
 from attncli.check.inside import less_exact
-from attncli.check.meanings import Asked, meanings_of
+from attncli.check.libraries import Asked, library_conventions
 from attncli.check.noise import EPS, SMALL
 from attncli.check.observe import GIVEN, Pick, differing_inputs, observe, places_of, to_numpy
-from attncli.check.places import stage_verdict
+from attncli.check.places import Labels, stage_verdict
 from attncli.check.positions import PositionKind
 from attncli.check.search import Match, Progress, Search
 from attncli.check.setup import Setup, setup_of
@@ -117,52 +123,32 @@ def check(  # noqa: PLR0913
         raise ShapeError(f"there is no {missing[0]}", "check needs q, k and v")
     fields = {name: more.pop(name) for name in KNOBS if name in more}
     how, means = convention_of(convention, fields), fields.get("mask_means")
-    if chosen is None:
-        chosen = {*how.changes(), *fields}
-    elif unknown := sorted({*chosen} - {*KNOBS}):
-        raise ConventionError(f"a convention has no field {unknown[0]!r}", "leave it out of chosen")
-    inputs: dict[str, Any] = {"q": q, "k": k, "v": v, **more}
-    inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items() if x is not None}
+    inputs = {name: x for name, x in {"q": q, "k": k, "v": v, **more}.items() if x is not None}
+    inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items()}
+    asked = Asked(_chosen(chosen, how, fields), inputs.get("mask"), means)
     setup = setup_of(**inputs, layout=layout, means=means, convention=how, positions=positions)
-    setup = replace(setup, projected=projected)
-    if tiles is not None or split is not None:
-        check_parts(setup.how)
-    if tiles is not None:
-        tile_bounds(setup.shape[3], tiles)
-        setup = replace(setup, tiles=int(tiles))
-    if split is not None and tiles is not None:
-        raise ConventionError("tiles and split are both given", "leave one of the two out")
-    if split is not None:
-        setup = replace(setup, split=tuple(split_bounds(setup.shape[3], split)[1:-1]))
+    setup = _in_parts(replace(setup, projected=projected), tiles, split)
     rule = rule_of(decimals, rtol, atol, setup.how.dtype, inside)
+    hints = partial(_with_hints, observed=arrays, setup=setup, layout=layout)
     if wrong := differing_inputs(arrays, inputs, setup, layout):
         first = next(iter(wrong))
         return Verdict("no match", rule.dtype, first_difference=first, notes=tuple(wrong.values()))
     try:
-        observation = observe(arrays, setup, rows=rows, heads=heads, layout=layout)
+        seen = observe(arrays, setup, rows=rows, heads=heads, layout=layout)
     except WrongShapeError as error:
-        return _with_hints(_wrong_shape(error, setup, rule), arrays, setup, rule, layout)
-    rule = replace(rule, dtype=narrower(observation.dtype, rule.dtype))
-    plain = comparison_of(setup, observation.subset, observation.stages, rule)
-    comparison, units = in_units(plain)
-    zeros = {OUTPUT if name == CONCAT else name: n for name, n in zeros.items()}
+        return hints(_wrong_shape(error, setup, rule), rule=rule)
+    rule = replace(rule, dtype=narrower(seen.dtype, rule.dtype))
+    whole = comparison_of(setup, seen.subset, seen.stages, rule)
+    is_default = not (asked.chosen or how.changes())
+    plain = Verdict("match", rule.dtype, is_default=is_default, notes=seen.notes)
     labels = {"query": query_labels or (), "key": key_labels or ()}
-    ways: list[tuple[Verdict, Comparison]] = []
-    for one, printed in _as_printed(comparison, zeros):
-        # numbers that were rounded match in another unit only as such
-        comparison, more_units = (one, ()) if units else in_units(one)
-        stages = tuple(stage_verdict(name, comparison, labels) for name in comparison.errors)
-        verdict = Verdict("match", one.rule.dtype, stages)
-        notes = (*observation.notes, *units, *more_units, *printed)
-        verdict = replace(verdict, is_default=not (chosen or how.changes()), notes=notes)
+    ways = list[tuple[Verdict, Comparison]]()
+    for verdict, comparison in _as_units_or_printed(plain, whole, zeros, labels):
         if comparison.matches:
-            verdict = _with_direction(verdict, comparison)
-            return _with_hints(verdict, arrays, setup, comparison.rule, layout)
+            return hints(_with_direction(verdict, comparison), rule=comparison.rule)
         ways.append((verdict, comparison))
     before_search()
-    asked = Asked(chosen, inputs.get("mask"), means)
-    verdict = _with_cause_in(ways, progress, asked, pairs)
-    return _with_hints(verdict, arrays, setup, ways[0][1].rule, layout)
+    return hints(_with_cause_in(ways, progress, asked, pairs), rule=ways[0][1].rule)
 
 
 def _observed(observed: Any, stage: str, more: dict[str, Any]) -> dict[str, Any]:
@@ -176,6 +162,41 @@ def _observed(observed: Any, stage: str, more: dict[str, Any]) -> dict[str, Any]
     return arrays
 
 
+def _chosen(chosen: Collection[str] | None, how: Convention, fields: Collection[str]) -> set[str]:
+    """The fields of the convention that were chosen; ConventionError for one that there is not."""
+    if chosen is None:
+        return {*how.changes(), *fields}
+    if unknown := sorted({*chosen} - {*KNOBS}):
+        raise ConventionError(f"a convention has no field {unknown[0]!r}", "leave it out of chosen")
+    return {*chosen}
+
+
+def _in_parts(setup: Setup, tiles: int | None, split: Sequence[int] | None) -> Setup:
+    """The setup in tiles, or with its keys cut; ConventionError where it cannot be so."""
+    if tiles is None and split is None:
+        return setup
+    check_parts(setup.how)
+    if tiles is not None and split is not None:
+        raise ConventionError("tiles and split are both given", "leave one of the two out")
+    if tiles is not None:
+        tile_bounds(setup.shape[3], tiles)
+        return replace(setup, tiles=int(tiles))
+    return replace(setup, split=tuple(split_bounds(setup.shape[3], split or ())[1:-1]))
+
+
+def _as_units_or_printed(
+    plain: Verdict, comparison: Comparison, zeros: Mapping[str, int], labels: Labels
+) -> Iterator[tuple[Verdict, Comparison]]:
+    """Each way to read the numbers: in the unit, and to the decimals, that they may be in."""
+    comparison, units = in_units(comparison)
+    for one, printed in _as_printed(comparison, zeros):
+        # numbers that were rounded match in another unit only as such
+        read, more_units = (one, ()) if units else in_units(one)
+        stages = tuple(stage_verdict(name, read, labels) for name in read.errors)
+        notes = (*plain.notes, *units, *more_units, *printed)
+        yield replace(plain, dtype=one.rule.dtype, stages=stages, notes=notes), read
+
+
 def _as_printed(
     comparison: Comparison, zeros: Mapping[str, int]
 ) -> Iterator[tuple[Comparison, tuple[str, ...]]]:
@@ -186,11 +207,10 @@ def _as_printed(
     rule, stages = comparison.rule, comparison.observed
     printed, notes = dict[str, Places](), list[str]()
     if not comparison.matches and rule.kind == "noise" and rule.inside is None:
+        zeros = {OUTPUT if name == CONCAT else name: n for name, n in zeros.items()}
         every = places_of([*stages.values()])
         for name, x in stages.items():
-            places = places_of([x], zeros.get(name, 0))
-            if places is None and not zeros.get(name):
-                places = every
+            places = places_of([x], zeros.get(name, 0)) or (None if zeros.get(name) else every)
             if places is not None:
                 printed[name] = places
     if not printed:
@@ -214,7 +234,7 @@ def _as_printed(
 
 
 def _with_hints(
-    verdict: Verdict, observed: Mapping[str, Any], setup: Setup, rule: Rule, layout: Layout | None
+    verdict: Verdict, observed: Mapping[str, Any], setup: Setup, layout: Layout | None, rule: Rule
 ) -> Verdict:
     """The verdict with notes on what would help: a tolerance of 8-bit numbers, a layout."""
     (_, n_heads, n_q, n_k), hints = setup.shape, []
@@ -232,17 +252,17 @@ def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
     """The verdict where every error is within rounding: does their direction tell a bug?"""
     if comparison.setup.tiles:  # m, l and acc of a right kernel may be off by as much as each other
         return verdict
+    search = Search(comparison)
     if any(name in GRADIENTS for name in comparison.errors):
-        verdict = replace(verdict, hidden=tuple(bug.name for bug in hidden_bugs(comparison)))
+        verdict = replace(verdict, hidden=tuple(bug.name for bug in hidden_bugs(search)))
     if comparison.rule.kind != "noise" or comparison.rule.dtype not in SMALL:
         return verdict
-    search = Search(comparison)
-    matches, undecided = search.quiet()
+    matches, undecided = search.within_rounding()
     verdict = replace(verdict, undecided=tuple(bug.name for bug in undecided))
     if not matches:
         return replace(verdict, exactness=search.sampled.exactness())
-    quiet = replace(verdict, quiet=True, first_difference=verdict.stages[0].name)
-    return _explained(quiet, search.distinct(matches), comparison)
+    verdict = replace(verdict, quiet=True, first_difference=verdict.stages[0].name)
+    return _explained(verdict, search.distinct(matches), comparison)
 
 
 def _with_cause_in(
@@ -267,44 +287,50 @@ def _with_cause_in(
 
 
 def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> Verdict:
-    """The verdict with the conventions that explain it, and the bugs: in pairs where none does."""
+    """The verdict with what explains it: single bugs and conventions of libraries; else less exact
+    arithmetic inside; else pairs of bugs; else an edit of the formulas."""
     comparison = search.comparison
     first = next(stage.name for stage in verdict.stages if not stage.matches)
-    matches = search.singles()
+    verdict, matches = replace(verdict, first_difference=first), search.singles()
     if comparison.setup.tiles:  # no library means another running maximum, sum or values
-        statuses: tuple[Status, ...] = ("no match", "found", "ambiguous")
-        explanations = tuple(explanation(match, comparison) for match in matches)
-        status = statuses[min(len(matches), 2)]
-        return replace(verdict, status=status, first_difference=first, explanations=explanations)
-    meanings = meanings_of(search, asked, matches)
+        return _explained(verdict, matches, comparison)
     notes = [*verdict.notes]
     if search.only_nan:
         notes.append("every wrong number is NaN: only bugs that make NaN were tried")
     for name, n in search.skipped.items():
         notes.append(f"{name!r} was not tried: it needs {n} scores at once")
-    verdict = replace(verdict, first_difference=first, meanings=meanings, notes=tuple(notes))
+    meanings = library_conventions(search, asked, matches)
+    verdict = replace(verdict, meanings=meanings, notes=tuple(notes))
     if not matches and meanings:
         return replace(verdict, status="meaning")
     if not matches and (inside := less_exact(comparison, search.samples[0])):
         return replace(verdict, status="inside", inside=inside)
-    if not matches and pairs:
-        matches = search.pairs()
-    if matches:
-        matches, more = of_one_pass(search.distinct(matches), comparison)
-        verdict = replace(verdict, notes=(*notes, *more))
-        return _explained(verdict, matches, comparison)
+    if matches := search.distinct(matches or (search.pairs() if pairs else [])):
+        return _explained(*_of_one_pass(verdict, matches), comparison)
     return replace(verdict, status="no match", edit=described(search) if pairs else None)
 
 
+def _of_one_pass(verdict: Verdict, matches: list[Match]) -> tuple[Verdict, list[Match]]:
+    """Without the bugs of both passes where one of the backward pass alone fits; with a note."""
+    back = [match for match in matches if any(GRADIENT in bug.touches for bug in match.bugs)]
+    both = [match for match in matches if match not in back]
+    if not back or not both or not all(stage.name in GRADIENTS for stage in verdict.stages):
+        return verdict, matches
+    names = ", ".join(bug.name for match in both for bug in match.bugs)
+    note = f"the forward pass was not observed; a bug in it gives the same gradients: {names}"
+    return replace(verdict, notes=(*verdict.notes, note)), back
+
+
 def _explained(verdict: Verdict, matches: Sequence[Match], comparison: Comparison) -> Verdict:
-    """The verdict with one explanation, or with several and what would distinguish them."""
+    """The verdict with no explanation, with one, or with several and what distinguishes them."""
+    statuses: tuple[Status, ...] = ("no match", "found", "ambiguous")
     explanations = tuple(explanation(match, comparison) for match in matches)
-    verdict = replace(verdict, status="found", explanations=explanations)
-    if len(matches) == 1:
+    status = statuses[min(len(matches), 2)]
+    verdict = replace(verdict, status=status, explanations=explanations)
+    if len(matches) < 2 or comparison.setup.tiles:
         return verdict
-    common = in_common(matches, comparison)
-    input_or_stage = told_by(matches, comparison) or distinguished_by(explanations, comparison)
-    return replace(verdict, status="ambiguous", common=common, tell_apart=input_or_stage)
+    tell_apart = distinguished_by(matches, explanations, comparison)
+    return replace(verdict, common=in_common(matches, comparison), tell_apart=tell_apart)
 
 
 def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:

@@ -7,10 +7,10 @@ an example: a small input on which the bug has an effect, with the numbers right
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,72 +18,84 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.matrices import shown
 from attncli.attention.run import Step
-from attncli.check.bugs import CATALOGUE, GRADIENT
+from attncli.check.bugs import CATALOGUE, GRADIENT, edits
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.edits import changed, line_of
+from attncli.check.bugs.edits import line_of
 from attncli.check.run import all_of, computes, stages, steps_of
 from attncli.check.search import differ
-from attncli.check.setup import Setup, setup_of
+from attncli.check.setup import Setup
+from attncli.check.suggest import Shape, Small, small_input
 from attncli.convention import Convention, flag_text
 from attncli.files.numbers import nan_to_text
-from attncli.stages import GIVEN_GRADIENT, OF_TILES, TILE
+from attncli.stages import OF_TILES, TILE
+
+GROUPS = {
+    "Gradients": "gradients",
+    "Positions": "position-layout position-exponent position-inputs position-offset position-base "
+    "position-width",
+    "Log-sum-exp and tiles": "lse tiles",
+    "Dropout": "dropout",
+    "Softcap": "softcap",
+    "Rows with nothing to attend to, NaN": "empty-rows NaN-propagation",
+    "Causal masks and windows": "causal window",
+    "Masks and padding": "mask padding mask-value",
+    "Heads": "head-order key-heads",
+    "Softmax, sinks and blocks of keys": "softmax sinks",
+    "Scale": "scale scores",
+    "Outputs": "outputs stage-name",
+}
+"""What bugs are about, by what they touch: the first group counts; the others are of inputs."""
 
 FAR = 1e-3
 """The bug must change a number by this share of the largest, so that four decimals show it."""
 
-SQUARE = ((2, 4, 5, 6), (2, 4, 5, 6), (2, 4, 5, 6))
-GROUPED = ((2, 4, 6, 6), (2, 2, 6, 6), (2, 2, 6, 6))
-MORE_KEYS = ((2, 3, 3, 4), (2, 3, 7, 4), (2, 3, 7, 5))
-LONG = ((2, 4, 35, 7), (2, 2, 37, 7), (2, 2, 37, 9))
-"""Shapes of q, k and v; the last is longer than a block of 32 rows."""
+SQUARE = 2, 4, 4, 5, 5, 6, 6
+GROUPED = 2, 4, 2, 6, 6, 6, 6
+MORE_KEYS = 2, 3, 3, 3, 7, 4, 5
+LONG = 2, 4, 2, 35, 37, 7, 9
+"""Sizes, as `small_input` has them; the last is longer than a block of 32 rows."""
 
-PREPARED: tuple[tuple[Any, dict[str, Any]], ...] = (
-    (MORE_KEYS, {}),
-    (SQUARE, {}),
-    (GROUPED, {}),
-    (MORE_KEYS, {"causal": True}),
-    (SQUARE, {"causal": True}),
-    (MORE_KEYS, {"causal": True, "causal_align": "bottom-right"}),
-    (MORE_KEYS, {"causal": True, "causal_align": "open-last"}),
-    (GROUPED, {"causal": True, "window": (2, 0)}),
-    (SQUARE, {"causal": True, "window": (3, 0), "window_counts": "own"}),
-    (GROUPED, {"mask": "truth"}),
-    (SQUARE, {"mask": "batch"}),
-    (GROUPED, {"mask": "numbers", "softcap": 2.0}),
-    (GROUPED, {"mask": "numbers", "softcap": 2.0, "softcap_place": "after-bias", "causal": True}),
-    (GROUPED, {"mask": "ones", "mask_numbers": "truth"}),
-    (GROUPED, {"mask": "padding"}),
-    (GROUPED, {"mask": "truth", "mask_means": "add"}),
-    (GROUPED, {"mask": "truth", "causal": True, "mask_and_causal": "mask"}),
-    (GROUPED, {"kv_len": [6, 4]}),
-    (GROUPED, {"softcap": 2.0, "causal": True}),
-    (GROUPED, {"sinks": True}),
-    (GROUPED, {"softmax_over": "queries"}),
-    (GROUPED, {"head_order": "tiled"}),
-    (GROUPED, {"scale": 0.3}),
-    (GROUPED, {"mask_value": -5.0, "causal": True}),
-    (GROUPED, {"past": 3, "causal": True}),
-    (GROUPED, {"qk_norm": True}),
-    (SQUARE, {"dropout": 0.3, "seed": 5}),
-    (GROUPED, {"positions": "rope-halves"}),
-    (GROUPED, {"positions": "rope-interleaved", "past": 3}),
-    (SQUARE, {"positions": "paper"}),
-    (SQUARE, {"positions": "article", "past": 3}),
-    (GROUPED, {"mask": "ones"}),
-    (GROUPED, {"mask": "truth", "empty_rows": "nan"}),
-    (GROUPED, {"mask": "padding", "nan": True}),
-    (MORE_KEYS, {"tiles": 3}),
-    (LONG, {}),
-    (LONG, {"causal": True}),
-    (GROUPED, {"times": 1e5}),
-    (GROUPED, {"times": 1e5, "mask": "truth"}),
-    (GROUPED, {"mask": "numbers", "softcap": 2.0, "sinks": True, "dropout": 0.3, "seed": 2}),
-    (((2, 4, 5, 8),) * 3, {"positions": "rope-halves"}),
+PREPARED: tuple[tuple[Shape, str, dict[str, Any]], ...] = (
+    (MORE_KEYS, "", {}),
+    (SQUARE, "", {}),
+    (GROUPED, "", {}),
+    (MORE_KEYS, "", {"causal": True}),
+    (SQUARE, "", {"causal": True}),
+    (MORE_KEYS, "", {"causal": True, "causal_align": "bottom-right"}),
+    (MORE_KEYS, "", {"causal": True, "causal_align": "open-last"}),
+    (GROUPED, "", {"causal": True, "window": (2, 0)}),
+    (GROUPED, "mask emptying", {}),
+    (SQUARE, "mask items", {}),
+    (GROUPED, "numbers", {"softcap": 2.0}),
+    (GROUPED, "numbers", {"softcap": 2.0, "softcap_place": "after-bias", "causal": True}),
+    (GROUPED, "ones", {"mask_numbers": "truth"}),
+    (GROUPED, "padding", {}),
+    (GROUPED, "mask emptying", {"mask_means": "add"}),
+    (GROUPED, "mask emptying", {"causal": True, "mask_and_causal": "mask"}),
+    (GROUPED, "lengths", {}),
+    (GROUPED, "sinks", {}),
+    (GROUPED, "", {"softmax_over": "queries"}),
+    (GROUPED, "", {"head_order": "tiled"}),
+    (GROUPED, "", {"scale": 0.3}),
+    (GROUPED, "", {"mask_value": -5.0, "causal": True}),
+    (GROUPED, "past", {"causal": True}),
+    (GROUPED, "", {"qk_norm": True}),
+    (SQUARE, "", {"dropout": 0.3, "seed": 5}),
+    (GROUPED, "", {"positions": "rope-halves"}),
+    (GROUPED, "past", {"positions": "rope-interleaved"}),
+    (SQUARE, "", {"positions": "paper"}),
+    (SQUARE, "past", {"positions": "article"}),
+    (GROUPED, "mask emptying", {"empty_rows": "nan"}),
+    (GROUPED, "padding nan", {}),
+    (MORE_KEYS, "", {"tiles": 3}),
+    (LONG, "", {}),
+    (GROUPED, "", {"times": 1e5}),
+    ((2, 4, 4, 5, 5, 8, 8), "", {"positions": "rope-halves"}),
 )
-"""Shapes and conventions on one of which a bug has an effect; the plainest first."""
+"""Sizes, parts and conventions on one of which a bug has an effect; the plainest first."""
 
-SPECIAL = {"kv_len", "positions"}
-"""What is given beside the convention as it is."""
+BESIDE = "positions", "tiles", "times"
+"""What is no field of a convention."""
 
 FORWARD = ("output", "weights", "scores", "lse")
 BACKWARD = ("d_q", "d_k", "d_v", "d_scores", "d_sinks", "d_bias")
@@ -97,15 +109,44 @@ class Change(NamedTuple):
     wrong: str
     detail: str
 
+    @property
+    def parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """From where to where the right and the wrong one differ."""
+        ours, theirs = (re.findall(r"\w+|\s+|.", x) for x in (self.right, self.wrong))
+        n = min(len(ours), len(theirs))
+        start = next((at for at in range(n) if ours[at] != theirs[at]), n)
+        end = next((at for at in range(n - start) if ours[-1 - at] != theirs[-1 - at]), n - start)
+        before, after = (len("".join(x)) for x in (ours[:start], ours[len(ours) - end :]))
+        return (before, len(self.right) - after), (before, len(self.wrong) - after)
+
+    @property
+    def fix(self) -> str:
+        """Which part of the formula to put right, or "".
+
+        >>> Change("d_scaled", "dZ = y · (d − δ)", "dZ = y · (d + δ)", "").fix
+        'write − where it has +'
+        """
+        ours, theirs = self.parts
+        put, was = self.right[slice(*ours)].strip(), self.wrong[slice(*theirs)].strip()
+        if put and was:
+            return f"write {put} where it has {was}"
+        return f"add {put}" if put else f"leave out {was}" if was else ""
+
 
 class Example(NamedTuple):
-    """A small input, and a stage of it, right and with the bug: arrays [batch, head, row, …]."""
+    """A small input, and a stage of it, right and with the bug: arrays [batch, head, row, …].
+
+    fields  of the convention that are not the default
+    flags   what `attncli check` needs besides, such as "--tiles 3"
+    """
 
     words: str
     inputs: dict[str, Array]
     stage: str
     right: Array
     wrong: Array
+    fields: dict[str, Any]
+    flags: str
 
     @property
     def first(self) -> tuple[int, int, int]:
@@ -113,6 +154,17 @@ class Example(NamedTuple):
         differs = ~np.isclose(self.right, self.wrong, rtol=FAR, atol=1e-9, equal_nan=True)
         batch, head, row = np.argwhere(differs)[0][:3]
         return int(batch), int(head), int(row)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The example as JSON has it."""
+        inputs = {name: x.tolist() for name, x in self.inputs.items()}
+        arrays = {"right": self.right.tolist(), "wrong": self.wrong.tolist()}
+        return {"words": self.words, "inputs": inputs, "stage": self.stage, **arrays}
+
+    def to_check(self) -> dict[str, Any]:
+        """What `attncli check` reads: the inputs, the convention, and the wrong stage."""
+        own = self.to_dict()
+        return {**own["inputs"], **self.fields, self.stage: own["wrong"]}
 
 
 @dataclass(frozen=True)
@@ -122,6 +174,12 @@ class Page:
     bug: Bug
     changes: tuple[Change, ...]
     example: Example | None
+
+
+def group_of(bug: Bug) -> str:
+    """What a bug is about."""
+    groups = (name for name, touches in GROUPS.items() if bug.touches & {*touches.split()})
+    return next(groups, "Inputs")
 
 
 def listed(text: str = "") -> tuple[Bug, ...]:
@@ -138,16 +196,12 @@ def listed(text: str = "") -> tuple[Bug, ...]:
 def page(bug: Bug) -> Page:
     """The page of a bug: each of its edits on the first prepared input that shows it."""
     changes, example = list[Change](), None
-    for line in bug.edits:
-        shown_by = _first(bug, partial(changed, (line,)))
-        if shown_by is not None:
-            example = example or shown_by[2]
-            changes += changes_between(shown_by[0], shown_by[1])
-        if shown_by is None or not changes_between(shown_by[0], shown_by[1]):
-            changes += _settings(line, *(shown_by[:2] if shown_by else (None, None)))
-    if not bug.edits and (shown_by := _first(bug, None)) is not None:
-        example = shown_by[2]
-    return Page(bug, tuple(dict.fromkeys(changes)), example)
+    for line in bug.edits or ("",):
+        plain, changed, shown_by = _first(bug, line) or (None, None, None)
+        example = example or shown_by
+        between = changes_between(plain, changed) if plain and changed else []
+        changes += between or (_settings(line, plain, changed) if line else [])
+    return Page(bug, tuple(dict.fromkeys(changes)) if bug.edits else (), example)
 
 
 def changes_between(plain: Setup, changed: Setup) -> list[Change]:
@@ -168,33 +222,19 @@ def _text(step: Step) -> str:
     return shown(step.expression.partition("#")[0].strip())
 
 
-def marks(one: str, other: str) -> list[tuple[int, int]]:
-    """The parts of `other` that `one` has not, from and to; where only less is there, its place.
-
-    >>> marks("a + b", "a - b")
-    [(2, 3)]
-    """
-    matcher = SequenceMatcher(None, one, other, autojunk=False)
-    return [(x[3], max(x[4], x[3] + 1)) for x in matcher.get_opcodes() if x[0] != "equal"]
-
-
 def bug_to_dict(bug: Bug) -> dict[str, Any]:
     """A row of the catalogue, ready for JSON."""
-    return {"id": bug.id, "name": bug.name, "sentence": bug.sentence, "threads": [*bug.threads]}
+    fields = {name: getattr(bug, name) for name in ("id", "name", "sentence")}
+    return {**fields, "threads": [*bug.threads], "group": group_of(bug)}
 
 
 def page_to_dict(one: Page) -> dict[str, Any]:
-    """A page, ready for JSON."""
-    example = None
+    """A page, ready for JSON; `check` is what `attncli check FILE::check` reads."""
+    changes = [{**change._asdict(), "fix": change.fix} for change in one.changes]
+    whole = {**bug_to_dict(one.bug), "changes": changes, "example": None}
     if one.example is not None:
-        fields = one.example._asdict()
-        inputs = {name: x.tolist() for name, x in one.example.inputs.items()}
-        arrays: dict[str, Any] = {name: fields[name].tolist() for name in ("right", "wrong")}
-        example = fields | arrays | {"inputs": inputs}
-    changes = [change._asdict() for change in one.changes]
-    plain: dict[str, Any] = nan_to_text(
-        {**bug_to_dict(one.bug), "changes": changes, "example": example}
-    )
+        whole |= {"example": one.example.to_dict(), "check": one.example.to_check()}
+    plain: dict[str, Any] = nan_to_text(whole)
     return plain
 
 
@@ -222,31 +262,24 @@ _KINDS = {
 """What kinds of edits are called on a page, where that is not their own name."""
 
 
-def _first(bug: Bug, lines: Any) -> tuple[Setup, Setup, Example] | None:
+def _first(bug: Bug, line: str) -> tuple[Setup, Setup, Example] | None:
     """The first prepared input on which a variant has an effect, with the bug, and the numbers."""
     with np.errstate(all="ignore"):
         for number in range(len(PREPARED)):
-            setup, plain, words = _prepared(number, GRADIENT in bug.touches)
-            evidence = Evidence(plain, plain, example=2.0)
-            if lines is not None:
-                tried = lines(setup, evidence)
-            else:
-                tried = iter(bug.change(setup, evidence))
-            for changed in tried:
+            setup, plain, small = _prepared(number, GRADIENT in bug.touches)
+            for changed in _variants(bug, line, setup, Evidence(plain, plain, example=2.0)):
                 names = [x for x in plain if not changed.is_refused and computes(changed, [x])]
                 wrong = _as_observed(changed, stages(changed, all_of(changed.shape), names))
-                for stage in names:
-                    right, other = plain[stage], wrong[stage]
+                for name in names:
+                    right, other = plain[name], wrong[name]
                     if right.shape == other.shape and differ(right, other, by=FAR):
-                        example = Example(words, _named(setup), stage, right, other)
-                        return setup, changed, example
+                        return setup, changed, _example(number, small, name, right, other)
     return None
 
 
-def _named(setup: Setup) -> dict[str, Array]:
-    """The inputs by the names that the command line has for them."""
-    own = {"given_mask": "mask", GIVEN_GRADIENT: "d_output"}
-    return {own.get(name, name): x for name, x in setup.inputs.items()}
+def _variants(bug: Bug, line: str, setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The setups that a line of edits makes, or a bug without any; what is fitted is 2."""
+    return iter(edits.changed((line,), setup, evidence) if line else bug.change(setup, evidence))
 
 
 def _as_observed(setup: Setup, arrays: dict[str, Array]) -> dict[str, Array]:
@@ -261,49 +294,24 @@ def _as_observed(setup: Setup, arrays: dict[str, Array]) -> dict[str, Array]:
 
 
 @lru_cache(2 * len(PREPARED))
-def _prepared(number: int, gradients: bool) -> tuple[Setup, dict[str, Array], str]:
-    """A prepared input, its stages, and what it is in words."""
-    shapes, choices = PREPARED[number]
-    fields = dict(choices)
-    rng = np.random.default_rng(7)
-    q, k, v = (rng.normal(size=shape).round(2) for shape in shapes)
-    q *= fields.pop("times", 1.0)
-    arrays: dict[str, Any] = {name: fields.pop(name) for name in SPECIAL & fields.keys()}
-    if kind := fields.pop("mask", ""):
-        arrays["mask"] = _mask(kind, shapes, rng)
-    if fields.pop("sinks", False):
-        arrays["sinks"] = rng.normal(size=shapes[0][1]).round(2)
-    if n_past := fields.pop("past", 0):
-        arrays["past_k"] = rng.normal(size=(*shapes[1][:2], n_past, shapes[1][3])).round(2)
-        arrays["past_v"] = rng.normal(size=(*shapes[2][:2], n_past, shapes[2][3])).round(2)
-    if gradients:
-        arrays["d_output"] = rng.normal(size=(*shapes[0][:3], shapes[2][3])).round(2)
-    if fields.pop("nan", False):  # where the mask hides it
-        k[..., -1, 0] = v[..., -1, 0] = np.nan
-    fields.pop("tiles", 0)
-    setup = setup_of(q, k, v, convention=Convention(**fields), **arrays)
-    if tiles := choices.get("tiles", 0):
+def _prepared(number: int, gradients: bool) -> tuple[Setup, dict[str, Array], Small]:
+    """A prepared input, in tiles or not, and its stages."""
+    shape, parts, fields = PREPARED[number]
+    how = Convention(**{name: value for name, value in fields.items() if name not in BESIDE})
+    positions, times = fields.get("positions"), fields.get("times", 1.0)
+    small = small_input(shape, parts, how, positions, times=times, gradients=gradients)
+    setup = replace(small.setup, tiles=fields.get("tiles", 0))
+    names = [x for x in (*FORWARD, *BACKWARD[: 6 * gradients]) if computes(setup, [x])]
+    if setup.tiles:
         names = [f"{TILE}.{tile}.{name}" for tile in (2, 3) for name in OF_TILES]
-        setup = replace(setup, tiles=tiles)
-    else:
-        names = [x for x in (*FORWARD, *(BACKWARD if gradients else ())) if computes(setup, [x])]
-    given = "".join(f", {name}" for name in arrays) + f", in tiles of {tiles} keys" * bool(tiles)
-    how = "".join(f" {flag_text(name, value)}" for name, value in fields.items())
-    words = f"q {_size(shapes[0])}, k {_size(shapes[1])}, v {_size(shapes[2])}{given}{how}"
-    return setup, stages(setup, all_of(setup.shape), names), words
+    return setup, stages(setup, all_of(setup.shape), names), small
 
 
-def _size(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape))
-
-
-def _mask(kind: str, shapes: Any, rng: np.random.Generator) -> Any:
-    n_q, n_k = shapes[0][2], shapes[1][2]
-    keeps = rng.random((2, 1, n_q, n_k) if kind == "batch" else (n_q, n_k)) < 0.7
-    if kind == "truth":
-        keeps[1] = False
-    if kind == "padding":
-        return np.arange(n_k) < n_k - 2
-    if kind == "numbers":
-        return np.where(keeps, rng.normal(size=keeps.shape).round(2), -np.inf)
-    return np.where(keeps, 1.5, 0.0) if kind == "ones" else keeps
+def _example(number: int, small: Small, stage: str, right: Array, wrong: Array) -> Example:
+    """The example of a prepared input."""
+    choices = PREPARED[number][2]
+    fields = {name: value for name, value in choices.items() if name not in BESIDE}
+    flags = " ".join(f"--{x} {choices[x]}" for x in BESIDE[:2] if x in choices)
+    how = " ".join(flag_text(name, value) for name, value in fields.items())
+    words = f"{small.words}; {how}" if how else small.words
+    return Example(words, small.arrays, stage, right, wrong, fields, flags)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 from attncli.attention.run import Step
+from attncli.check.bugs import BACKWARD
+from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.comparison import Comparison
-from attncli.check.explain import changes_between
+from attncli.check.explain import Change, changes_between
 from attncli.check.run import computes, stages, steps_of
 from attncli.check.samples import sample_of, wide_sample_of
-from attncli.check.search import Match, differ
+from attncli.check.search import Match, Search, changes, differ
 from attncli.check.setup import Setup
 from attncli.check.suggest import FAR, suggest_input
 from attncli.check.verdict import Explanation, Left
@@ -22,11 +23,10 @@ from attncli.stages import GRADIENTS, MASKED, OF_X, OUTPUT, SCALED, SCORES, WEIG
 
 
 def explanation(match: Match, comparison: Comparison) -> Explanation:
-    first = match.fits[0]
+    """A match in words, by the first of its variants that fit."""
+    first, plain = match.fits[0], comparison.errors
     details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in match.fits))
-    plain = comparison.errors
-    changes = changes_between(comparison.setup, first.setup)
-    _, right, edited, _ = changes[0] if changes else ("", "", "", "")
+    change = next(iter(changes_between(comparison.setup, first.setup)), Change("", "", "", ""))
     return Explanation(
         bugs=match.bugs,
         details=details if all(details) else (),
@@ -34,9 +34,9 @@ def explanation(match: Match, comparison: Comparison) -> Explanation:
         errors={x: Left(*y, plain[x].typical, plain[x].largest) for x, y in first.errors.items()},
         command="compute" if comparison.setup.positions is None else "check",
         expected=_expected(comparison.setup, first.setup),
-        formula=right,
-        edited=edited,
-        fix=fix_of(right, edited),
+        formula=change.right,
+        edited=change.wrong,
+        fix=change.fix,
     )
 
 
@@ -48,28 +48,6 @@ def _expected(plain: Setup, changed: Setup) -> str:
         if step.formula and step.name != "mask" and (other is None or _work(other) != _work(step)):
             return step.formula
     return ""
-
-
-def fix_of(right: str, edited: str) -> str:
-    """Which part of a formula to put right: what is the same at both ends is not said.
-
-    >>> fix_of("dZ = y · (d − δ)", "dZ = y · (d + δ)")
-    'write − where it has +'
-    """
-    ours, theirs = (re.findall(r"\w+|\s+|.", x) for x in (right, edited))
-    n = min(len(ours), len(theirs))
-    start = next((at for at in range(n) if ours[at] != theirs[at]), n)
-    end = next((at for at in range(n - start) if ours[-1 - at] != theirs[-1 - at]), n - start)
-    put, was = ("".join(x[start : len(x) - end]).strip() for x in (ours, theirs))
-    if right == edited:
-        return ""
-    return (
-        f"write {put} where it has {was}"
-        if put and was
-        else f"add {put}"
-        if put
-        else f"leave out {was}"
-    )
 
 
 def _work(step: Step) -> tuple[Any, ...]:
@@ -94,8 +72,12 @@ def in_common(matches: Sequence[Match], comparison: Comparison) -> str:
     return f"they all change the same thing ({same}), and {alike}"
 
 
-def distinguished_by(explanations: Sequence[Explanation], comparison: Comparison) -> str:
-    """Which input, or which stage observed as well, distinguishes the explanations."""
+def distinguished_by(
+    matches: Sequence[Match], explanations: Sequence[Explanation], comparison: Comparison
+) -> str:
+    """Which gradient, else which input, or which stage as well, distinguishes the explanations."""
+    if telling := _told_by(matches, comparison):
+        return telling
     how, positions = comparison.setup.how, comparison.setup.positions
     kind = None if positions is None else positions.kind
     for more in (None, SCORES, SCALED, MASKED, WEIGHTS):
@@ -107,7 +89,7 @@ def distinguished_by(explanations: Sequence[Explanation], comparison: Comparison
     return "no input that was tried: they may always compute the same numbers"
 
 
-def told_by(matches: Sequence[Match], comparison: Comparison) -> str:
+def _told_by(matches: Sequence[Match], comparison: Comparison) -> str:
     """Which gradient that was not observed differs between the explanations on this input."""
     if not any(name in GRADIENTS for name in comparison.observed):
         return ""
@@ -127,6 +109,29 @@ TELLING = (OUTPUT, "d_q", "d_k", "d_v", SCORES, *GRADIENTS[: -len(OF_X)])
 """Stages that may tell explanations apart: those that are at hand first."""
 
 
+def hidden_bugs(search: Search) -> list[Bug]:
+    """The bugs of the backward pass that compute the right numbers here, or do not apply."""
+    sample, setup = search.evidence.wide or search.samples[0], search.comparison.setup
+    right = {name: stage.expected for name, stage in sample.errors.items()}
+    evidence, hidden = Evidence(right, right, subset=sample.subset), list[Bug]()
+    for bug in BACKWARD:
+        applies = False
+        for other in bug.change(setup, evidence):
+            if not (other.relayout or other.relabel or computes(other, right)):
+                continue
+            applies = True
+            if other.relabel or changes(other, [sample]):
+                break
+        else:
+            if applies or bug.touches & FEATURES:
+                hidden.append(bug)
+    return hidden
+
+
+FEATURES = frozenset(["softcap", "dropout", "sinks", "key-heads", "mask"])
+"""What an input may lack, so that it cannot show the bugs that touch it."""
+
+
 def flags(plain: Setup, changed: Setup) -> str:
     """What to add to, or take from, the call of `attncli compute`; "" where no flags do it.
 
@@ -137,32 +142,34 @@ def flags(plain: Setup, changed: Setup) -> str:
     >>> flags(setup, setup.with_how(scale="none", causal=True))
     '--causal --scale none'
     """
-    before, after = plain.inputs, changed.inputs
-    others = {name for name in after if after[name] is not before.get(name)}
-    swapped = others == {"k", "v"} and after["k"] is before["v"] and after["v"] is before["k"]
-    left_out = before.keys() - after.keys()
-    if changed.edits or changed.relayout or changed.relabel or changed.instead:
+    old, new = plain.positions, changed.positions
+    is_otherwise = old and new and replace(new, kind=old.kind) != old
+    if is_otherwise or changed.edits or changed.relayout or changed.relabel or changed.instead:
         return ""
-    if (others and not swapped) or left_out - _FLAG_OF.keys():
-        return ""
-    words = ["exchange --k and --v"] if swapped else []
-    if plain.positions is not None and plain.positions != changed.positions:
-        kind = plain.positions.kind
-        if changed.positions is None:
-            words.append("without --positions")
-        elif replace(changed.positions, kind=kind) == plain.positions:
-            words.append(f"--positions {changed.positions.kind}")
-        else:
-            return ""  # no flags for positions that are wrong otherwise than in their kind
-    names = [name for name in KNOBS if getattr(changed.how, name) != getattr(plain.how, name)]
-    if "dropout" in names or "seed" in names:  # what was dropped is not drawn from a seed of ours
-        return ""
-    in_effect = changed.how.changes()
-    for name in names:
-        if KNOBS[name].has_effect(in_effect):
-            words.append(flag_text(name, getattr(changed.how, name)))
-    words += [f"without {flag}" for name, flag in _FLAG_OF.items() if name in left_out]
+    was, now, words = _given(plain), _given(changed), list[str]()
+    if (now["k"], now["v"]) == (was["v"], was["k"]) and now["k"] != was["k"]:
+        words, now = ["exchange --k and --v"], {**now, "k": was["k"], "v": was["v"]}
+    for name in [x for x in now | was if now.get(x) != was.get(x)]:
+        if name in LEFT_OUT and now.get(name) is None:
+            words.append(f"without {LEFT_OUT[name]}")
+        elif name == "positions":
+            words.append(f"--positions {now[name]}")
+        elif name not in KNOBS or name in (
+            "dropout",
+            "seed",
+        ):  # which weights, no seed of ours says
+            return ""
+        elif KNOBS[name].has_effect(changed.how.changes()):
+            words.append(flag_text(name, now[name]))
     return " ".join(words)
 
 
-_FLAG_OF = {"given_mask": "--mask", "kv_len": "--kv-len"}
+def _given(setup: Setup) -> dict[str, Any]:
+    """What a call says of a setup, by its name; of arrays which they are."""
+    fields = {name: getattr(setup.how, name) for name in KNOBS}
+    arrays = {name: id(x) for name, x in setup.inputs.items()}
+    return {"positions": setup.positions and setup.positions.kind, **fields, **arrays}
+
+
+LEFT_OUT = {"positions": "--positions", "given_mask": "--mask", "kv_len": "--kv-len"}
+"""The flags of what may be missing."""

@@ -1,16 +1,37 @@
-"""Marking: what was found on a sheet that was computed by hand, as data, text and JSON."""
+"""A sheet that was computed by hand: the numbers on it, and its marking as data, text and JSON."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from attncli.arrays import Array, BoolArray
 from attncli.files.messages import count
 
 MOST_NAMED = 4
 """So many slips are named; more that fit say nothing."""
 MOST_CELLS_NAMED = 3
 """So many numbers are named one by one; of more the first is, and how many there are."""
+
+
+FEWEST_DECIMALS, FEWEST_DIGITS = 2, 3
+"""A number that needs rounding has so many decimals, or so many digits if it is large."""
+HIDES = -1e4
+"""What is no larger stands for −∞."""
+
+
+class Written(NamedTuple):
+    """A stage as it was written: the axes are those of the inputs.
+
+    values    the numbers; NaN where a cell is blank
+    decimals  the most decimals of a number
+    texts     the numbers as they were written
+    """
+
+    values: Array
+    decimals: int
+    texts: Array
 
 
 class Cell(NamedTuple):
@@ -20,6 +41,9 @@ class Cell(NamedTuple):
     at: tuple[int, ...]
     written: str
     expected: str
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.written}, should be {self.expected}"
 
 
 class Mistake(NamedTuple):
@@ -41,14 +65,10 @@ class Mistake(NamedTuple):
         """What is wrong, without its slip."""
         if not self.cells:
             return f"{self.stage} {self.shape}"
-        first = self.cells[0]
-        one = f"{first.name} is {first.written}, should be {first.expected}"
-        if len(self.cells) == 1:
-            return one
         if len(self.cells) > MOST_CELLS_NAMED:
-            return f"{count(len(self.cells), 'number')} of {self.stage}, such as {one}"
-        others = (f"{x.name} {x.written}, should be {x.expected}" for x in self.cells[1:])
-        return "; ".join((one, *others))
+            return f"{count(len(self.cells), 'number')} of {self.stage}, such as {self.cells[0]}"
+        first, *others = map(str, self.cells)
+        return "; ".join((first, *(other.replace(" is ", " ", 1) for other in others)))
 
     @property
     def slip(self) -> str:
@@ -62,69 +82,68 @@ class Mistake(NamedTuple):
     def __str__(self) -> str:
         return f"{self.where}: {self.slip}" if self.slip else self.where
 
+    def to_dict(self) -> dict[str, Any]:
+        """The mistake as JSON has it: places count from 1."""
+        cells = [{**cell._asdict(), "at": [n + 1 for n in cell.at]} for cell in self.cells]
+        fields = {"stage": self.stage, "cells": cells, "slips": [*self.slips], "shape": self.shape}
+        return {name: x for name, x in fields.items() if name != "shape" or x}
+
 
 class Marking(NamedTuple):
     """What was found on a sheet.
 
     mistakes  in the order of the computation
     follows   the stages that are computed rightly, but from wrong numbers
-    right     the stages that are right
-    n_numbers, n_blank   how many numbers were judged, and how many cells are blank
+    right_stages    those that are right
+    numbers, blank  how many numbers were judged, and how many cells are blank
     """
 
     mistakes: tuple[Mistake, ...]
     follows: tuple[str, ...]
-    right: tuple[str, ...]
-    n_numbers: int
-    n_blank: int
-
-    @property
-    def rest(self) -> str:
-        """What is said of the stages without a mistake."""
-        it = "it" if len(self.mistakes) == 1 else "these"
-        if self.follows:
-            return f"the rest follows from {it}"
-        return "the rest is right" if self.right else ""
+    right_stages: tuple[str, ...]
+    numbers: int
+    blank: int
 
     def __str__(self) -> str:
-        blank = f"{count(self.n_blank, 'cell')} left blank" if self.n_blank else ""
+        blank = f"{count(self.blank, 'cell')} left blank" if self.blank else ""
         if not self.mistakes:
-            return ", ".join(filter(None, (f"all right: {count(self.n_numbers, 'number')}", blank)))
-        rest = "; ".join(filter(None, (self.rest, blank)))
-        if len(self.mistakes) == 1:
-            return "; ".join(filter(None, (f"one mistake: {self.mistakes[0]}", rest)))
-        first = "; ".join(filter(None, (f"{len(self.mistakes)} mistakes", rest)))
-        return "\n".join((first, *(f"  {mistake}" for mistake in self.mistakes)))
+            return ", ".join(filter(None, (f"all right: {count(self.numbers, 'number')}", blank)))
+        is_one = len(self.mistakes) == 1
+        first = f"one mistake: {self.mistakes[0]}" if is_one else f"{len(self.mistakes)} mistakes"
+        rest = "the rest is right" if self.right_stages else ""
+        if self.follows:
+            rest = f"the rest follows from {'it' if is_one else 'these'}"
+        lines = [] if is_one else [f"  {mistake}" for mistake in self.mistakes]
+        return "\n".join(("; ".join(filter(None, (first, rest, blank))), *lines))
 
     def to_dict(self) -> dict[str, Any]:
         """The marking as JSON has it."""
-        mistakes = [
-            {
-                "stage": x.stage,
-                "cells": [{**cell._asdict(), "at": [n + 1 for n in cell.at]} for cell in x.cells],
-                "slips": [*x.slips],
-                **({"shape": x.shape} if x.shape else {}),
-            }
-            for x in self.mistakes
-        ]
-        return {
-            "right": not mistakes,
-            "mistakes": mistakes,
-            "follows": [*self.follows],
-            "right_stages": [*self.right],
-            "numbers": self.n_numbers,
-            "blank": self.n_blank,
-        }
+        mistakes = [mistake.to_dict() for mistake in self.mistakes]
+        return {"right": not mistakes, **self._asdict(), "mistakes": mistakes}
 
 
 def decimal_text(x: float, decimals: int) -> str:
     """A number with so many decimals, without zeros at the end.
 
-    >>> decimal_text(0.70710, 4), decimal_text(-0.0001, 2), decimal_text(-math.inf, 2)
+    >>> decimal_text(0.70710, 4), decimal_text(-0.0001, 2), decimal_text(-np.inf, 2)
     ('0.7071', '0', '-inf')
     """
-    if not math.isfinite(x):
-        return str(x)
-    text = f"{x:.{decimals}f}"
-    text = text.rstrip("0").rstrip(".") if "." in text else text
-    return "0" if text == "-0" else text
+    return np.format_float_positional(round(x, decimals) + 0.0, decimals, trim="-")
+
+
+def half_units(values: Array, decimals: int) -> Array:
+    """Half a unit of the last place of every number, which has two decimals or three digits."""
+    digits = FEWEST_DIGITS - 1 - np.floor(np.log10(np.abs(np.nan_to_num(values))))
+    fewest = np.nan_to_num(np.minimum(FEWEST_DECIMALS, digits), posinf=FEWEST_DECIMALS, neginf=0)
+    result: Array = 0.5 * 10.0 ** -np.maximum(decimals, fewest) * (1 + 1e-6)
+    return result
+
+
+def near(values: Array, expected: Array, allowed: Array | float) -> BoolArray:
+    """Where numbers are no further from what they should be than is allowed."""
+    floor = 1e-9 * np.maximum(1, np.abs(expected))
+    is_near = np.abs(values - expected) <= allowed + np.where(np.isfinite(floor), floor, 0)
+    hidden = np.isneginf(expected) & (values <= HIDES)
+    both = np.isnan(values) & np.isnan(expected)
+    result: BoolArray = is_near | (values == expected) | hidden | both
+    return result

@@ -18,9 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple
+from itertools import chain
 from typing import Any
 
-from attncli.check.verdict import Edit, Explanation, Meaning, StageVerdict, Verdict
+from attncli.check.verdict import Edit, Explanation, StageVerdict, Verdict
 from attncli.errors import joined
 from attncli.files.numbers import nan_to_text
 from attncli.stages import GRADIENTS
@@ -84,20 +85,21 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     yield _headline(verdict)
     if verdict.shape:
         yield f"  {verdict.shape}"
-    if verdict.is_meant:
-        yield from _meanings(verdict.meanings)
+    yield from _libraries(verdict) if verdict.is_meant else ()
     yield from _explanations(verdict)
-    if verdict.meanings and not verdict.is_meant:
-        names = [name for meaning in verdict.meanings for name in meaning.names]
-        do = "does" if len(names) == 1 else "do"
-        yield f"  {joined(names)} {do} the same: {verdict.meanings[0].flag}"
+    yield from _libraries(verdict) if not verdict.is_meant else ()
     if verdict.common:
         yield f"  in common: {verdict.common}"
     if verdict.tell_apart:
         yield f"  distinguished by: {verdict.tell_apart}"
     notes = [f"  note: {note}" for note in verdict.notes]
-    if verdict.status == "no match":  # what to try comes before where it differs
-        yield from notes
+    parts = [[*_stages(verdict)], notes]
+    # what to try comes before where it differs
+    yield from chain(*(reversed(parts) if verdict.status == "no match" else parts))
+
+
+def _stages(verdict: Verdict) -> Iterator[str]:
+    """Each stage, of gradients those that differ; and the bugs that this input cannot show."""
     is_summed_up = not verdict.matches and any(x.name in GRADIENTS for x in verdict.stages)
     if is_summed_up:
         yield _sum_of(verdict)
@@ -111,8 +113,6 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     if verdict.hidden:
         bugs = f"{len(verdict.hidden)} known bug{'s' * (len(verdict.hidden) > 1)}"
         yield f"  this input cannot show {bugs}: --suggest input.npz writes one that does"
-    if verdict.status != "no match":
-        yield from notes
 
 
 def _edit(edit: Edit) -> Iterator[str]:
@@ -158,9 +158,14 @@ MOST_LISTED = 8
 """So many names are listed: a line of them, not a page."""
 
 
-def _meanings(meanings: tuple[Meaning, ...]) -> Iterator[str]:
-    """What libraries mean under which the numbers match, and the flag that says so."""
-    for number, meaning in enumerate(meanings):
+def _libraries(verdict: Verdict) -> Iterator[str]:
+    """The library conventions by which the numbers match; where a bug is said first, in short."""
+    names = [name for meaning in verdict.meanings for name in meaning.names]
+    if names and not verdict.is_meant:
+        do = "does" if len(names) == 1 else "do"
+        yield f"  {joined(names)} {do} the same: {verdict.meanings[0].flag}"
+        return
+    for number, meaning in enumerate(verdict.meanings):
         first, *others = meaning.names
         if number:
             yield f"or {first}'s:"
@@ -193,14 +198,14 @@ def _explanation(explanation: Explanation, lead: str) -> Iterator[str]:
             yield f"     seen in {', '.join(bug.threads)}"
         yield f"     more about it: attncli check --bug {bug.id}"
     yield from (f"     {detail}" for detail in explanation.details)
-    if explanation.expected:
-        yield f"     expected: {explanation.expected}"
-    if explanation.formula:
-        yield f"     right:    {explanation.formula}"
-        yield f"     observed: {explanation.edited}"
-        yield f"     the fix: {explanation.fix}"
-    if explanation.flag:
-        yield f"     to reproduce it, attncli {explanation.command}: {explanation.flag}"
+    labelled = {
+        "expected:": explanation.expected,
+        "right:   ": explanation.formula,
+        "observed:": explanation.edited,
+        "the fix:": explanation.fix,
+        f"to reproduce it, attncli {explanation.command}:": explanation.flag,
+    }
+    yield from (f"     {label} {text}" for label, text in labelled.items() if text)
     bugs = "this bug" if len(explanation.bugs) == 1 else "these bugs"
     for stage, left in explanation.errors.items():
         rms, largest, before, largest_before = map(_number, astuple(left))
@@ -247,8 +252,8 @@ def _sizes(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
         return
     if 1 <= stage.ulps <= MANY:
         largest += f" ({_number(stage.ulps)} ULPs of {verdict.dtype})"
-    noise = f"{stage.tolerance} alone gives {_number(stage.noise)}"
-    yield f"  RMS error {_number(stage.rms)}; {noise}; {largest}"
+    alone = f"{stage.tolerance} alone gives {_number(stage.noise)}"
+    yield f"  RMS error {_number(stage.rms)}; {alone}; {largest}"
     if not stage.matches:
         head, row, entry = (_number(ratio) for ratio in stage.ratios)
         yield f"  beside what is allowed: worst head {head} ×, worst row {row} ×, entry {entry} ×"

@@ -1,4 +1,7 @@
-"""The search: every bug singly, then in pairs, screened on a sample and confirmed on everything."""
+"""The search: every bug singly, then in pairs, screened on a sample and confirmed on everything.
+
+candidates: a row of the catalogue, a library's convention, two rows ── among ──> Match …
+"""
 
 from __future__ import annotations
 
@@ -44,11 +47,12 @@ ROWS = 256
 """How many rows of a mask are looked at at once: 4 MB for 2,048 keys."""
 
 EMPTY_WORDS: dict[EmptyRows, str] = {
-    "zero": "rows left with nothing to attend to become zero",
-    "nan": "rows left with nothing to attend to become NaN",
-    "uniform": "rows left with nothing to attend to attend to every key alike",
-    "unmasked": "rows left with nothing to attend to attend as if unmasked",
+    "zero": "become zero",
+    "nan": "become NaN",
+    "uniform": "attend to every key alike",
+    "unmasked": "attend as if unmasked",
 }
+"""What becomes of rows left with nothing to attend to."""
 
 
 def most_at_once() -> int:
@@ -56,8 +60,12 @@ def most_at_once() -> int:
     return max(CELLS, budget.allowed() // 100)
 
 
+Candidate = tuple[tuple[Bug, ...], Iterable[Setup]]
+"""What may explain the numbers: one bug, two, or none but a convention; and its variants."""
+
+
 class Match(NamedTuple):
-    """Bugs that together explain what was observed, one or two, and their variants that fit."""
+    """A candidate that explains what was observed, with those of its variants that fit."""
 
     bugs: tuple[Bug, ...]
     fits: list[Fit]
@@ -103,84 +111,90 @@ class Search:
         """What all errors point to."""
         return Directions(self.comparison)
 
+    def among(
+        self, candidates: Iterable[Candidate], total: int = 0, *, to: list[Match] | None = None
+    ) -> list[Match]:
+        """The candidates that fit, put behind those of `to` one by one; the search itself."""
+        matches = [] if to is None else to
+        for number, (bugs, variants) in enumerate(candidates, 1):
+            if fits := self.fits(variants):
+                matches.append(Match(bugs, fits))
+            if total:
+                self.progress(number, total)
+        return matches
+
     def singles(self) -> list[Match]:
         """The single bugs that fit; those whose number is fitted, where no other does."""
         matches: list[Match] = []
-        for number, bug in enumerate(CATALOGUE, 1):
-            if self.only_nan and "NaN" not in bug.touches:
-                continue
-            if bug.is_fitted and any(not match.bugs[0].is_fitted for match in matches):
-                continue
-            if bug.fits_many and matches:
-                continue
-            self.alone[bug] = list(self.variants(bug, self.comparison.setup))
-            if fits := self.fits(self.alone[bug]):
-                matches.append(Match((bug,), fits))
-            self.progress(number, len(CATALOGUE))
+
+        def candidates() -> Iterator[Candidate]:
+            for bug in CATALOGUE:
+                if self.only_nan and "NaN" not in bug.touches:
+                    continue
+                if bug.is_fitted and any(not match.bugs[0].is_fitted for match in matches):
+                    continue
+                if not (bug.fits_many and matches):
+                    self.alone[bug] = list(self.variants(bug, self.comparison.setup))
+                    yield (bug,), self.alone[bug]
+
+        self.among(candidates(), len(CATALOGUE), to=matches)
         return self._or_fitted(matches) if self.comparison.rule.dtype in SMALL else matches
 
-    def _or_fitted(self, found: list[Match]) -> list[Match]:
+    def _or_fitted(self, matches: list[Match]) -> list[Match]:
         """The matches, or a number that fits better: 16 bits confuse 1/√(2 d) with ln 2 / √d."""
-        for match in found:
+        for match in matches:
             first = match.bugs[0]
-            for bug in CATALOGUE:
-                if first.is_fitted or not bug.is_fitted or not bug.touches & first.touches:
-                    continue
-                if fits := self.fits(self.variants(bug, self.comparison.setup)):
-                    other = Match((bug,), fits)
+            fitted = (x for x in CATALOGUE if x.is_fitted and x.touches & first.touches)
+            for bug in () if first.is_fitted else fitted:
+                variants = self.variants(bug, self.comparison.setup)
+                for other in self.among([((bug,), variants)]):
                     if self.distinct([match, other]) == [other]:
                         return [other]
-        return found
+        return matches
 
     def pairs(self) -> list[Match]:
         """The pairs that fit, of bugs that do not touch the same; none of too few numbers."""
-        if found := self._pairs_of_gradients():
-            return found
+        if self.only_nan:
+            return []
+        if matches := self._pairs_of_gradients():
+            return matches
         changing: dict[Bug, list[Setup]] = {}
         for bug, variants in self.alone.items():
-            if bug.pairs and (others := [setup for setup in variants if self._changes(setup)]):
+            if bug.pairs and (others := [x for x in variants if changes(x, self.samples)]):
                 changing[bug] = others
         pairs = [(a, b) for a, b in combinations(changing, 2) if not a.touches & b.touches]
-        if self.only_nan or not enough_evidence(self.comparison, len(pairs)):
+        if not enough_evidence(self.comparison, len(pairs)):
             return []
-        matches = []
-        for number, (first, second) in enumerate(pairs, 1):
-            both = (x for one in changing[first] for x in self.variants(second, one))
-            if fits := self.fits(both):
-                matches.append(Match((first, second), fits))
-            self.progress(number, len(pairs))
-        return matches
+        both = ((x for one in changing[a] for x in self.variants(b, one)) for a, b in pairs)
+        return self.among(zip(pairs, both, strict=True), len(pairs))
 
     def _pairs_of_gradients(self) -> list[Match]:
         """The pairs of bugs of gradients that fit, of which one explains a gradient by itself."""
-        sample = self.samples[0]
-        gradients = {name: x for name, x in sample.errors.items() if name in GRADIENTS}
-        wrong = {name: stage for name, stage in gradients.items() if not stage.matches}
+        sample, matches = self.samples[0], list[Match]()
         bugs = [bug for bug in self.alone if GRADIENT in bug.touches and not bug.fits_many]
-        is_enough = enough_evidence(self.comparison, len(bugs) ** 2)
-        if len(wrong) < 2 or self.only_nan or not is_enough:
+        each = [
+            replace(sample, errors={name: stage})
+            for name, stage in sample.errors.items()
+            if name in GRADIENTS and not stage.matches
+        ]
+        if len(each) < 2 or not enough_evidence(self.comparison, len(bugs) ** 2):
             return []
-        each = [replace(sample, errors={name: stage}) for name, stage in wrong.items()]
         firsts: dict[Bug, Setup] = {}
         for bug in bugs:
             ways = (one for one in self.alone[bug] if any(fit(one, alone) for alone in each))
             if (one := next(ways, None)) is not None:
                 firsts[bug] = one
-        matches: dict[frozenset[Bug], Match] = {}
-        for number, (first, one) in enumerate(firsts.items(), 1):
-            for second in bugs:
-                both = frozenset((first, second))
-                if both in matches or second is first:
-                    continue
-                if fits := self.fits(self.variants(second, one)):
-                    matches[both] = Match((first, second), fits)
-            self.progress(number, len(firsts))
-        return [*matches.values()]
+        candidates = (
+            (both, self.variants(both[1], firsts[both[0]]))
+            for both in product(firsts, bugs)
+            if len({*both}) == 2 and not any({*both} == {*match.bugs} for match in matches)
+        )
+        return self.among(candidates, len(firsts) * len(bugs), to=matches)
 
     def distinct(self, matches: list[Match]) -> list[Match]:
         """Those matches that the direction of what they leave does not exclude.
 
-        Two may both fit within the noise of 16 bits; if what one leaves does not point to the
+        Two may both fit within the rounding of 16 bits; if what one leaves does not point to the
         other at all, and what that one leaves points back, it is the first.
         """
         rule = self.comparison.rule
@@ -200,25 +214,27 @@ class Search:
                     beaten.add(j)
         return [match for i, match in enumerate(matches) if i not in beaten] or matches
 
-    def quiet(self) -> tuple[list[Match], list[Bug]]:
-        """The bugs that errors within the noise point to, and those that cannot be decided."""
-        found, undecided = [], []
+    def within_rounding(self) -> tuple[list[Match], list[Bug]]:
+        """The bugs that errors within rounding point to, and those that cannot be decided."""
+        matches, undecided = list[Match](), list[Bug]()
         times = math.prod(self.comparison.subset.sizes) / math.prod(self.samples[0].subset.sizes)
         for bug in CATALOGUE:
-            if bug.is_fitted:
-                fits = self._probed(bug, times)
-                found += [Match((bug,), fits)] if fits else []
-                continue
-            variants = (x for x in self.variants(bug, self.comparison.setup) if not x.relayout)
-            seen = [one for x in variants if (one := self.sampled.of(x))]
-            if likely := [one for one in seen if one.is_likely(times)]:
-                seen = [one for x in likely if (one := self.whole.of(x.setup))]
-                if fits := [Fit(one.setup, one.left) for one in seen if one.is_found]:
-                    found.append(Match((bug,), fits))
-                    continue
-            if seen and not any(one.is_decidable for one in seen):
+            fits = self._probed(bug, times) if bug.is_fitted else self._pointed_to(bug, times)
+            if fits:
+                matches.append(Match((bug,), fits))
+            elif fits is None:
                 undecided.append(bug)
-        return found, undecided
+        return matches, undecided
+
+    def _pointed_to(self, bug: Bug, times: float) -> list[Fit] | None:
+        """The variants of a bug that the errors point to; None where the input does not show it."""
+        variants = (x for x in self.variants(bug, self.comparison.setup) if not x.relayout)
+        seen = [one for x in variants if (one := self.sampled.of(x))]
+        if likely := [one for one in seen if one.is_likely(times)]:
+            seen = [one for x in likely if (one := self.whole.of(x.setup))]
+            if fits := [Fit(one.setup, one.left) for one in seen if one.is_found]:
+                return fits
+        return None if seen and not any(one.is_decidable for one in seen) else []
 
     def _probed(self, bug: Bug, times: float) -> list[Fit]:
         """How much of a bug the errors are, by their β along a little of it: clearly not none."""
@@ -246,13 +262,15 @@ class Search:
                 self.skipped[bug.name] = at_once(variant)
                 continue
             yield variant
-            how = variant.how
-            if "empty-rows" in bug.touches or how.mask_value != -np.inf:
-                continue
-            if self._has_empty(variant) and not self._has_empty(self.comparison.setup):
-                for empty, words in EMPTY_WORDS.items():
-                    if empty != variant.empty_rows:
-                        yield variant.with_empty_rows(empty).with_detail(words)
+            may_empty = "empty-rows" not in bug.touches and variant.how.mask_value == -np.inf
+            if (
+                may_empty
+                and self._has_empty(variant)
+                and not self._has_empty(self.comparison.setup)
+            ):
+                for empty in (x for x in EMPTY_WORDS if x != variant.empty_rows):
+                    detail = f"rows left with nothing to attend to {EMPTY_WORDS[empty]}"
+                    yield variant.with_empty_rows(empty).with_detail(detail)
 
     def _changed(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The changed setups; of a walk through tiles those of its own bugs, and of its scores."""
@@ -268,7 +286,7 @@ class Search:
     def fits(self, variants: Iterable[Setup]) -> list[Fit]:
         """The variants that fit every sample, and then everything."""
         fits, first = [], [self.narrow] * (self.narrow is not self.samples[0])
-        for setup in filter(self.has_all, variants):
+        for setup in variants:
             if not all(fit(setup, sample) for sample in (*first, *self.samples)):
                 continue
             if one := fit(setup, self.comparison):
@@ -283,14 +301,6 @@ class Search:
         is_turned = variant.how.softmax_over != self.comparison.setup.how.softmax_over
         lacks = is_turned and observed.keys() & {DELTA, gradient_of("sinks")}
         return not lacks and computes(variant, observed)
-
-    def _changes(self, setup: Setup) -> bool:
-        """Whether a variant computes other numbers than the plain setup at all."""
-        return bool(setup.relayout) or any(
-            differ(x, sample.errors[name].expected)
-            for sample in self.samples
-            for name, x in sample.expected(setup).items()
-        )
 
     def _has_empty(self, setup: Setup) -> bool:
         """Whether a query of the subset has nothing to attend to; computed once for each mask."""
@@ -319,6 +329,15 @@ def enough_evidence(comparison: Comparison, n_pairs: int) -> bool:
             ratio = float(np.ptp(finite)) / max(2 * allowed, 1e-300)
             bits += (finite.size - 1) * math.log2(max(ratio, 1.0))
     return bits > math.log2(n_pairs + 1) + SPARE_BITS
+
+
+def changes(setup: Setup, samples: Iterable[Comparison]) -> bool:
+    """Whether a variant computes other numbers than the setup of the samples at all."""
+    return bool(setup.relayout) or any(
+        differ(x, sample.errors[name].expected)
+        for sample in samples
+        for name, x in sample.expected(setup).items()
+    )
 
 
 def differ(x: Array, y: Array, by: float = SAME) -> bool:

@@ -1,11 +1,11 @@
-"""An input that distinguishes bugs: small, of distinct sizes, on which they all differ."""
+"""Small inputs: with all that attention may be given; and one on which several bugs all differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,111 @@ from attncli.convention import Convention
 from attncli.stages import GIVEN_GRADIENT, GRADIENTS, OF_X, OUTPUT, QKV, gradient_of
 
 Details = tuple[str, ...]
+Shape = tuple[int, ...]  # (batch, head, kv_head, n_q, n_k, d_k, d_v)
+
+WORDS = {
+    "mask": "a boolean mask",
+    "emptying": "that leaves the last query nothing",
+    "items": "one of each batch item",
+    "padding": "a boolean mask of the keys",
+    "lengths": "key lengths below the number of keys",
+    "past": "2 of the keys as a past",
+    "numbers": "a mask of numbers, −∞ among them",
+    "ones": "a mask of 1.5 and 0",
+    "sinks": "sinks",
+    "nan": "NaN in the last key and value, which are hidden",
+}
+"""What restricts an input, or is there besides, and the words for it."""
+
+
+class Small(NamedTuple):
+    """A small input as `attend` takes it, how it is computed, and what it is in words."""
+
+    arrays: dict[str, Array]
+    setup: Setup
+    words: str
+
+
+def small_input(
+    shape: Shape,
+    parts: str = "",
+    how: Convention | None = None,
+    positions: PositionKind | None = None,
+    *,
+    times: float = 1.0,
+    gradients: bool = False,
+) -> Small:
+    """Random numbers of two decimals with these parts, of `WORDS`; queries so many times as large.
+
+    >>> small_input((1, 2, 2, 3, 5, 7, 11), "past").words
+    '2 heads, 3 queries, 5 keys, d_k 7, d_v 11, 2 of the keys as a past'
+    """
+    how, own = how or Convention(), parts.split()
+    shape = _fitting(shape, positions, how.window)
+    n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape
+    rng = np.random.default_rng(7)
+    q = rng.normal(size=(n_batch, n_heads, n_q, d_k)).round(2) * times
+    k = rng.normal(size=(n_batch, n_kv, n_k, d_k)).round(2)
+    v = rng.normal(size=(n_batch, n_kv, n_k, d_v)).round(2)
+    arrays: dict[str, Any] = {}
+    if "nan" in own:
+        k[..., -1, 0] = v[..., -1, 0] = np.nan
+    if "past" in own:
+        arrays = {"past_k": k[:, :, :2], "past_v": v[:, :, :2]}
+        k, v = k[:, :, 2:], v[:, :, 2:]
+    if "lengths" in own:
+        arrays["kv_len"] = n_k - 1 - np.arange(n_batch)
+    if {*own} & {"mask", "padding", "numbers", "ones"}:
+        arrays["mask"] = _mask(own, shape, how, rng)
+    if "sinks" in own:
+        arrays["sinks"] = rng.normal(size=n_heads).round(2)
+    if gradients:
+        arrays["d_output"] = rng.normal(size=(n_batch, n_heads, n_q, d_v)).round(2)
+    arrays = {"q": q, "k": k, "v": v, **arrays}
+    setup = setup_of(**arrays, convention=how, positions=positions)
+    words = [_sizes(shape), *(WORDS[part] for part in own), *(["and a d_output"] * gradients)]
+    words += [f"queries about {times:g} in size"] * (times > 1)
+    words += [f"{positions} positions"] * (positions is not None)
+    return Small(arrays, setup, ", ".join(words).replace("mask, that", "mask that"))
+
+
+def _fitting(shape: Shape, positions: PositionKind | None, window: tuple[int, int] | None) -> Shape:
+    """Even widths for rotary positions, one for sinusoidal ones; tokens for the window to mask."""
+    *heads, n_q, n_k, d_k, d_v = shape
+    if positions is not None and positions_of(positions).is_rotary:
+        n_k += n_k == d_k  # keys as many as they are wide stay a square
+        d_k, d_v = d_k + d_k % 2, d_v + d_v % 2
+    elif positions is not None:
+        d_v = d_k
+    more = 0 if window is None else min(512, 2 * max(0, *window))
+    return (*heads, n_q + more, n_k + more, d_k, d_v)
+
+
+def _mask(parts: list[str], shape: Shape, how: Convention, rng: np.random.Generator) -> Array:
+    """A mask of one of the kinds; where it is boolean, of what `mask_means` means by it."""
+    n_batch, _, _, n_q, n_k, *_ = shape
+    if "padding" in parts:
+        return np.arange(n_k) < n_k - 2
+    keeps = rng.random((n_batch, 1, n_q, n_k) if "items" in parts else (n_q, n_k)) < 0.6
+    keeps[..., 0] = True
+    keeps[..., -1, :] &= "emptying" not in parts
+    if "numbers" in parts:
+        bias = rng.normal(size=keeps.shape).round(2) * (rng.random(keeps.shape) < 0.7)
+        return np.where(keeps, bias, -np.inf)
+    if "ones" in parts:
+        return np.where(keeps, 1.5, 0.0)
+    return ~keeps if how.mask_means == "ignore" else keeps
+
+
+def _sizes(shape: Shape) -> str:
+    n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape
+    batch = f"{n_batch} batch items, " * (n_batch > 1)
+    shared = f" on {n_kv} key heads" * (n_kv != n_heads)
+    return f"{batch}{n_heads} heads{shared}, {n_q} queries, {n_k} keys, d_k {d_k}, d_v {d_v}"
+
+
+# ---- one that distinguishes bugs
+
 SHAPES = (
     (1, 2, 2, 3, 5, 7, 11),
     (1, 2, 2, 5, 3, 7, 11),
@@ -40,17 +145,10 @@ FAR = 1e-3
 """Numbers must differ by so large a share of the largest, which every number type shows: the
 coarsest, bfloat16, has about 2 decimals for a number, and many of them are compared."""
 
-MASKING = {
-    "": "",
-    "mask": ", a boolean mask",
-    "emptying mask": ", a boolean mask that leaves the last query nothing",
-    "lengths": ", key lengths below the number of keys",
-    "past": ", 2 of the keys as a past",
-    "numbers": ", a mask of numbers, −∞ among them",
-}
-"""What restricts an input, and the words for it; the plainest first."""
+PARTS = ("", "mask", "mask emptying", "lengths", "past", "numbers")
+"""What restricts an input; the plainest first."""
 
-WITH_SINKS = "sinks", ", numbers, −∞ and an empty row in the mask, and sinks"
+OF_GRADIENTS = "numbers emptying sinks"
 """What an input of gradients may have as well."""
 
 
@@ -98,10 +196,13 @@ def suggest_input(
     if {*stages} & {*OF_X}:  # no input here has an x: theirs follow from those of q, k and v
         inner = [stage for stage in stages if stage not in OF_X]
         stages = list(dict.fromkeys([*inner, *map(gradient_of, QKV)]))
-    for setup, words in _candidates(convention or Convention(), positions, gradients):
-        is_possible = not setup.is_refused and computes(setup, stages)
-        if is_possible and _all_differ(setup, explanations, stages):
-            return _suggestion(setup, words)
+    how = convention or Convention()
+    kinds = [*PARTS, *([OF_GRADIENTS] if gradients and how.softmax_over == "keys" else [])]
+    for parts, times, shape in product(kinds, (1.0, 300.0, 1e5), SHAPES):
+        small = small_input(shape, parts, how, positions, times=times, gradients=gradients)
+        is_possible = not small.setup.is_refused and computes(small.setup, stages)
+        if is_possible and _all_differ(small.setup, explanations, stages):
+            return _suggestion(small)
     return None
 
 
@@ -114,86 +215,12 @@ def showing_input(
     d_output of random numbers.
 
     >>> showing_input().words
-    '2 batch items, 4 heads on 2 key heads, 3 queries, 5 keys, d_k 7, d_v 11, numbers, −∞ and an \
-empty row in the mask, and sinks, and a d_output'
+    '2 batch items, 4 heads on 2 key heads, 3 queries, 5 keys, d_k 7, d_v 11, a mask of numbers, \
+−∞ among them, that leaves the last query nothing, sinks, and a d_output'
     """
     how = convention or Convention()
-    has_sinks = how.softmax_over == "keys"
-    masking, words = WITH_SINKS if has_sinks else ("numbers", MASKING["numbers"])
-    sizes = _fitting(SHAPES[8], positions, how.window)
-    setup = _candidate(sizes, masking, 1.0, how, positions, True)
-    return _suggestion(setup, f"{_words(sizes)}{words}, and a d_output")
-
-
-def _candidates(
-    how: Convention, positions: PositionKind | None, gradients: bool = False
-) -> Iterator[tuple[Setup, str]]:
-    """Small inputs, the plainest first."""
-    known = MASKING | ({WITH_SINKS[0]: WITH_SINKS[1]} if gradients else {})
-    for masking, factor, shape in product(known, (1.0, 300.0, 1e5), SHAPES):
-        if masking == WITH_SINKS[0] and how.softmax_over == "queries":
-            continue
-        sizes = _fitting(shape, positions, how.window)
-        words = _words(sizes) + known[masking]
-        words += ", and a d_output" * gradients
-        words += f", queries about {factor:g} in size" if factor > 1 else ""
-        words += f", {positions} positions" if positions else ""
-        yield _candidate(sizes, masking, factor, how, positions, gradients), words
-
-
-def _fitting(
-    shape: tuple[int, ...], positions: PositionKind | None, window: tuple[int, int] | None
-) -> tuple[int, ...]:
-    """Even widths for rotary positions, one for sinusoidal ones; tokens for the window to mask."""
-    *heads, n_q, n_k, d_k, d_v = shape
-    if positions is not None and positions_of(positions).is_rotary:
-        n_k += n_k == d_k  # keys as many as they are wide stay a square
-        d_k, d_v = d_k + 1, d_v + 1
-    elif positions is not None:
-        d_v = d_k
-    more = 0 if window is None else min(512, 2 * max(0, *window))
-    return (*heads, n_q + more, n_k + more, d_k, d_v)
-
-
-def _candidate(
-    shape: tuple[int, ...],
-    masking: str,
-    factor: float,
-    how: Convention,
-    positions: PositionKind | None,
-    gradients: bool = False,
-) -> Setup:
-    rng = np.random.default_rng(7)
-    n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape
-    q = rng.normal(size=(n_batch, n_heads, n_q, d_k)).round(2) * factor
-    k = rng.normal(size=(n_batch, n_kv, n_k, d_k)).round(2)
-    v = rng.normal(size=(n_batch, n_kv, n_k, d_v)).round(2)
-    arrays: dict[str, Any] = {}
-    if masking == "past":
-        arrays = {"past_k": k[:, :, :2], "past_v": v[:, :, :2]}
-        k, v = k[:, :, 2:], v[:, :, 2:]
-    elif masking == "lengths":
-        arrays = {"kv_len": n_k - 1 - np.arange(n_batch)}
-    elif masking:
-        mask = rng.random((n_q, n_k)) < 0.6
-        mask[:, 0] = True
-        mask[-1] &= masking not in ("emptying mask", WITH_SINKS[0])
-        arrays = {"mask": ~mask if how.mask_means == "ignore" else mask}
-        if masking in ("numbers", WITH_SINKS[0]):
-            bias = rng.normal(size=mask.shape).round(2) * (rng.random(mask.shape) < 0.7)
-            arrays = {"mask": np.where(mask, bias, -np.inf)}
-    if masking == WITH_SINKS[0]:
-        arrays["sinks"] = rng.normal(size=n_heads).round(2)
-    if gradients:
-        arrays["d_output"] = rng.normal(size=(n_batch, n_heads, n_q, d_v)).round(2)
-    return setup_of(q, k, v, convention=how, positions=positions, **arrays)
-
-
-def _words(shape: tuple[int, ...]) -> str:
-    n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape
-    batch = f"{n_batch} batch items, " * (n_batch > 1)
-    shared = f" on {n_kv} key heads" * (n_kv != n_heads)
-    return f"{batch}{n_heads} heads{shared}, {n_q} queries, {n_k} keys, d_k {d_k}, d_v {d_v}"
+    parts = OF_GRADIENTS if how.softmax_over == "keys" else "numbers"
+    return _suggestion(small_input(SHAPES[8], parts, how, positions, gradients=True))
 
 
 def _all_differ(
@@ -237,11 +264,19 @@ def _laid_out(setup: Setup, arrays: dict[str, Array]) -> dict[str, Array]:
     return {name: setup.relayout.get(name, np.asarray)(x) for name, x in arrays.items()}
 
 
-def _suggestion(setup: Setup, words: str) -> Suggestion:
+def _suggestion(small: Small) -> Suggestion:
     """The arrays, without a batch axis of one."""
-    q, k, v = (x[0] if len(x) == 1 else x for x in (setup.inputs[name] for name in QKV))
-    mask, kv_len = setup.inputs.get("given_mask"), setup.inputs.get("kv_len")
-    sinks, d_output = setup.inputs.get("sinks"), setup.inputs.get(GIVEN_GRADIENT)
-    if d_output is not None and len(d_output) == 1:
-        d_output = d_output[0]
-    return Suggestion(q, k, v, mask, kv_len, setup.n_past, words, sinks, d_output)
+    setup, inputs = small.setup, small.setup.inputs
+    names = (*QKV, GIVEN_GRADIENT)
+    own = {x: inputs[x][0] if len(inputs[x]) == 1 else inputs[x] for x in names if x in inputs}
+    return Suggestion(
+        own["q"],
+        own["k"],
+        own["v"],
+        inputs.get("given_mask"),
+        inputs.get("kv_len"),
+        setup.n_past,
+        small.words,
+        inputs.get("sinks"),
+        own.get(GIVEN_GRADIENT),
+    )

@@ -1,4 +1,4 @@
-"""What a check found: a verdict of every stage, and the bugs or meanings that explain it."""
+"""What a check found: a verdict of every stage, and the bugs or conventions that explain it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ mask that none asked for, is a mistake more often than it is what a library mean
 
 @dataclass(frozen=True)
 class Meaning:
-    """Conventions under which the observed numbers are the expected ones.
+    """A library convention: under it the observed numbers are the expected ones.
 
     names      the libraries that have them, as --semantics has it
     sentences  what is meant, as far as it has an effect on this input

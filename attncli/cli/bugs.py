@@ -12,8 +12,8 @@ from attncli.check.explain import (
     Example,
     Page,
     bug_to_dict,
+    group_of,
     listed,
-    marks,
     page,
     page_to_dict,
 )
@@ -56,7 +56,10 @@ def explain(text: str | None, given: Sequence[str], observed: Observed, *, as_js
     bugs = listed(text or "")
     if not bugs:
         raise ConventionError(f"no bug has the words {text!r}", "attncli check --bugs lists all")
-    report = "\n".join(f"{bug.id}: {bug.sentence}" for bug in bugs)
+    groups = dict[str, list[str]]()
+    for bug in bugs:
+        groups.setdefault(group_of(bug), []).append(f"  {bug.id}: {bug.sentence}")
+    report = "\n\n".join("\n".join([name, *lines]) for name, lines in groups.items())
     data = {"schema": SCHEMA, "bugs": [bug_to_dict(bug) for bug in bugs]}
     write_report(report, data, observed, as_json=as_json)
     return 0
@@ -71,37 +74,33 @@ def _page(one: Page) -> Iterator[str]:
         yield ""
         yield from _change(change)
     yield ""
-    if one.changes:
-        yield "The fix is the edit read backwards: put what is right for what is wrong."
     if one.example is None:
         yield "No example: the bug is read off the numbers that were observed."
     else:
-        yield from _example(one.example)
+        yield from _example(one.example, one.bug.id)
 
 
 def _change(change: Change) -> Iterator[str]:
     """The formula that is right above the one that is wrong, with marks below what differs."""
     yield change.place + (f" ({change.detail})" if change.detail else "")
-    if change.right:
-        yield from _marked("right", change.right, marks(change.wrong, change.right))
-    yield from _marked("wrong", change.wrong, marks(change.right, change.wrong))
+    for label, text, part in zip(("right", "wrong"), change[1:3], change.parts, strict=True):
+        below = " " * part[0] + "^" * max(part[1] - part[0], 1)
+        for start in range(0, len(text), WIDTH):
+            yield f"  {'' if start else label:5}  {text[start : start + WIDTH]}"
+            if "^" in (marks := below[start : start + WIDTH]):
+                yield f"         {marks}"
+    yield f"  fix    {change.fix}"
 
 
-def _marked(label: str, text: str, spans: list[tuple[int, int]]) -> Iterator[str]:
-    marked = {at for start, end in spans for at in range(start, end)}
-    line = "".join("^" if at in marked else " " for at in range(len(text) + 1))
-    for start in range(0, max(len(text), 1), WIDTH):
-        yield f"  {label if not start else '':5}  {text[start : start + WIDTH]}"
-        if "^" in (below := line[start : start + WIDTH]):
-            yield f"         {below.rstrip()}"
-
-
-def _example(example: Example) -> Iterator[str]:
+def _example(example: Example, bug: str) -> Iterator[str]:
     batch, head, row = example.first
     yield f"Example: {example.words}"
     yield f"  {example.stage} of batch item {batch + 1}, head {head + 1}, row {row + 1}:"
     for label, x in (("right", example.right), ("wrong", example.wrong)):
         yield f"  {label}  {_numbers(x[batch, head, row])}"
+    yield "To have it named:"
+    yield f"  attncli check --bug {bug} --format json -o bug.json"
+    yield f"  attncli check bug.json::check {example.flags}".rstrip()
 
 
 def _numbers(row: Array) -> str:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.names import is_published
-from attncli.check.by_hand import Written, mark
-from attncli.check.marking import Marking, decimal_text
+from attncli.check.by_hand import mark
+from attncli.check.marking import Marking, Written, decimal_text
 from attncli.check.setup import setup_of
 from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of
@@ -37,8 +37,7 @@ from attncli.stages import MAPS, OUTPUT, QKV, kind_of
 STAGES = (*MAPS, OUTPUT)
 _LETTERS = {kind_of(name).symbol: name for name in STAGES}
 _BLANK = re.compile(r"[\s_/·.?-]*")
-_DECIMAL = re.compile(r"[-+]?\d*[.,]?\d+|[-+]?\d+[.,]")
-_INFINITE = {"inf": np.inf, "infinity": np.inf, "∞": np.inf}
+_INFINITE = ("inf", "infinity", "∞")
 _NOT_BY_HAND = (
     *("stage", "rows", "head", "positions", "decimals", "rtol", "atol", "inside"),
     *("single", "suggest"),
@@ -52,17 +51,16 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
     cannot be used."""
     if used := [*given_of(observed, *_NOT_BY_HAND)]:
         raise ConventionError(f"--by-hand cannot be used with --{used[0]}", "leave one of them out")
+    inputs = replace(inputs)
     sheets = [x for x in (inputs.source, observed.observed, *(observed.sheets or ())) if x]
     if inputs.source and inputs.q is None and observed.observed and inputs.x is None:
-        inputs, sheets = replace(inputs), sheets[1:]
-        inputs.q = inputs.source
+        inputs.q, *sheets = sheets
     if not sheets and inputs.q:
-        inputs, sheets = replace(inputs), [inputs.q]
-        inputs.q = None
+        sheets, inputs.q = [inputs.q], None
     if not sheets:
         raise ConventionError("there is no sheet to mark", "name one: check SHEET --by-hand")
-    sheets = [path for sheet in sheets for path in _paths(sheet)]
     results: dict[str, Marking | AttncliError] = {}
+    sheets = [path for sheet in sheets for path in _paths(sheet)]
     for sheet in sheets:
         try:
             results[sheet], _ = marked(sheet, inputs, choices, observed)
@@ -71,15 +69,16 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
                 raise
             results[sheet] = error
             note(error.message, quiet=observed.quiet)
-    data = {name: _as_dict(result) for name, result in results.items()}
-    first = next(iter(results.values()))
-    one = len(results) == 1 and not isinstance(first, AttncliError)
-    text = str(first) if one else _table(results)
-    whole = next(iter(data.values())) if one else {"sheets": data}
+    data: dict[str, Any] = {
+        name: x.to_dict() if isinstance(x, Marking) else {"error": str(x)}
+        for name, x in results.items()
+    }
+    is_one = len(results) == 1
+    text = "".join(map(str, results.values())) if is_one else _table(results)
+    whole = data[sheets[0]] if is_one else {"sheets": data}
     write_report(text, whole, observed, as_json=form == "json")
-    if any(isinstance(x, AttncliError) for x in results.values()):
-        return 2
-    return 1 if any(isinstance(x, Marking) and x.mistakes for x in results.values()) else 0
+    codes = (bool(x.mistakes) if isinstance(x, Marking) else 2 for x in results.values())
+    return int(max(codes))
 
 
 def assumed(inputs: InputFlags, choices: Choices, observed: Observed) -> Marking | None:
@@ -169,64 +168,44 @@ def _split(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 def _written(nested: Any, where: str) -> Written:
     """A table with its texts; InputError where it is ragged or a cell is no number."""
     cells = np.array(nested, dtype=object)
-    if (
-        not isinstance(nested, list)
-        or any(isinstance(x, list) for x in cells.flat)
-        or not cells.size
-    ):
+    is_ragged = any(isinstance(cell, list) for cell in cells.flat)
+    if not isinstance(nested, list) or is_ragged or not cells.size:
         raise InputError(f"{where} is no table", "give it rows of equal length")
-    each = [_number(x, where) for x in cells.flat]
-    values = np.array([x for x, _, _ in each], dtype=np.float64).reshape(cells.shape)
-    texts = np.array([text for *_, text in each], dtype=object).reshape(cells.shape)
-    return Written(values, max(n for _, n, _ in each), texts)
+    values, texts = np.zeros(cells.shape), cells.copy()
+    for at, cell in np.ndenumerate(cells):
+        values[at], texts[at] = _number(cell, where)
+    decimals = (text.partition(".")[2] for text in texts.flat)
+    return Written(values, max(len(x) * x.isdigit() for x in decimals), texts)
 
 
-def _number(cell: Any, where: str) -> tuple[float, int, str]:
-    """The number of a cell, its decimals, and how it was written; NaN where it is blank."""
-    if cell is None:
-        return np.nan, 0, ""
-    if isinstance(cell, Printed):
-        return float(cell), cell.decimals, f"{cell:.{cell.decimals}f}"
+def _number(cell: Any, where: str) -> tuple[float, str]:
+    """The number of a cell and how it was written; NaN where it is blank."""
     if isinstance(cell, int | float) and not isinstance(cell, bool):
-        text = decimal_text(cell, 12)
-        return float(cell), len(text.partition(".")[2]), text
-    if isinstance(cell, str):
-        text = cell.strip().replace("−", "-")
-        sign, plain = (-1, text[1:]) if text.startswith("-") else (1, text)
-        if plain.lower() in _INFINITE:
-            return sign * np.inf, 0, text
-        if _BLANK.fullmatch(text):
-            return np.nan, 0, ""
-        if _DECIMAL.fullmatch(text):
-            text = text.replace(",", ".")
-            return float(text), len(text.partition(".")[2]), text
-        if (value := number(text)) is not None:
-            return value, 0, text
+        places = cell.decimals if isinstance(cell, Printed) else None
+        return float(cell), decimal_text(cell, 12) if places is None else f"{cell:.{places}f}"
+    text = "" if cell is None else str(cell).strip().replace("−", "-")
+    if _BLANK.fullmatch(text):
+        return np.nan, ""
+    if text.removeprefix("-").lower() in _INFINITE:
+        return -np.inf if text.startswith("-") else np.inf, text
+    text = text.replace(",", ".")
+    if (value := number(text)) is not None:
+        return value, text
     raise InputError(f"{where} holds {quote(str(cell))}, which is no number", "mend it, or null")
-
-
-def _as_dict(result: Marking | AttncliError) -> dict[str, Any]:
-    return {"error": str(result)} if isinstance(result, AttncliError) else result.to_dict()
 
 
 def _table(results: Mapping[str, Marking | AttncliError]) -> str:
     """A line for each sheet: the first mistake, its slip, and what follows."""
-    rows = [
-        ("sheet", "first mistake", "slip", "what follows"),
-        *(_row(*x) for x in results.items()),
-    ]
+    rows = [("sheet", "first mistake", "slip", "what follows")]
+    for path, result in results.items():
+        cells = "all right", "", ""
+        if isinstance(result, AttncliError):
+            cells = "cannot be used", result.message, ""
+        elif result.mistakes:
+            first, *others = result.mistakes
+            more = [f"{len(others)} more"] if others else []
+            follows = [", ".join(result.follows)] if result.follows else []
+            cells = first.where, first.slip, "; ".join((*follows, *more))
+        rows.append((Path(path).name, *cells))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    return "\n".join(lines)
-
-
-def _row(sheet: str, result: Marking | AttncliError) -> tuple[str, str, str, str]:
-    name = Path(sheet).name
-    if isinstance(result, AttncliError):
-        return name, "cannot be used", result.message, ""
-    if not result.mistakes:
-        return name, "all right", "", ""
-    first, *others = result.mistakes
-    more = f"{len(others)} more" if others else ""
-    follows = ", ".join(result.follows)
-    return name, first.where, first.slip, "; ".join(filter(None, (follows, more)))
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

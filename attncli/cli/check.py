@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from attncli.attention.inputs import entered
-from attncli.attention.names import is_published
 from attncli.budget import taken
 from attncli.check import (
     Verdict,
@@ -28,39 +24,23 @@ from attncli.check.suggest import Suggestion, showing_input
 from attncli.cli.commands import STAGES, Observed
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.layouts import as_given, observed_inputs
 from attncli.cli.memory import check_fits, of_check
+from attncli.cli.observed import as_observed, known_stages, numbers_of
 from attncli.cli.options import Choices, InputFlags, ending_of
 from attncli.cli.output import note, progress_bar, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
-from attncli.convention import Layout, flag_text
-from attncli.errors import ConventionError, InputError, SeveralError, ShapeError, nearest
-from attncli.files.load import Loaded
-from attncli.files.messages import listing, named, quote
+from attncli.errors import ConventionError, SeveralError, ShapeError, nearest
+from attncli.files.messages import named
 from attncli.files.roles import (
     D_OUTPUT,
-    fields_of,
     gradient_named,
-    is_attended,
-    is_field,
-    name_of,
-    outermost,
-    role_of,
 )
 from attncli.files.write import check_target, write_atomically
 from attncli.presets import PRESETS
 from attncli.stages import (
-    CONCAT,
-    GIVEN_GRADIENT,
     GRADIENTS,
-    LSE,
-    MAPS,
     OF_TILES,
-    OF_X,
     OUTPUT,
-    QKV,
-    TILE,
-    gradient_of,
 )
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
@@ -103,17 +83,21 @@ def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
             raise
         file = main.removesuffix(f"::{several.asked}")
         return _check_each(inputs, choices, observed, file, several.parts)
-    as_json = form_of(observed) == "json"
+    _report(verdict, inputs, choices, observed)
+    if observed.suggest is not None:
+        note(_suggest(verdict, given, observed, observed.suggest), quiet=observed.quiet)
+    return 0 if verdict.matches else 1
+
+
+def _report(verdict: Verdict, inputs: InputFlags, choices: Choices, observed: Observed) -> None:
+    """Writes the verdict, or the marking of numbers that were computed by hand."""
     text, data = report_text(verdict), verdict_to_dict(verdict)
     if not (verdict or verdict.explanations or verdict.meanings) and observed.by_hand is None:
         from attncli.cli.by_hand import assumed
 
         if (marking := assumed(inputs, choices, observed)) is not None:
             text, data = f"{ASSUMED}\n{marking}", {**data, "by_hand": marking.to_dict()}
-    write_report(text, data, observed, as_json=as_json)
-    if observed.suggest is not None:
-        note(_suggest(verdict, given, observed, observed.suggest), quiet=observed.quiet)
-    return 0 if verdict.matches else 1
+    write_report(text, data, observed, as_json=form_of(observed) == "json")
 
 
 def _check_each(
@@ -143,9 +127,9 @@ def _checked(
     if not (inputs.x or inputs.weights):
         inputs = replace(inputs)
         inputs.q = main
-    stages = _known(inputs.tiles) if observed.stage is None else (observed.stage,)
-    given = _as_observed(read_inputs(inputs, choices, source, stages))
-    numbers, notes = _numbers(observed, given, is_shared=is_shared)
+    stages = known_stages(inputs.tiles) if observed.stage is None else (observed.stage,)
+    given = as_observed(read_inputs(inputs, choices, source, stages))
+    numbers, notes = numbers_of(observed, given, is_shared=is_shared)
     check_flags([inputs, choices], facts=given.facts | of_lse(numbers))
     has_gradients = any(name in GRADIENTS for name in numbers)
     if given.inputs.is_of_x and "w_o" in given.inputs.originals and not has_gradients:
@@ -156,32 +140,6 @@ def _checked(
     note(*new, quiet=observed.quiet)
     verdict = _verdict(numbers, given, observed, _chosen(choices, given))
     return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), given
-
-
-def _as_observed(given: AttentionInputs) -> AttentionInputs:
-    """The same, with no axes to move or split where the observed q is the given one as it is."""
-    loaded, q = given.observed, entered(given.inputs.qkv["q"], given.inputs.how)
-    name = None if loaded is None else name_of(loaded, "q")
-    if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
-        return given
-    front: Layout = "bhsd" if q.ndim > 3 else "hsd"
-    layout = front if given.flags.layout else None
-    return given._replace(flags=replace(given.flags, layout=layout, heads=None, kv_heads=None))
-
-
-_OF_A_TILE = re.compile(rf"{TILE}\.[1-9]\d*\.({'|'.join((*MAPS, *OF_TILES))})")
-
-
-class _StagesOfTiles(frozenset[str]):
-    """These stages, and those of every tile, however many there are."""
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or _OF_A_TILE.fullmatch(str(name)) is not None
-
-
-def _known(tiles: int | None) -> Collection[str]:
-    """The stages that can be checked: of a walk through tiles those of each."""
-    return STAGES if tiles is None else _StagesOfTiles((OUTPUT, LSE))
 
 
 def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
@@ -198,7 +156,7 @@ def _check_flags(observed: Observed, inputs: InputFlags) -> None:
         what = f"--positions {observed.positions} would be added to each head, not to the embedding"
         hint = "add them first (attncli posenc --add), or give q, k and v in one head"
         raise ConventionError(what, hint)
-    if observed.stage is not None and observed.stage not in _known(inputs.tiles):
+    if observed.stage is not None and observed.stage not in known_stages(inputs.tiles):
         of_tiles = f"use tile.1.m, {', '.join(OF_TILES)} …"
         hint = nearest(observed.stage, STAGES) if inputs.tiles is None else of_tiles
         raise ConventionError(f"there is no stage {observed.stage!r}", hint)
@@ -238,144 +196,28 @@ def _sources(inputs: InputFlags, observed: Observed) -> tuple[str, str]:
     return q, numbers
 
 
-def _numbers(
-    observed: Observed, given: AttentionInputs, *, is_shared: bool
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The observed stages by name, the inputs they came with, and notes on their file."""
-    loaded = given.observed
-    assert loaded is not None  # noqa: S101 - it was asked for
-    known = _known(given.flags.tiles)
-    if loaded.member is None and loaded.trace is None and given.flags.tiles is None:
-        _check_names(loaded)
-    named, ndim = _stages(loaded, known), len(given.inputs.sizes.scores)
-    named = {name: _arranged(name, x, given) for name, x in named.items()}
-    if given.in_heads and OUTPUT in named and named[OUTPUT].ndim == ndim - 1:
-        named = {CONCAT: named.pop(OUTPUT)} | named
-    if observed.stage is not None:
-        is_there = not is_shared or observed.stage in named
-        named = {observed.stage: _only(loaded, named, observed.stage)} if is_there else {}
-    named, left_out = _that_follow(named, given)
-    if is_shared:
-        if not named:
-            own = observed.stage or "output, weights …"
-            what = f"{loaded.origin} holds no {observed.stage or 'stage to check'}"
-            raise InputError(what, f"call it {own} there, or use --q and --observed")
-        return named, left_out
-    if named and loaded.member not in loaded.arrays:
-        others = [name for name in (*loaded.arrays, *loaded.unread) if name not in known]
-        others = [name for name in others if not is_attended(name) and loaded.trace is None]
-        others = [name for name in others if gradient_named(name) not in named]
-        others = [x for x in others if not any(loaded.arrays.get(x) is y for y in named.values())]
-        text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
-        notes = [*left_out, *([text] if others else [])]
-        return named | observed_inputs(given), (*notes, *_other_convention(loaded, given))
-    if named:
-        return named, left_out
-    array = _only(loaded, named, "")
-    merged = given.in_heads and array.ndim == ndim - 1
-    return {CONCAT if merged else OUTPUT: array}, ()
-
-
-def _that_follow(
-    named: dict[str, Any], given: AttentionInputs
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The stages that follow from what is given, and a note on those that do not: gradients need
-    that of the output, those of weights also x. Where no other is there, all: an error follows."""
-    lacking = {
-        name for name in named if name in GRADIENTS and GIVEN_GRADIENT not in given.inputs.originals
-    }
-    if not given.inputs.is_of_x:
-        lacking |= {name for name in named if name in OF_X}
-    if not lacking or lacking == named.keys():
-        return named, ()
-    text = f"not compared, as they do not follow from what is given: {listing(sorted(lacking))}"
-    return {name: x for name, x in named.items() if name not in lacking}, (text,)
-
-
-def _stages(loaded: Loaded, known: Collection[str]) -> dict[str, Any]:
-    """The stages that a file names; of a saved trace, those of its outermost attention."""
-    prefix = "" if loaded.trace is None else outermost(loaded) or ""
-    names = {name.removeprefix(prefix): name for name in loaded.arrays if name.startswith(prefix)}
-    stages: dict[str, Any] = {}
-    for name, whole in names.items():
-        if (stage := gradient_named(name)) not in known:
-            continue
-        if stage in GRADIENTS and loaded.arrays[whole].ndim == 0:  # such as a width, d_k
-            continue
-        if stage in stages:
-            what = f"{loaded.origin} holds several arrays that could be {stage}"
-            raise InputError(what, f"keep one, or name it: {loaded.origin}::NAME")
-        stages[stage] = loaded.arrays[whole]
-    return stages
-
-
-def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:
-    """A gradient of q, k or v in the order of axes and the heads that these are given in."""
-    of = next((name for name in QKV if gradient_of(name) == stage), None)
-    return array if of is None else as_given(array, of, given.flags)
-
-
-def _other_convention(loaded: Loaded, given: AttentionInputs) -> Iterator[str]:
-    """A note on every field of the observed file's convention that is not the one compared with."""
-    how = given.inputs.how
-    for name, value in fields_of(loaded).items():
-        if getattr(how, name) != value:
-            used = flag_text(name, getattr(how, name))
-            yield f"{loaded.origin} says {flag_text(name, value)}; it is compared with {used}"
-
-
-def _check_names(loaded: Loaded) -> None:
-    """InputError for a misspelt stage: it would be ignored."""
-    for name in (*loaded.arrays, *loaded.unread, *loaded.others):
-        close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
-        is_known = gradient_named(name) in STAGES or role_of(name) or is_field(name)
-        if close and not is_known and not is_published(name):
-            what = f"{loaded.origin} names {quote(name)}, which is not a stage"
-            raise InputError(what, f"did you mean {close[0]}?")
-
-
-def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
-    """The array of a stage: that of its name, else the one that was asked for, or the only one."""
-    if name in named:
-        return named[name]
-    names = [loaded.member] if loaded.member in loaded.arrays else [*loaded.arrays, *loaded.unread]
-    if len(names) == 1 and loaded.arrays:
-        return loaded.arrays[names[0]]
-    what = f"{loaded.origin} holds several arrays: {listing(names)}"
-    raise InputError(what, f"name one: {loaded.origin}::NAME")
-
-
 def _verdict(
     numbers: dict[str, Any], given: AttentionInputs, observed: Observed, chosen: set[str]
 ) -> Verdict:
-    shape = given.inputs.sizes.scores
-    n_q = shape[-2]
+    shape, flags = given.inputs.sizes.scores, given.flags
+    n_q, n_heads = shape[-2], shape[-3] if len(shape) > 2 else 1
     rows = None if observed.rows is None else rows_of(observed.rows, n_q)
-    n_heads = shape[-3] if len(shape) > 2 else 1
     if observed.head is not None and observed.head > n_heads:
         heads = "is only 1 head" if n_heads == 1 else f"are {n_heads} heads"
         raise ShapeError(f"there is no head {observed.head}", f"there {heads}")
-
     if OUTPUT in numbers:
         sizes = (n_heads if observed.head is None else 1, len(range(n_q)[rows or slice(None)]))
-        layout = given.flags.layout
-        numbers = numbers | {OUTPUT: heads_to_front(numbers[OUTPUT], layout, sizes)}
+        output = heads_to_front(numbers[OUTPUT], flags.layout, sizes)
+        numbers = numbers | {OUTPUT: output}
     decimals = {} if given.observed is None else given.observed.decimals
     zeros = {gradient_named(name): n for name, n in decimals.items()}
     if len(zeros) == 1:  # the only array, whatever it is called
         zeros = dict.fromkeys(numbers, *zeros.values())
-    arguments = given.arguments
-    before, arrays = taken(), [x for name, x in numbers.items() if name not in GIVEN]
-
-    def check_room(what: str, *, searches: bool) -> None:
-        whole = any(name in GRADIENTS for name in numbers)
-        need = of_check(arguments, shape, arrays, searches=searches, whole=whole)
-        check_fits(before + need - taken(), what, "check fewer rows or heads: --rows, --head")
-
-    check_room("the comparison needs", searches=False)
     split = None
-    if given.flags.split is not None:
-        split = whole_numbers(given.flags.split, "--split", "A,B,…, such as 2,5")
+    if flags.split is not None:
+        split = whole_numbers(flags.split, "--split", "A,B,…, such as 2,5")
+    check_room = _room(numbers, given)
+    check_room("the comparison needs", searches=False)
     searching = "it differs, and the search for a bug needs"
     with progress_bar("bugs tried", quiet=observed.quiet) as progress:
         return compare(
@@ -384,17 +226,30 @@ def _verdict(
             heads=None if observed.head is None else observed.head - 1,
             projected=given.inputs if given.inputs.is_of_x else None,
             pairs=not observed.single,
-            tiles=given.flags.tiles,
+            tiles=flags.tiles,
             split=split,
             progress=progress,
             before_search=partial(check_room, searching, searches=True),
             chosen=chosen,
-            layout=given.flags.layout and ("bhsd" if len(shape) > 3 else "hsd"),
-            **arguments,
+            layout=flags.layout and ("bhsd" if len(shape) > 3 else "hsd"),
+            **given.arguments,
             **given.labels,
             zeros=zeros,
             **given_of(observed, "positions", "decimals", "rtol", "atol", "inside"),
         )
+
+
+def _room(numbers: dict[str, Any], given: AttentionInputs) -> Callable[..., None]:
+    """What raises SizeError where there is no room for a comparison, or for a search."""
+    arguments, shape, before = given.arguments, given.inputs.sizes.scores, taken()
+    arrays = [x for name, x in numbers.items() if name not in GIVEN]
+    whole = any(name in GRADIENTS for name in numbers)
+
+    def check_room(what: str, *, searches: bool) -> None:
+        need = of_check(arguments, shape, arrays, searches=searches, whole=whole)
+        check_fits(before + need - taken(), what, "check fewer rows or heads: --rows, --head")
+
+    return check_room
 
 
 def _suggest(verdict: Verdict, given: AttentionInputs, observed: Observed, path: str) -> str:

@@ -12,6 +12,9 @@ from attncli.check.bugs.bug import Bug
 from attncli.check.explain import Example, listed, page, page_to_dict
 from attncli.errors import ConventionError
 from attncli.files.write import json_text
+from tests.cli.conftest import Call, call
+
+__all__ = ["call"]
 
 
 def softmax(x: Array) -> Array:
@@ -135,3 +138,40 @@ def test_the_report_has_both_formulas_and_the_fix() -> None:
     assert explanation.formula.replace("-", "+") == explanation.edited.replace("-", "+")
     assert explanation.fix == "write - where it has +"
     assert explanation.edited in str(verdict)
+
+
+def test_the_list_has_the_groups_as_headings(call: Call) -> None:
+    lines = call("check", "--bugs").out.splitlines()
+    headings = [x for x, before in zip(lines, ["", *lines], strict=False) if not before]
+    assert all(not x.startswith(" ") for x in headings)
+    at = {x: lines.index(x) for x in headings}
+    scale = next(i for i, x in enumerate(lines) if x.startswith("  scale-left-out: "))
+    assert max(headings, key=lambda x: at[x] if at[x] < scale else -1) == "Scale"
+    assert sum(x.startswith("  ") for x in lines) == len(CATALOGUE)
+    data = call("check", "--bugs", "left out of dQ", "--format", "json").json
+    assert {bug["group"] for bug in data["bugs"]} == {"Gradients"}
+
+
+@pytest.mark.parametrize(
+    "bug",
+    ["scale-left-out", "window-one-too-narrow", "delta-added-not-subtracted", "cache-ignored",
+     "rotary-pairs-interleaved-not-in-halves", "m-is-the-tiles-own-maximum", "sinks-left-out",
+     "rows-with-nothing-to-attend-to-become-zero"],
+)  # fmt: skip
+def test_the_commands_of_a_page_name_the_bug(call: Call, bug: str) -> None:
+    report = call("check", "--bug", bug).out.splitlines()
+    first, second = (line.split()[1:] for line in report[-2:])
+    assert call(*first).code == 0
+    named = call(*second, "--single")
+    assert (named.code, bug in named.out) == (1, True)
+
+
+def test_each_edit_has_its_fix() -> None:
+    edits = page(named("scale-left-out-of-ds-dq-and-dk")).changes
+    assert edits
+    assert all(change.fix for change in edits)
+    both = page(named("k-and-v-swapped")).changes
+    assert [x.fix for x in both] == [
+        "write k where it has v[b,g,j,d]",
+        "write v where it has k[b,g,j,e]",
+    ]

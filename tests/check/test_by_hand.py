@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from attncli.arrays import Array
 from attncli.attention.slips import slips
-from attncli.check.by_hand import Written, mark
-from attncli.check.marking import Marking
+from attncli.check.by_hand import mark
+from attncli.check.marking import Marking, Written
 from attncli.check.setup import setup_of
 from attncli.convention import Convention
 

@@ -1,0 +1,175 @@
+"""The observed numbers of a call: the stages that a file names, arranged as the given inputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from attncli.attention.inputs import entered
+from attncli.attention.names import is_published
+from attncli.cli.commands import STAGES, Observed
+from attncli.cli.inputs import AttentionInputs
+from attncli.cli.layouts import as_given, observed_inputs
+from attncli.convention import Layout, flag_text
+from attncli.errors import InputError
+from attncli.files.load import Loaded
+from attncli.files.messages import listing, quote
+from attncli.files.roles import (
+    fields_of,
+    gradient_named,
+    is_attended,
+    is_field,
+    name_of,
+    outermost,
+    role_of,
+)
+from attncli.stages import (
+    CONCAT,
+    GIVEN_GRADIENT,
+    GRADIENTS,
+    LSE,
+    MAPS,
+    OF_TILES,
+    OF_X,
+    OUTPUT,
+    QKV,
+    TILE,
+    gradient_of,
+)
+
+_OF_A_TILE = re.compile(rf"{TILE}\.[1-9]\d*\.({'|'.join((*MAPS, *OF_TILES))})")
+
+
+class _StagesOfTiles(frozenset[str]):
+    """These stages, and those of every tile, however many there are."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or _OF_A_TILE.fullmatch(str(name)) is not None
+
+
+def known_stages(tiles: int | None) -> Collection[str]:
+    """The stages that can be checked: of a walk through tiles those of each."""
+    return STAGES if tiles is None else _StagesOfTiles((OUTPUT, LSE))
+
+
+def as_observed(given: AttentionInputs) -> AttentionInputs:
+    """The same, with no axes to move or split where the observed q is the given one as it is."""
+    loaded, q = given.observed, entered(given.inputs.qkv["q"], given.inputs.how)
+    name = None if loaded is None else name_of(loaded, "q")
+    if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
+        return given
+    front: Layout = "bhsd" if q.ndim > 3 else "hsd"
+    layout = front if given.flags.layout else None
+    return given._replace(flags=replace(given.flags, layout=layout, heads=None, kv_heads=None))
+
+
+def numbers_of(
+    observed: Observed, given: AttentionInputs, *, is_shared: bool
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The observed stages by name, the inputs they came with, and notes on their file."""
+    loaded = given.observed
+    assert loaded is not None  # noqa: S101 - it was asked for
+    known = known_stages(given.flags.tiles)
+    if loaded.member is None and loaded.trace is None and given.flags.tiles is None:
+        _check_names(loaded)
+    named, ndim = _stages(loaded, known), len(given.inputs.sizes.scores)
+    named = {name: _arranged(name, x, given) for name, x in named.items()}
+    if given.in_heads and OUTPUT in named and named[OUTPUT].ndim == ndim - 1:
+        named = {CONCAT: named.pop(OUTPUT)} | named
+    if observed.stage is not None:
+        is_there = not is_shared or observed.stage in named
+        named = {observed.stage: _only(loaded, named, observed.stage)} if is_there else {}
+    named, left_out = _that_follow(named, given)
+    if is_shared:
+        if not named:
+            own = observed.stage or "output, weights …"
+            what = f"{loaded.origin} holds no {observed.stage or 'stage to check'}"
+            raise InputError(what, f"call it {own} there, or use --q and --observed")
+        return named, left_out
+    if named and loaded.member not in loaded.arrays:
+        others = [name for name in (*loaded.arrays, *loaded.unread) if name not in known]
+        others = [name for name in others if not is_attended(name) and loaded.trace is None]
+        others = [name for name in others if gradient_named(name) not in named]
+        others = [x for x in others if not any(loaded.arrays.get(x) is y for y in named.values())]
+        text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
+        notes = [*left_out, *([text] if others else [])]
+        return named | observed_inputs(given), (*notes, *_other_convention(loaded, given))
+    if named:
+        return named, left_out
+    array = _only(loaded, named, "")
+    merged = given.in_heads and array.ndim == ndim - 1
+    return {CONCAT if merged else OUTPUT: array}, ()
+
+
+def _that_follow(
+    named: dict[str, Any], given: AttentionInputs
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The stages that follow from what is given, and a note on those that do not: gradients need
+    that of the output, those of weights also x. Where no other is there, all: an error follows."""
+    lacking = {
+        name for name in named if name in GRADIENTS and GIVEN_GRADIENT not in given.inputs.originals
+    }
+    if not given.inputs.is_of_x:
+        lacking |= {name for name in named if name in OF_X}
+    if not lacking or lacking == named.keys():
+        return named, ()
+    text = f"not compared, as they do not follow from what is given: {listing(sorted(lacking))}"
+    return {name: x for name, x in named.items() if name not in lacking}, (text,)
+
+
+def _stages(loaded: Loaded, known: Collection[str]) -> dict[str, Any]:
+    """The stages that a file names; of a saved trace, those of its outermost attention."""
+    prefix = "" if loaded.trace is None else outermost(loaded) or ""
+    names = {name.removeprefix(prefix): name for name in loaded.arrays if name.startswith(prefix)}
+    stages: dict[str, Any] = {}
+    for name, whole in names.items():
+        if (stage := gradient_named(name)) not in known:
+            continue
+        if stage in GRADIENTS and loaded.arrays[whole].ndim == 0:  # such as a width, d_k
+            continue
+        if stage in stages:
+            what = f"{loaded.origin} holds several arrays that could be {stage}"
+            raise InputError(what, f"keep one, or name it: {loaded.origin}::NAME")
+        stages[stage] = loaded.arrays[whole]
+    return stages
+
+
+def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:
+    """A gradient of q, k or v in the order of axes and the heads that these are given in."""
+    of = next((name for name in QKV if gradient_of(name) == stage), None)
+    return array if of is None else as_given(array, of, given.flags)
+
+
+def _other_convention(loaded: Loaded, given: AttentionInputs) -> Iterator[str]:
+    """A note on every field of the observed file's convention that is not the one compared with."""
+    how = given.inputs.how
+    for name, value in fields_of(loaded).items():
+        if getattr(how, name) != value:
+            used = flag_text(name, getattr(how, name))
+            yield f"{loaded.origin} says {flag_text(name, value)}; it is compared with {used}"
+
+
+def _check_names(loaded: Loaded) -> None:
+    """InputError for a misspelt stage: it would be ignored."""
+    for name in (*loaded.arrays, *loaded.unread, *loaded.others):
+        close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
+        is_known = gradient_named(name) in STAGES or role_of(name) or is_field(name)
+        if close and not is_known and not is_published(name):
+            what = f"{loaded.origin} names {quote(name)}, which is not a stage"
+            raise InputError(what, f"did you mean {close[0]}?")
+
+
+def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
+    """The array of a stage: that of its name, else the one that was asked for, or the only one."""
+    if name in named:
+        return named[name]
+    names = [loaded.member] if loaded.member in loaded.arrays else [*loaded.arrays, *loaded.unread]
+    if len(names) == 1 and loaded.arrays:
+        return loaded.arrays[names[0]]
+    what = f"{loaded.origin} holds several arrays: {listing(names)}"
+    raise InputError(what, f"name one: {loaded.origin}::NAME")
