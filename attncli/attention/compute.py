@@ -48,7 +48,7 @@ Items = tuple[tuple[str, Any], ...]
 
 
 def compute(
-    text: str,
+    text: str | Formula,
     values: Mapping[str, Any],
     sizes: Mapping[str, int] = {},
     product: Product = np.matmul,
@@ -57,7 +57,7 @@ def compute(
 ) -> Array:
     """The array of a formula: [the letters of its left side], in the type of what it reads.
 
-    text     of the formula; a part in braces counts where all arrays of it are there
+    text     of the formula, or it; a part in braces counts where all arrays of it are there
     values   arrays and numbers by the names that the formula has for them; None: there is none
     sizes    of letters that no array has alone
     product  how matrices are multiplied
@@ -108,10 +108,10 @@ class Compiled(NamedTuple):
 
 
 @lru_cache(4096)
-def compiled(text: str, shapes: Items, sizes: Items, hides: bool = False) -> Compiled:
+def compiled(text: str | Formula, shapes: Items, sizes: Items, hides: bool = False) -> Compiled:
     """A formula for arrays of these shapes, with the axes of its left side."""
     arrays = dict(shapes)
-    formula = parse(written(text, frozenset(arrays)))
+    formula = text if isinstance(text, Formula) else parse(written(text, frozenset(arrays)))
     compiler = _Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides, [])
     index = present_axes(formula.index, compiler.sizes)
     order = [str(letter) for axis in index for letter in axis]
@@ -208,16 +208,6 @@ class _Compiler(NamedTuple):
         filler = FILLERS.get(kind, -np.inf)
         axes = tuple(inner.index(x) - len(inner) for x in node.letters)
         axis = axes if len(axes) > 1 else axes[0]
-        of_kind: Mapping[str, Callable[..., Array]] = {
-            "sum": lambda x, *_: np.sum(x, axis=axes),
-            "prod": lambda x, *_: np.prod(x, axis=axes),
-            "max": lambda x, *_: np.max(x, axis=axes),
-            "lse": lambda x, _, sink: kernels.log_sum_exp(
-                x.reshape(*x.shape[: -len(axes)], prod(ends)), sink
-            ),
-            "softmax": lambda x, counted, sink: kernels.softmax(x, axis, counted, sink, empty),
-        }
-        reduced = of_kind[kind]
 
         def run(values: Mapping[str, Any]) -> Array:
             x, counted = np.asarray(terms(values)), where and where(values)
@@ -229,7 +219,11 @@ class _Compiler(NamedTuple):
             x = x if x.shape == full else np.broadcast_to(x, full)
             if counted is not None and not is_hidden:
                 x = np.where(counted, x, filler)
-            return reduced(x, counted, end)
+            if kind == "lse":
+                return kernels.log_sum_exp(x.reshape(*x.shape[: -len(axes)], prod(ends)), end)
+            if is_share:
+                return kernels.softmax(x, axis, counted, end, empty)
+            return getattr(np, kind)(x, axis=axes)  # type: ignore[no-any-return]
 
         return run
 

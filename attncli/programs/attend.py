@@ -71,8 +71,12 @@ def attend_by(
         known[GIVEN_GRADIENT] = _where_read(lines, known, d_output, how.seed)
         d_output = None
     program = read(lines, known, origin, how.dtype)
-    inputs = {name: _entered(name, known[name], how) for name in program.inputs}
-    steps, values = program.steps, dict(inputs)
+    inputs = dict[str, Array]()
+    for name in program.inputs:
+        x = known[name]
+        is_exact = x.dtype.kind != "f" or name == "given_mask"
+        inputs[name] = x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else how)
+    steps, values = program.steps, {**inputs}
     if d_output is not None:
         last = steps[-1].name
         given = given_gradient(d_output, program.shapes[last], last, how.seed)
@@ -97,12 +101,6 @@ def _where_read(lines: Sequence[Line], known: Mapping[str, Array], d: Gradient, 
     at = next(n for n, line in enumerate(lines) if GIVEN_GRADIENT in arrays_named([line]))
     of = lines[at].name.removeprefix("d_")
     return given_gradient(d, read(lines[:at], known).shapes.get(of, ()), of, seed)
-
-
-def _entered(name: str, x: Array, how: Convention) -> Array:
-    """An input in the number type; conditions stay what they are."""
-    is_exact = x.dtype.kind != "f" or name == "given_mask"
-    return x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else how)
 
 
 def _gradients(program: Program, origin: str) -> list[Step]:
@@ -147,15 +145,12 @@ def replacing(source: tuple[str, str] | None, lines: Sequence[str], dtype: DType
         own = [*(steps[:first] if {*program.inputs} & {*QKV} else []), *drawn, *program.steps]
         end, shape = own[-1].name, program.shapes[own[-1].name]
         if shape == (*lead, n_q, d_v):
-            after = (s._replace(reads=_renamed(s.reads, end)) for s in steps[last:])
-            return [*own, *after], program.shapes
+            reads = [{x: end if of == OUTPUT else of for x, of in s.reads.items()} for s in steps]
+            after = [s._replace(reads=x) for s, x in zip(steps, reads, strict=True)]
+            return [*own, *after[last:]], program.shapes
         if shape != (n_q, np.prod(lead, dtype=int) * d_v) and len(shape) != 2:
             what = f"{end} is {' × '.join(map(str, shape))}, and should be the output of the heads"
             raise ShapeError(what, f"{' × '.join(map(str, (*lead, n_q, d_v)))}, or rows of tokens")
         return own, program.shapes
 
     return alter
-
-
-def _renamed(reads: Mapping[str, str], end: str) -> dict[str, str]:
-    return {own: end if name == OUTPUT else name for own, name in reads.items()}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import reduce
 from math import prod
 
-from attncli.attention.chain import ZERO
 from attncli.errors import nearest
 from attncli.evaluate import axes_read, sizes_of
 from attncli.expression import (
@@ -18,13 +16,11 @@ from attncli.expression import (
     Formula,
     If,
     Index,
-    Number,
     Over,
     Param,
     Place,
     Shape,
     Size,
-    children,
     every_letter,
     letters_at,
     letters_in,
@@ -215,32 +211,3 @@ def _elsewhere(x: str, known: Known, ones: set[str]) -> Iterator[int]:
         yield 1
     elif len(known.lengths[x]) == 1:
         yield from known.lengths[x]
-
-
-# ---- places that are computed
-
-
-def outside(
-    node: Expr, shapes: Mapping[str, Shape], guards: tuple[Expr, ...] = ()
-) -> Iterator[tuple[Cell, int, Expr]]:
-    """The cells at places that are computed, how long that axis is, and when one is outside it.
-
-    guards  under which the node counts
-    """
-    parts: list[tuple[Expr, tuple[Expr, ...]]]
-    parts = [(x, ()) for x in children(node, guards=True)]
-    match node:
-        case Cell():
-            for axis, size, cell in axes_read(node, shapes):
-                if cell is node and size is not None and not isinstance(axis, tuple):
-                    ends = Apply("<", (axis, ZERO)), Apply(">", (axis, Number(size - 1.0)))
-                    conditions = (*guards, Apply("or", ends))
-                    yield node, size, reduce(lambda a, b: Apply("and", (a, b)), conditions)
-        case If(test, then, otherwise):
-            parts = [(test, ()), (then, (test,)), (otherwise, (Apply("not", (test,)),))]
-        case Apply("and", (first, second)):
-            parts = [(first, ()), (second, (first,))]
-        case Over(_, _, body, where) if where is not None:
-            parts = [(x, (where,) if x is body else ()) for x, _ in parts]
-    for part, more in parts:
-        yield from outside(part, shapes, (*guards, *more))

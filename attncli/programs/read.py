@@ -12,15 +12,11 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from keyword import iskeyword
-from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from attncli import budget
 from attncli.arrays import Array
-from attncli.attention.chain import Chain
-from attncli.attention.compute import compiled, compute
 from attncli.attention.matrices import axes_of, own_formula
 from attncli.attention.run import Step
 from attncli.convention import DType
@@ -40,24 +36,20 @@ from attncli.expression import (
     cells,
     every_letter,
     letters_at,
-    letters_in,
     line_of,
     rebuilt,
     renamed,
-    summed_letters,
     text_of,
     walk,
-    with_letters,
 )
 from attncli.parser import ANY, MOST_CHARACTERS, FormulaError, parsed
-from attncli.programs.known import Checker, Known, lengths_of, outside
+from attncli.programs.bounds import Costs, checked
+from attncli.programs.known import Checker, Known, lengths_of
 from attncli.programs.text import ProgramError, Statement, statements
 from attncli.stages import HIDDEN, KINDS, kind_of
 
 MOST_LINES, MOST_AXES, MOST_NODES = 300, 8, 4_000
 """Of a program, and of one line."""
-_BYTES = 8  # of a number
-_AT_ONCE = 4  # numbers that may be computed for each that may be held: a second, at 1GB
 _LEFT = re.compile(
     r"\s*(?:(?P<name>\w+)\s*:)?\s*(?P<symbol>[^\W\d]\w*)\s*(?:\[(?P<axes>[^\]=]*)\])?\s*=(?!=)"
 )
@@ -96,27 +88,6 @@ class Program(NamedTuple):
     shapes: dict[str, Shape]
     costs: Costs
     remarks: tuple[str, ...]
-
-
-class Costs:
-    """What steps cost together."""
-
-    def __init__(self) -> None:
-        self.kept = self.computed = 0
-
-    def add(self, what: str, step: Step, shapes: Mapping[str, Shape]) -> Shape:
-        """Adds a step, whose shape it gives; SizeError where that is more than is allowed."""
-        reads = tuple((name, shapes[of]) for name, of in step.reads.items())
-        formula = compiled(step.text, reads, (*step.sizes.items(),))
-        shape, (made, largest) = formula.shape, formula.cost()
-        self.kept += prod(shape)
-        self.computed += made + prod(shape)
-        need = _BYTES * max(self.kept + made, self.computed // _AT_ONCE)
-        held = budget.held()
-        hint = " · ".join(f"{x} {step.sizes[x]}" for x in sorted(largest) if x in step.sizes)
-        hint = f"its largest array has {hint}" if hint else ""
-        budget.check_bytes(held + need, f"{what} need", hint, held=held)
-        return shape
 
 
 def lines_of(text: str, origin: str = "the program", others: Iterable[str] = ()) -> list[Line]:
@@ -321,7 +292,7 @@ def _step(line: Line, known: Known, dtype: DType) -> Step:
         sizes=sizes,
         axes=axes_of(index),
     )
-    return _checked(step, formula, line.statement, known, ours)
+    return checked(step, formula, known.shapes, ours, line.statement)
 
 
 def _with_leading(formula: Formula, known: Known) -> Formula:
@@ -357,38 +328,6 @@ def _as_ours(name: str, body: Expr) -> dict[str, str]:
             return {}
     others = {x.name for x in cells(body, guards=True)} - names.keys()
     return {} if others & {*names.values()} else names
-
-
-def _checked(
-    step: Step, formula: Formula, statement: Statement, known: Known, ours: Mapping[str, str]
-) -> Step:
-    """The step; one that computes places says where in the text one is outside of its array."""
-    if not any(True for _ in outside(formula.body, known.shapes)):
-        return step
-    chain = Chain(formula, step.params, step.sizes)  # whose sums have letters of their own
-    both = zip(walk(chain.body, guards=True), walk(formula.body, guards=True), strict=True)
-    pairs = (
-        zip(a.letters, b.letters, strict=True)
-        for a, b in both
-        if isinstance(a, Over) and isinstance(b, Over)
-    )
-    as_written = {new: (old,) for pair in pairs for new, old in pair}
-
-    def function(**values: Any) -> Array:
-        for cell, size, test in outside(chain.body, known.shapes):
-            free = {*chain.sizes} - summed_letters(test)
-            letters = [x for x in letters_in(test) if x in free]
-            line = line_of(Formula("X", tuple((x,) for x in letters), renamed(test, ours)))
-            for at in np.argwhere(compute(line, values, chain.sizes))[:1].tolist():
-                own = (as_written.get(x, (x,))[0] for x in letters)
-                where = ", ".join(f"{x} = {n}" for x, n in zip(own, at, strict=True))
-                what = f"this is outside the array, whose places are 0 to {size - 1}"
-                what += f", where {where}" * bool(where) + "; keep it out by where or if"
-                part = text_of(with_letters(cell, as_written))
-                raise statement.error(FormulaError(what, part=part))
-        return compute(step.text, values, step.sizes)
-
-    return step._replace(function=function)
 
 
 def _idle(lines: Sequence[Line]) -> list[Line]:

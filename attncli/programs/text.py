@@ -38,7 +38,9 @@ class Statement(NamedTuple):
 
     def find(self, part: str) -> tuple[int, int]:
         """Where in it a part is, after the "=" if it is there; "": all of it."""
-        pattern = re.compile(r"\s*".join(map(re.escape, re.findall(r"\w+|[^\w\s]", part))))
+        pieces = re.findall(r"\w+|[^\w\s]", part)
+        whole = (rf"\b{x}\b" if re.match(r"\w", x) else re.escape(x) for x in pieces)
+        pattern = re.compile(r"\s*".join(whole))
         equals = self.code.find("=") + 1
         place = pattern.search(self.code, equals) or pattern.search(self.code)
         return place.span() if place and part else (0, len(self.code.rstrip()))
@@ -64,7 +66,7 @@ class Statement(NamedTuple):
         row, at = self.text[first:].partition("\n")[0], start - first
         left = max(0, at - WIDTH // 2)
         below = " " * (at - left) + "^" * max(1, min(end - start, len(row) - at, WIDTH // 2))
-        number = self.text.count("\n", 0, start) + 1
+        number = self.text.count("\n", 0, start) + 1  # not self.number: it may be continued
         result = ProgramError(f"{self.origin}, line {number}: {error.message[:300]}")
         result.excerpt = row[left : left + WIDTH].replace("\t", " "), below
         return result
