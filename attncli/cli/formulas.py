@@ -83,9 +83,8 @@ def _of_flags(inputs: InputFlags, choices: Choices, *, quiet: bool) -> str:
         more["kv_len"] = [5, 5]
         arrays |= {name: more[name] for name in given_of(inputs, *more)}
         attention = inputs_of(arrays, choices.over(Convention()))
-    changed = attention.how.changes()
-    beside = [flag_text(n, changed[n]) for n in ("dtype",) if n in changed]
-    note(*(f"run it with {text}, too" for text in beside), quiet=quiet)
+    if attention.how.dtype != "float64":
+        note(f"run it with {flag_text('dtype', attention.how.dtype)}, too", quiet=quiet)
     text = written(attention.steps, attention.arrays)
     return f"# {attention.heading.title}\n{text}"
 
@@ -99,8 +98,10 @@ def own_trace(inputs: InputFlags, choices: Choices, *, quiet: bool = False) -> t
     if choices.formulas is None:
         names = arrays_named(x for line in lines for x in lines_of(line, "--set"))
         given = read_inputs(inputs, choices, names=names)
-        note(*given.notes, quiet=quiet)
-        return own_lines(given, lines), given.stdin_used
+        trace = own_lines(given, lines)
+        remarks = (x for x in trace.notes if x.startswith("--set"))  # not on lines of ours
+        note(*given.notes, *remarks, quiet=quiet)
+        return replace(trace, notes=()), given.stdin_used
     program, origin = text_of(choices.formulas)
     (sources, drawn), notes = sources_of(inputs), list[str]()
     names = arrays_named(lines_of(program, origin, lines))

@@ -84,7 +84,10 @@ def checked(
             letters = [x for x in free_letters(test) if x in sizes]
             out = Formula("X", tuple((x,) for x in letters), renamed(test, ours))
             for at in np.argwhere(compute(out, values, sizes))[:1].tolist():
-                where = ", ".join(f"{own[x]} = {n}" for x, n in zip(letters, at, strict=True))
+                pairs = [
+                    (x, n) for x, n in zip(letters, at, strict=True) if x in free_letters(cell)
+                ]
+                where = ", ".join(f"{own[x]} = {n}" for x, n in pairs)
                 what = f"this is outside the array, whose places are 0 to {size - 1}"
                 what += f", where {where}" * bool(where) + "; keep it out by where or if"
                 part = text_of(cell).replace("′", "")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 
+from attncli.attention.matrices import SIZES
 from attncli.errors import nearest
 from attncli.evaluate import axes_read, sizes_of
 from attncli.expression import (
@@ -136,11 +137,13 @@ class Checker:
     def param(self, name: str, around: frozenset[str]) -> None:
         """FormulaError where a name by itself is none of a parameter."""
         if name in self.known.names:
-            letters = ",".join("ijdembhn"[: len(self.known.shapes[name])])
-            raise FormulaError(f'"{name}" needs its axes: {name}[{letters}]', part=name)
+            axes = ",".join("ijdembhn"[: len(self.known.shapes[name])])
+            raise FormulaError(f'"{name}" needs its axes: {name}[{axes}]', part=name)
         if name not in self.known.params:
             known = [*self.known.params, *sorted(self.left | around)]
             hint = f"; {nearest(name, known)}" if known else ""
+            letters = (x for x, length in SIZES.items() if length == name)
+            hint = next((f"; write size[{x}]" for x in letters), hint)
             what = f'"{name}" is no parameter before this line, nor a letter on the left'
             raise FormulaError(f"{what} or of a sum around it{hint}", part=name)
 

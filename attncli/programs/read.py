@@ -42,7 +42,7 @@ from attncli.expression import (
     text_of,
     walk,
 )
-from attncli.parser import ANY, MOST_CHARACTERS, FormulaError, parsed
+from attncli.parser import ANY, MOST_CHARACTERS, FormulaError, parse, parsed
 from attncli.programs.bounds import Costs, checked
 from attncli.programs.known import Checker, Known, lengths_of
 from attncli.programs.text import ProgramError, Statement, statements
@@ -107,6 +107,9 @@ def lines_of(text: str, origin: str = "the program", others: Iterable[str] = ())
             case _:
                 hint = "write --set 'scores[i,j] = …', or a parameter: 'temperature = 2'"
                 raise InputError(f"{other[:60]!r} is not one line of a program", hint)
+        if at is not None and lines[at].symbol and not line.symbol:
+            hint = f"write its axes: {line.name}[i,j] = …"
+            raise InputError(f"{line.name} is a stage, not one number", hint)
         if at is not None:  # under the names that other lines have for it
             symbol = line.symbol and (lines[at].symbol or line.symbol)
             formula = replace(line.formula, symbol=symbol)
@@ -142,11 +145,8 @@ def read(
     attncli.programs.text.ProgramError: mine, line 1: "kk" is no stage before this line, and not \
 in the input; there is only q
     """
-    stages = {line.name for line in lines if line.symbol}
-    if not stages:
-        what = "there is no stage; write one, such as O[i,e] = sum[j](a[i,j] * v[j,e])"
-        raise ProgramError(f"{origin}: {what}")
     known, costs, steps = _known(lines, arrays), Costs(), list[Step]()
+    inputs = dict[str, tuple[Index | Expr, ...]]()
     for line in lines:
         with line.statement.within():
             _check_new(line, known)
@@ -157,12 +157,14 @@ in the input; there is only q
             what = f"{line.statement.origin}: the stages up to line {line.statement.number}"
             shape = costs.add(what, steps[-1], known.shapes)
             known.shapes |= dict.fromkeys(sorted(line.names), shape)
+            for cell in cells(parse(steps[-1].text).body, guards=True):
+                if (of := steps[-1].reads[cell.name]) not in known.symbols:
+                    inputs.setdefault(of, cell.index)
             if len(steps) > MOST_LINES:
                 raise FormulaError(f"more than {MOST_LINES} stages")
-    inputs = dict[str, tuple[Index | Expr, ...]]()
-    for cell in (x for line in lines for x in cells(line.formula.body, guards=True)):
-        if (name := known.names[cell.name]) not in stages:
-            inputs.setdefault(name, cell.index)
+    if not steps:
+        what = "there is no stage; write one, such as O[i,e] = sum[j](a[i,j] * v[j,e])"
+        raise ProgramError(f"{origin}: {what}")
     idle = [(x, FormulaError(f"no line reads {x.name}", part=x.name)) for x in _idle(lines)]
     remarks = tuple(line.statement.error(error).message for line, error in idle)
     return Program(steps, inputs, known.shapes, costs, remarks)

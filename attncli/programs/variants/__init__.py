@@ -24,9 +24,9 @@ def text_of(source: str) -> tuple[str, str]:
 
     Raises InputError where there is none, or it is no text.
     """
-    if "[" in source and "=" in source:
-        return source, "what you typed"
     path, name = Path(source), source.lower().replace("_", "-")
+    if "=" in source and ("[" in source or not path.is_file()):
+        return source, "what you typed"
     if not path.is_file() and name in variants():
         return variants()[name], name
     try:
