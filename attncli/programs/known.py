@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -123,6 +123,8 @@ class Checker:
             what = f'"{node.name}" is no stage before this line, and not in the input'
             raise FormulaError(f"{what}; {nearest(node.name, self.known.names)}", part=node.name)
         n, shape = len(node.index), self.known.shapes[node.name]
+        if 0 in shape:
+            raise FormulaError(f"{node.name} is empty: its shape is {shape}", part=node.name)
         if n < len(shape):
             what = f"{node.name} has {len(shape)} axes {shape}, {n} are named"
             raise FormulaError(what, part=text_of(node))
@@ -162,21 +164,18 @@ def lengths_of(formula: Formula, known: Known) -> dict[str, int]:
     nodes = [*walk(formula.body, guards=True)]
     there |= {x.letter for x in nodes if isinstance(x, Place | Size)}
     asked = [x for x in every_letter(formula) if x not in known.params.keys() | missing - there]
-    plain = [(axis, n, cell) for axis, n, cell in every if n is not None and type(axis) is tuple]
-    packed = [([*map(str, axis)], n, text_of(cell)) for axis, n, cell in plain if len(axis) > 1]
-    ones = {str(axis[0]) for axis, n, _ in plain if len(axis) == n == 1}
-    ones |= missing.difference(*(letters for letters, _, _ in packed))
-    sizes = _alone(plain, known)
+    axes = [(axis, n, text_of(cell)) for axis, n, cell in every if n is not None]
+    plain = [(axis, n, text) for axis, n, text in axes if isinstance(axis, tuple)]
+    packed = {x for axis, _, _ in plain if len(axis) > 1 for x in letters_at([axis])}
+    ones = {str(axis[0]) for axis, n, _ in plain if len(axis) == n == 1} | missing - packed
+    sizes = {str(axis[0]): n for axis, n, _ in plain[::-1] if len(axis) == 1 != n}
     sizes |= {x: n for x in asked if x not in sizes for n in _elsewhere(x, known, ones)}
-    sizes = sizes_of(Formula("", (), formula.body), (), known.shapes, sizes)
-    sizes |= {x: 1 for letters, n, _ in packed if n == 1 for x in letters if x not in sizes}
-    for letters, size, text in packed:
-        what = f"an axis of {size} is "
-        if unknown := [x for x in letters if x not in sizes]:
-            what += f"{'·'.join(letters)}: say how long one of them is"
-            raise FormulaError(f"{what}, such as size[{unknown[0]}] = 2", part=text)
-        if size not in (1, prod(sizes[x] for x in letters)):
-            what += f"not {' · '.join(str(sizes[x]) for x in letters)}"
+    sizes |= {x: known.sizes[x] for x in sizes.keys() & known.sizes.keys()}
+    sizes = {**sizes_of(Formula("", (), formula.body), (), known.shapes, sizes), **sizes}
+    for axis, n, text in plain:
+        if n == 1:
+            sizes |= {str(x): 1 for x in axis if len(axis) > 1 and x not in sizes}
+        elif what := _contradiction(axis, n, text, sizes, plain):
             raise FormulaError(what, part=text)
     for x in (x for x in asked if x not in sizes):
         seen = " and ".join(map(str, sorted(known.lengths[x])))
@@ -186,24 +185,26 @@ def lengths_of(formula: Formula, known: Known) -> dict[str, int]:
     return sizes
 
 
-def _alone(axes: Iterable[tuple[Index, int, Cell]], known: Known) -> dict[str, int]:
-    """How long the letters are that arrays have alone on an axis of more than one entry."""
-    alone, what = dict[str, tuple[int, str]](), ""
-    for axis, size, cell in axes:
-        match axis:
-            case () if size != 1:
-                what = f'"_" is an axis of one entry, this has {size}'
-            case (int(at),) if at >= size:
-                what = f"there is no entry {at} among {size}, counted from 0"
-            case (str(x),) if size != 1:
-                before, where = alone.setdefault(x, (size, text_of(cell)))
-                if before != size:
-                    what = f"{x} is {size} in {text_of(cell)}, but {before} in {where}"
-                elif (n_said := known.sizes.get(x, size)) != size:
-                    what = f"{x} is {size} in {text_of(cell)}, but size[{x}] = {n_said}"
-        if what:
-            raise FormulaError(what, part=text_of(cell))
-    return {x: n for x, (n, _) in alone.items()}
+def _contradiction(
+    axis: Index, n: int, text: str, sizes: Mapping[str, int], axes: Sequence[tuple[Index, int, str]]
+) -> str:
+    """Why an axis cannot have n entries, or "": what it is in which other array, or is said."""
+    match axis:
+        case ():
+            return f'"_" is an axis of one entry, this has {n}'
+        case (int(at),):
+            return f"there is no entry {at} among {n}, counted from 0" * (at >= n)
+        case (str(x),) if n != sizes[x]:
+            others = (f"{m} in {other}" for a, m, other in axes if a == axis and m == sizes[x])
+            return f"{x} is {n} in {text}, but " + next(others, f"size[{x}] = {sizes[x]}")
+        case (_, _, *_):
+            letters = [*map(str, axis)]
+            if unknown := [x for x in letters if x not in sizes]:
+                what = f"an axis of {n} is {'·'.join(letters)}: say how long one of them is"
+                return f"{what}, such as size[{unknown[0]}] = 2"
+            if n != prod(sizes[x] for x in letters):
+                return f"an axis of {n} is not {' · '.join(str(sizes[x]) for x in letters)}"
+    return ""
 
 
 def _elsewhere(x: str, known: Known, ones: set[str]) -> Iterator[int]:

@@ -48,7 +48,7 @@ from attncli.programs.known import Checker, Known, lengths_of
 from attncli.programs.text import ProgramError, Statement, statements
 from attncli.stages import HIDDEN, KINDS, kind_of
 
-MOST_LINES, MOST_AXES, MOST_NODES = 300, 8, 4_000
+MOST_LINES, MOST_AXES, MOST_LETTERS, MOST_NODES = 300, 8, 24, 4_000  # NumPy has 32 axes
 """Of a program, and of one line."""
 _LEFT = re.compile(
     r"\s*(?:(?P<name>\w+)\s*:)?\s*(?P<symbol>[^\W\d]\w*)\s*(?:\[(?P<axes>[^\]=]*)\])?\s*=(?!=)"
@@ -264,10 +264,13 @@ def _step(line: Line, known: Known, dtype: DType) -> Step:
     ours = _as_ours(line.name, formula.body)
     text = line_of(replace(formula, body=renamed(formula.body, ours)))
     nodes, left = [*walk(formula.body, guards=True)], {*letters_at(formula.index)}
-    is_long = len(text) > MOST_CHARACTERS or len(nodes) > MOST_NODES
-    if is_long or len(formula.index) > MOST_AXES:
+    is_wide = len(formula.index) > MOST_AXES or len(every_letter(formula)) > MOST_LETTERS
+    if is_wide or len(text) > MOST_CHARACTERS or len(nodes) > MOST_NODES:
         what = "this is too long for one line; write a part of it as a stage of its own"
         raise FormulaError(what)
+    if own := line.names & {x.name for x in nodes if isinstance(x, Cell)}:
+        what = f"{min(own)} is what this line defines, and a line cannot read itself"
+        raise FormulaError(what, part=min(own))
     if both := known.params.keys() & left:
         raise FormulaError(f"{min(both)} is a parameter, and a letter here", part=min(both))
     is_truth = Checker(known, left).is_condition(formula.body)

@@ -75,6 +75,8 @@ CASES = {
     "x = 2 * size[d]": ("d is known within stages alone", "d]"),
     "exp = 2": ('"exp" is there already', "exp"),
     "b = 2\nA[b] = prefix[b]": ("b is a parameter, and a letter here", "b]"),
+    "A[b] = A[b] + prefix[b]": ("a line cannot read itself", "A[b] +"),
+    "A[b] = prefix[b] + " + " + ".join("abcdefghijklmnopqrstuvwxyz"): ("a stage of its own", "A"),
     "given_mask[b] = prefix[b]": ("what attncli calls an input", "given_mask"),
 }
 
@@ -90,6 +92,11 @@ def test_the_message_says_what_and_the_caret_where(text: str) -> None:
         assert said in message
         assert line[below.index("^") :].startswith(part) or part in line
     assert f"line {2 + text.count(chr(10))}: " in message
+
+
+def test_an_empty_array_is_named() -> None:
+    with pytest.raises(ProgramError, match=r"x is empty: its shape is \(0, 3\)"):
+        attncli.attend_by("A[d] = max[i](x[i,d])", {"x": np.zeros((0, 3))})
 
 
 def test_where_and_if_keep_a_place_out() -> None:

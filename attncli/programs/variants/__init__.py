@@ -30,7 +30,7 @@ def text_of(source: str) -> tuple[str, str]:
     if not path.is_file() and name in variants():
         return variants()[name], name
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             return file.read(MOST_TEXT + 1), source
     except UnicodeDecodeError as error:
         raise InputError(f"{source} is no text in UTF-8", "save it as that") from error
