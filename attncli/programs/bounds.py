@@ -78,20 +78,17 @@ def checked(
         return step
 
     def function(**values: Any) -> Array:
-        for cell, size, test in _outside(formula.body, shapes):
+        for cell, what, test in _outside(formula.body, shapes):
             own = {x: x.rstrip("′") for x in every_letter(Formula("X", (), test))}
             sizes = {x: step.sizes[y] for x, y in own.items() if y in step.sizes}
             letters = [x for x in free_letters(test) if x in sizes]
             out = Formula("X", tuple((x,) for x in letters), renamed(test, ours))
             for at in np.argwhere(compute(out, values, sizes))[:1].tolist():
-                pairs = [
-                    (x, n) for x, n in zip(letters, at, strict=True) if x in free_letters(cell)
-                ]
-                where = ", ".join(f"{own[x]} = {n}" for x, n in pairs)
-                what = f"this is outside the array, whose places are 0 to {size - 1}"
-                what += f", where {where}" * bool(where) + "; keep it out by where or if"
-                part = text_of(cell).replace("′", "")
-                raise statement.error(FormulaError(what, part=part))
+                places = dict(zip(letters, at, strict=True))
+                here = [f"{own[x]} = {places[x]}" for x in free_letters(cell) if x in places]
+                where = f", where {', '.join(here)}" * bool(here)
+                words = f"this is {what}{where}; keep it out by where or if"
+                raise statement.error(FormulaError(words, part=text_of(cell).replace("′", "")))
         return compute(step.text, values, step.sizes)
 
     return step._replace(function=function)
@@ -99,8 +96,8 @@ def checked(
 
 def _outside(
     node: Expr, shapes: Mapping[str, Shape], guards: tuple[Expr, ...] = ()
-) -> Iterator[tuple[Cell, int, Expr]]:
-    """The cells at places that are computed, how long that axis is, and when one is outside it.
+) -> Iterator[tuple[Cell, str, Expr]]:
+    """The cells at places that are computed, what may be wrong with one, and when it is.
 
     guards  under which the node counts
 
@@ -115,8 +112,12 @@ def _outside(
             for axis, size, cell in axes_read(node, shapes):
                 if cell is node and size is not None and not isinstance(axis, tuple):
                     ends = Apply("<", (axis, ZERO)), Apply(">", (axis, Number(size - 1.0)))
-                    conditions = (*guards, Apply("or", ends))
-                    yield node, size, reduce(lambda a, b: Apply("and", (a, b)), conditions)
+                    between = Apply("!=", (axis, Apply("floor", (axis,))))
+                    for what, test in (
+                        (f"outside the array, whose places are 0 to {size - 1}", Apply("or", ends)),
+                        ("between two places of the array", between),
+                    ):
+                        yield node, what, reduce(lambda a, b: Apply("and", (a, b)), (*guards, test))
         case If(test, then, otherwise):
             parts = [(test, ()), (then, (test,)), (otherwise, (Apply("not", (test,)),))]
         case Apply("and", (first, second)):

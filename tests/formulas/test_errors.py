@@ -45,6 +45,8 @@ CASES = {
         "outside the array, whose places are 0 to 1, where b = 0",
         "prefix[b - 1]",
     ),
+    "A[b] = prefix[b / 2]": ("between two places", "prefix[b / 2]"),
+    "A[b] = prefix[0 / 0 * b]": ("between two places", "prefix[0 / 0 * b]"),
     "A[b] = prefix[7]": ("no entry 7 among 2", "prefix[7]"),
     "A[b] = prefix[b]\nA[b] = prefix[b]": ("is there already", "A"),
     "size[h] = 2.5": ("whole number", "h"),

@@ -15,8 +15,8 @@ _FOLDER = files("attncli") / "programs" / "variants"
 @cache
 def variants() -> dict[str, str]:
     """Their texts by name, in order; the first line of each is a comment that says its source."""
-    found = [x for x in _FOLDER.iterdir() if x.name.endswith(".attn")]
-    return {x.name.removesuffix(".attn"): x.read_text("utf-8") for x in sorted(found, key=str)}
+    texts = {x.name: x.read_text("utf-8") for x in _FOLDER.iterdir() if x.name.endswith(".attn")}
+    return {name.removesuffix(".attn"): texts[name] for name in sorted(texts)}
 
 
 def text_of(source: str) -> tuple[str, str]:
