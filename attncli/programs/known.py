@@ -167,15 +167,15 @@ def lengths_of(formula: Formula, known: Known) -> dict[str, int]:
     axes = [(axis, n, text_of(cell)) for axis, n, cell in every if n is not None]
     plain = [(axis, n, text) for axis, n, text in axes if isinstance(axis, tuple)]
     packed = {x for axis, _, _ in plain if len(axis) > 1 for x in letters_at([axis])}
-    ones = {str(axis[0]) for axis, n, _ in plain if len(axis) == n == 1} | missing - packed
-    sizes = {str(axis[0]): n for axis, n, _ in plain[::-1] if len(axis) == 1 != n}
+    alone = [(x, n) for axis, n, _ in plain if len(axis) == 1 for x in axis if isinstance(x, str)]
+    ones = {x for x, n in alone if n == 1} | missing - packed
+    sizes = {x: n for x, n in alone[::-1] if n != 1}
     sizes |= {x: n for x in asked if x not in sizes for n in _elsewhere(x, known, ones)}
     sizes |= {x: known.sizes[x] for x in sizes.keys() & known.sizes.keys()}
     sizes = {**sizes_of(Formula("", (), formula.body), (), known.shapes, sizes), **sizes}
-    for axis, n, text in plain:
-        if n == 1:
-            sizes |= {str(x): 1 for x in axis if len(axis) > 1 and x not in sizes}
-        elif what := _contradiction(axis, n, text, sizes, plain):
+    for axis, n, text in sorted(plain, key=lambda x: len(x[0]) > 1):
+        sizes |= {str(x): 1 for x in axis if len(axis) > n == 1 and x not in sizes}
+        if what := _contradiction(axis, n, text, sizes, plain):
             raise FormulaError(what, part=text)
     for x in (x for x in asked if x not in sizes):
         seen = " and ".join(map(str, sorted(known.lengths[x])))
@@ -190,14 +190,14 @@ def _contradiction(
 ) -> str:
     """Why an axis cannot have n entries, or "": what it is in which other array, or is said."""
     match axis:
-        case ():
+        case () if n != 1:
             return f'"_" is an axis of one entry, this has {n}'
-        case (int(at),):
-            return f"there is no entry {at} among {n}, counted from 0" * (at >= n)
-        case (str(x),) if n != sizes[x]:
-            others = (f"{m} in {other}" for a, m, other in axes if a == axis and m == sizes[x])
+        case (int(at),) if at >= n:
+            return f"there is no entry {at} among {n}, counted from 0"
+        case (str(x),) if n not in (1, sizes[x]):
+            others = (f"{m} in {other}" for a, m, other in axes if a == axis and m == sizes[x] != 1)
             return f"{x} is {n} in {text}, but " + next(others, f"size[{x}] = {sizes[x]}")
-        case (_, _, *_):
+        case (_, _, *_) if n != 1:
             letters = [*map(str, axis)]
             if unknown := [x for x in letters if x not in sizes]:
                 what = f"an axis of {n} is {'·'.join(letters)}: say how long one of them is"

@@ -96,6 +96,11 @@ def test_the_message_says_what_and_the_caret_where(text: str) -> None:
     assert f"line {2 + text.count(chr(10))}: " in message
 
 
+def test_an_axis_of_one_entry_has_no_third() -> None:
+    with pytest.raises(ProgramError, match="there is no entry 2 among 1"):
+        attncli.attend_by("A[] = x[2]", {"x": np.ones(1)})
+
+
 def test_an_empty_array_is_named() -> None:
     with pytest.raises(ProgramError, match=r"x is empty: its shape is \(0, 3\)"):
         attncli.attend_by("A[d] = max[i](x[i,d])", {"x": np.zeros((0, 3))})
