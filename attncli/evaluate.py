@@ -173,8 +173,7 @@ def sizes_of(
     the others.
     """
     pairs = [*_axes(formula.index, shape)]
-    for cell in cells(formula.body, guards=True):
-        pairs += _axes(cell.index, shapes.get(cell.name, ()))
+    pairs += [(axis, n) for axis, n, _ in axes_read(formula.body, shapes) if n is not None]
     sizes, packed = {**known}, list[tuple[list[str], int]]()
     for axis, size in pairs:
         letters = [x for x in axis if isinstance(x, str)] if isinstance(axis, tuple) else []
@@ -195,6 +194,20 @@ def present_axes(index: tuple[Index, ...], sizes: Mapping[str, int]) -> tuple[In
     while index and not {*map(str, index[0])} <= sizes.keys():
         index = index[1:]
     return index
+
+
+def axes_read(
+    body: Expr, shapes: Mapping[str, Shape]
+) -> Iterator[tuple[Index | Expr, int | None, Cell]]:
+    """Each axis of each cell in an expression, how long it is, and the cell.
+
+    None: an array of this shape lacks it.
+    """
+    for cell in cells(body, guards=True):
+        shape = shapes.get(cell.name, ())
+        lacks: list[int | None] = [None] * (len(cell.index) - len(shape))
+        sizes = [*lacks, *shape[max(0, len(shape) - len(cell.index)) :]]
+        yield from ((axis, n, cell) for axis, n in zip(cell.index, sizes, strict=True))
 
 
 def _axes(index: tuple[Index | Expr, ...], shape: Shape) -> Iterator[tuple[Index | Expr, int]]:

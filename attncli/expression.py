@@ -186,10 +186,14 @@ def cells(node: Expr, *, guards: bool = False) -> list[Cell]:
     return [x for x in walk(node, guards=guards) if isinstance(x, Cell)]
 
 
-def summed_letters(node: Expr) -> set[str]:
-    """The letters of the sums and largest numbers in an expression, along which it has no axis."""
-    overs = (x for x in walk(node, guards=True) if isinstance(x, Over) and x.kind != "softmax")
-    return {x for over in overs for x in over.letters}
+def free_letters(node: Expr) -> list[str]:
+    """The letters along which an expression has numbers, each once: not those of a sum in it."""
+    index = node.index if isinstance(node, Cell) else ()
+    own = [x for axis in index if isinstance(axis, tuple) for x in axis if isinstance(x, str)]
+    own += [node.letter] if isinstance(node, Place) else []
+    inner = [x for part in children(node, guards=True) for x in free_letters(part)]
+    ends = node.letters if isinstance(node, Over) and node.kind != "softmax" else ()
+    return [*dict.fromkeys(x for x in (*own, *inner) if x not in ends)]
 
 
 def with_parts(node: Expr, change: Callable[[Expr], Expr]) -> Expr:

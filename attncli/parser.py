@@ -113,8 +113,21 @@ def written(text: str, names: frozenset[str]) -> str:
 _SPELLED = {
     "·": "@", " where ": ", where=", "[]": "[()]", "≤": "<=", "≥": ">=", "≠": "!=", "−": "-",
     "×": "*", "^": "**", "∞": "inf", "…": "...", "σ(": "sigmoid(", "log(": "ln(",
+    "Σ": "sum", "Π": "prod", "√": "sqrt",
 }  # fmt: skip
-_SPELLING = re.compile("|".join(r"\b" * x.endswith("(") + re.escape(x) for x in _SPELLED))
+_SPELLING = re.compile(
+    "|".join(r"\b" * x.endswith("(") + re.escape(x) for x in _SPELLED if x not in "ΣΠ√")
+    + r"|\b[ΣΠ](?=\[[^\[\]]*\]\()|√(?=\()"
+)
+_FOREIGN = {
+    "&": 'write "and" instead',
+    "|": 'write "or" instead',
+    "!": 'write "not" instead',
+    "~": 'write "not" instead',
+    "@": "matrices are multiplied by index: sum[d](q[i,d] * k[j,d])",
+    ";": "a formula ends with its line; write the next on a line of its own",
+}
+"""What is said of signs that other languages have."""
 
 
 def parsed(text: str) -> Expr:
@@ -130,9 +143,8 @@ def parsed(text: str) -> Expr:
     plain, places = plain + text[end:], [*places, *range(end, len(text) + 1)]
     indent = len(plain) - len(plain.lstrip())
     try:
-        if (at := text.find("@")) >= 0:
-            what = "matrices are multiplied by index: sum[d](q[i,d] * k[j,d])"
-            raise FormulaError(what, at, at + 1)
+        if foreign := re.search(r"[@;~]|&+|\|+|!(?!=)", text):
+            raise FormulaError(_FOREIGN[foreign[0][0]], *foreign.span())
         with _ONE_PARSER, warnings.catch_warnings():  # such as of 1or 2
             warnings.simplefilter("error", SyntaxWarning)
             tree = ast.parse(plain.strip(), mode="eval")
@@ -141,7 +153,7 @@ def parsed(text: str) -> Expr:
             raise FormulaError(f"more than {MOST_DEPTH} operators within each other", 0, 1)
         return body
     except FormulaError as error:
-        if at >= 0:
+        if foreign:
             raise
         encoded = plain.strip().encode()  # Python counts bytes
         ends = (len(encoded[:x].decode()) + indent for x in (error.start, error.end))
@@ -152,7 +164,9 @@ def parsed(text: str) -> Expr:
             if not re.search(r"(sink|empty)\s*$", text[: equals.start()]):
                 what = 'a condition has "=="; "=" is for what a line defines'
                 raise FormulaError(what, *equals.span()) from None
-        at = places[min((error.offset or 1) - 1 + indent, len(places) - 1)]
+        is_open = "expected 'else'" in error.msg  # which Python finds at the start of the case
+        offset = error.end_offset if is_open else error.offset
+        at = places[min((offset or 1) - 1 + indent, len(places) - 1)]
         raise FormulaError(_in_words(error.msg), at, at + 1) from None
     except (*TOO_DEEP, ArithmeticError, ValueError):
         what = "there are more operators within each other, or digits, than can be read"
@@ -161,7 +175,9 @@ def parsed(text: str) -> Expr:
 
 def _in_words(message: str) -> str:
     """What Python's parser says is wrong, in the words of the language."""
-    is_known = re.search("never closed|unmatched|does not match|expected 'else'", message)
+    if "expected 'else'" in message:
+        return "the other case is expected here: … if condition else 0"
+    is_known = re.search("never closed|unmatched|does not match", message)
     return message if is_known else "an operator, a name or the end of the line is expected here"
 
 
@@ -199,6 +215,8 @@ def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of 
             return _over(node, kind, letters, body, more)
         case ast.Call(ast.Name(function), args, []):
             return _applied(node, function, args)
+        case ast.Subscript(ast.Subscript()):
+            raise _wrong("all axes are in one bracket: q[i,d]", node)
     raise _wrong("this is not a part of the language", node)
 
 

@@ -75,13 +75,14 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     >>> attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]], scale=1.0)["output"].value.round(4)
     array([[7.3106, 2.6894]])
     """
+    arrays: dict[str, Any] = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
+    arrays["sinks"] = sinks
     if formulas is not None:
         import attncli
 
-        qkv = (("q", q), ("k", k), ("v", v))
-        given: dict[str, Any] = {n: in_order(x, n, layout) for n, x in qkv}
-        named = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
-        given |= {n: x for n, x in {**named, "sinks": sinks, **inputs}.items() if x is not None}
+        qkv = {"q": q, "k": k, "v": v}
+        given: dict[str, Any] = {name: in_order(x, name, layout) for name, x in qkv.items()}
+        given |= {n: x for n, x in {**arrays, **inputs}.items() if x is not None}
         if rows is not None:
             raise ConventionError("formulas are of all queries", "leave out rows")
         labels = {"query": query_labels, "key": key_labels or query_labels}
@@ -89,9 +90,8 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
         return attncli.attend_by(formulas, given, how=how, labels=labels, d_output=d_output)
     if inputs:
         raise ConventionError("inputs are read by formulas alone", "give formulas=…")
-    arrays: dict[str, Any] = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
-    arrays |= {"sinks": sinks, "d_output": d_output, "rows": rows}
-    arrays |= {"query_labels": query_labels, "key_labels": key_labels, "layout": layout}
+    arrays |= {"d_output": d_output, "rows": rows, "layout": layout}
+    arrays |= {"query_labels": query_labels, "key_labels": key_labels}
     return from_keywords(q, k, v, **arrays, convention=convention, **fields).trace()
 
 

@@ -39,10 +39,10 @@ from attncli.expression import (
     Place,
     Shape,
     cells,
+    free_letters,
     letters_at,
     line_of,
     renamed,
-    summed_letters,
     walk,
     with_letters,
 )
@@ -323,8 +323,7 @@ def _summed(body: Expr, index: tuple[Any, ...], params: Collection[str]) -> Expr
     over it is outside: each head has its part.
     """
     own = {*letters_at(index)}
-    summed = own | summed_letters(body)
-    rest = [x for x in own_letters(body, params) if x not in summed]
+    rest = [x for x in free_letters(body) if x not in own and x not in params]
     axes = [axis for cell in cells(body) for axis in cell.index if isinstance(axis, tuple)]
     outer = tuple(x for x in rest if any(x in axis and {*axis} & own for axis in axes))
     inner = tuple(x for x in rest if x not in outer)

@@ -8,8 +8,8 @@ one axis for each letter. Overflow is infinite, as IEEE 754 has it: the runner k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, reduce
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, cast
 
@@ -34,11 +34,10 @@ from attncli.expression import (
     Shape,
     Size,
     children,
-    text_of,
     walk,
     with_letters,
 )
-from attncli.parser import FormulaError, parse, written
+from attncli.parser import parse, written
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {**OF_NUMBERS, "**": np.power}
 Function = Callable[[Mapping[str, Any]], Any]
@@ -49,63 +48,34 @@ Items = tuple[tuple[str, Any], ...]
 
 
 def compute(
-    text: str,
+    text: str | Formula,
     values: Mapping[str, Any],
     sizes: Mapping[str, int] = {},
     product: Product = np.matmul,
     *,
     hides: bool = False,
-    checks: bool = False,
 ) -> Array:
     """The array of a formula: [the letters of its left side], in the type of what it reads.
 
-    text     of the formula; a part in braces counts where all arrays of it are there
+    text     of the formula, or it; a part in braces counts where all arrays of it are there
     values   arrays and numbers by the names that the formula has for them; None: there is none
     sizes    of letters that no array has alone
     product  how matrices are multiplied
     hides    whether what the `where` of a softmax leaves out is −∞ already
-    checks   whether an index that is computed must be a place of its array, wherever it counts
 
     First axes that no array has are left out. A formula that only picks cells may give a view of
-    what it reads. There is no limit on memory: formulas of files are for `evaluate` alone.
-    Raises InputError for a text that is no formula, and for a letter whose length nothing says;
-    FormulaError for a place outside of its array.
+    what it reads. A place outside of its array is the nearest one in it. There is no limit on
+    memory: formulas of files are for `evaluate` alone.
+    Raises InputError for a text that is no formula, and for a letter whose length nothing says.
 
     >>> compute("O[i,e] = sum[j](a[i,j] * v[j,e])", {"a": np.eye(2), "v": np.array([[3.0], [5.0]])})
     array([[3.],
            [5.]])
     """
     shapes = tuple([(name, x.shape) for name, x in values.items() if isinstance(x, np.ndarray)])
-    function = compiled(text, shapes, tuple(sizes.items()), hides, checks).run
+    function = compiled(text, shapes, tuple(sizes.items()), hides).run
     array: Array = function(values if product is np.matmul else {**values, PRODUCT: product})
     return array
-
-
-class Estimate(NamedTuple):
-    """What a formula costs: the shape that it gives, and how many numbers are made on the way.
-
-    largest  the letters of the largest array of these
-    """
-
-    shape: Shape
-    made: int
-    largest: Letters
-
-
-def estimate(text: str, shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> Estimate:
-    """The cost of a formula for arrays of these shapes; nothing is computed.
-
-    >>> estimate("S[i,j] = sum[d](q[i,d] * k[j,d]) + 1", {"q": (3, 7), "k": (5, 7)}, {})
-    Estimate(shape=(3, 5), made=31, largest=('i', 'j'))
-    """
-    _, shape, compiler, body = compiled(text, (*shapes.items(),), (*sizes.items(),), False, False)
-    n, arrays = 0, dict[Letters, int]({(): 1})
-    for each, own in compiler.made(body):
-        letters = (*dict.fromkeys(own),)
-        count = prod(compiler.shape(letters))
-        n += each * count // _EACH
-        arrays |= {letters: count} if each >= _EACH else {}
-    return Estimate(shape, n, max(arrays, key=lambda letters: arrays[letters]))
 
 
 PRODUCT = "@"
@@ -115,21 +85,34 @@ _EACH = 64
 
 
 class Compiled(NamedTuple):
-    """The function of a formula, the shape that it gives, and what it was made of."""
+    """A formula for arrays of these shapes: what computes it, and the shape of what that gives."""
 
     run: Function
     shape: Shape
     compiler: _Compiler
-    body: Expr
+
+    def cost(self) -> tuple[int, Letters]:
+        """How many numbers are made on the way, and the letters of the largest array of these.
+
+        >>> shapes = (("q", (3, 7)), ("k", (5, 7)))
+        >>> compiled("S[i,j] = sum[d](q[i,d] * k[j,d]) + 1", shapes, ()).cost()
+        (31, ('i', 'j'))
+        """
+        of, n, sizes = self.compiler.letters, 0, dict[Letters, int]()
+        for each, own, nodes in self.compiler.made:
+            letters = (*dict.fromkeys([*own, *(x for node in nodes for x in of(node))]),)
+            size = prod(self.compiler.shape(letters))
+            n += each * size // _EACH
+            sizes |= {letters: size} if each >= _EACH else {}
+        return n, max(sizes, key=lambda letters: sizes[letters], default=())
 
 
 @lru_cache(4096)
-def compiled(text: str, shapes: Items, sizes: Items, hides: bool, checks: bool) -> Compiled:
+def compiled(text: str | Formula, shapes: Items, sizes: Items, hides: bool = False) -> Compiled:
     """A formula for arrays of these shapes, with the axes of its left side."""
     arrays = dict(shapes)
-    formula = parse(written(text, frozenset(arrays)))
-    known = sizes_of(formula, (), arrays, dict(sizes))
-    compiler = _Compiler(arrays, known, hides, [] if checks else None)
+    formula = text if isinstance(text, Formula) else parse(written(text, frozenset(arrays)))
+    compiler = _Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides, [])
     index = present_axes(formula.index, compiler.sizes)
     order = [str(letter) for axis in index for letter in axis]
     if unknown := {*order} - compiler.sizes.keys():
@@ -143,20 +126,21 @@ def compiled(text: str, shapes: Items, sizes: Items, hides: bool, checks: bool) 
             x = np.array(np.broadcast_to(x, full))
         return x.reshape(shape)
 
-    return Compiled(run, shape, compiler, formula.body)
+    return Compiled(run, shape, compiler)
 
 
 class _Compiler(NamedTuple):
     """Makes functions of the nodes of a formula, for these shapes of arrays and sizes of letters.
 
-    hides   as in `compute`
-    counts  the conditions under which the node counts that is compiled; None: nobody asks
+    hides  as in `compute`
+    made   the arrays that are made on the way: how often, in parts of _EACH, their letters, and
+           nodes that have more of them
     """
 
     shapes: Mapping[str, Shape]
     sizes: dict[str, int]
     hides: bool
-    counts: list[Expr] | None = None
+    made: list[tuple[int, Letters, Sequence[Expr]]]
 
     def shape(self, letters: Sequence[str | int]) -> Shape:
         """How long each of these letters is."""
@@ -164,6 +148,8 @@ class _Compiler(NamedTuple):
 
     def of(self, node: Expr, order: Letters) -> Function:
         """The function of a node, with an axis for each letter, of one entry where it has none."""
+        if isinstance(node, Apply | If):
+            self.made.append((_EACH, (), [node]))
         match node:
             case Number(value):
                 return lambda _: value
@@ -178,35 +164,24 @@ class _Compiler(NamedTuple):
             case Param(name) | Place(name):
                 return lambda values: values[name]
             case Cell():
-                return aligned(*self.taken(node), order)
+                inner = (x for x in walk(node, guards=True) if children(x, guards=True))
+                self.made.extend(((1 + isinstance(x, Cell)) * _EACH, (), [x]) for x in inner)
+                return aligned(*self.cell(node), order)
             case Apply("**", (x, Number(2.0))):
                 base = self.of(x, order)
                 return lambda values: (number := base(values)) * number
             case Apply(name, args):
-                function, guard = FUNCTIONS[name], args[0] if name == "and" else None
-                inner = [self.of(args[0], order)]
-                inner += [self.under(guard, x, order) for x in args[1:]]
+                function, parts = FUNCTIONS[name], [self.of(x, order) for x in args]
                 if all(isinstance(x, Number | Size | Apply) for x in walk(node)):
-                    constant = float(function(*(x({}) for x in inner)))  # it changes no type
+                    constant = float(function(*(x({}) for x in parts)))  # it changes no type
                     return lambda _: constant
-                a, b = inner[0], inner[-1]
-                if len(inner) == 1:
+                a, b = parts[0], parts[-1]
+                if len(parts) == 1:
                     return lambda values: function(a(values))
                 return lambda values: function(a(values), b(values))
             case If(condition, then, otherwise):
-                other = Apply("not", (condition,))
-                cases = self.under(condition, then, order), self.under(other, otherwise, order)
-                return chosen(node, self.of(condition, order), *cases)
+                return chosen(node, *(self.of(x, order) for x in (condition, then, otherwise)))
         return self.over(node, order)
-
-    def under(self, condition: Expr | None, node: Expr, order: Letters) -> Function:
-        """The function of a node that counts only under a condition."""
-        if condition is None or self.counts is None:
-            return self.of(node, order)
-        self.counts.append(condition)
-        function = self.of(node, order)
-        self.counts.pop()
-        return function
 
     def over(self, node: Over, order: Letters) -> Function:
         """A sum, a largest number, a softmax or the log of a sum of powers."""
@@ -223,7 +198,9 @@ class _Compiler(NamedTuple):
             if at_once is not None:
                 return at_once
         inner = order if is_share else [*order, *node.letters]
-        terms = self.under(node.where, node.body, inner)
+        often = 4 if kind in ("softmax", "lse") else 2
+        self.made.append((often * _EACH, node.letters, children(node, guards=True)))
+        terms = self.of(node.body, inner)
         ends = self.shape(order if is_share else node.letters)
         where = None if node.where is None else self.of(node.where, inner)
         sink = None if node.sink is None else self.of(node.sink, order)
@@ -231,14 +208,6 @@ class _Compiler(NamedTuple):
         filler = FILLERS.get(kind, -np.inf)
         axes = tuple(inner.index(x) - len(inner) for x in node.letters)
         axis = axes if len(axes) > 1 else axes[0]
-        of_kind: Mapping[str, Callable[..., Array]] = {
-            "sum": lambda x, *_: np.sum(x, axis=axes),
-            "prod": lambda x, *_: np.prod(x, axis=axes),
-            "max": lambda x, *_: np.max(x, axis=axes),
-            "lse": lambda x, _, sink: kernels.log_sum_exp(_side_by_side(x, len(axes)), sink),
-            "softmax": lambda x, counted, sink: kernels.softmax(x, axis, counted, sink, empty),
-        }
-        reduced = of_kind[kind]
 
         def run(values: Mapping[str, Any]) -> Array:
             x, counted = np.asarray(terms(values)), where and where(values)
@@ -250,7 +219,11 @@ class _Compiler(NamedTuple):
             x = x if x.shape == full else np.broadcast_to(x, full)
             if counted is not None and not is_hidden:
                 x = np.where(counted, x, filler)
-            return reduced(x, counted, end)
+            if kind == "lse":
+                return kernels.log_sum_exp(x.reshape(*x.shape[: -len(axes)], prod(ends)), end)
+            if is_share:
+                return kernels.softmax(x, axis, counted, end, empty)
+            return getattr(np, kind)(x, axis=axes)  # type: ignore[no-any-return]
 
         return run
 
@@ -262,7 +235,7 @@ class _Compiler(NamedTuple):
         if not (isinstance(node.body, Apply) and node.body.function == "*"):
             return None
         left, right = node.body.args
-        (of_a, a), (of_b, b) = (self.factor(x, where=node.where) for x in (left, right))
+        a, b = ([*dict.fromkeys(self.letters(x))] for x in (left, right))
         inner = [x for x in node.letters if x in a and x in b]
         both = [x for x in a if x in b and x not in inner]
         rows, columns = ([x for x in own if x not in (*both, *inner)] for own in (a, b))
@@ -270,12 +243,13 @@ class _Compiler(NamedTuple):
         guard = () if node.where is None else self.letters(node.where)
         if not (rows and columns and inner and {*guard} <= {*a}) or prod(self.shape(rest)) > 1:
             return None
-        matrix_a = self.matrix(of_a, a, both, rows, inner)
-        matrix_b = self.matrix(of_b, b, both, inner, columns)
+        matrix_a = self.matrix(left, a, both, rows, inner)
+        matrix_b = self.matrix(right, b, both, inner, columns)
         letters = [x for x in (*both, *rows, *columns) if x not in rest]
+        self.made.extend([(1, [*node.letters, *a, *b], ()), (_EACH, letters, ())])
         shape, counts, is_of_nonzero = self.shape(letters), None, False
         if node.where is not None:
-            counts = self.matrix(self.factor(node.where, a)[0], a, both, rows, inner)
+            counts = self.matrix(node.where, a, both, rows, inner)
             match node.where:  # it holds wherever the left factor is not 0
                 case Apply("or", (_, Apply("!=", (cell, Number(0.0))))):
                     is_of_nonzero = cell == left
@@ -300,7 +274,8 @@ class _Compiler(NamedTuple):
         if i not in order or i in self.letters(body) or i == j:
             return None
         inner = [x for x in order if x != i] + [j]
-        terms, full = self.under(node.where, body, inner), self.shape(inner)
+        self.made.extend([(3 * _EACH, [j], [body]), (_EACH, (), [node])])
+        terms, full = self.of(body, inner), self.shape(inner)
         n, most, own = self.sizes[i], self.sizes[j], sign == "<="
 
         def run(values: Mapping[str, Any]) -> Array:
@@ -309,16 +284,6 @@ class _Compiler(NamedTuple):
             return np.concatenate([np.zeros_like(sums[..., :1]), sums], axis=-1)[..., last]
 
         return aligned(run, [*inner[:-1], i], order)
-
-    def factor(
-        self, node: Expr, letters: Letters = (), where: Expr | None = None
-    ) -> tuple[Function, Letters]:
-        """An array, or an expression of some at full length, and its letters."""
-        if isinstance(node, Cell) and not letters and self.counts is None:
-            return self.taken(node)
-        letters = letters or [*dict.fromkeys(self.letters(node))]
-        value, full = self.under(where, node, letters), self.shape(letters)
-        return lambda values: np.broadcast_to(value(values), full), letters
 
     def letters(self, node: Expr) -> list[str]:
         """The letters along which an expression has numbers: not those of a sum in it."""
@@ -330,30 +295,13 @@ class _Compiler(NamedTuple):
         parts = map(self.letters, children(node, guards=True))
         return [x for part in parts for x in part if x not in ends]
 
-    def made(self, node: Expr) -> Iterator[tuple[int, Letters]]:
-        """The arrays that are made on the way: how often, in parts of _EACH, and their letters."""
-        parts, letters = children(node, guards=True), [*dict.fromkeys(self.letters(node))]
-        match node:
-            case Over("sum", own, Apply("*", factors)) if self.product(node, letters) is not None:
-                yield 1, [*own, *(x for part in parts for x in self.letters(part))]
-                yield _EACH, letters
-                parts = [*factors, *parts[1:]]
-            case Over("sum", own, body) if self.running(node, letters) is not None:
-                yield 3 * _EACH, [*own, *self.letters(body)]
-                yield _EACH, letters
-                parts = [body]
-            case Over(kind, own):
-                n = 4 if kind in ("softmax", "lse") else 2
-                yield n * _EACH, [*own, *(x for part in parts for x in self.letters(part))]
-            case Apply() | If() | Cell() if parts:
-                yield (2 if isinstance(node, Cell) else 1) * _EACH, letters
-        for part in parts:
-            yield from self.made(part)
-
     def matrix(
-        self, value: Function, letters: Letters, both: Letters, rows: Letters, columns: Letters
+        self, node: Expr, letters: Letters, both: Letters, rows: Letters, columns: Letters
     ) -> Function:
-        """An array as matrices [both…, rows, columns], several letters side by side."""
+        """An array of these letters as matrices [both…, rows, columns], several side by side."""
+        part, full = self.of(node, letters), self.shape(letters)
+        is_whole = isinstance(node, Cell) and self.letters(node) == letters
+        value = part if is_whole else lambda values: np.broadcast_to(part(values), full)
         order = [letters.index(x) for x in (*both, *rows, *columns)]
         shape = (*self.shape(both), prod(self.shape(rows)), prod(self.shape(columns)))
         is_in_order = order == [*range(len(order))]
@@ -385,33 +333,6 @@ class _Compiler(NamedTuple):
             return lambda values: values[name], letters
         return lambda values: values[name].reshape(full)[where], letters
 
-    def taken(self, node: Cell) -> tuple[Function, list[str]]:
-        """The same; an index that is computed is checked, where that is asked."""
-        value, letters = self.cell(node)
-        shape = self.shapes[node.name]
-        for axis, size in zip(node.index[len(node.index) - len(shape) :], shape, strict=True):
-            if not isinstance(axis, tuple) and self.counts is not None:
-                value = self.checked(value, node, axis, size)
-        return value, letters
-
-    def checked(self, value: Function, node: Cell, axis: Expr, size: int) -> Function:
-        """The function of a cell; FormulaError where the cell counts and an index is outside."""
-        low, high = Apply("<", (axis, Number(0.0))), Apply(">", (axis, Number(float(size - 1))))
-        conditions = [*(self.counts or ()), Apply("or", (low, high))]
-        outside = reduce(lambda a, b: Apply("and", (a, b)), conditions)
-        letters = sorted({*self.letters(outside)})
-        is_outside = self._replace(counts=None).of(outside, letters)
-
-        def run(values: Mapping[str, Any]) -> Array:
-            for at in np.argwhere(is_outside(values))[:1].tolist():
-                where = ", ".join(f"{x} = {n}" for x, n in zip(letters, at, strict=True))
-                what = f"this is outside the array, whose places are 0 to {size - 1}"
-                what += f", where {where}" * bool(where)
-                raise FormulaError(f"{what}; keep it out by where or if", part=text_of(node))
-            return cast(Array, value(values))
-
-        return run
-
     def gathered(self, node: Cell) -> tuple[Function, list[str]]:
         """The same where places are computed; what no case takes may be outside the array."""
         axes = [axis if isinstance(axis, tuple) else self.letters(axis) for axis in node.index]
@@ -424,11 +345,6 @@ class _Compiler(NamedTuple):
             return np.broadcast_to(np.ascontiguousarray(cells.number(node, places)), full)
 
         return run, letters
-
-
-def _side_by_side(x: Array, n: int) -> Array:
-    """The array with its last n axes as one."""
-    return x if n == 1 else x.reshape(*x.shape[:-n], -1)
 
 
 def aligned(value: Function, letters: Letters, order: Letters) -> Function:

@@ -256,7 +256,8 @@ class LayerPlan:
         whose = ", the encoder's output" if context.startswith("encoder.") else ""
         letter = self.letters.get(context, "")
         notes = (f"C, from which keys and values are computed, is {letter}{whose} ({context}).",)
-        self.headings[name] = Heading(title, how, labels, notes if context else ())
+        own = how if self.alter is None else None  # other formulas say what is computed
+        self.headings[name] = Heading(title, own, labels, notes if context else ())
 
     def _source(self, name: str, x: str, plan: Plan) -> str:
         """What the first step of a sub-layer reads: x, or its norm, which is added first."""

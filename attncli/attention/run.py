@@ -107,10 +107,7 @@ def _computed(step: Step, values: Values) -> Array:
     dtype = None if step.dtype == "float64" else step.dtype  # what goes in is float64 already
     if dtype is not None:
         own |= {p: widen(own[p], dtype) for p in step.reads if own[p].dtype.kind == "f"}
-    if step.function is not None:
-        result = step.function(**own)
-    else:
-        result = compute(step.text, own, step.sizes, step.product, hides=step.hides)
+    result = step.compute(**own)
     return result if dtype is None else round_to(result, dtype)
 
 

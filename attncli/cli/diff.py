@@ -117,32 +117,23 @@ def _operand(source: str, show: DisplayFlags, own: Own) -> _Operand:
     member = loaded.member or ""
     if list(loaded.arrays) == [member]:
         return _Operand(loaded.origin, None, loaded.arrays[member], member)
-    if (
-        own.formulas is not None
-        and name_of(loaded, "q") is not None
-        and OUTPUT not in loaded.arrays
-    ):
-        return _by_formulas(loaded, source, show, own)
     is_dump = any(map(_is_computed, loaded.arrays))
+    if own.formulas is not None and OUTPUT not in loaded.arrays:  # which may read the others
+        is_dump = is_dump and name_of(loaded, "q") is None
     if is_dump or not (name_of(loaded, "q") is not None or holds_x(loaded)):
         others = [x for x in (*loaded.unread, *loaded.others) if not is_field(x)]
         note(*loaded.unused_note(others), quiet=show.quiet)
         return _Operand(loaded.origin, _dumped(loaded))
     if own.is_own:
-        return _by_formulas(loaded, source, show, own)
+        from attncli.cli.formulas import own_trace
+
+        choices = Choices(formulas=own.formulas, lines=own.lines)
+        trace, _ = own_trace(InputFlags(q=source), choices, quiet=show.quiet)
+        return _Operand(loaded.origin, trace, is_computed=True)
     given = read_inputs(InputFlags(q=source), Choices(), known={source: loaded})
     note(*loaded.warnings, *given.notes, quiet=show.quiet)
     trace, _ = computed(given, DisplayFlags(full=True, quiet=show.quiet))
     return _Operand(loaded.origin, trace)
-
-
-def _by_formulas(loaded: Loaded, source: str, show: DisplayFlags, own: Own) -> _Operand:
-    """Inputs computed by formulas of the user's own."""
-    from attncli.cli.formulas import own_trace
-
-    choices = Choices(formulas=own.formulas, lines=own.lines)
-    trace, _ = own_trace(InputFlags(q=source), choices, quiet=show.quiet)
-    return _Operand(loaded.origin, trace, is_computed=True)
 
 
 def _is_wanted(name: str) -> object:
@@ -274,13 +265,12 @@ def check_own(
     computed = [name for name, x in trace.stages() if x.expression]
     forward = [name for name in computed if not trace[name].kind.heading]
     file = load(source, wanted=lambda name: True if _called(name, computed) else IF_NUMBERS)
-    stages = {own: x for name, x in file.arrays.items() if (own := _called(name, computed))}
     if observed.stage is not None and observed.stage not in computed:
         raise InputError(f"there is no stage {observed.stage!r}", nearest(observed.stage, forward))
-    if len(file.arrays) == 1 and (observed.stage or not stages):
+    wanted = computed if observed.stage is None else [observed.stage]
+    stages = {own: x for name, x in file.arrays.items() if (own := _called(name, wanted))}
+    if len(file.arrays) == 1 and not stages:
         stages = dict.fromkeys([observed.stage or forward[-1]], *file.arrays.values())
-    if observed.stage is not None:
-        stages = {name: x for name, x in stages.items() if name == observed.stage}
     if not stages:
         hint = f"it has {listed(file.arrays)}; the stages are {', '.join(forward)}"
         raise InputError(f"{file.origin} holds none of the stages of the formulas", hint)

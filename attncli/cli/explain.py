@@ -165,17 +165,7 @@ def explained(
         alter=_own(choices) if choices.is_own else None,
     )
     trace = replace(trace, title=choices.named(trace.title))
-    trace = _without_conventions(trace) if choices.is_own else trace
     return trace, (*vocabulary.warnings, *(embedded.notes(given) if embedded else ()))
-
-
-def _without_conventions(trace: Trace) -> Trace:
-    """The same; formulas of the user's own say what is computed in the blocks."""
-    steps = (
-        replace(_without_conventions(step), convention=None) if isinstance(step, Trace) else step
-        for step in trace.steps
-    )
-    return replace(trace, steps=tuple(steps))
 
 
 def _own(choices: Choices) -> Alter:

@@ -26,7 +26,7 @@ from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.files.roles import D_OUTPUT, ONES, ROLES, name_of, role_of
 from attncli.programs.attend import attend_by
-from attncli.programs.text import needs, replaced
+from attncli.programs.read import arrays_named, lines_of
 from attncli.programs.variants import text_of, variants
 from attncli.programs.written import written
 from attncli.stages import GIVEN_GRADIENT
@@ -83,9 +83,8 @@ def _of_flags(inputs: InputFlags, choices: Choices, *, quiet: bool) -> str:
         more["kv_len"] = [5, 5]
         arrays |= {name: more[name] for name in given_of(inputs, *more)}
         attention = inputs_of(arrays, choices.over(Convention()))
-    changed = attention.how.changes()
-    beside = [flag_text(n, changed[n]) for n in ("dtype",) if n in changed]
-    note(*(f"run it with {text}, too" for text in beside), quiet=quiet)
+    if attention.how.dtype != "float64":
+        note(f"run it with {flag_text('dtype', attention.how.dtype)}, too", quiet=quiet)
     text = written(attention.steps, attention.arrays)
     return f"# {attention.heading.title}\n{text}"
 
@@ -97,12 +96,15 @@ def own_trace(inputs: InputFlags, choices: Choices, *, quiet: bool = False) -> t
     """The trace by the user's own formulas, and whether standard input was read for it."""
     lines, inputs.q = choices.lines or (), inputs.q or inputs.source
     if choices.formulas is None:
-        given = read_inputs(inputs, choices, names=needs("\n".join(lines)))
-        note(*given.notes, quiet=quiet)
-        return own_lines(given, lines), given.stdin_used
+        names = arrays_named(x for line in lines for x in lines_of(line, "--set"))
+        given = read_inputs(inputs, choices, names=names)
+        trace = own_lines(given, lines)
+        remarks = (x for x in trace.notes if x.startswith("--set"))  # not on lines of ours
+        note(*given.notes, *remarks, quiet=quiet)
+        return replace(trace, notes=()), given.stdin_used
     program, origin = text_of(choices.formulas)
-    program, notes = replaced(program, lines), list[str]()
-    (sources, drawn), names = sources_of(inputs), needs(program)
+    (sources, drawn), notes = sources_of(inputs), list[str]()
+    names = arrays_named(lines_of(program, origin, lines))
     files = read_files(sources, (), notes, {}, names)
     arrays, main = _arrays(files, inputs, names, notes), files["q"]
     queries = tokens_of(inputs.tokens) if inputs.tokens else main.query_labels or main.row_labels
@@ -113,6 +115,7 @@ def own_trace(inputs: InputFlags, choices: Choices, *, quiet: bool = False) -> t
         how=choices.over(Convention(), "seed"),
         labels={"query": queries, "key": main.key_labels or queries},
         d_output=d_output,
+        others=lines,
         origin=origin,
     )
     note(*notes, *trace.notes, quiet=quiet)
@@ -146,11 +149,15 @@ def own_lines(given: AttentionInputs, lines: Sequence[str]) -> Trace:
     drawn = attention.run(["kept"]) if how.dropout else {}
     others = given.others.keys() - {step.name for step in attention.steps}
     arrays = {**{name: given.others[name] for name in others}, **drawn, **attention.arrays}
-    program = replaced(written(attention.steps, arrays), lines)
     gradient, heading = given.inputs.originals.get(GIVEN_GRADIENT), attention.heading
     left = " and ".join(re.split(r"[\[=:]", line)[0].strip() for line in lines)
-    title = f"{heading.title}, with {left} of your own"
-    how = Convention(dtype=how.dtype, seed=how.seed)
     return attend_by(
-        program, arrays, how=how, labels=heading.labels, d_output=gradient, title=title
+        written(attention.steps, arrays),
+        arrays,
+        how=Convention(dtype=how.dtype, seed=how.seed),
+        labels=heading.labels,
+        d_output=gradient,
+        others=lines,
+        title=f"{heading.title}, with {left} of your own",
+        origin="the formulas",
     )

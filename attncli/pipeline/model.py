@@ -85,7 +85,8 @@ def explained(  # noqa: PLR0913 - what goes in, and how
     if d_output is not None and not is_alone:
         layers.gradients(last, d_output)
     convention, notes = block.convention, (*notes, *vocabulary.remarks)
-    layers.headings[""] = Heading("From words to contextual vectors", convention, notes=notes)
+    own = convention if alter is None else None  # other formulas say what is computed
+    layers.headings[""] = Heading("From words to contextual vectors", own, notes=notes)
     layers.headings["target"] = Heading("Target")
     kept = None if keep is None else _kept(layers, last, keep)
     asked, prefix = (sentence, "") if target is None else (target, "target.")

@@ -18,8 +18,7 @@ from attncli.attention.shapes import Gradient, as_numbers, given_gradient
 from attncli.convention import Convention, DType
 from attncli.errors import ConventionError, ShapeError
 from attncli.expression import Shape
-from attncli.programs.read import Program, read
-from attncli.programs.text import defined, needs, replaced, statements
+from attncli.programs.read import Line, Program, arrays_named, lines_of, read
 from attncli.programs.variants import text_of
 from attncli.programs.written import written
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, kind_of
@@ -39,6 +38,7 @@ def attend_by(
     how: Convention | None = None,
     labels: Mapping[str, Labels] = {},
     d_output: Gradient | None = None,
+    others: Sequence[str] = (),
     title: str = "",
     origin: str = "",
 ) -> Trace:
@@ -48,6 +48,7 @@ def attend_by(
     how       its number type, and its seed for a gradient that is drawn
     labels    the names of the tokens by axis, "query" and "key"
     d_output  the gradient of the last stage: adds those of everything that it follows from
+    others    lines in the place of those of the same stage or parameter
     origin    what messages call a text
 
     Raises ProgramError where the program is none, SizeError where it costs too much, ShapeError
@@ -59,22 +60,28 @@ def attend_by(
            [0.269, 0.731]])
     """
     text, origin = (formulas, origin) if origin else text_of(formulas)
+    lines = lines_of(text, origin, others)
     known = {name: as_numbers(x, name) for name, x in arrays.items()}
     how = how or Convention()
-    if others := how.changes().keys() - {"dtype", "seed", "dropout"}:
-        what = f"{', '.join(sorted(others))} is not of formulas: these say it themselves"
+    if fields := how.changes().keys() - {"dtype", "seed", "dropout"}:
+        what = f"{', '.join(sorted(fields))} is not of formulas: these say it themselves"
         raise ConventionError(what, "leave it out")
-    if d_output is not None and GIVEN_GRADIENT in needs(text):  # its backward pass is written out
-        known[GIVEN_GRADIENT] = _where_read(text, known, d_output, how, origin)
+    is_written_out = GIVEN_GRADIENT in arrays_named(lines)
+    if d_output is not None and is_written_out:
+        known[GIVEN_GRADIENT] = _where_read(lines, known, d_output, how.seed)
         d_output = None
-    program = read(text, known, origin, how.dtype)
-    inputs = {name: _entered(name, known[name], how) for name in program.inputs}
-    steps, values = program.steps, dict(inputs)
+    program = read(lines, known, origin, how.dtype)
+    inputs = dict[str, Array]()
+    for name in program.inputs:
+        x = known[name]
+        is_exact = x.dtype.kind != "f" or name == "given_mask"
+        inputs[name] = x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else how)
+    steps, values = program.steps, {**inputs}
     if d_output is not None:
         last = steps[-1].name
         given = given_gradient(d_output, program.shapes[last], last, how.seed)
         values[GIVEN_GRADIENT] = entered(given, how)
-        steps = [*steps, *_gradients(program)]
+        steps = [*steps, *_gradients(program, origin)]
     stages = dict[str, Stage]()
     for name, x in inputs.items():
         index = [axis if isinstance(axis, tuple) else ("entry",) for axis in program.inputs[name]]
@@ -89,25 +96,16 @@ def attend_by(
     return trace_of(steps, shown, {"": heading}, stages, values)
 
 
-def _where_read(
-    text: str, known: Mapping[str, Array], d: Gradient, how: Convention, origin: str
-) -> Array:
+def _where_read(lines: Sequence[Line], known: Mapping[str, Array], d: Gradient, seed: int) -> Array:
     """The gradient that a program reads, of the shape of the stage whose gradient it is."""
-    first = next(x for x in statements(text) if f"{GIVEN_GRADIENT}[" in x.code.replace(" ", ""))
-    names = sorted(defined(first.code), key=lambda name: not name.startswith("d_"))
-    of, shapes = names[0].removeprefix("d_"), read(text[: first.start], known, origin).shapes
-    return given_gradient(d, shapes.get(of, ()), of, how.seed)
+    at = next(n for n, line in enumerate(lines) if GIVEN_GRADIENT in arrays_named([line]))
+    of = lines[at].name.removeprefix("d_")
+    return given_gradient(d, read(lines[:at], known).shapes.get(of, ()), of, seed)
 
 
-def _entered(name: str, x: Array, how: Convention) -> Array:
-    """An input in the number type; conditions stay what they are."""
-    is_exact = x.dtype.kind != "f" or name == "given_mask"
-    return x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else how)
-
-
-def _gradients(program: Program) -> list[Step]:
+def _gradients(program: Program, origin: str) -> list[Step]:
     """The steps of the gradients of a program, once what they cost is known."""
-    shapes, origin = program.shapes, program.costs.origin
+    shapes = program.shapes
     letters = {name: kind_of(name).symbol for name in shapes}
     try:
         steps = backward(program.steps, letters=letters, shapes=shapes)
@@ -115,8 +113,8 @@ def _gradients(program: Program) -> list[Step]:
         raise ConventionError(f"{origin}: {error}", "leave out --d-output") from None
     known = {**shapes, GIVEN_GRADIENT: shapes[program.steps[-1].name]}
     for step in steps:
-        of = known[GIVEN_GRADIENT]
-        known[step.name] = program.costs.add("the gradients", step, known) if step.text else of
+        what, of = f"{origin}: the gradients", known[GIVEN_GRADIENT]
+        known[step.name] = program.costs.add(what, step, known) if step.text else of
     return steps
 
 
@@ -143,19 +141,16 @@ def replacing(source: tuple[str, str] | None, lines: Sequence[str], dtype: DType
             text = written(steps[first:last], given)
         drawn = [step for step in steps if step.function is draw_kept]
         kept = {step.name: np.broadcast_to(True, step.params["shape"]) for step in drawn}
-        program = read(replaced(text, lines), {**given, **kept}, origin, dtype)
+        program = read(lines_of(text, origin, lines), {**given, **kept}, origin, dtype)
         own = [*(steps[:first] if {*program.inputs} & {*QKV} else []), *drawn, *program.steps]
         end, shape = own[-1].name, program.shapes[own[-1].name]
         if shape == (*lead, n_q, d_v):
-            after = (s._replace(reads=_renamed(s.reads, end)) for s in steps[last:])
-            return [*own, *after], program.shapes
+            reads = [{x: end if of == OUTPUT else of for x, of in s.reads.items()} for s in steps]
+            after = [s._replace(reads=x) for s, x in zip(steps, reads, strict=True)]
+            return [*own, *after[last:]], program.shapes
         if shape != (n_q, np.prod(lead, dtype=int) * d_v) and len(shape) != 2:
             what = f"{end} is {' × '.join(map(str, shape))}, and should be the output of the heads"
             raise ShapeError(what, f"{' × '.join(map(str, (*lead, n_q, d_v)))}, or rows of tokens")
         return own, program.shapes
 
     return alter
-
-
-def _renamed(reads: Mapping[str, str], end: str) -> dict[str, str]:
-    return {own: end if name == OUTPUT else name for own, name in reads.items()}

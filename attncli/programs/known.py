@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple
 
+from attncli.attention.matrices import SIZES
 from attncli.errors import nearest
-from attncli.evaluate import sizes_of
+from attncli.evaluate import axes_read, sizes_of
 from attncli.expression import (
     Apply,
     Cell,
     Expr,
     Formula,
     If,
+    Index,
     Over,
     Param,
     Place,
     Shape,
     Size,
-    cells,
     every_letter,
     letters_at,
+    letters_in,
     text_of,
     walk,
 )
@@ -38,7 +39,7 @@ class Known:
     """The inputs, and what the lines so far define.
 
     names    every name that a formula may have for an array → its own
-    shapes   of arrays by their own names; truths: those of true and false
+    shapes   of arrays by all their names; truths: the own names of those of true and false
     sizes    of letters that lines say; lengths: in the inputs and the lines so far
     absent   letters of axes that an input lacks, or of one entry
     symbols  of stages; free: letters that no line has
@@ -53,10 +54,6 @@ class Known:
     absent: set[str] = field(default_factory=set)
     symbols: dict[str, str] = field(default_factory=dict)
     free: list[str] = field(default_factory=list)
-
-    def shape(self, name: str) -> Shape:
-        """That of an array by any of its names."""
-        return self.shapes[self.names[name]]
 
 
 class Checker:
@@ -116,9 +113,7 @@ class Checker:
             what = f"{min(twice)} is the letter of a sum around this already"
             raise FormulaError(what, part=part)
         terms = (x for x in (node.body, node.where) if x is not None)
-        every = [x for term in terms for x in walk(term, guards=True)]
-        there = {x.letter for x in every if isinstance(x, Place)}
-        there |= {x for cell in every if isinstance(cell, Cell) for x in letters_at(cell.index)}
+        there = {x for term in terms for x in letters_in(term)}
         if idle := [x for x in node.letters if x not in there]:
             raise FormulaError(f"{idle[0]} does not occur in what {kind} is of", part=part)
 
@@ -127,7 +122,9 @@ class Checker:
         if node.name not in self.known.names:
             what = f'"{node.name}" is no stage before this line, and not in the input'
             raise FormulaError(f"{what}; {nearest(node.name, self.known.names)}", part=node.name)
-        n, shape = len(node.index), self.known.shape(node.name)
+        n, shape = len(node.index), self.known.shapes[node.name]
+        if 0 in shape:
+            raise FormulaError(f"{node.name} is empty: its shape is {shape}", part=node.name)
         if n < len(shape):
             what = f"{node.name} has {len(shape)} axes {shape}, {n} are named"
             raise FormulaError(what, part=text_of(node))
@@ -142,11 +139,13 @@ class Checker:
     def param(self, name: str, around: frozenset[str]) -> None:
         """FormulaError where a name by itself is none of a parameter."""
         if name in self.known.names:
-            letters = ",".join("ijdembhn"[: len(self.known.shape(name))])
-            raise FormulaError(f'"{name}" needs its axes: {name}[{letters}]', part=name)
+            axes = ",".join("ijdembhn"[: len(self.known.shapes[name])])
+            raise FormulaError(f'"{name}" needs its axes: {name}[{axes}]', part=name)
         if name not in self.known.params:
             known = [*self.known.params, *sorted(self.left | around)]
             hint = f"; {nearest(name, known)}" if known else ""
+            letters = (x for x, length in SIZES.items() if length == name)
+            hint = next((f"; write size[{x}]" for x in letters), hint)
             what = f'"{name}" is no parameter before this line, nor a letter on the left'
             raise FormulaError(f"{what} or of a sum around it{hint}", part=name)
 
@@ -154,80 +153,58 @@ class Checker:
 # ---- how long the axes are
 
 
-class Axes(NamedTuple):
-    """What the arrays of a line say of its letters.
-
-    alone    how long one is that an array has alone on an axis, and the cell of that
-    packed   several on one axis, its length and its cell
-    ones     those of axes of one entry; missing: of axes that arrays lack; there: of all others
-    """
-
-    alone: dict[str, tuple[int, str]]
-    packed: list[tuple[list[str], int, str]]
-    ones: set[str]
-    missing: set[str]
-    there: set[str]
-
-
-def axes_in(body: Expr, known: Known) -> Axes:
-    """What the arrays of a line say; FormulaError where they contradict each other."""
-    alone, packed, ones, missing, there = axes = Axes({}, [], set(), set(), set())
-    for cell in cells(body, guards=True):
-        shape, text = known.shape(cell.name), text_of(cell)
-        n = len(cell.index) - len(shape)
-        missing |= {*letters_at(cell.index[:n])}
-        there |= {*letters_at(cell.index[n:])}
-        for axis, size in zip(cell.index[n:], shape, strict=True):
-            what = ""
-            match axis:
-                case () if size != 1:
-                    what = f'"_" is an axis of one entry, this has {size}'
-                case (int(at),) if at >= size:
-                    what = f"there is no entry {at} among {size}, counted from 0"
-                case (str(x),) if size != 1:
-                    before, where = alone.setdefault(x, (size, text))
-                    if before != size:
-                        what = f"{x} is {size} in {text}, but {before} in {where}"
-                    elif (n_said := known.sizes.get(x, size)) != size:
-                        what = f"{x} is {size} in {text}, but size[{x}] = {n_said}"
-                case (str(x),):
-                    ones.add(x)
-                case tuple() if len(axis) > 1:
-                    packed.append(([*map(str, axis)], size, text))
-            if what:
-                raise FormulaError(what, part=text)
-    return axes
-
-
 def lengths_of(formula: Formula, known: Known) -> dict[str, int]:
     """How long each letter of a line is; those of axes that no array has are left out.
 
     FormulaError where arrays contradict each other, or nothing says how long a letter is.
     """
-    alone, packed, ones, missing, there = axes_in(formula.body, known)
+    every = [*axes_read(formula.body, known.shapes)]
+    missing = {x for axis, n, _ in every if n is None for x in letters_at([axis])}
+    there = {x for axis, n, _ in every if n is not None for x in letters_at([axis])}
     nodes = [*walk(formula.body, guards=True)]
-    there |= {x.letter for x in nodes if isinstance(x, Place | Size)} | ones
-    idle = known.params.keys() | missing - there
-    asked = [x for x in every_letter(formula) if x not in idle]
-    ones |= missing.difference(*(letters for letters, _, _ in packed))
-    sizes = {x: n for x, (n, _) in alone.items()}
+    there |= {x.letter for x in nodes if isinstance(x, Place | Size)}
+    asked = [x for x in every_letter(formula) if x not in known.params.keys() | missing - there]
+    axes = [(axis, n, text_of(cell)) for axis, n, cell in every if n is not None]
+    plain = [(axis, n, text) for axis, n, text in axes if isinstance(axis, tuple)]
+    packed = {x for axis, _, _ in plain if len(axis) > 1 for x in letters_at([axis])}
+    alone = [(x, n) for axis, n, _ in plain if len(axis) == 1 for x in axis if isinstance(x, str)]
+    ones = {x for x, n in alone if n == 1} | missing - packed
+    sizes = {x: n for x, n in alone[::-1] if n != 1}
     sizes |= {x: n for x in asked if x not in sizes for n in _elsewhere(x, known, ones)}
-    shapes = {x.name: known.shape(x.name) for x in nodes if isinstance(x, Cell)}
-    sizes = sizes_of(Formula("", (), formula.body), (), shapes, sizes)
-    sizes |= {x: 1 for letters, n, _ in packed if n == 1 for x in letters if x not in sizes}
-    for letters, size, text in packed:
-        if unknown := [x for x in letters if x not in sizes]:
-            what = f"an axis of {size} is {'·'.join(letters)}: say how long one of them is"
-            raise FormulaError(f"{what}, such as size[{unknown[0]}] = 2", part=text)
-        if size not in (1, prod(sizes[x] for x in letters)):
-            parts = " · ".join(str(sizes[x]) for x in letters)
-            raise FormulaError(f"an axis of {size} is not {parts}", part=text)
+    sizes |= {x: known.sizes[x] for x in sizes.keys() & known.sizes.keys()}
+    sizes = {**sizes_of(Formula("", (), formula.body), (), known.shapes, sizes), **sizes}
+    for axis, n, text in sorted(plain, key=lambda x: len(x[0]) > 1):
+        sizes |= {str(x): 1 for x in axis if len(axis) > n == 1 and x not in sizes}
+        if what := _contradiction(axis, n, text, sizes, plain):
+            raise FormulaError(what, part=text)
     for x in (x for x in asked if x not in sizes):
         seen = " and ".join(map(str, sorted(known.lengths[x])))
         seen = f"; elsewhere it is {seen}" * bool(seen)
         what = f"how long is {x}? No array of this line has it{seen}. Say size[{x}] = …"
         raise FormulaError(what, part=x)
     return sizes
+
+
+def _contradiction(
+    axis: Index, n: int, text: str, sizes: Mapping[str, int], axes: Sequence[tuple[Index, int, str]]
+) -> str:
+    """Why an axis cannot have n entries, or "": what it is in which other array, or is said."""
+    match axis:
+        case () if n != 1:
+            return f'"_" is an axis of one entry, this has {n}'
+        case (int(at),) if at >= n:
+            return f"there is no entry {at} among {n}, counted from 0"
+        case (str(x),) if n not in (1, sizes[x]):
+            others = (f"{m} in {other}" for a, m, other in axes if a == axis and m == sizes[x] != 1)
+            return f"{x} is {n} in {text}, but " + next(others, f"size[{x}] = {sizes[x]}")
+        case (_, _, *_) if n != 1:
+            letters = [*map(str, axis)]
+            if unknown := [x for x in letters if x not in sizes]:
+                what = f"an axis of {n} is {'·'.join(letters)}: say how long one of them is"
+                return f"{what}, such as size[{unknown[0]}] = 2"
+            if n != prod(sizes[x] for x in letters):
+                return f"an axis of {n} is not {' · '.join(str(sizes[x]) for x in letters)}"
+    return ""
 
 
 def _elsewhere(x: str, known: Known, ones: set[str]) -> Iterator[int]:

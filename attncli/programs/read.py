@@ -7,21 +7,21 @@ that an index computes from numbers, as in table[bucket[i,j],h], is looked at wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from keyword import iskeyword
-from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from attncli import budget
 from attncli.arrays import Array
-from attncli.attention.compute import compute, estimate
 from attncli.attention.matrices import axes_of, own_formula
 from attncli.attention.run import Step
 from attncli.convention import DType
-from attncli.evaluate import AbsentError, Values, present_axes
+from attncli.errors import InputError, nearest
+from attncli.evaluate import AbsentError, Values, axes_read, present_axes
 from attncli.expression import (
     RESERVED,
     Apply,
@@ -43,21 +43,17 @@ from attncli.expression import (
     walk,
 )
 from attncli.parser import ANY, MOST_CHARACTERS, FormulaError, parse, parsed
+from attncli.programs.bounds import Costs, checked
 from attncli.programs.known import Checker, Known, lengths_of
-from attncli.programs.text import (
-    LEFT,
-    MOST_TEXT,
-    ProgramError,
-    Statement,
-    normal,
-    statements,
-)
+from attncli.programs.text import ProgramError, Statement, statements
 from attncli.stages import HIDDEN, KINDS, kind_of
 
-MOST_LINES, MOST_AXES, MOST_NODES = 300, 8, 4_000
+MOST_LINES, MOST_AXES, MOST_LETTERS, MOST_NODES = 300, 8, 24, 4_000  # NumPy has 32 axes
 """Of a program, and of one line."""
-_BYTES = 8  # of a number
-_AT_ONCE = 4  # numbers that may be computed for each that may be held: a second, at 1GB
+_LEFT = re.compile(
+    r"\s*(?:(?P<name>\w+)\s*:)?\s*(?P<symbol>[^\W\d]\w*)\s*(?:\[(?P<axes>[^\]=]*)\])?\s*=(?!=)"
+)
+"""The left side of a line; that of a parameter has no axes."""
 
 
 class Line(NamedTuple):
@@ -71,6 +67,11 @@ class Line(NamedTuple):
     def symbol(self) -> str:
         """Its letter."""
         return self.formula.symbol
+
+    @property
+    def names(self) -> set[str]:
+        """Those under which later lines read it."""
+        return {self.name, self.symbol or self.name}
 
 
 class Program(NamedTuple):
@@ -89,74 +90,83 @@ class Program(NamedTuple):
     remarks: tuple[str, ...]
 
 
-class Costs:
-    """What steps cost together."""
+def lines_of(text: str, origin: str = "the program", others: Iterable[str] = ()) -> list[Line]:
+    """The lines of a text. Raises ProgramError for one that is none.
 
-    def __init__(self, origin: str) -> None:
-        self.origin = origin
-        self.kept = self.computed = 0
+    others  put in the place of those of the same name; a new parameter comes first. Raises
+            InputError where one is not one line, or of a stage that is not there
+    """
+    lines = list[Line]()
+    for statement in statements(text, origin):
+        with statement.within():
+            lines.append(_line(statement))
+    for other in others:
+        match lines_of(other.strip(), "--set"):
+            case [line]:
+                at = next((n for n, old in enumerate(lines) if old.names & line.names), None)
+            case _:
+                hint = "write --set 'scores[i,j] = …', or a parameter: 'temperature = 2'"
+                raise InputError(f"{other[:60]!r} is not one line of a program", hint)
+        if at is not None and lines[at].symbol and not line.symbol:
+            hint = f"write its axes: {line.name}[i,j] = …"
+            raise InputError(f"{line.name} is a stage, not one number", hint)
+        if at is not None:  # under the names that other lines have for it
+            symbol = line.symbol and (lines[at].symbol or line.symbol)
+            formula = replace(line.formula, symbol=symbol)
+            lines[at] = line._replace(name=lines[at].name, formula=formula)
+        elif line.symbol:
+            known = sorted({x for old in lines for x in old.names})
+            raise InputError(f"there is no stage {line.name!r} to set", nearest(line.name, known))
+        else:
+            lines.insert(0, line)
+    return lines
 
-    def add(self, what: str, step: Step, shapes: Mapping[str, Shape]) -> Shape:
-        """Adds a step, whose shape it gives; SizeError where that is more than is allowed."""
-        reads = {name: shapes[of] for name, of in step.reads.items()}
-        shape, made, largest = estimate(step.text, reads, step.sizes)
-        self.kept += prod(shape)
-        self.computed += made + prod(shape)
-        need = _BYTES * max(self.kept + made, self.computed // _AT_ONCE)
-        held = budget.held()
-        hint = " · ".join(f"{x} {step.sizes[x]}" for x in sorted(largest) if x in step.sizes)
-        hint = f"its largest array has {hint}" if hint else ""
-        budget.check_bytes(held + need, f"{self.origin}: {what} need", hint, held=held)
-        return shape
+
+def arrays_named(lines: Iterable[Line]) -> set[str]:
+    """The names of all arrays that lines read: of the input, and of stages."""
+    return {x.name for line in lines for x in cells(line.formula.body, guards=True)}
 
 
 def read(
-    text: str,
+    lines: Sequence[Line],
     arrays: Mapping[str, Array],
     origin: str = "the program",
     dtype: DType = "float64",
 ) -> Program:
-    """The program of a text, for these inputs.
+    """The program of some lines, for these inputs.
 
     Raises ProgramError where it is none, SizeError where it costs more than is allowed.
 
-    >>> read("A[i,j] = softmax[j](q[i,j] where j <= i)", {"q": np.eye(2)}).shapes
+    >>> read(lines_of("A[i,j] = softmax[j](q[i,j] where j <= i)"), {"q": np.eye(2)}).shapes
     {'q': (2, 2), 'A': (2, 2)}
-    >>> read("A[i,j] = q[i,j] * kk[j,i]", {"q": np.eye(2)}, "mine")
+    >>> read(lines_of("A[i,j] = q[i,j] * kk[j,i]", "mine"), {"q": np.eye(2)})
     Traceback (most recent call last):
         ...
     attncli.programs.text.ProgramError: mine, line 1: "kk" is no stage before this line, and not \
 in the input; there is only q
     """
-    if len(text) > MOST_TEXT:
-        raise ProgramError(f"{origin}: {len(text)} characters are more than {MOST_TEXT}")
-    lines = list[Line]()
-    for statement in statements(text):
-        with statement.within(text, origin):
-            lines.append(_line(statement))
-    stages = {line.name for line in lines if line.symbol}
-    if not stages:
-        what = "there is no stage; write one, such as O[i,e] = sum[j](a[i,j] * v[j,e])"
-        raise ProgramError(f"{origin}: {what}")
-    known, costs, steps = _known(lines, arrays), Costs(origin), list[Step]()
+    known, costs, steps = _known(lines, arrays), Costs(), list[Step]()
+    inputs = dict[str, tuple[Index | Expr, ...]]()
     for line in lines:
-        with line.statement.within(text, origin):
+        with line.statement.within():
+            _check_new(line, known)
             if not line.symbol:
                 _define(line, known)
                 continue
-            step = _step(line, known, dtype)
-            number = text.count("\n", 0, line.statement.start) + 1
-            shape = costs.add(f"the stages up to line {number}", step, known.shapes)
-            known.shapes[step.name] = shape
-            steps.append(_checked(step, line.statement, text, origin))
+            steps.append(_step(line, known, dtype))
+            what = f"{line.statement.origin}: the stages up to line {line.statement.number}"
+            shape = costs.add(what, steps[-1], known.shapes)
+            known.shapes |= dict.fromkeys(sorted(line.names), shape)
+            for cell in cells(parse(steps[-1].text).body, guards=True):
+                if (of := steps[-1].reads[cell.name]) not in known.symbols:
+                    inputs.setdefault(of, cell.index)
             if len(steps) > MOST_LINES:
                 raise FormulaError(f"more than {MOST_LINES} stages")
-    inputs = dict[str, tuple[Index | Expr, ...]]()
-    for cell in (x for line in lines for x in cells(line.formula.body, guards=True)):
-        if (name := known.names[cell.name]) not in stages:
-            inputs.setdefault(name, cell.index)
+    if not steps:
+        what = "there is no stage; write one, such as O[i,e] = sum[j](a[i,j] * v[j,e])"
+        raise ProgramError(f"{origin}: {what}")
     idle = [(x, FormulaError(f"no line reads {x.name}", part=x.name)) for x in _idle(lines)]
-    remarks = tuple(line.statement.error(error, text, origin).message for line, error in idle)
+    remarks = tuple(line.statement.error(error).message for line, error in idle)
     return Program(steps, inputs, known.shapes, costs, remarks)
 
 
@@ -167,7 +177,10 @@ def _line(statement: Statement) -> Line:
     def side(start: int, text: str) -> Expr:  # at its place, so that errors have theirs
         return parsed(" " * start + text)
 
-    left = LEFT.match(code)
+    def normal(name: str) -> str:  # as Python's parser has it
+        return unicodedata.normalize("NFKC", name)
+
+    left = _LEFT.match(code)
     if left is None or (left["name"] and left["axes"] is None):
         raise FormulaError("a line is name[axes] = …, or a parameter: name = 0.5")
     is_size = left["symbol"] == "size" and not left["name"]
@@ -180,13 +193,12 @@ def _line(statement: Statement) -> Line:
         raise FormulaError(what, part=symbol)
     cell = side(left.start("axes") - 2, f"x[{left['axes']}]")
     index = cell.index if isinstance(cell, Cell) else ()
-    letters = [x for axis in index if isinstance(axis, tuple) for x in axis if x != ANY]
-    if len({*map(str, letters)}) < len(letters) or not all(isinstance(x, str) for x in letters):
-        what = "the axes on the left are letters, each once"
-        raise FormulaError(what, part=left["axes"].strip())
     axes = tuple(axis for axis in index if isinstance(axis, tuple))
-    if len(axes) < len(index):
-        raise FormulaError("the axes on the left are letters", part=left["axes"].strip())
+    letters = [x for axis in axes for x in axis if x != ANY]
+    is_plain = len(axes) == len(index) and all(isinstance(x, str) for x in letters)
+    if not is_plain or len({*letters}) < len(letters):
+        what = "the axes on the left are letters" + ", each once" * is_plain
+        raise FormulaError(what, part=left["axes"].strip())
     return Line(statement, name, Formula(symbol, axes, side(left.end(), code[left.end() :])))
 
 
@@ -196,27 +208,34 @@ def _known(lines: Sequence[Line], arrays: Mapping[str, Array]) -> Known:
     shapes = {name: np.shape(x) for name, x in arrays.items() if name not in own}
     truths = {name for name in shapes if arrays[name].dtype == np.bool_}
     known = Known({name: name for name in shapes}, shapes, truths)
-    for cell in (x for line in lines for x in cells(line.formula.body, guards=True)):
-        shape = shapes.get(cell.name)
-        if shape is None or (len(cell.index) < len(shape) and (ANY,) not in cell.index):
+    every = (x for line in lines for x in axes_read(line.formula.body, shapes))
+    for axis, size, cell in every:
+        n = len(shapes.get(cell.name, ()))
+        if cell.name not in shapes or (len(cell.index) < n and (ANY,) not in cell.index):
             continue  # a stage, or what is refused where the line is checked
-        known.absent |= {*letters_at(cell.index[: max(0, len(cell.index) - len(shape))])}
-        for axis, size in zip(cell.index[::-1], shape[::-1], strict=False):
-            match axis:
-                case (str(x),) if size > 1:
-                    known.lengths[x].add(size)
-                case tuple() if size == 1:
-                    known.absent |= {*map(str, axis)}
+        if size is None or (size == 1 and isinstance(axis, tuple)):
+            known.absent |= {*letters_at([axis])}
+        elif isinstance(axis, tuple) and len(axis) == 1:
+            known.lengths[str(axis[0])].add(size)
     letters = {x for line in lines for x in every_letter(line.formula)}
     known.free = [x for x in "bhacltuwoy" if x not in letters]
     return known
 
 
+def _check_new(line: Line, known: Known) -> None:
+    """FormulaError where a line defines what is there already, or has a name that is not free."""
+    for own in (line.name, line.symbol or line.name):
+        if line.symbol and own in KINDS and KINDS[own].role in HIDDEN:
+            what = f'"{own}" is what attncli calls an input; take another name'
+            raise FormulaError(what, part=own)
+        if own in known.names or own in known.params or (own in RESERVED and not line.symbol):
+            hint = "; give the stage another name" * bool(line.symbol)
+            raise FormulaError(f'"{own}" is there already{hint}', part=own)
+
+
 def _define(line: Line, known: Known) -> None:
     """Adds a parameter, or how long an axis is."""
     body, name = line.formula.body, line.name
-    if name in known.names or name in known.params or name in RESERVED:
-        raise FormulaError(f'"{name}" is there already', part=name)
     if any(isinstance(x, Cell | Over) for x in walk(body, guards=True)):
         what = f"{name} = … is one number; a stage has its axes: {name}[i,j] = …, {name}[] = …"
         raise FormulaError(what)
@@ -241,20 +260,17 @@ def _define(line: Line, known: Known) -> None:
 
 def _step(line: Line, known: Known, dtype: DType) -> Step:
     """The step of a stage, which is known from now on, but for its shape."""
-    for own in (line.name, line.symbol):
-        if own in KINDS and KINDS[own].role in HIDDEN:
-            what = f'"{own}" is what attncli calls an input; take another name'
-            raise FormulaError(what, part=own)
-        if own in known.names or own in known.params:
-            raise FormulaError(f'"{own}" is there already; give the stage another name', part=own)
     formula = _with_leading(line.formula, known)
     ours = _as_ours(line.name, formula.body)
     text = line_of(replace(formula, body=renamed(formula.body, ours)))
     nodes, left = [*walk(formula.body, guards=True)], {*letters_at(formula.index)}
-    is_long = len(text) > MOST_CHARACTERS or len(nodes) > MOST_NODES
-    if is_long or len(formula.index) > MOST_AXES:
+    is_wide = len(formula.index) > MOST_AXES or len(every_letter(formula)) > MOST_LETTERS
+    if is_wide or len(text) > MOST_CHARACTERS or len(nodes) > MOST_NODES:
         what = "this is too long for one line; write a part of it as a stage of its own"
         raise FormulaError(what)
+    if own := line.names & {x.name for x in nodes if isinstance(x, Cell)}:
+        what = f"{min(own)} is what this line defines, and a line cannot read itself"
+        raise FormulaError(what, part=min(own))
     if both := known.params.keys() & left:
         raise FormulaError(f"{min(both)} is a parameter, and a letter here", part=min(both))
     is_truth = Checker(known, left).is_condition(formula.body)
@@ -273,7 +289,7 @@ def _step(line: Line, known: Known, dtype: DType) -> Step:
     for letter, n in sizes.items():
         known.lengths[letter].add(n)
     reads = {ours.get(name, name): of for name, of in reads.items()}
-    return Step(line.name, text, reads, params)._replace(
+    step = Step(line.name, text, reads, params)._replace(
         formula=own_formula(formula, symbols, params),
         dtype=None if is_truth or kind_of(line.name).role == "input" else dtype,
         note=line.statement.note,
@@ -281,6 +297,7 @@ def _step(line: Line, known: Known, dtype: DType) -> Step:
         sizes=sizes,
         axes=axes_of(index),
     )
+    return checked(step, formula, known.shapes, ours, line.statement)
 
 
 def _with_leading(formula: Formula, known: Known) -> Formula:
@@ -291,7 +308,7 @@ def _with_leading(formula: Formula, known: Known) -> Formula:
         nonlocal most
         if not isinstance(x, Cell) or (ANY,) not in x.index:
             return x
-        n = len(known.shape(x.name)) - len(x.index) + 1 if x.name in known.names else -1
+        n = len(known.shapes[x.name]) - len(x.index) + 1 if x.name in known.names else -1
         if x.index[0] != (ANY,) or (ANY,) in x.index[1:] or not 0 <= n <= len(known.free):
             raise FormulaError('"..." stands for the first axes of an array', part=text_of(x))
         most = max(most, n)
@@ -318,24 +335,12 @@ def _as_ours(name: str, body: Expr) -> dict[str, str]:
     return {} if others & {*names.values()} else names
 
 
-def _checked(step: Step, statement: Statement, text: str, origin: str) -> Step:
-    """The step; one that computes places says where in the text one is outside of its array."""
-
-    def function(**values: Any) -> Array:
-        with statement.within(text, origin):
-            return compute(step.text, values, step.sizes, checks=True)
-
-    every = (axis for x in cells(parse(step.text).body, guards=True) for axis in x.index)
-    is_plain = all(isinstance(axis, tuple) for axis in every)
-    return step if is_plain else step._replace(function=function)
-
-
 def _idle(lines: Sequence[Line]) -> list[Line]:
     """The lines that no later one needs; not the last stage, and those that attncli knows."""
     used, idle, has_stage = set[str](), list[Line](), False
     for line in reversed(lines):
         is_result = bool(line.symbol) and (not has_stage or line.name in KINDS)
-        if not (is_result or {line.name, line.symbol or line.name} & used):
+        if not (is_result or line.names & used):
             idle.append(line)
         has_stage = has_stage or bool(line.symbol)
         used |= {getattr(x, "name", "") for x in walk(line.formula.body, guards=True)}

@@ -11,7 +11,7 @@ from typing import Any
 from attncli.attention.kernels import draw_kept
 from attncli.attention.masks import mask_formula, total_mask
 from attncli.attention.run import Step, Values
-from attncli.evaluate import present_axes, sizes_of
+from attncli.evaluate import axes_read, present_axes, sizes_of
 from attncli.expression import (
     RESERVED,
     Cell,
@@ -49,10 +49,10 @@ def written(steps: Sequence[Step], given: Values) -> str:
     lines, params, said = list[str](), dict[str, Any](), dict[str, int]()
     lengths = defaultdict[str, set[int]](set)  # of each letter, in the inputs and in lines so far
     for step in steps:
-        for x, n in _alone(step, shapes):
+        for x, n in _alone(step, shapes).items():
             lengths[x].add(n)
     for step in steps:
-        formula, alone = parse(step.expression), dict(_alone(step, shapes))
+        formula, alone = parse(step.expression), _alone(step, shapes)
         read = {name: shapes.get(of, ()) for name, of in step.reads.items()}
         usual = {x: min(n) for x, n in lengths.items() if n}
         sizes = {**usual, **step.sizes, **sizes_of(formula, (), read, step.sizes)}
@@ -73,13 +73,11 @@ def written(steps: Sequence[Step], given: Values) -> str:
     return "\n".join([*numbers, *lines, ""])
 
 
-def _alone(step: Step, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, int]]:
-    """The letters that cells of a step have alone on an axis, and how long they are."""
-    for cell in cells(parse(step.expression).body, guards=True):
-        shape = shapes.get(step.reads[cell.name], ())
-        for axis, size in zip(cell.index[len(cell.index) - len(shape) :], shape, strict=True):
-            if isinstance(axis, tuple) and len(axis) == 1 and isinstance(axis[0], str):
-                yield axis[0], size
+def _alone(step: Step, shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """How long the letters are that cells of a step have alone on an axis."""
+    read = {name: shapes.get(of, ()) for name, of in step.reads.items()}
+    axes = axes_read(parse(step.expression).body, read)
+    return {str(x[0]): n for x, n, _ in axes if n is not None and type(x) is tuple and len(x) == 1}
 
 
 def _named(step: Step, params: dict[str, Any]) -> dict[str, str]:

@@ -81,6 +81,33 @@ def test_set_replaces_one_stage_and_what_follows(call: Call) -> None:
     assert call("compute", "--q", THREE, "--set", "skores[i,j] = 1").code == 2
 
 
+def test_set_says_what_is_wrong_with_its_own_line(call: Call) -> None:
+    for line, words in {
+        "skores[i,j] = 1": "did you mean scores",
+        "weights = 2": "weights is a stage",
+        "weights[i,j] = softmax[j](skores[i,j])": "--set, line 1: ",
+        "a[i] = 1\nb[i] = 2": "is not one line",
+        "": "is not one line",
+    }.items():
+        result = call("compute", "--q", THREE, "--set", line)
+        assert (result.code, result.out) == (2, "")
+        assert words in result.err
+
+
+def test_set_takes_parameters(call: Call) -> None:
+    softer = ["--set", "temperature = 2", "--set", "scaled[i,j] = scores[i,j] / temperature"]
+    ours = call("compute", "--q", THREE, "--scale", "0.5", "--stage", "output", "--format", "csv")
+    own = call("compute", "--q", THREE, *softer, "--format", "json")
+    values = {x["name"]: x["value"] for x in own.json["steps"]}
+    assert [*map(float, ours.out.split()[-1].split(",")[-2:])] == values["output"][-1]
+    idle = call("compute", "--q", THREE, "--set", "temperature = 2")
+    assert idle.code == 0
+    assert "no line reads temperature" in idle.err
+    capped = ["--formulas", "softcap", "--stage", "output", "--format", "csv"]
+    theirs = call("compute", "--q", THREE, *capped, "--set", "cap = 1e9")
+    assert theirs.out != call("compute", "--q", THREE, *capped).out
+
+
 def test_explain_has_them_in_every_layer(call: Call) -> None:
     words = ["explain", "the bank", "--block", "encoder", "--layers", "2", "--heads", "2", "--full"]
     result = call(*words, "--formulas", "softmax1", "--d-output", "ones", "--format", "json")

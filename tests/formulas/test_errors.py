@@ -45,6 +45,8 @@ CASES = {
         "outside the array, whose places are 0 to 1, where b = 0",
         "prefix[b - 1]",
     ),
+    "A[b] = prefix[b / 2]": ("between two places", "prefix[b / 2]"),
+    "A[b] = prefix[0 / 0 * b]": ("between two places", "prefix[0 / 0 * b]"),
     "A[b] = prefix[7]": ("no entry 7 among 2", "prefix[7]"),
     "A[b] = prefix[b]\nA[b] = prefix[b]": ("is there already", "A"),
     "size[h] = 2.5": ("whole number", "h"),
@@ -53,6 +55,31 @@ CASES = {
     "A[b] = sum[c](prefix[c] where c = b)": ('a condition has "=="', "c"),
     "A[b] = __import__('os')": ("no function is called", "__import__"),
     "A[b] = (lambda: 1)()": ("not a part of the language", "("),
+    "A[b] = prefix[b]; B[b] = 2": ("the next on a line of its own", ";"),
+    "A[b] = 1 if prefix[b] > 0 && prefix[b] < 2 else 0": ('write "and"', "&&"),
+    "A[b] = 1 if !(prefix[b] != 0) else 0": ('write "not"', "!("),
+    "A[b] = prefix[b] * sqrt(d_k)": ("write size[d]", "d_k"),
+    "A[b] = prefix[b] + q[b][0]": ("in one bracket: q[i,d]", "q[b][0]"),
+    "A[b] = sum[i](1 if i > prefix[b])": ("the other case is expected here", ")"),
+    "A[b] = 1 if (prefix[b] < 2) < 1 else 0": ("a condition, and should be", "prefix[b] < 2"),
+    "A[b,i] = q[b,...,i]": ("the first axes", "q[b,...,i]"),
+    "A[b] = prefix[_]": ("an axis of one entry, this has 2", "prefix[_]"),
+    "A[b] = max(prefix[b])": ("max is over letters: max[j]", "max(prefix[b])"),
+    "A[b] = sum[jj](prefix[b])": ("each once: sum[i,j]", "jj"),
+    "A[b] = softmax[b](prefix[b], empty=one)": ("zero, nan or uniform", "softmax[b]"),
+    "A[b] = prefix[b·2]": ("letters are side by side", "b·2"),
+    "A[b] = " + "-(" * 130 + "b" + ")" * 130: ("within each other", "-("),
+    "size[h] = 2\nA[b,h] = q[b,h,0,0]": ("h is 3 in q[b,h,0,0], but size[h] = 2", "q[b,h,0,0]"),
+    "A[b,g,r] = q[b,g·r,0,0]": ("say how long one of them is, such as size[g]", "q[b,g·r,0,0]"),
+    "size[g] = 2\nsize[r] = 2\nA[b,g,r] = q[b,g·r,0,0]": ("an axis of 3 is not 2 · 2", "q[b,g·r"),
+    "x = 0 < 1": ("this is a condition", "x = 0"),
+    "x = inf - inf": ("this is no number", "x = inf"),
+    "x = 2 * size[d]": ("d is known within stages alone", "d]"),
+    "exp = 2": ('"exp" is there already', "exp"),
+    "b = 2\nA[b] = prefix[b]": ("b is a parameter, and a letter here", "b]"),
+    "A[b] = A[b] + prefix[b]": ("a line cannot read itself", "A[b] +"),
+    "A[b] = prefix[b] + " + " + ".join("abcdefghijklmnopqrstuvwxyz"): ("a stage of its own", "A"),
+    "given_mask[b] = prefix[b]": ("what attncli calls an input", "given_mask"),
 }
 
 
@@ -67,6 +94,16 @@ def test_the_message_says_what_and_the_caret_where(text: str) -> None:
         assert said in message
         assert line[below.index("^") :].startswith(part) or part in line
     assert f"line {2 + text.count(chr(10))}: " in message
+
+
+def test_an_axis_of_one_entry_has_no_third() -> None:
+    with pytest.raises(ProgramError, match="there is no entry 2 among 1"):
+        attncli.attend_by("A[] = x[2]", {"x": np.ones(1)})
+
+
+def test_an_empty_array_is_named() -> None:
+    with pytest.raises(ProgramError, match=r"x is empty: its shape is \(0, 3\)"):
+        attncli.attend_by("A[d] = max[i](x[i,d])", {"x": np.zeros((0, 3))})
 
 
 def test_where_and_if_keep_a_place_out() -> None:

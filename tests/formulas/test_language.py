@@ -14,6 +14,8 @@ from attncli.attention.compute import compute
 from attncli.evaluate import Values, places_at, sizes_of
 from attncli.expression import text_of
 from attncli.parser import parse, parsed
+from attncli.programs.attend import attend_by
+from attncli.programs.text import ProgramError
 
 RNG = np.random.default_rng(3)
 B, H, N_Q, N_K, D, E = 2, 3, 5, 5, 7, 11
@@ -57,6 +59,7 @@ CASES = {
     "X[b,h,i,j] = S[b,h,i,c[j]]": S[..., ARRAYS["c"]],
     "X[b,h,i,j] = S[b,h,i,j - 1] if j > 0 else 0": np.pad(S[..., :-1], [(0, 0)] * 3 + [(1, 0)]),
     "X[b,h,i,j] = σ(S[b,h,i,j]) · 2^3": SIGMOID * 8,
+    "X[b,h,i] = √(Σ[j](S[b,h,i,j]^2)) / Π[j](1)": np.sqrt((S**2).sum(-1)),
     "X[b,h,i,j] = softplus(S[b,h,i,j]) + sign(S[b,h,i,j])": np.log1p(np.exp(S)) + np.sign(S),
     "X[b,h,i,j] = floor(S[b,h,i,j]) // 2 % 3": np.floor(S) // 2 % 3,
     "Y[b,h,i,e] = sum[j](softmax[j](S[b,h,i,j]) * v[b,h,j,e])": softmax(S, -1) @ V,
@@ -79,6 +82,25 @@ def test_it_is_what_numpy_has(text: str) -> None:
         number = values.number(formula.body, places_at(formula, at, sizes))
         assert number == pytest.approx(expected[at], rel=1e-12, abs=1e-13)
     assert parsed(text_of(formula.body)) == formula.body
+
+
+def test_any_axes_may_be_before_those_that_are_named() -> None:
+    text = "S[...,i,j] = sum[d](q[...,i,d] * k[...,j,d])\nL[...,i] = lse[j](S[...,i,j])"
+    for q, k in ((Q, K), (Q[0], K[0]), (Q[0, 0], K[0, 0])):
+        trace = attend_by(text, {"q": q, "k": k})
+        scores = np.einsum("...id,...jd->...ij", q, k)
+        np.testing.assert_allclose(trace["S"].value, scores, rtol=1e-12, atol=1e-13)
+        logs = np.log(np.exp(scores).sum(axis=-1))
+        np.testing.assert_allclose(trace["L"].value, logs, rtol=1e-12, atol=1e-13)
+
+
+def test_a_sum_may_have_a_letter_that_is_on_the_left() -> None:
+    text = "A[i,j] = S[i,j] / sum[j](S[i,j - 1] where j > 0) if j < 2 else S[2 * j - 4,j]"
+    a = attend_by(text, {"S": S[0, 0]})["A"].value
+    np.testing.assert_allclose(a[:, :2], S[0, 0, :, :2] / S[0, 0, :, :-1].sum(-1, keepdims=True))
+    np.testing.assert_array_equal(a[1, 2:], [S[0, 0, 0, 2], S[0, 0, 2, 3], S[0, 0, 4, 4]])
+    with pytest.raises(ProgramError, match="places are 0 to 4, where j = 0"):
+        attend_by("A[i,j] = S[i,j] / sum[j](S[i,j - 1]) if j > 0 else 0", {"S": S[0, 0]})
 
 
 class _Cycle:

@@ -15,8 +15,8 @@ _FOLDER = files("attncli") / "programs" / "variants"
 @cache
 def variants() -> dict[str, str]:
     """Their texts by name, in order; the first line of each is a comment that says its source."""
-    found = [x for x in _FOLDER.iterdir() if x.name.endswith(".attn")]
-    return {x.name.removesuffix(".attn"): x.read_text("utf-8") for x in sorted(found, key=str)}
+    texts = {x.name: x.read_text("utf-8") for x in _FOLDER.iterdir() if x.name.endswith(".attn")}
+    return {name.removesuffix(".attn"): texts[name] for name in sorted(texts)}
 
 
 def text_of(source: str) -> tuple[str, str]:
@@ -24,13 +24,13 @@ def text_of(source: str) -> tuple[str, str]:
 
     Raises InputError where there is none, or it is no text.
     """
-    if "[" in source and "=" in source:
-        return source, "what you typed"
     path, name = Path(source), source.lower().replace("_", "-")
+    if "=" in source and ("[" in source or not path.is_file()):
+        return source, "what you typed"
     if not path.is_file() and name in variants():
         return variants()[name], name
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             return file.read(MOST_TEXT + 1), source
     except UnicodeDecodeError as error:
         raise InputError(f"{source} is no text in UTF-8", "save it as that") from error

@@ -22,7 +22,7 @@ from attncli.convention import Convention, flag_text
 from attncli.errors import InputError
 from attncli.files.write import plain_lists
 from attncli.pipeline.sentence import random_vectors
-from attncli.programs.read import read
+from attncli.programs.read import lines_of, read
 from attncli.programs.variants import variants
 from attncli.programs.written import program_of, written
 from attncli.stages import OUTPUT, PARTS, QKV, WEIGHTS
@@ -99,7 +99,7 @@ def _own(trace: Trace, given: Mapping[str, Array]) -> str:
     text = program_of(trace).strip()
     for name, own in variants().items():
         try:
-            variant = read(own, given, name)
+            variant = read(lines_of(own), given)
         except InputError:  # it reads other arrays
             continue
         steps = [step._replace(function=None) for step in variant.steps]

@@ -1,0 +1,128 @@
+"""The bounds of a step: what it may cost, and the places of arrays that it may read.
+
+What it costs is known from the shapes of the inputs. A place that is computed from numbers, as in
+table[bucket[i,j],h], is looked at when the stage is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from attncli import budget
+from attncli.arrays import Array
+from attncli.attention.chain import ZERO
+from attncli.attention.compute import compiled, compute
+from attncli.attention.run import Step
+from attncli.evaluate import axes_read
+from attncli.expression import (
+    Apply,
+    Cell,
+    Expr,
+    Formula,
+    If,
+    Number,
+    Over,
+    Shape,
+    children,
+    every_letter,
+    free_letters,
+    renamed,
+    text_of,
+    with_letters,
+)
+from attncli.parser import FormulaError
+from attncli.programs.text import Statement
+
+_BYTES = 8  # of a number
+_AT_ONCE = 4  # numbers that may be computed for each that may be held: a second, at 1GB
+
+
+class Costs:
+    """What steps cost together."""
+
+    def __init__(self) -> None:
+        self.kept = self.computed = 0
+
+    def add(self, what: str, step: Step, shapes: Mapping[str, Shape]) -> Shape:
+        """Adds a step, whose shape it gives; SizeError where that is more than is allowed."""
+        reads = tuple((name, shapes[of]) for name, of in step.reads.items())
+        formula = compiled(step.text, reads, (*step.sizes.items(),))
+        shape, (made, largest) = formula.shape, formula.cost()
+        self.kept += prod(shape)
+        self.computed += made + prod(shape)
+        need = _BYTES * max(self.kept + made, self.computed // _AT_ONCE)
+        held = budget.held()
+        hint = " · ".join(f"{x} {step.sizes[x]}" for x in sorted(largest) if x in step.sizes)
+        hint = f"its largest array has {hint}" if hint else ""
+        budget.check_bytes(held + need, f"{what} need", hint, held=held)
+        return shape
+
+
+def checked(
+    step: Step,
+    formula: Formula,
+    shapes: Mapping[str, Shape],
+    ours: Mapping[str, str],
+    statement: Statement,
+) -> Step:
+    """The step; one that computes places says where in the text one is outside of its array.
+
+    formula  as it is written; ours: the names by which the step reads some of its arrays
+    """
+    if not any(True for _ in _outside(formula.body, shapes)):
+        return step
+
+    def function(**values: Any) -> Array:
+        for cell, what, test in _outside(formula.body, shapes):
+            own = {x: x.rstrip("′") for x in every_letter(Formula("X", (), test))}
+            sizes = {x: step.sizes[y] for x, y in own.items() if y in step.sizes}
+            letters = [x for x in free_letters(test) if x in sizes]
+            out = Formula("X", tuple((x,) for x in letters), renamed(test, ours))
+            for at in np.argwhere(compute(out, values, sizes))[:1].tolist():
+                places = dict(zip(letters, at, strict=True))
+                here = [f"{own[x]} = {places[x]}" for x in free_letters(cell) if x in places]
+                where = f", where {', '.join(here)}" * bool(here)
+                words = f"this is {what}{where}; keep it out by where or if"
+                raise statement.error(FormulaError(words, part=text_of(cell).replace("′", "")))
+        return compute(step.text, values, step.sizes)
+
+    return step._replace(function=function)
+
+
+def _outside(
+    node: Expr, shapes: Mapping[str, Shape], guards: tuple[Expr, ...] = ()
+) -> Iterator[tuple[Cell, str, Expr]]:
+    """The cells at places that are computed, what may be wrong with one, and when it is.
+
+    guards  under which the node counts
+
+    Each sum has letters of its own: j′ in one over j.
+    """
+    if isinstance(node, Over) and node.kind != "softmax":
+        node = with_letters(node, {x: (f"{x}′",) for x in node.letters})
+    parts: list[tuple[Expr, tuple[Expr, ...]]]
+    parts = [(x, ()) for x in children(node, guards=True)]
+    match node:
+        case Cell():
+            for axis, size, cell in axes_read(node, shapes):
+                if cell is node and size is not None and not isinstance(axis, tuple):
+                    ends = Apply("<", (axis, ZERO)), Apply(">", (axis, Number(size - 1.0)))
+                    between = Apply("!=", (axis, Apply("floor", (axis,))))
+                    for what, test in (
+                        (f"outside the array, whose places are 0 to {size - 1}", Apply("or", ends)),
+                        ("between two places of the array", between),
+                    ):
+                        yield node, what, reduce(lambda a, b: Apply("and", (a, b)), (*guards, test))
+        case If(test, then, otherwise):
+            parts = [(test, ()), (then, (test,)), (otherwise, (Apply("not", (test,)),))]
+        case Apply("and", (first, second)):
+            parts = [(first, ()), (second, (first,))]
+        case Over(_, _, body, where) if where is not None:
+            parts = [(x, (where,) if x is body else ()) for x, _ in parts]
+    for part, more in parts:
+        yield from _outside(part, shapes, (*guards, *more))
