@@ -133,3 +133,14 @@ def replaced(text: str, lines: Sequence[str]) -> str:
             code = f"{named}{old['symbol']}{code[left.end('symbol') :]}"
         text = f"{text[:at]}{code}\n{text[at + len(before[0].code) :]}"
     return text
+
+
+def stage_names(text: str) -> list[str]:
+    """The names of the stages of a program, of which no formula is read.
+
+    >>> stage_names("scale = 2\nscores: S[i,j] = q[i,0] * k[j,0]\nA[i,j] = softmax[j](S[i,j])")
+    ['scores', 'A']
+    """
+    lefts = filter(None, (LEFT.match(statement.code) for statement in statements(text)))
+    stages = (x for x in lefts if x["axes"] is not None and (x["name"] or x["symbol"] != "size"))
+    return [normal(x["name"] or x["symbol"]) for x in stages]

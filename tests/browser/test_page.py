@@ -703,6 +703,33 @@ def test_paper_and_a_narrow_screen_have_every_number_and_every_formula(opened: O
     assert page.evaluate("all('th').filter(th => th.scrollWidth > th.clientWidth).length") == 0
 
 
+BEYOND = """[...document.querySelectorAll("main table")].filter(e => e.getBoundingClientRect().right > 719).length"""
+
+
+def test_a_table_wider_than_a_sheet_is_printed_in_bands_of_columns(opened: Opener) -> None:
+    paper = {"viewport": {"width": 718, "height": 1047}}  # A4 between margins of 10 mm
+    trace = attention(numbers(3, 2), numbers(100, 2, seed=1), numbers(100, 2, seed=2))
+    page = opened(html_of(trace), **paper)
+    page.emulate_media(media="print")
+    assert page.evaluate(BEYOND) > 0
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(BEYOND) == 0
+    bands = page.locator("#at-weights table")
+    assert bands.count() > 5
+    texts = [text.split() for text in bands.all_inner_texts()]
+    assert [x for words in texts for x in words if x[0] in "kΣ"] == [*(f"k{n}" for n in range(1, 101)), "Σ"]  # fmt: skip
+    assert all({"q1", "q2", "q3"} <= {*words} for words in texts)
+    ours = [float(x) for words in texts for x in words if x[0] == "0"]
+    assert sum(ours) == pytest.approx(3, abs=300 * 0.005)  # two decimals of each weight
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("#at-weights table").count() == 1
+    trace = attention(numbers(3, 2), numbers(30, 2, seed=1), numbers(30, 2, seed=2))
+    page = opened(html_of(trace), ready=False, java_script_enabled=False, **paper)
+    page.emulate_media(media="print")
+    assert page.evaluate(BEYOND) == 0
+    assert page.locator("main th[scope=col]", has_text="k30").count() > 0
+
+
 BAD = (
     "</script><script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "<svg onload=alert(3)>",
 )  # fmt: skip
