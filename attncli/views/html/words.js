@@ -58,7 +58,7 @@ function wordsOf(s, node, places, tight = false) {
   if (node.letters) return wordsOver(s, node, places, tight);
   if (op === "if") {
     const taken = args[2].run(places) ? a : b;
-    const isRemark = s.remark && node === s.tree && ["number", "parameter"].includes(taken.op);
+    const isRemark = s.remark && node === s.tree && !taken.args && !taken.source?.id;
     return isRemark ? [s.remark] : words(taken, tight);
   }
   if (op === "cell" && node.source.id) {
