@@ -122,6 +122,17 @@ def lines_of(text: str, origin: str = "the program", others: Iterable[str] = ())
     return lines
 
 
+def stage_names(text: str) -> list[str]:
+    r"""The names of the stages of a program, of which no formula is read.
+
+    >>> stage_names("scale = 2\nscores: S[i,j] = q[i,0] * k[j,0]\nA[i,j] = softmax[j](S[i,j])")
+    ['scores', 'A']
+    """
+    lefts = filter(None, (_LEFT.match(statement.code) for statement in statements(text, "")))
+    stages = (x for x in lefts if x["axes"] is not None and (x["name"] or x["symbol"] != "size"))
+    return [unicodedata.normalize("NFKC", x["name"] or x["symbol"]) for x in stages]
+
+
 def arrays_named(lines: Iterable[Line]) -> set[str]:
     """The names of all arrays that lines read: of the input, and of stages."""
     return {x.name for line in lines for x in cells(line.formula.body, guards=True)}

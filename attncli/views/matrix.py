@@ -6,6 +6,7 @@ Nothing is rounded before `grid`, and nowhere else does a number of a matrix bec
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Literal, NamedTuple
@@ -27,6 +28,7 @@ LARGE = 100  # rows or columns a matrix is shown whole up to, where no screen se
 EDGE = 8  # rows or columns at each end of one that is larger
 MASKED = "///"
 WORD_CELLS = 40  # of a text in a cell
+SMALL = 0.65  # the share of its size that a label may be reduced to; of it a letter is as wide
 
 NUMERIC = "biuf"
 """Kinds of arrays that are written as numbers; of others, such as tokens, the text is shown."""
@@ -292,6 +294,20 @@ def corners(indices: Sequence[int], room: int) -> Kept:
         return tuple(indices)
     last = room // 2
     return (*indices[: room - last], None, *indices[len(indices) - last :])
+
+
+def round_places(names: Sequence[str], size: float) -> range:
+    """Which of many names along an axis have room: all, else each 2nd, 5th, 10th … of them.
+
+    size  of their letters, where each of them has a room of 1
+
+    >>> round_places(["k1", "k2", "k3", "k4"], 0.5), round_places(["k1", "k2", "k3"], 2.0)
+    (range(0, 4), range(2, 3, 10))
+    """
+    each = 1 if size <= 1 / SMALL else int(numbers.round_top(4 * size))
+    number = re.fullmatch(r"\D*(\d+)", names[0])  # a round one is shown: k10, k20
+    first = -int(number[1]) % each if number else 0
+    return range(min(first, len(names) - 1), len(names), each)
 
 
 def pack(widths: Sequence[int], room: float, gap: int) -> tuple[range, ...]:

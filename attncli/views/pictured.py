@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 from rich.cells import cell_len
 
-from attncli.arrays import BoolArray, FloatArray
+from attncli.arrays import Array, BoolArray, FloatArray
 from attncli.errors import ConventionError
 from attncli.stages import kind_of
 from attncli.trace import Trace
-from attncli.views.matrix import LARGE, NUMERIC, Matrix, Ramp
+from attncli.views.matrix import LARGE, NUMERIC, SMALL, Matrix, Ramp
 from attncli.views.numbers import FINER, round_top, short
 from attncli.views.outline import is_first_layer
 from attncli.views.page import entries_of, names_of, parts
@@ -28,7 +28,6 @@ from attncli.views.text import clean
 MANY, ACROSS = 2500, 4  # cells, of which a picture is drawn; panels that stand side by side
 _LEAST = 0.1  # the share of the scale below which a weight has no line: it would hardly be seen
 _WIDTH, _TALLEST = 540.0, 500.0  # points of a row of panels, of a panel
-SMALL = 0.65  # the share of its size that a label may be reduced to; of it a letter is as wide
 _TEXTS = 40  # rows or columns whose cells have their numbers
 _DECIMALS = 2  # in the cells, where none are asked for
 _MOST = 0.99  # of many weights, that the scale shows: a few near 1 would leave the others pale
@@ -43,51 +42,46 @@ class Pictured:
     hidden  of each, where it is masked; values: its numbers, NaN there
     texts   of the cells of each; [] where these are too many
     ramp    how cells are shaded, up to `top`; None where they are not
-    is_cut  whether some numbers are beyond the top
+    form    what is drawn: nothing, arcs from queries to keys, points or cells
+    axes    what the rows and columns are, such as queries and keys
     """
 
-    def __init__(self, name: str, matrices: Sequence[Matrix]) -> None:
+    def __init__(self, name: str, matrices: Sequence[Matrix], left_out: Sequence[str] = ()) -> None:
         first = self.first = matrices[0]
         rows, columns = tuple(first.rows), tuple(first.columns)
         n, m = self.shape = len(rows), len(columns)
         self.rows, self.columns = first.labels(-2, rows)[:n], first.labels(-1, columns)[:m]
-        self.name, self.is_picture = name, n * m * len(matrices) > MANY
-        self.left_out: list[str] = []
-        self.is_numeric = first.values.dtype.kind in NUMERIC
-        self.titles: list[str] = []
-        self.hidden: list[BoolArray] = []
-        self.values: list[FloatArray] = []
-        self.texts: list[list[list[str]]] = []
+        self.name, self.left_out = name, left_out
+        self.is_picture = n * m * len(matrices) > MANY
+        places = [(x.where, names_of(x.block, x.where)) for x in matrices]
+        self.titles = [" · ".join(own[x] for x in where if x in own) for where, own in places]
         part = np.s_[first.rows.start : first.rows.stop, first.columns.start : first.columns.stop]
-        for matrix in matrices:
-            names = names_of(matrix.block, matrix.where)
-            self.titles.append(" · ".join(names[axis] for axis in matrix.where if axis in names))
-            hidden, values = matrix.marked[part], matrix.values[part]
-            numbers = values.astype(float) if self.is_numeric else np.nan
-            self.hidden.append(hidden)
-            self.values.append(np.where(hidden, np.nan, numbers))
-            if 0 < n <= _TEXTS and 0 < m <= _TEXTS:
-                cells = matrix.grid(rows, columns, colour=True).cells[:n]
-                self.texts.append([[cell.text.strip() for cell in row[:m]] for row in cells])
-        texts = (text for each in self.texts for row in each for text in row)
+        self.hidden: BoolArray = np.array([x.marked[part] for x in matrices])
+        values: Array = np.array([x.values[part] for x in matrices])
+        self.is_numeric = values.dtype.kind in NUMERIC
+        numbers = values.astype(float, copy=False) if self.is_numeric else np.nan
+        self.values: FloatArray = np.where(self.hidden, np.nan, numbers)
+        is_plotted = first.stage.kind.plotted and first.options.heatmap is None
+        form = "arcs" if first.options.arcs else "points" if is_plotted else "cells"
+        self.form = form if n and m else "nothing"
+        entries = entries_of(first.stage, first.block)
+        self.axes = (entries[0], entries[1]) if len(entries) == 2 else ("", "")
+        self.texts: list[list[list[str]]] = []
+        if 0 < n <= _TEXTS and 0 < m <= _TEXTS:
+            grids = (x.grid(rows, columns, colour=True).cells[:n] for x in matrices)
+            self.texts = [[[x.text.strip() for x in row[:m]] for row in grid] for grid in grids]
+        texts = [text for each in self.texts for row in each for text in row]
         self.widest = max(map(cell_len, texts), default=0)
+        words = [name, first.formula, *self.titles, *self.rows, *self.columns, *texts]
+        self.letters = {letter for text in words for letter in text}
         is_shaded = self.is_numeric and first.options.heatmap is not False
         self.ramp: Ramp | None = (first.stage.kind.shade or "signed") if is_shaded else None
-        self.top, self.is_cut = self._end()
-
-    @property
-    def form(self) -> str:
-        """What is drawn: nothing, arcs from queries to keys, points or cells."""
-        options = self.first.options
-        is_plotted = self.first.stage.kind.plotted and options.heatmap is None
-        form = "arcs" if options.arcs else "points" if is_plotted else "cells"
-        return form if min(self.shape) else "nothing"
-
-    @property
-    def axes(self) -> tuple[str, str]:
-        """What the rows and columns are, such as queries and keys."""
-        names = entries_of(self.first.stage, self.first.block)
-        return (names[0], names[1]) if len(names) == 2 else ("", "")
+        sizes = [np.abs(x[np.isfinite(x)]) for x in self.values]
+        self.largest = top = max(float(x.max(initial=0)) for x in sizes)
+        if self.ramp == "share" and n * m > MANY and not first.options.arcs:
+            most = max((float(np.quantile(x, _MOST)) for x in sizes if x.size), default=0.0)
+            top = most if 0 < most < top / 2 else top
+        self.top = min(max(round_top(top, FINER), 1 / _FURTHEST), _FURTHEST)
 
     def size(self, em: float) -> tuple[float, float, int]:
         """Width and height of a panel, and how many stand side by side; em: of the letters.
@@ -119,41 +113,29 @@ class Pictured:
             raise ConventionError(what, hint)
         return False
 
-    def lines(self, at: int) -> list[tuple[int, int, float]]:
-        """Query, key and share of the scale of each weight that has a line, the largest last."""
-        shares = np.nan_to_num(np.clip(self.values[at] / self.top, 0, 1))
-        drawn = ((i, j, float(shares[i, j])) for i, j in np.argwhere(shares >= _LEAST).tolist())
-        return sorted(drawn, key=lambda line: line[2])
+    @property
+    def shares(self) -> FloatArray:
+        """Of the widest line, that of each weight; 0 of what has no line."""
+        shares = np.nan_to_num(np.clip(self.values / self.top, 0, 1))
+        return np.where(shares < _LEAST, 0, shares)
 
     @property
     def notes(self) -> list[str]:
         """What marks and greys mean, and what has no line."""
         if self.form == "arcs":
-            n_weights = sum(values.size for values in self.values)
-            n_left_out = n_weights - sum(len(self.lines(at)) for at in range(len(self.values)))
+            n_weights = self.values.size
+            n_left_out = n_weights - np.count_nonzero(self.shares)
             what = f"{n_left_out} of {n_weights} weights are below {short(_LEAST * self.top, 4)}"
             widest = f"the widest line is {short(self.top, 4)}; {what} and left out"
             return [widest, *self.left_out]
         if self.form != "cells":
             return ["nothing to show", *self.left_out][self.form == "points" :]
-        mark, legend = self.first.mark, self.first.legend
-        notes = [mark.replace("///", "grey is") if self.is_picture else mark]
-        notes = notes if any(hidden.any() for hidden in self.hidden) else []
-        both = zip(self.values, self.hidden, strict=True)
-        if self.is_numeric and any((np.isnan(values) & ~hidden).any() for values, hidden in both):
+        mark = self.first.mark
+        mark = mark.replace("///", "grey is") if self.is_picture else mark
+        notes = [mark] if self.hidden.any() else []
+        if self.is_numeric and (np.isnan(self.values) & ~self.hidden).any():
             notes.append("grey is not a number (NaN)")
-        return [*notes, *filter(None, [legend]), *self.left_out]
-
-    def _end(self) -> tuple[float, bool]:
-        """The end of the scale, and whether some numbers are beyond it."""
-        sizes = [np.abs(values[np.isfinite(values)]) for values in self.values]
-        top = largest = max(float(size.max(initial=0)) for size in sizes)
-        is_large = self.values[0].size > MANY and not self.first.options.arcs
-        if self.ramp == "share" and is_large:
-            most = max(float(np.quantile(size, _MOST)) if size.size else 0.0 for size in sizes)
-            top = most if 0 < most < largest / 2 else largest
-        top = min(max(round_top(top, FINER), 1 / _FURTHEST), _FURTHEST)
-        return top, top * (1 + 1e-9) < largest
+        return [*notes, *filter(None, [self.first.legend]), *self.left_out]
 
 
 def pictured(trace: Trace, options: DisplayOptions) -> tuple[list[Pictured], str]:
@@ -161,52 +143,33 @@ def pictured(trace: Trace, options: DisplayOptions) -> tuple[list[Pictured], str
 
     Raises ConventionError for arcs of what are no weights, or too many.
     """
+    stages = {name: stage for name, stage in trace.stages() if is_computed(stage)}
+    names = [name for name in stages if options.full or is_first_layer(name)] or [*stages]
+    weights = [name for name in names if kind_of(name).summarized]
+    shaded = [name for name in names if kind_of(name).plotted or kind_of(name).shade]
+    alike = (name for name in names if stages[name].axes == stages[names[-1]].axes)
+    wanted = options.stages or weights or shaded[-1:] or alike
+    if options.arcs and not (options.stages or weights):
+        raise ConventionError("--arcs draws weights, and there are none", "leave it out")
     precision = options.precision if options.rounded else _DECIMALS
-    names = options.stages or _names(trace, options)
-    shown = [*parts(trace, replace(options, stages=names, precision=precision))]
+    shown = [*parts(trace, replace(options, stages=tuple(wanted), precision=precision))]
     matrices: dict[str, list[Matrix]] = {}
     for part in shown:
         if isinstance(part, Matrix):
             matrices.setdefault(part.block.prefix + part.stage.name, []).append(part)
-            if options.arcs:
-                _check_arcs(part)
     several = len({name.rpartition(".")[0] for name in matrices}) > 1
     each = [(clean(name) if several else some[0].name, some) for name, some in matrices.items()]
+    for _, (matrix, *_) in each if options.arcs else ():
+        size = f"{len(matrix.rows)} × {len(matrix.columns)}"
+        if not matrix.stage.kind.masks or not matrix.stage.kind.sums:
+            what = f"--arcs draws weights, which {matrix.name} are not"
+            raise ConventionError(what, "leave it out, or --stage weights")
+        if max(len(matrix.rows), len(matrix.columns)) > LARGE and not options.full:
+            what = f"--arcs draws up to {LARGE} queries and keys, these are {size}"
+            raise ConventionError(what, "choose some with --rows and --cols, or add --full")
     words = [f"{name}: {' · '.join(some[0].facts)}" for name, some in each]
     closing = [head for part in shown if isinstance(part, Closing) for head in part.heads]
     words += [f"{head}: {line}" if head else line for head, lines in closing for line in lines]
-    stages = [Pictured(*one) for one in each]
-    stages[-1].left_out = [part.text for part in shown if isinstance(part, Remark)]
-    return stages, ". ".join(words[:_MOST_WORDS])
-
-
-def only_one(stages: Sequence[Pictured]) -> Pictured:
-    """The one matrix that an Axes can hold: ConventionError where there are several."""
-    names = [stage.name for stage in stages] if len(stages) > 1 else stages[0].titles
-    if len(names) > 1:
-        what = f"one Axes cannot hold {', '.join(names)}"
-        raise ConventionError(what, "choose with stages=, head= or batch=")
-    return stages[0]
-
-
-def _names(trace: Trace, options: DisplayOptions) -> tuple[str, ...]:
-    """The stages of a figure where none are named, by what is known of each kind."""
-    stages = {name: stage for name, stage in trace.stages() if is_computed(stage)}
-    names = [name for name in stages if options.full or is_first_layer(name)] or [*stages]
-    weights = [name for name in names if kind_of(name).summarized]
-    if options.arcs and not weights:
-        raise ConventionError("--arcs draws weights, and there are none", "leave it out")
-    shaded = [name for name in names if kind_of(name).plotted or kind_of(name).shade]
-    alike = [name for name in names if stages[name].axes == stages[names[-1]].axes]
-    return tuple(weights or shaded[-1:] or alike)
-
-
-def _check_arcs(matrix: Matrix) -> None:
-    """ConventionError for what cannot be drawn as arcs: no weights, or too many."""
-    if not matrix.stage.kind.masks or not matrix.stage.kind.sums:
-        what = f"--arcs draws weights, which {matrix.name} are not"
-        raise ConventionError(what, "leave it out, or --stage weights")
-    if max(len(matrix.rows), len(matrix.columns)) > LARGE and not matrix.options.full:
-        size = f"{len(matrix.rows)} × {len(matrix.columns)}"
-        what = f"--arcs draws up to {LARGE} queries and keys, these are {size}"
-        raise ConventionError(what, "choose some with --rows and --cols, or add --full")
+    left_out = [part.text for part in shown if isinstance(part, Remark)]
+    pictures = [Pictured(*one, left_out if one is each[-1] else ()) for one in each]
+    return pictures, ". ".join(words[:_MOST_WORDS])

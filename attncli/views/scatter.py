@@ -69,6 +69,20 @@ def scatter(
     return [*("".join(row).rstrip() for row in canvas.cells), *filter(None, below)]
 
 
+def window(points: FloatArray, room: FloatArray) -> tuple[FloatArray, float]:
+    """The corners of a plot in so much room, with a margin for names, and how long a unit is.
+
+    It has one scale in both directions, and zero in it.
+
+    >>> window(np.array([[3.0, 0.0]]), np.array([8.0, 4.0]))
+    (array([[-2.5, -2. ],
+           [ 5.5,  2. ]]), 1.0)
+    """
+    low, high = points.min(axis=0, initial=0), points.max(axis=0, initial=0)
+    scale = 0.75 * room.min() / max((high - low).max(), np.finfo(float).tiny)
+    return (low + high) / 2 + np.outer((-0.5, 0.5), room / scale), float(scale)
+
+
 def beside(points: FloatArray, sizes: FloatArray, room: FloatArray) -> list[tuple[float, float]]:
     """Where the names of points stand in a figure; none meets another.
 

@@ -203,13 +203,12 @@ def agrees(page: Any, trace: Trace, least: int) -> None:
     assert len(same) >= least
 
 
-CACHE = {"past_k": numbers(1, 2, 3), "past_v": numbers(1, 2, 3), **{w: numbers(5, 3) for w in ("w_q", "w_k", "w_v")}}  # fmt: skip
 OTHERS: dict[str, Any] = {
     **{name: every_kind()[name] for name in ("posenc", "article", "dots", "rope", "alibi", "similarity", "analogy")},
     **{name: every_kind()[name] for name in ("tiles", "split")},
     "added": lambda: attncli.posenc(add=numbers(3, 5), start=2, base=50.0),
     "masked tiles": lambda: attncli.attend_tiles(*numbers(3, 2, 5, 3), tiles=2, causal=True),
-    "cache": lambda: attncli.multi_head_attention(numbers(2, 5), CACHE, causal=True),
+    "cache": lambda: attncli.attend(*numbers(3, 2, 3), past_k=numbers(4, 3), past_v=numbers(4, 3, seed=1), causal=True),
 }  # fmt: skip
 
 
@@ -231,6 +230,30 @@ def test_pages_of_other_kinds_are_changed_and_copied(opened: Opener, name: str) 
     changed = [k for k, x in of_page(page).items() if not np.array_equal(x, before[k], True)]
     assert bool(changed) == (name != "alibi")  # of which nothing is given
     agrees(page, trace, least=2)
+
+
+def test_what_follows_from_x_comes_after_what_is_cached(
+    opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = {
+        "x": numbers(2, 5),
+        **{w: numbers(5, 4, seed=n) for n, w in enumerate(("w_q", "w_k", "w_v"))},
+    }
+    x |= {"past_k": numbers(2, 3, 2, seed=5), "past_v": numbers(2, 3, 2, seed=6)}
+    Path("x.json").write_text(json.dumps({name: array.tolist() for name, array in x.items()}))
+    words = ["--past-k", "x.json::past_k", "--past-v", "x.json::past_v", "--output", "x.html"]
+    assert run(["compute", "--x", "x.json", "--heads", "2", "--causal", "--quiet", *words]) == 0
+    page = opened(Path("x.html").read_text(encoding="utf-8"))
+    before = of_page(page)
+    cell(page, "k", 1, 1).hover()
+    assert "from the cache" in why(page)
+    type_into(page, "x", 1, 1, "-1.5")
+    ours, theirs = of_page(page), computed_by(page.evaluate("command()"))
+    changed = ~np.isclose(ours["k"], before["k"], atol=1e-12).all(axis=(0, 2))
+    assert changed.tolist() == [False, False, False, True, False]  # after three that are cached
+    for stage in page.evaluate("computed().map(s => s.id)"):
+        assert ours[stage] == pytest.approx(theirs[stage], rel=1e-12, abs=1e-12), stage
 
 
 SET = ["--causal", "--softcap", "3", "--set", "scaled[i,j] = scores[i,j] / (1 + i)"]
@@ -426,6 +449,9 @@ def test_noise_ids_and_masks_have_no_shade(opened: Opener) -> None:
     page = opened(html_of(attention(causal=True)))
     assert cell(page, "mask", 1, 2).evaluate(shade) == ""
     assert cell(page, "mask", 3, 1).evaluate(shade) == ""
+    for least, is_shaded in ((-0.5, True), (-1e9, False)):  # a bias; what is added as −∞ is
+        page = opened(html_of(attention(mask=[[0, least, 0]] * 3)))
+        assert (cell(page, "mask", 1, 2).evaluate(shade) != "") == is_shaded
     noise = attention([[1e-17, 0], [0, 1], [1, 1]], mask=CAUSAL)
     page = opened(html_of(noise))
     assert cell(page, "q", 1, 1).evaluate(shade) == "0.000"
@@ -701,6 +727,33 @@ def test_paper_and_a_narrow_screen_have_every_number_and_every_formula(opened: O
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     page = opened(html_of(attncli.posenc(6, 4)))
     assert page.evaluate("all('th').filter(th => th.scrollWidth > th.clientWidth).length") == 0
+
+
+BEYOND = """[...document.querySelectorAll("main table")].filter(e => e.getBoundingClientRect().right > 719).length"""
+
+
+def test_a_table_wider_than_a_sheet_is_printed_in_bands_of_columns(opened: Opener) -> None:
+    paper = {"viewport": {"width": 718, "height": 1047}}  # A4 between margins of 10 mm
+    trace = attention(numbers(3, 2), numbers(100, 2, seed=1), numbers(100, 2, seed=2))
+    page = opened(html_of(trace), **paper)
+    page.emulate_media(media="print")
+    assert page.evaluate(BEYOND) > 0
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(BEYOND) == 0
+    bands = page.locator("#at-weights table")
+    assert bands.count() > 5
+    texts = [text.split() for text in bands.all_inner_texts()]
+    assert [x for words in texts for x in words if x[0] in "kΣ"] == [*(f"k{n}" for n in range(1, 101)), "Σ"]  # fmt: skip
+    assert all({"q1", "q2", "q3"} <= {*words} for words in texts)
+    ours = [float(x) for words in texts for x in words if x[0] == "0"]
+    assert sum(ours) == pytest.approx(3, abs=300 * 0.005)  # two decimals of each weight
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("#at-weights table").count() == 1
+    trace = attention(numbers(3, 2), numbers(30, 2, seed=1), numbers(30, 2, seed=2))
+    page = opened(html_of(trace), ready=False, java_script_enabled=False, **paper)
+    page.emulate_media(media="print")
+    assert page.evaluate(BEYOND) == 0
+    assert page.locator("main th[scope=col]", has_text="k30").count() > 0
 
 
 BAD = (

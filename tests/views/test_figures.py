@@ -22,7 +22,7 @@ from matplotlib.text import Text as TextArtist
 import attncli
 from attncli.errors import ConventionError
 from attncli.trace import Stage, Trace
-from attncli.views.formats import figure, letters
+from attncli.views.formats import figure
 from attncli.views.formats.colours import page_colours
 from attncli.views.scatter import beside
 from attncli.views.select import DisplayOptions
@@ -138,6 +138,16 @@ def test_numbers_below_0_have_a_minus_where_their_digits_have_no_room() -> None:
     assert all(x.vertices[0, 1] == x.vertices[1, 1] for x in lines.get_paths())
     assert {tuple(ink[:3]) for ink in lines.get_colors()} <= {(0, 0, 0), (1, 1, 1)}
     assert not one(plot(matrix([[-1.0, 2.0]])), LineCollection).get_paths()  # it has its digits
+    assert not one(
+        plot(matrix(-np.ones((500, 1)))), LineCollection
+    ).get_paths()  # a line has no room
+
+
+def test_what_the_rows_are_is_whole_beside_a_single_row() -> None:
+    ax = plot(matrix([["the", "cat"]], name="tokens"))
+    ax.figure.draw_without_rendering()
+    box = ax.yaxis.label.get_window_extent()
+    assert 0 <= box.y0 < box.y1 <= ax.figure.bbox.y1
 
 
 def test_masked_cells_are_crossed_out_and_nan_is_grey() -> None:
@@ -292,10 +302,10 @@ def test_the_style_that_is_set_applies_and_any_installed_font_that_has_a_letter(
         assert [(x.get_color(), x.get_fontsize()) for x in ax.texts] == [("white", 20), ("black", 20)]  # fmt: skip
         assert {colour for *_, colour in arcs(plot(attention(), arcs=True))} == {(1, 0, 0), (0, 0.5, 0), (0, 0, 1)}  # fmt: skip
     assert mpl.rcParams["svg.fonttype"] == "path"  # what a file needs is not left set
-    assert letters.as_it_is("aé")["family"] == mpl.rcParams["font.family"] == ["sans-serif"]
-    found = letters.as_it_is("⌖")["family"][1:]  # which DejaVu Sans has not, but STIX has
+    assert figure.fonts("aé") == mpl.rcParams["font.family"] == ["sans-serif"]
+    found = figure.fonts("⌖")[1:]  # which DejaVu Sans has not, but STIX has
     assert [bool(get_font(findfont(name)).get_char_index(ord("⌖"))) for name in found] == [True]
-    assert letters.as_it_is("\U000f0001")["family"] == ["sans-serif"]  # which none has
+    assert figure.fonts("\U000f0001") == ["sans-serif"]  # which none has
 
 
 def test_files_are_the_same_each_time_and_without_a_date() -> None:

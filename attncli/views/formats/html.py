@@ -18,10 +18,12 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
+from rich.cells import cell_len
+
 from attncli.trace import Trace
 from attncli.views import parts as kinds
 from attncli.views.html.content import content
-from attncli.views.matrix import Grid, Matrix
+from attncli.views.matrix import Grid, Matrix, pack
 from attncli.views.page import Page, parts
 from attncli.views.scatter import scatter
 from attncli.views.select import DisplayOptions
@@ -30,6 +32,7 @@ from attncli.views.text import clean
 LABEL = 40  # cells of a label
 EDGES = 16  # rows or columns of a table that is cut
 ROOM = 40  # rows or columns up to which it is whole
+PAPER = 64  # digits that stand beside each other on a sheet of A4
 CELLS = 1_000  # of all tables that stand there for browsers without scripts
 SCRIPT = ("read", "formula", "words", "state", "layout", "point", "map", "tools", "walk", "quiz")
 """Files of the script, which ends with start.js."""
@@ -164,20 +167,27 @@ def _matrix(m: Matrix, *, colour: bool = False) -> Iterator[str]:
 
 
 def _table(m: Matrix, grid: Grid, *, has_shades: bool) -> str:
+    """A table, in bands of columns that fit a sheet of paper, each with the names of the rows."""
     rows, columns = m.labels(-2, grid.rows, LABEL), m.labels(-1, grid.columns, LABEL)
     if not rows or not columns:
         return ""
-    names = "".join(f"<th scope=col><bdi>{escape(name)}</bdi>" for name in columns)
-    lines = [f"<tr><td>{names}"]
-    for name, cells in zip(rows, grid.cells, strict=True):
-        shades = [x.shade if has_shades else None for x in cells]
-        data = ["" if x is None else f" data-x={x:.3g}" for x in shades]
-        both = zip(cells, data, strict=True)
-        shown = "".join(f"<td class={x.kind}{own}>{escape(x.text.strip())}" for x, own in both)
-        lines.append(f"<tr><th scope=row><bdi>{escape(name)}</bdi>{shown}")
+    texts = (
+        [name, *(row[at].text.strip() for row in grid.cells)] for at, name in enumerate(columns)
+    )
+    widths = [max(map(cell_len, each)) for each in texts]
     ramp = grid.shading.ramp if grid.shading else ""
+    tables = []
+    for band in pack(widths, PAPER - max(map(cell_len, rows)), 2):
+        names = "".join(f"<th scope=col><bdi>{escape(columns[at])}</bdi>" for at in band)
+        lines = [f"<tr><td>{names}"]
+        for name, cells in zip(rows, grid.cells, strict=True):
+            lines.append(f"<tr><th scope=row><bdi>{escape(name)}</bdi>")
+            for cell in (cells[at] for at in band):
+                shade = f" data-x={cell.shade:.3g}" if has_shades and cell.shade is not None else ""
+                lines.append(f"<td class={cell.kind}{shade}>{escape(cell.text.strip())}")
+        tables.append(f'<table class="plain {ramp}">{"".join(lines)}</table>')
     label = f'role="group" aria-label="{escape(m.name or "table")}" tabindex="0"'
-    return f'<div class="scroll" {label}><table class="plain {ramp}">{"".join(lines)}</table></div>'
+    return f'<div class="scroll" {label}>{"".join(tables)}</div>'
 
 
 def _isolated(words: str) -> str:

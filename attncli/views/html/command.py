@@ -22,7 +22,7 @@ from attncli.convention import Convention, flag_text
 from attncli.errors import InputError
 from attncli.files.write import plain_lists
 from attncli.pipeline.sentence import random_vectors
-from attncli.programs.read import lines_of, read
+from attncli.programs.read import lines_of, read, stage_names
 from attncli.programs.variants import variants
 from attncli.programs.written import program_of, written
 from attncli.stages import OUTPUT, PARTS, QKV, WEIGHTS
@@ -97,7 +97,10 @@ def _parameters(stages: Iterable[Stage]) -> dict[str, Any]:
 def _own(trace: Trace, given: Mapping[str, Array]) -> str:
     """The option that says formulas of the user's own: the name of a variant, else their text."""
     text = program_of(trace).strip()
+    names = [name for name in stage_names(text) if not name.startswith("d_")]
     for name, own in variants().items():
+        if stage_names(own) != names:
+            continue
         try:
             variant = read(lines_of(own), given)
         except InputError:  # it reads other arrays

@@ -38,6 +38,7 @@ _CALLED = {
 }
 _UNSHADED = ("tokens", "divisors", "deviation", "rms", "lengths", "lse", "angles")
 """Stages whose numbers are of another kind than scores and vectors: a shade would say nothing."""
+_AS_NEVER = 1e4  # added to a score as −∞ is (−1e4, −1e9, the least of a type); a bias is smaller
 _COLUMNS = ("query", "key", "token", "position")
 """Axes along which a vector is written as a column, beside the matrix whose rows they are."""
 
@@ -132,7 +133,9 @@ class PageData:
         is_read = any(stage.name in other.reads.values() for other in block.stages.values())
         is_given = is_read and not (stage.formula or stage.reads or stage.expression)
         is_input = is_input or is_given or stage.name == "embeddings"
-        is_plain = stage.value.dtype.kind not in "f" or kind.role == "input"
+        finite = stage.value[np.isfinite(stage.value)] if stage.name == "mask" else np.zeros(0)
+        is_bias = 0 < float(np.abs(finite).max(initial=0)) < _AS_NEVER
+        is_plain = stage.value.dtype.kind not in "f" or (kind.role == "input" and not is_bias)
         shade = "share" if is_share else "" if is_plain or stage.name in _UNSHADED else "signed"
         optional: dict[str, Any] = {
             "called": _CALLED.get(stage.name, stage.name),

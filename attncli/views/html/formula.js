@@ -11,7 +11,7 @@ const FUNCTIONS = {
   ln: Math.log, degrees: a => (a * 180) / Math.PI,
   arccos: a => Math.acos(Math.min(Math.max(a, -1), 1)), // but for rounding
 };
-const SPECIAL = { Infinity: Infinity, "-Infinity": -Infinity, NaN: NaN };
+const SPECIAL = { Infinity, "-Infinity": -Infinity, NaN };
 const numberOfText = x => SPECIAL[x] ?? x;
 const range = n => [...Array(n).keys()];
 const sum = numbers => numbers.reduce((total, x) => total + x, 0);

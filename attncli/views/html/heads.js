@@ -62,9 +62,8 @@ function drawWords(head) {
     }
   };
   const column = (labels, side) => el("div", { class: `words ${side}` }, labels.map((label, at) => {
-    const act = () => point(side, at), link = el("button", { side, at, onpointerenter: act, onclick: act, onfocus: act }, labelNodes(label), el("small"));
-    link.style.height = `${gap}px`;
-    return link;
+    const act = () => point(side, at);
+    return el("button", { side, at, onpointerenter: act, onclick: act, onfocus: act, style: `height: ${gap}px` }, labelNodes(label), el("small"));
   }));
   const figure = el("figure", { class: "graph", onpointerleave: event => event.pointerType === "mouse" && point() }, name, column(s.rowNames, "from"), lines, column(s.colNames, "to"));
   return figure;

@@ -44,8 +44,9 @@ function measure(piece) {
   const least = stage.words ? 12 : Math.min(longest(true) + 1, isNarrow() || decimals > 2 ? 9 : 5);
   piece.cell = piece.isShade ? 1 : Math.max(2, least, Math.min(40, Math.max(...tables.map(([s]) => s.longest))));
   piece.label = Math.min(longest(false), 9);
-  const width = isPicture(stage) ? 256 : stage.cols * (piece.isShade ? SHADE : piece.cell * digit + 11);
-  piece.width = width + (piece.isBare ? 4 : piece.label * digit + 18) + (hasSums(piece) ? 4 * digit + 11 : 0);
+  piece.step = piece.isShade ? SHADE : piece.cell * digit + 11;
+  piece.edge = (piece.isBare ? 4 : piece.label * digit + 18) + (hasSums(piece) ? 4 * digit + 11 : 0);
+  piece.width = piece.edge + (isPicture(stage) ? 256 : stage.cols * piece.step);
 }
 const hasSums = piece => piece.stage.sums === "rows" && !piece.isShade && !isNarrow();
 const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 : 26) * line.length;
@@ -103,6 +104,7 @@ function layOut() {
 function lineOf(line, seen) {
   return el("div", { class: "line" }, line.map((piece, at) => {
     const { stage, tops } = piece, isBare = at > 0 && piece.isBare;
+    piece.room = $("main").clientWidth - widthOf(line.slice(0, at));
     const stack = el("div", { class: "above" }, tops.map(top => viewOf(top, piece, isTurned(stage), seen, false)));
     const own = el("div", { class: isBare ? "own bare" : "own" }, viewOf(stage, piece, false, seen, true));
     stack.style.gridColumn = own.style.gridColumn = at + 1;
@@ -118,10 +120,8 @@ function viewOf(s, piece, turned, seen, isOwn) {
   view.formula = isOwn && isFirst && span("formula");
   const note = view.formula && s.note && span("note", s.note);
   const caption = el("figcaption", {}, span("symbol", math(s.symbol), turned && el("sup", { text: "T" })), " ", span("kind", s.called), view.formula, note);
-  const table = isPicture(s) ? pictureOf(view) : tableOf(view, isOwn && hasSums(piece));
-  view.box = el("figure", { class: `view${canEdit(s) ? " editable" : ""}${isShade ? " shades" : ""}` }, el("div", { class: "scroll" }, table), caption);
-  view.box.style.setProperty("--cell", `${piece.cell}ch`);
-  view.box.style.setProperty("--label", `${piece.label}ch`);
+  const tables = isPicture(s) ? pictureOf(view) : tablesOf(view, piece, isOwn && hasSums(piece)), style = `--cell: ${piece.cell}ch; --label: ${piece.label}ch`;
+  view.box = el("figure", { style, class: `view${canEdit(s) ? " editable" : ""}${isShade ? " shades" : ""}` }, el("div", { class: "scroll" }, tables), caption);
   if (isFirst) {
     view.box.id = `at-${s.id}`;
     seen.add(s);
@@ -130,14 +130,19 @@ function viewOf(s, piece, turned, seen, isOwn) {
   views.push(view);
   return view.box;
 }
-function tableOf(view, hasSum) {
+// On paper a table that is too wide stands in bands of columns, each with the names of the rows.
+function tablesOf(view, { room, edge, step }, isSummed) {
   const { s, turned, packed } = view, [rowNames, colNames] = turned ? [s.colNames, s.rowNames] : [s.rowNames, s.colNames];
-  const columns = range(packed || colNames.length), th = (label, scope) => el("th", { scope, title: labelText(label) }, labelNodes(label));
+  const n = packed || colNames.length, most = $("main").style.width ? Math.max(1, Math.floor((room - edge) / step)) : n;
+  const th = (label, scope) => el("th", { scope, title: labelText(label) }, labelNodes(label));
   const kept = (td, list) => list[list.push(td) - 1];
   const cell = (i, j) => kept(el("td", { tabIndex: -1, view, at: turned ? [j, i] : [i, j] }), view.cells);
-  const head = el("tr", {}, el("td", { class: "corner" }), columns.map(j => th(colNames[j], "col")), hasSum && el("th", { class: "sum", scope: "col", text: "Σ" }));
-  const rows = rowNames.map((label, i) => el("tr", {}, th(label, "row"), columns.map(j => cell(i, j)), hasSum && kept(el("td", { class: "sum" }), view.sums)));
-  return el("table", { "aria-label": `${s.symbol}${turned ? " transposed" : ""}, ${s.short}`, role: "grid", class: s.words ? "words-of" : "" }, head, rows);
+  return range(Math.ceil(n / most)).map(band => {
+    const columns = range(n).slice(band * most, band * most + most), hasSum = isSummed && columns.includes(n - 1);
+    const head = el("tr", {}, el("td", { class: "corner" }), columns.map(j => th(colNames[j], "col")), hasSum && el("th", { class: "sum", scope: "col", text: "Σ" }));
+    const rows = rowNames.map((label, i) => el("tr", {}, th(label, "row"), columns.map(j => cell(i, j)), hasSum && kept(el("td", { class: "sum" }), view.sums)));
+    return el("table", { "aria-label": `${s.symbol}${turned ? " transposed" : ""}, ${s.short}`, role: "grid", class: s.words ? "words-of" : "" }, head, rows);
+  });
 }
 
 // One pixel a cell; pointing at it says the number.

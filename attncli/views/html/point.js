@@ -24,7 +24,7 @@ function light(cell) {
   for (const td of all("td.on")) td.classList.remove("on", "here", "left", "top", "from", "own");
   if (state.walk) return lightWalk();
   if (cell && (isHidden(cell.s) || !stages.includes(cell.s))) cell = null;
-  document.body.classList.toggle("pointing", Boolean(cell));
+  document.body.classList.toggle("pointing", !!cell);
   if (cell) {
     const [near, far] = reach(cell);
     for (const other of far) mark(other);
@@ -45,8 +45,7 @@ function inGeneral(cell) {
   return [left, " times ", top];
 }
 function explain(cell) {
-  $("why").hidden = !cell && !state.quiz;
-  $("panel").hidden = !cell;
+  show({ why: cell || state.quiz, panel: cell });
   if (!cell) return;
   const { s, at } = cell, x = s.words?.[at] ?? s.data[at], was = s.original[at], isSecret = isAsked(s);
   const words = isSecret ? ["?"] : s.tree ? wordsAt(cell) : null, general = words && inGeneral(cell), head = headWords(cell);
@@ -54,10 +53,8 @@ function explain(cell) {
   fill($("sum-up"), nameOf(cell), head && ` of ${head}`, general && [" = ", span("general", general)], s.isInput && span("kind", canEdit(s) ? " an input: drag it, or type another" : " an input"));
   fill($("lines"), el("li", {}, words && ["= ", words], result));
   fill($("was"), !isSecret && differs(x, was, 1e-12) && `was ${trimmed(was, 4)}`);
-  $("way").hidden = !computed().length;
+  show({ way: computed().length, change: canEdit(s), copy: !isSecret && !s.words });
   $("way").setAttribute("aria-pressed", state.forwards);
-  $("change").hidden = !canEdit(s);
-  $("copy").hidden = isSecret || s.words;
 }
 function pin(cell) {
   if (state.walk) return;
@@ -130,9 +127,8 @@ let again = null; // the cell that is pressed and was chosen before
 
 function listenToPointer() {
   on(document, "pointerover", event => {
-    const td = tdOf(event);
     if (event.pointerType !== "mouse" || isLive || state.walk || event.target.closest("#why, canvas")) return;
-    light(td?.cell ?? state.pinned);
+    light(tdOf(event)?.cell ?? state.pinned);
   });
   on(document, "pointerdown", event => {
     const td = tdOf(event);
@@ -173,7 +169,7 @@ function listenToKeys() {
 function cellKeys(event, td) {
   const { key } = event, move = MOVES[key], isMask = isMaskCell(td.cell), can = canEdit(td.cell.s);
   const next = move && td.closest("table").rows[td.parentElement.rowIndex + move[0]]?.cells[td.cellIndex + move[1]];
-  const acts = next?.cell || (isMask ? /^(Enter| )$/ : /^(Enter|F2|PageUp|PageDown|[-\d.−])$/).test(key) && can;
+  const acts = next?.cell || (isMask ? /^(Enter| )$/ : /^(Enter|F2|Page.*|[-\d.−])$/).test(key) && can;
   if (!acts) return;
   event.preventDefault();
   if (next) next.focus();

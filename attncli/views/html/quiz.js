@@ -18,8 +18,7 @@ function ask(isOn) {
   state.step = Infinity;
   answers.clear();
   asked = new Set(isOn ? stagesToAsk() : []);
-  $("quizbar").hidden = !isOn;
-  $("end").hidden = isSheet();
+  show({ quizbar: isOn, end: !isSheet() });
   layOut();
   if (!isOn) return pin(startCell());
   tell("Fill in what you like; Check or Enter judges it. You may write 1/2");
@@ -27,9 +26,9 @@ function ask(isOn) {
   if (!isSheet()) document.querySelector("input.ask")?.focus();
 }
 function askIn(td) {
-  const { cell } = td, properties = { class: "ask", value: answerTo(cell), "aria-label": `${plainName(cell)} = ?`, autocomplete: "off" };
+  const { cell } = td;
   if (!isAskedCell(cell)) td.textContent = "·";
-  else if (!td.querySelector("input")) fill(td, el("input", properties));
+  else if (!td.querySelector("input")) fill(td, el("input", { class: "ask", value: answerTo(cell), "aria-label": `${plainName(cell)} = ?`, autocomplete: "off" }));
 }
 on(document, "input", ({ target }) => {
   const td = target.className === "ask" && target.parentElement;
@@ -75,8 +74,8 @@ function checkAnswers() {
   const judged = judgeAll(), of = wanted => judged.filter(([, kind]) => kind === wanted), wrong = of("wrong");
   for (const [cell, kind] of judged) for (const td of shownAt.get(cell)) if (td.querySelector("input")) td.dataset.kind = kind;
   const lines = Object.values(Object.groupBy(wrong, ([{ s }, , slip]) => s.id + slip)).map(alike => {
-    const names = alike.map(([cell]) => plainName(cell)), [, , slip] = alike[0], more = names.length > 3 && ` and ${names.length - 3} more`;
-    return [names.slice(0, 3).join(", "), more || "", slip ? `: ${slip}` : names.length > 1 ? " are not right" : " is not right"].join("");
+    const names = alike.map(([cell]) => plainName(cell)), [, , slip] = alike[0], more = names.length > 3 ? ` and ${names.length - 3} more` : "";
+    return names.slice(0, 3).join(", ") + more + (slip ? `: ${slip}` : ` ${names.length > 1 ? "are" : "is"} not right`);
   });
   const rest = of("follows").length, open = of("open").length, right = of("right").length;
   if (wrong.length === 1 && rest) lines[0] = `One mistake, ${lines[0]}; the rest follows from it`;

@@ -1,7 +1,7 @@
 // ---- what may be changed, and how it comes back
 const state = {
   head: 0, batch: 0, layer: null, group: null, step: Infinity, // what is looked at
-  pinned: null, forwards: false, large: null, other: null,
+  pinned: null, forwards: false,
   quiz: false, walk: null, edited: false, locked: "",
 };
 const computed = () => stages.filter(s => s.tree);
@@ -78,7 +78,7 @@ function remember() {
   future.length = 0;
 }
 function restore(was) {
-  for (const group of page.groups) if (Boolean(group.isMasked) !== was.masked.includes(group)) turnMask(group);
+  for (const group of page.groups) if (!group.isMasked === was.masked.includes(group)) turnMask(group);
   for (const { id, data, ...rest } of was.each) {
     const s = byName.get(id);
     if (data) s.data.set(data);

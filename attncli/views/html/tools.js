@@ -30,7 +30,7 @@ function paintTools() {
   $("least").textContent = `−${trimmed(largest, 2)}`;
   $("most").textContent = trimmed(largest, 2);
   for (const node of all("[data-x]")) {
-    const isShare = Boolean(node.closest(".share"));
+    const isShare = node.closest(".share");
     tint(node, { isShare, shade: "any" }, node.dataset.x * (isShare ? 1 : largest));
   }
 }

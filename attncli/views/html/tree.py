@@ -115,9 +115,11 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
     body = values.formula.body
     names = dict.fromkeys(cell.name for cell in cells(body, guards=True))
     arrays = {}
-    # No stage: of a row its position, of a weight its fate.
+    # No stage: of a row its position, of a weight its fate, of keys and values the cached ones.
     for name in (x for x in names if x not in stages):
         array = kept(block, stage) if name == "kept" else values.arrays.get(name)
+        if name == "past" and "n_cached" in stage.params:
+            array = stage.value[..., : stage.params["n_cached"], :]
         if array is None:
             return {}
         arrays[name] = {"shape": np.shape(array), "float64": bytes_of(array)}

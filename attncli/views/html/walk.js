@@ -21,9 +21,7 @@ function endWalk() {
   $("walk").focus();
 }
 function turnPanel() {
-  $("walkbar").hidden = !state.walk;
-  $("turn").hidden = Boolean(state.walk);
-  $("why").hidden = $("panel").hidden = false;
+  show({ walkbar: state.walk, turn: !state.walk, why: true, panel: true });
   fill($("bars"));
   fill($("was"));
 }

@@ -58,7 +58,7 @@ function wordsOf(s, node, places, tight = false) {
   if (node.letters) return wordsOver(s, node, places, tight);
   if (op === "if") {
     const taken = args[2].run(places) ? a : b;
-    const isRemark = s.remark && node === s.tree && ["number", "parameter"].includes(taken.op);
+    const isRemark = s.remark && node === s.tree && !taken.args && !taken.source?.id;
     return isRemark ? [s.remark] : words(taken, tight);
   }
   if (op === "cell" && node.source.id) {
@@ -66,8 +66,7 @@ function wordsOf(s, node, places, tight = false) {
     return [span(node.side, tight && text[0] === "−" ? `(${text})` : text)];
   }
   if (isAtom(node) || op === "//" || op === "%") return [trimmed(node.run(places), 4)];
-  if (op === "+") return bracketed([words(a), " + ", words(b, isAtom(b))]);
-  if (op === "-") return bracketed([words(a), " − ", words(b, true)]);
+  if (op === "+" || op === "-") return bracketed([words(a), op === "+" ? " + " : " − ", words(b, op === "-" || isAtom(b))]);
   if (op === "*") return [words(a, true), "\u202f·\u202f", words(b, true)];
   if (op === "/") return args.every(isAtom) ? [words(a), " / ", words(b, true)] : [fraction(words(a), words(b))];
   if (op === "neg") return ["−", words(a, true)];
