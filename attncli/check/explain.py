@@ -136,8 +136,9 @@ class Change(NamedTuple):
 class Example(NamedTuple):
     """A small input, and a stage of it, right and with the bug: arrays [batch, head, row, …].
 
-    fields  of the convention that are not the default
-    flags   what `attncli check` needs besides, such as "--tiles 3"
+    observed  what an implementation with the bug gives: the stage, of gradients those of q, k and v
+    fields    of the convention that are not the default
+    flags     what `attncli check` needs besides, such as "--tiles 3"
     """
 
     words: str
@@ -145,6 +146,7 @@ class Example(NamedTuple):
     stage: str
     right: Array
     wrong: Array
+    observed: dict[str, Array]
     fields: dict[str, Any]
     flags: str
 
@@ -162,9 +164,9 @@ class Example(NamedTuple):
         return {"words": self.words, "inputs": inputs, "stage": self.stage, **arrays}
 
     def to_check(self) -> dict[str, Any]:
-        """What `attncli check` reads: the inputs, the convention, and the wrong stage."""
-        own = self.to_dict()
-        return {**own["inputs"], **self.fields, self.stage: own["wrong"]}
+        """What `attncli check` reads: the inputs, the convention, and what was observed."""
+        arrays = {name: x.tolist() for name, x in (self.inputs | self.observed).items()}
+        return {**arrays, **self.fields}
 
 
 @dataclass(frozen=True)
@@ -273,7 +275,10 @@ def _first(bug: Bug, line: str) -> tuple[Setup, Setup, Example] | None:
                 for name in names:
                     right, other = plain[name], wrong[name]
                     if right.shape == other.shape and differ(right, other, by=FAR):
-                        return setup, changed, _example(number, small, name, right, other)
+                        own = (name, *(BACKWARD[:3] if name in BACKWARD else ()))
+                        observed = {x: wrong[x] for x in own if x in wrong}
+                        example = _example(number, small, name, right, observed)
+                        return setup, changed, example
     return None
 
 
@@ -307,11 +312,13 @@ def _prepared(number: int, gradients: bool) -> tuple[Setup, dict[str, Array], Sm
     return setup, stages(setup, all_of(setup.shape), names), small
 
 
-def _example(number: int, small: Small, stage: str, right: Array, wrong: Array) -> Example:
+def _example(
+    number: int, small: Small, stage: str, right: Array, observed: dict[str, Array]
+) -> Example:
     """The example of a prepared input."""
     choices = PREPARED[number][2]
     fields = {name: value for name, value in choices.items() if name not in BESIDE}
     flags = " ".join(f"--{x} {choices[x]}" for x in BESIDE[:2] if x in choices)
     how = " ".join(flag_text(name, value) for name, value in fields.items())
     words = f"{small.words}; {how}" if how else small.words
-    return Example(words, small.arrays, stage, right, wrong, fields, flags)
+    return Example(words, small.arrays, stage, right, observed[stage], observed, fields, flags)

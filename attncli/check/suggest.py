@@ -62,8 +62,7 @@ def small_input(
     '2 heads, 3 queries, 5 keys, d_k 7, d_v 11, 2 of the keys as a past'
     """
     how, own = how or Convention(), parts.split()
-    shape = _fitting(shape, positions, how.window)
-    n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape
+    n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape = _fitting(shape, positions, how.window)
     rng = np.random.default_rng(7)
     q = rng.normal(size=(n_batch, n_heads, n_q, d_k)).round(2) * times
     k = rng.normal(size=(n_batch, n_kv, n_k, d_k)).round(2)

@@ -98,7 +98,7 @@ def _example(example: Example, bug: str) -> Iterator[str]:
     yield f"  {example.stage} of batch item {batch + 1}, head {head + 1}, row {row + 1}:"
     for label, x in (("right", example.right), ("wrong", example.wrong)):
         yield f"  {label}  {_numbers(x[batch, head, row])}"
-    yield "To have it named:"
+    yield "To see what check says of it:"
     yield f"  attncli check --bug {bug} --format json -o bug.json"
     yield f"  attncli check bug.json::check {example.flags}".rstrip()
 

@@ -213,9 +213,8 @@ def _verdict(
     zeros = {gradient_named(name): n for name, n in decimals.items()}
     if len(zeros) == 1:  # the only array, whatever it is called
         zeros = dict.fromkeys(numbers, *zeros.values())
-    split = None
-    if flags.split is not None:
-        split = whole_numbers(flags.split, "--split", "A,B,…, such as 2,5")
+    form = "A,B,…, such as 2,5"
+    split = None if flags.split is None else whole_numbers(flags.split, "--split", form)
     check_room = _room(numbers, given)
     check_room("the comparison needs", searches=False)
     searching = "it differs, and the search for a bug needs"

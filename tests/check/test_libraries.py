@@ -1,4 +1,4 @@
-"""What libraries mean: their own outputs are named by check, and match by their conventions."""
+"""Library conventions: a library's own outputs are named by check, and match by its conventions."""
 
 import json
 from dataclasses import replace
