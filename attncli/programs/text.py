@@ -138,7 +138,7 @@ def replaced(text: str, lines: Sequence[str]) -> str:
 def stage_names(text: str) -> list[str]:
     """The names of the stages of a program, of which no formula is read.
 
-    >>> stage_names("scale = 2\nscores: S[i,j] = q[i,0] * k[j,0]\nA[i,j] = softmax[j](S[i,j])")
+    >>> stage_names("scale = 2\\nscores: S[i,j] = q[i,0] * k[j,0]\\nA[i,j] = softmax[j](S[i,j])")
     ['scores', 'A']
     """
     lefts = filter(None, (LEFT.match(statement.code) for statement in statements(text)))
