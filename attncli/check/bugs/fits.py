@@ -34,9 +34,9 @@ from attncli.check.run import Indices
 from attncli.check.setup import Setup
 from attncli.check.tolerance import distance, rms
 
-TINY, SPREAD = 1e-12, 1e-3
-"""A mean square of errors, over the rounding, below which all forms of a number fit alike; and a
-share by which factors differ that are one factor."""
+TINY, SPREAD, LARGEST = 1e-12, 1e-3, float(np.finfo(np.float64).max)
+"""A mean square of errors, over the rounding, below which all forms of a number fit alike; a share
+by which factors differ that are one factor; and beyond what a number is not tried."""
 
 
 def fitted(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -73,6 +73,7 @@ class _Fit(NamedTuple):
 
     def setup(self, x: Array) -> Setup:
         """The setup with these numbers."""
+        x = np.clip(x, -LARGEST, LARGEST)
         number = x if self.letter else float(x[0])
         patch = Patch(self.line.choices[0], self.facts.evidence, fitted=number)
         with np.errstate(all="ignore"):
@@ -112,9 +113,8 @@ class _Fit(NamedTuple):
 
     def ratio(self, number: float, stage: str) -> Array | None:
         """A number times what a stage, as observed, is larger by; None where it was not."""
-        if stage not in self.sample.errors:
+        if (errors := self.sample.errors.get(stage)) is None:
             return None
-        errors = self.sample.errors[stage]
         fine = np.isfinite(errors.observed) & np.isfinite(errors.expected)
         size = float(np.square(errors.expected[fine]).sum())
         product = float((errors.observed * errors.expected)[fine].sum())
