@@ -22,7 +22,7 @@ from attncli.check.generated import described
 from attncli.check.gradients import hidden_bugs, of_one_pass
 from attncli.check.inside import less_exact
 from attncli.check.meanings import Asked, meanings_of
-from attncli.check.noise import EPS, SMALL
+from attncli.check.number_types import EPS, SMALL, fitting_type, narrower
 from attncli.check.observe import GIVEN, Pick, differing_inputs, observe, places_of, to_numpy
 from attncli.check.places import stage_verdict
 from attncli.check.positions import PositionKind
@@ -30,7 +30,7 @@ from attncli.check.search import Match, Progress, Search
 from attncli.check.setup import Setup, setup_of
 from attncli.check.shapes import WrongShapeError, fitting_layouts
 from attncli.check.spans import in_four
-from attncli.check.tolerance import Inside, Places, Rule, fitting_type, narrower, rule_of
+from attncli.check.tolerance import Inside, Places, Rule, rule_of
 from attncli.check.units import in_units
 from attncli.check.verdict import Status, Verdict
 from attncli.convention import KNOBS, Convention, Layout, convention_of

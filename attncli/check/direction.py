@@ -100,7 +100,7 @@ def beta(observed: Array, other: Array, stage: StageErrors) -> Beta:
     return Beta(value, spread, total / way.shape[-1])
 
 
-class Quiet(NamedTuple):
+class WithinRounding(NamedTuple):
     """A variant of a bug: what the directions of the stages that it changes say.
 
     betas  their β
@@ -143,7 +143,7 @@ class Directions:
             fused = stages(kept, comparison.subset, comparison.errors)
             self.right.append({name: round_to(x, dtype) for name, x in fused.items()})
 
-    def of(self, setup: Setup) -> Quiet | None:
+    def of(self, setup: Setup) -> WithinRounding | None:
         """What this setup is: None where it changes nothing, or where the error is not its own."""
         betas, left, own = [], {}, 0.0
         for name, other in self.comparison.expected(setup).items():
@@ -155,7 +155,7 @@ class Directions:
             left[name] = Size(rms(errors), float(errors.max(initial=0.0)))
             own = max(own, *(abs(beta(right[name], other, stage).value) for right in self.right))
             betas.append(one)
-        return Quiet(setup, tuple(betas), own, left) if betas else None
+        return WithinRounding(setup, tuple(betas), own, left) if betas else None
 
     def exactness(self) -> str:
         """How exact numbers in 16 bits are, beside the two simulated right implementations."""

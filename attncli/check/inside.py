@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.check.arithmetic import simulation
 from attncli.check.comparison import Comparison, is_closer
 from attncli.check.direction import beta
-from attncli.check.noise import SMALL
+from attncli.check.number_types import SMALL
+from attncli.check.rounding import simulation
 from attncli.check.run import stages
 from attncli.check.tolerance import Inside
 from attncli.convention import DType

@@ -19,12 +19,12 @@ from attncli.attention.inputs import entered
 from attncli.attention.masks import forbids, meaning
 from attncli.attention.shapes import as_numbers, in_order, type_name
 from attncli.attention.tiles import tile_bounds
-from attncli.check.noise import EPS
+from attncli.check.number_types import EPS, fitting_type, narrower, sizes
 from attncli.check.run import Indices, Subset, all_of, computes, mask_of, steps_of
 from attncli.check.setup import Setup
 from attncli.check.shapes import fitted
 from attncli.check.spans import D_BIAS, axes_of, is_whole, span_of
-from attncli.check.tolerance import Places, distance, fitting_type, largest, narrower, sizes
+from attncli.check.tolerance import Places, distance, largest
 from attncli.convention import DType, Layout
 from attncli.errors import ConventionError, ShapeError, StageError, nearest
 from attncli.stages import (

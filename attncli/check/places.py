@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from attncli.check.comparison import Comparison
-from attncli.check.noise import EPS
+from attncli.check.number_types import EPS
 from attncli.check.run import Indices, mask_of
 from attncli.check.spans import axes_of, first_key, span_of
 from attncli.check.tolerance import StageErrors, distance, rms
