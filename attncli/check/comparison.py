@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -207,11 +208,14 @@ def _noises(
     if draws < DRAWS and all(errors[name].ratios.head <= LIKELY for name in expected):
         rows = np.arange(subset.sizes[2])
         if is_of_rows:
-            rows = np.flatnonzero(np.any([errors[name].wrong_rows for name in expected], (0, 1, 2)))
+            wrong = np.any([errors[name].wrong_rows for name in expected], axis=(0, 1, 2))
+            rows = rows[wrong] if wrong.any() else rows
         some = {name: x[:, :, rows] if is_of_rows else x for name, x in expected.items()}
-        more = subset.with_axis(2, subset.row[rows])
-        for name, x in rounding_noise(setup, more, some, arithmetic).items():
-            noise[name][:, :, rows if is_of_rows else slice(None)] = x
+        again = rounding_noise(setup, subset.with_axis(2, subset.row[rows]), some, arithmetic)
+        for name, x in again.items():  # the mean over the draws of both
+            at = (..., rows) if is_of_rows else ...
+            total = np.hypot(math.sqrt(draws) * noise[name][at], math.sqrt(DRAWS) * x)
+            noise[name][at] = total / math.sqrt(draws + DRAWS)
         yield noise, {}
     observed = {name: errors[name].observed for name in expected}
     overflows = (

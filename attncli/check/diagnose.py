@@ -17,10 +17,10 @@ from attncli.attention.parts import check_parts
 from attncli.attention.shapes import is_small, layout_hint, type_name
 from attncli.attention.tiles import split_bounds, tile_bounds
 from attncli.check.comparison import Comparison, comparison_of
+from attncli.check.direction import less_exact
 from attncli.check.explanations import distinguished_by, explanation, in_common, told_by
 from attncli.check.generated import described
 from attncli.check.gradients import hidden_bugs, of_one_pass
-from attncli.check.inside import less_exact
 from attncli.check.meanings import Asked, meanings_of
 from attncli.check.number_types import EPS, SMALL, fitting_type, narrower
 from attncli.check.observe import GIVEN, Pick, differing_inputs, observe, places_of, to_numpy

@@ -39,7 +39,7 @@ from attncli.check.number_types import (
     row_rms,
     to_tf32,
 )
-from attncli.check.run import Subset, at_once, stages
+from attncli.check.run import CELLS, Subset, at_once, stages
 from attncli.check.setup import Setup
 from attncli.check.spans import span_of
 from attncli.check.tolerance import Rule, distance, errors_of
@@ -107,11 +107,12 @@ def rounding_noise(
 ) -> dict[str, Array]:
     """The noise of the rows of these stages, [batch, head, row], by so many draws of errors.
 
-    Draws are computed together, as batch items, but where a stage is a sum over these.
+    Draws are computed together, as batch items, but where a stage is a sum over these, or large.
     """
     over, needs_all = setup.how.softmax_over, setup.whole_axes | setup.instead.keys()
     is_apart = 0 in needs_all or any(span_of(name, over) == "totals" for name in expected)
-    n_together = 1 if is_apart else draws
+    is_large = draws * math.prod(subset.sizes) * setup.shape[3] > CELLS
+    n_together = 1 if is_apart or is_large else draws
     together = subset._replace(batch=np.tile(subset.batch, n_together))
     squares: dict[str, list[Array]] = {name: [] for name in expected}
     errors = _Errors(setup, arithmetic, n_together)
