@@ -1,5 +1,5 @@
 """Number types: how exact each is, which one numbers are of, products in less exact ones; how large
-numbers are.
+numbers are, and which are equal.
 
 Source: Higham, "Accuracy and Stability of Numerical Algorithms" (2002), sections 2.2 and 4.2.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.kernels import round_to, widen
@@ -158,3 +159,25 @@ def row_rms(x: Array) -> Array:
     scaled = np.divide(x, top, out=np.zeros_like(x), where=(top > 0) & np.isfinite(top))
     mean = np.einsum("...i,...i->...", scaled, scaled) / x.shape[-1]
     return np.where(np.isinf(top[..., 0]), np.inf, top[..., 0] * np.sqrt(mean))
+
+
+def first_equal(k: Array) -> npt.NDArray[np.intp] | None:
+    """The first key that each is equal to; None where no two keys of a head are equal.
+
+    >>> first_equal(np.array([[[[1.0, 2], [3, 4], [1, 2]]]]))
+    array([[[0, 1, 0]]])
+    """
+    bits = np.ascontiguousarray(k, dtype=np.float64).view(np.uint64)
+    odd = np.random.default_rng(0).integers(0, 2**63, bits.shape[-1], dtype=np.uint64) * 2 + 1
+    hashes = (bits * odd).sum(axis=-1, dtype=np.uint64)  # whole numbers: the same in any order
+    order = np.argsort(hashes, axis=-1, kind="stable")
+    ordered = np.take_along_axis(hashes, order, axis=-1)
+    repeats = np.zeros(hashes.shape, dtype=np.bool_)
+    repeats[..., 1:] = ordered[..., 1:] == ordered[..., :-1]
+    if not repeats.any():
+        return None
+    starts = np.where(repeats, 0, np.arange(hashes.shape[-1]))
+    first = np.take_along_axis(order, np.maximum.accumulate(starts, axis=-1), axis=-1)
+    result = np.empty_like(first)
+    np.put_along_axis(result, order, first, axis=-1)
+    return result

@@ -107,9 +107,7 @@ def observe(
     notes: list[str] = []
     for name in names:
         array, dtype = to_numpy(observed[name], name)
-        if name == OUTPUT:
-            array = heads_to_front(array, layout, subset.sizes[1:])
-        elif axes_of(name)[-1] in ("d_k", "d_v"):  # it has a layout
+        if axes_of(name)[-1] in ("d_k", "d_v"):  # it has a layout
             is_of_keys = axes_of(name)[1] == "kv_head"
             sizes = setup.inputs["k"].shape[1:3] if is_of_keys else subset.sizes[1:]
             array = heads_to_front(array, layout, sizes)

@@ -34,6 +34,7 @@ from attncli.check.number_types import (
     FIRST,
     SMALL,
     Arithmetic,
+    first_equal,
     fitting_type,
     one_by_one,
     row_rms,
@@ -257,7 +258,7 @@ class _Errors:
             size = math.hypot(self.unit.factors, of_sums)
             if own == SCORES:
                 k = read["k"]  # of all draws
-                self.alike = _first_equal(k[: max(1, len(k) // self.draws)])
+                self.alike = first_equal(k[: max(1, len(k) // self.draws)])
             else:  # q may be scaled first; the weights have an error of their own already
                 size = math.sqrt(size**2 - self.unit.stages**2)
             off = {name: self._with_errors(read[name], size) for name in [*read][:is_product]}
@@ -336,28 +337,6 @@ class _Errors:
             of_exp = self.unit.sums * np.hypot(LEVEL * lse, EXP)
             self.level = np.asarray(np.minimum(of_exp, MOST_LEVEL))
         return np.hypot(np.minimum(self.unit.sums * np.abs(top), MOST_LEVEL), of_sums)
-
-
-def _first_equal(k: Array) -> npt.NDArray[np.intp] | None:
-    """The first key that each is equal to; None where no two keys of a head are equal.
-
-    >>> _first_equal(np.array([[[[1.0, 2], [3, 4], [1, 2]]]]))
-    array([[[0, 1, 0]]])
-    """
-    bits = np.ascontiguousarray(k, dtype=np.float64).view(np.uint64)
-    odd = np.random.default_rng(0).integers(0, 2**63, bits.shape[-1], dtype=np.uint64) * 2 + 1
-    hashes = (bits * odd).sum(axis=-1, dtype=np.uint64)  # whole numbers: the same in any order
-    order = np.argsort(hashes, axis=-1, kind="stable")
-    ordered = np.take_along_axis(hashes, order, axis=-1)
-    repeats = np.zeros(hashes.shape, dtype=np.bool_)
-    repeats[..., 1:] = ordered[..., 1:] == ordered[..., :-1]
-    if not repeats.any():
-        return None
-    starts = np.where(repeats, 0, np.arange(hashes.shape[-1]))
-    first = np.take_along_axis(order, np.maximum.accumulate(starts, axis=-1), axis=-1)
-    result = np.empty_like(first)
-    np.put_along_axis(result, order, first, axis=-1)
-    return result
 
 
 def _is_floats(x: Any) -> bool:
