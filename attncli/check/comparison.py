@@ -12,7 +12,7 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.check.number_types import SMALL, row_rms
-from attncli.check.rounding import DRAWS, draws_of, rounding_noise, simulated_noise
+from attncli.check.rounding import AGAIN, draws_of, rounding_noise, simulated_noise
 from attncli.check.run import Indices, Subset, all_of, stages
 from attncli.check.setup import Setup
 from attncli.check.spans import is_whole, span_of
@@ -205,17 +205,19 @@ def _noises(
     draws = draws_of(setup, subset, is_sample=is_sample)
     noise = rounding_noise(setup, subset, expected, arithmetic, draws)
     yield noise, {}
-    if draws < DRAWS and all(errors[name].ratios.head <= LIKELY for name in expected):
+    if all(errors[name].ratios.head <= LIKELY for name in expected):
         rows = np.arange(subset.sizes[2])
         if is_of_rows:
             wrong = np.any([errors[name].wrong_rows for name in expected], axis=(0, 1, 2))
             rows = rows[wrong] if wrong.any() else rows
         some = {name: x[:, :, rows] if is_of_rows else x for name, x in expected.items()}
-        again = rounding_noise(setup, subset.with_axis(2, subset.row[rows]), some, arithmetic)
+        again = rounding_noise(
+            setup, subset.with_axis(2, subset.row[rows]), some, arithmetic, AGAIN
+        )
         for name, x in again.items():  # the mean over the draws of both
             at = (..., rows) if is_of_rows else ...
-            total = np.hypot(math.sqrt(draws) * noise[name][at], math.sqrt(DRAWS) * x)
-            noise[name][at] = total / math.sqrt(draws + DRAWS)
+            total = np.hypot(math.sqrt(draws) * noise[name][at], math.sqrt(AGAIN) * x)
+            noise[name][at] = total / math.sqrt(draws + AGAIN)
         yield noise, {}
     observed = {name: errors[name].observed for name in expected}
     overflows = (

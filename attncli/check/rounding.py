@@ -67,6 +67,9 @@ DRAWS = 8
 ENOUGH, ENOUGH_OF_SAMPLE = 2**15, 2**13
 """So many scores are computed with errors, then only the rows again that are off by too much."""
 
+AGAIN = 32
+"""So often for the rows again: of two errors that cancel in a draw none is seen."""
+
 PERIOD = 2**19 - 1
 """After so many numbers errors repeat: a prime, so that no two rows have the same."""
 
@@ -173,14 +176,18 @@ def simulation(setup: Setup, rule: Rule) -> tuple[Setup, DType, float]:
 
 @lru_cache(1)
 def _signs() -> npt.NDArray[np.int8]:
-    """Errors of ±1, [draw, number]: of eight draws, those of two numbers are nearly always
-    uncorrelated, as rows of a Hadamard matrix are.
+    """Errors of ±1, [draw, number]: DRAWS, then AGAIN other ones.
+
+    Of DRAWS those of two numbers are nearly always uncorrelated, as rows of a Hadamard matrix are;
+    one time in 16 they cancel in each, which independent ones do not.
     """
     rng, rows = np.random.default_rng(0), np.ones((1, 1), np.int8)
     for _ in range(3):
         rows = np.block([[rows, rows], [rows, -rows]])
     signs = rng.integers(2, size=PERIOD, dtype=np.int8) * 2 - 1
-    return np.asarray(rows[:, rng.integers(len(rows), size=PERIOD)] * signs)
+    first = rows[:, rng.integers(len(rows), size=PERIOD)] * signs
+    again = rng.integers(2, size=(AGAIN, PERIOD), dtype=np.int8) * 2 - 1
+    return np.concatenate([first, again])
 
 
 @lru_cache(4096)
@@ -319,7 +326,8 @@ class _Errors:
         """Errors of ±1; those of all draws are in a row of batch items."""
         draws = self.draws if shape and shape[0] % self.draws == 0 else 1
         n, start = math.prod(shape) // draws, int(self.rng.integers(PERIOD))
-        signs = _signs()[:draws]
+        first = 0 if draws <= DRAWS else DRAWS
+        signs = _signs()[first : first + draws]
         if start + n > PERIOD:
             signs = np.take(signs, np.arange(start, start + n), axis=1, mode="wrap")
             start = 0
