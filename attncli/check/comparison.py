@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -11,30 +11,27 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.check.arithmetic import simulation
-from attncli.check.noise import SMALL
-from attncli.check.perturbed import perturbed_noise
-from attncli.check.run import Indices, Subset, all_of, stages, stages_and_noise
+from attncli.check.number_types import SMALL, row_rms
+from attncli.check.rounding import AGAIN, draws_of, rounding_noise, simulated_noise
+from attncli.check.run import Indices, Subset, all_of, stages
 from attncli.check.setup import Setup
 from attncli.check.spans import is_whole, span_of
 from attncli.check.tolerance import (
     ROW_FLOOR,
     Rule,
     StageErrors,
-    distance,
     errors_of,
     largest,
     rms,
-    row_rms,
 )
-from attncli.stages import GRADIENTS, LSE, OUTPUT, kind_of
+from attncli.stages import kind_of
 
 CLOSER = 0.5
 """A bug must explain at least half of the difference. A difference just over the tolerance is
 brought under it by any change that moves the numbers a little in the right direction; one that
 explains half of it has moved them by at least half the tolerance, which is no accident."""
 
-SAMPLE_FACTOR = 2.0
+SAMPLE_SLACK = 2.0
 """A sample is allowed more than everything: its noise may be less than that of all, perhaps half of
 it. What passes the sample by mistake is judged again on everything."""
 
@@ -48,7 +45,7 @@ class Comparison:
 
     errors    by stage
     observed  the stages whole, and `at` the positions of them that are compared
-    loose     a factor on the tolerance, for a sample
+    slack     a factor on the tolerance, for a sample
     """
 
     setup: Setup
@@ -57,7 +54,7 @@ class Comparison:
     errors: Mapping[str, StageErrors]
     observed: Mapping[str, Array]
     at: Subset
-    loose: float = 1.0
+    slack: float = 1.0
 
     @property
     def is_whole(self) -> bool:
@@ -111,41 +108,40 @@ class Comparison:
         """The observed stages as this setup computes them."""
         return stages(setup, self.subset, self.errors)
 
-    def beside(self, setup: Setup, rule: Rule | None = None) -> dict[str, StageErrors]:
+    def beside(
+        self,
+        setup: Setup,
+        rule: Rule | None = None,
+        expected: Mapping[str, Array] | None = None,
+    ) -> dict[str, StageErrors]:
         """What was observed beside the stages of another setup, or by another rule."""
         observed = {name: self.observed_by(setup, name) for name in self.errors}
-        return compared(setup, self.subset, observed, rule or self.rule, self.loose)
+        return compared(setup, self.subset, observed, rule or self.rule, self.slack, expected)
 
     def sample(self, at: Subset) -> Comparison:
-        """The comparison of some positions alone, which is allowed a little more."""
-        if self.is_whole:
-            return self._whole_sample(at)
-        errors = {name: x.at(*at, loose=SAMPLE_FACTOR) for name, x in self.errors.items()}
-        subset, whole = self.subset.take(at), self.at.take(at)
-        return replace(self, subset=subset, errors=errors, at=whole, loose=SAMPLE_FACTOR)
+        """The comparison of some positions alone, which is allowed a little more.
 
-    def _whole_sample(self, at: Subset) -> Comparison:
-        """The same of whole batch items and key heads; without totals where anything is left."""
-        over = self.setup.how.softmax_over
-        spans = {name: span_of(name, over) for name in self.errors}
-        keys = self.setup.key_heads_of(self.subset.head[at.head])
-        mine = self.setup.key_heads_by_grouping[self.subset.head]
-        heads = np.flatnonzero(np.isin(mine, keys))
-        at = Subset(at.batch, heads, np.arange(self.subset.sizes[2]))
-        is_all = at.sizes == self.subset.sizes
-        kept = [name for name, span in spans.items() if is_all or span != "totals"]
-        if not kept or is_all:
-            loose = {name: replace(x, loose=SAMPLE_FACTOR) for name, x in self.errors.items()}
-            return replace(self, errors=loose, loose=SAMPLE_FACTOR)
-        key_heads = np.searchsorted(self.setup.key_heads_of(self.subset.head), keys)
+        Where stages depend on all queries: of whole batch items and key heads, without the sums
+        over these, but where it is all or nothing else is left.
+        """
+        over, is_whole, of_keys = self.setup.how.softmax_over, self.is_whole, tuple[Indices, ...]()
+        if is_whole:
+            keys = self.setup.key_heads_of(self.subset.head[at.head])
+            mine = self.setup.key_heads_by_grouping[self.subset.head]
+            heads = np.flatnonzero(np.isin(mine, keys))
+            of_keys = at.batch, np.searchsorted(self.setup.key_heads_of(self.subset.head), keys)
+            at = Subset(at.batch, heads, np.arange(self.subset.sizes[2]))
         errors = {}
-        for name in kept:
-            stage = self.errors[name]
-            of_keys = at.batch, key_heads, np.arange(stage.expected.shape[2])
-            positions = at if spans[name] == "rows" else of_keys
-            errors[name] = stage.at(*positions, loose=SAMPLE_FACTOR)
+        for name, stage in self.errors.items():
+            if (span := span_of(name, over)) != "totals":
+                every_key = np.arange(stage.expected.shape[2])
+                positions = at if span == "rows" else (*of_keys, every_key)
+                errors[name] = stage.at(*positions, slack=SAMPLE_SLACK)
+        if is_whole and (not errors or at.sizes == self.subset.sizes):
+            errors = {name: replace(x, slack=SAMPLE_SLACK) for name, x in self.errors.items()}
+            return replace(self, errors=errors, slack=SAMPLE_SLACK)
         subset, whole = self.subset.take(at), self.at.take(at)
-        return replace(self, subset=subset, errors=errors, at=whole, loose=SAMPLE_FACTOR)
+        return replace(self, subset=subset, errors=errors, at=whole, slack=SAMPLE_SLACK)
 
 
 def comparison_of(
@@ -157,118 +153,100 @@ def comparison_of(
 
 
 def compared(
-    setup: Setup, subset: Subset, observed: Mapping[str, Array], rule: Rule, loose: float = 1.0
-) -> dict[str, StageErrors]:
-    """What was observed beside the stages of a setup, by the rule or beside the noise."""
-    by_noise = {name for name in observed if rule.of(name).kind == "noise"}
-    parts: Collection[str] = observed if setup.tiles else (OUTPUT,) if setup.split else ()
-    drawn = by_noise & {*parts, *GRADIENTS, LSE}
-    errors: dict[str, StageErrors] = {}
-    for name, x in stages(setup, subset, observed.keys() - by_noise).items():
-        errors[name] = StageErrors(observed[name], x, rule.of(name), loose=loose)
-    plain = replace(rule, kind="noise")
-    for names in filter(None, (by_noise - drawn, drawn)):
-        some = {name: x for name, x in observed.items() if name in names}
-        errors |= _beside_noise(setup, subset, some, plain, loose, is_drawn=names is drawn)
-    return {name: errors[name] for name in observed}
-
-
-def _beside_noise(
     setup: Setup,
     subset: Subset,
     observed: Mapping[str, Array],
     rule: Rule,
-    loose: float,
-    *,
-    is_drawn: bool,
+    slack: float = 1.0,
+    expected: Mapping[str, Array] | None = None,
 ) -> dict[str, StageErrors]:
-    """What was observed beside the stages of a setup, with the noise of a right implementation.
+    """What was observed beside the stages of a setup, by the rule or beside the noise.
 
-    The noise of a row is the larger of two: what rounding does to first order (is_drawn, of
-    gradients, lse and parts: see perturbed.py), and what the stages are off by that are computed
-    in the number type. In float32 and float64, where sums matter most, the second is nearly always
-    smaller: it is computed where the first allows less than there is.
+    expected  these stages, where they are computed already
     """
-    noise: dict[str, Array] = {}
-    heads: dict[str, Array] = {}
-    has_long_type = rule.dtype not in SMALL and rule.inside is None
-
-    def judged() -> dict[str, StageErrors]:
-        return {
-            name: StageErrors(
-                observed[name],
-                x,
-                rule.of(name),
-                noise.get(name),
-                setup.how.mask_value,
-                loose,
-                head_noise=heads.get(name),
-                are_shares=kind_of(name).sums,
-            )
-            for name, x in expected.items()
-        }
-
-    if is_drawn:
-        setup = setup.in_parts()
-        expected = stages(setup, subset, observed)
-        noise = perturbed_noise(setup, subset, expected, rule.arithmetic())
-    else:
-        if has_long_type and subset.sizes[2] > 4 * FEW:
-            expected = stages(setup, subset, observed)
-            noise, heads = noise_of_few(setup, subset, observed, rule)
-            if _is_enough(errors := judged()):
-                return errors
-            heads = {}
-        expected, noise = stages_and_noise(setup, subset, observed, rule.arithmetic())
-    if has_long_type and _is_enough(errors := judged()):
-        return errors
-    _simulate(setup, subset, observed, rule, expected, noise)
-    return judged()
+    setup = setup.in_parts()
+    expected = expected or stages(setup, subset, observed)
+    value, errors = setup.how.mask_value, dict[str, StageErrors]()
+    for name, x in expected.items():
+        errors[name] = StageErrors(
+            observed[name],
+            x,
+            rule.of(name),
+            mask_value=value,
+            slack=slack,
+            are_shares=kind_of(name).sums,
+        )
+    rounded = {name: x for name, x in expected.items() if errors[name].rule.kind == "noise"}
+    for noise, of_heads in _noises(setup, subset, rule, rounded, errors) if rounded else ():
+        for name, x in noise.items():
+            errors[name] = replace(errors[name], noise=x, head_noise=of_heads.get(name))
+        judged = [errors[name] for name in rounded]
+        if all(x.matches for x in judged) or any(x.ratios.head > CERTAINLY for x in judged):
+            break
+    return errors
 
 
-def _is_enough(errors: Mapping[str, StageErrors]) -> bool:
-    """Whether all match, or a head is so far off that no other estimate of the noise allows it."""
-    far = any(stage.ratios.head > CERTAINLY for stage in errors.values())
-    return far or all(stage.matches for stage in errors.values())
-
-
-def _simulate(
+def _noises(
     setup: Setup,
     subset: Subset,
-    observed: Mapping[str, Array],
     rule: Rule,
     expected: Mapping[str, Array],
-    noise: dict[str, Array],
-) -> None:
-    """Puts into the noise what the stages are off by that are computed in the number type."""
-    rounded, dtype, factor = simulation(setup, rule)
-    simulated = stages(rounded, subset, observed, dtype)
-    for name, x in expected.items():
-        result = simulated.pop(name)
-        if dtype == setup.how.dtype:  # what overflows in the type that is asked for is expected to
-            is_both = ~np.isfinite(result) & (distance(observed[name], result) == 0)
-            np.copyto(x, result, where=is_both)
-        off = errors_of(result, x, rule, setup.how.mask_value)
-        off[~(np.isfinite(off) & np.isfinite(x))] = 0.0
-        noise[name] = np.fmax(noise[name], factor * row_rms(off))
+    errors: Mapping[str, StageErrors],
+) -> Iterator[tuple[dict[str, Array], dict[str, Array]]]:
+    """The noise of the rows, and of heads where that of most rows is not known, ever more exactly.
+
+    errors  of these stages by the noise before
+    """
+    arithmetic, has_long_type = rule.arithmetic(), rule.dtype not in SMALL and rule.inside is None
+    is_of_rows = not is_whole(expected, setup.how.softmax_over)
+    if has_long_type and is_of_rows and subset.sizes[2] > 4 * FEW:
+        yield noise_of_few(setup, subset, expected, rule)
+    is_sample = any(errors[name].slack > 1 for name in expected)
+    draws = draws_of(setup, subset, is_sample=is_sample)
+    noise = rounding_noise(setup, subset, expected, arithmetic, draws)
+    yield noise, {}
+    if all(errors[name].ratios.head <= LIKELY for name in expected):
+        rows = np.arange(subset.sizes[2])
+        if is_of_rows:
+            wrong = np.any([errors[name].wrong_rows for name in expected], axis=(0, 1, 2))
+            rows = rows[wrong] if wrong.any() else rows
+        some = {name: x[:, :, rows] if is_of_rows else x for name, x in expected.items()}
+        again = rounding_noise(
+            setup, subset.with_axis(2, subset.row[rows]), some, arithmetic, AGAIN
+        )
+        for name, x in again.items():  # the mean over the draws of both
+            at = (..., rows) if is_of_rows else ...
+            total = np.hypot(math.sqrt(draws) * noise[name][at], math.sqrt(AGAIN) * x)
+            noise[name][at] = total / math.sqrt(draws + AGAIN)
+        yield noise, {}
+    observed = {name: errors[name].observed for name in expected}
+    overflows = (
+        (np.isfinite(x) & ~np.isfinite(observed[name])).any() for name, x in expected.items()
+    )
+    if rule.inside == rule.dtype or any(overflows):
+        simulated = simulated_noise(setup, subset, observed, rule, expected)
+        yield {name: np.fmax(x, simulated[name]) for name, x in noise.items()}, {}
 
 
 CERTAINLY = 20.0
 """A head that is off by so many times what is allowed is wrong, however its noise is estimated."""
+
+LIKELY = 4.0
+"""By so many times the noise of a head may be larger than few draws of errors say."""
 
 FEW = 32
 """So many rows of a head say how large the noise of the head is, to about a tenth of it."""
 
 
 def noise_of_few(
-    setup: Setup, subset: Subset, wanted: Collection[str], rule: Rule
+    setup: Setup, subset: Subset, expected: Mapping[str, Array], rule: Rule
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """The noise of a few rows of each head, at the others the least that counts; that of heads."""
-    n_rows = subset.sizes[2]
-    few = np.unique(np.linspace(0, n_rows - 1, FEW).round().astype(np.intp))
+    few = np.unique(np.linspace(0, subset.sizes[2] - 1, FEW).round().astype(np.intp))
     rows = subset.with_axis(2, subset.row[few])
+    some = {name: x[:, :, few] for name, x in expected.items()}
     noise, heads = {}, {}
-    for name, x in stages_and_noise(setup, rows, wanted, rule.arithmetic())[1].items():
+    for name, x in rounding_noise(setup, rows, some, rule.arithmetic(), draws=1).items():
         heads[name] = row_rms(x)
         least = ROW_FLOOR * heads[name][..., None]
         noise[name] = np.broadcast_to(least, subset.sizes).copy()
@@ -297,52 +275,21 @@ def fit(setup: Setup, comparison: Comparison) -> Fit | None:
     setup must be at least twice as near, and its noise no larger than that: noise as large as the
     difference could explain anything.
     """
-    by_noise = [name for name, x in comparison.errors.items() if x.rule.kind == "noise"]
-    if by_noise and comparison.loose > 1:  # most setups fail here; what passes a sample rarely does
-        wrong = [name for name in by_noise if comparison.errors[name].wrong.any()]
-        if wrong and len(comparison.errors) > 1:  # at one stage alone, often
-            alone = stages(setup, comparison.subset, wrong[:1])[wrong[0]]
-            if not is_closer(setup, wrong[0], alone, comparison):
-                return None
-        expected = comparison.expected(setup)
-        if not all(is_closer(setup, name, expected[name], comparison) for name in by_noise):
+    plain = comparison.errors
+    by_noise = [name for name, x in plain.items() if x.rule.kind == "noise"]
+    wrong = [name for name in by_noise if plain[name].wrong.any()]
+    if wrong and len(plain) > 1 and comparison.slack > 1:  # most setups fail here, at one stage
+        alone = stages(setup, comparison.subset, wrong[:1])[wrong[0]]
+        if not is_closer(setup, wrong[0], alone, comparison):
             return None
-        if _is_far(setup, expected, comparison):
-            return None
-    errors = comparison.beside(setup)
+    expected = comparison.expected(setup)
+    if not all(is_closer(setup, name, expected[name], comparison) for name in by_noise):
+        return None
+    errors = comparison.beside(setup, expected=expected)
     for name, stage in errors.items():
-        if not stage.matches or (
-            name in by_noise and not _is_quiet(stage, comparison.errors[name])
-        ):
-            return None
-        if name in by_noise and not is_closer(setup, name, stage.expected, comparison):
+        if not stage.matches or (name in by_noise and not _is_small_enough(stage, plain[name])):
             return None
     return Fit(setup, {name: Size(x.typical, x.largest) for name, x in errors.items()})
-
-
-def _is_far(setup: Setup, expected: Mapping[str, Array], comparison: Comparison) -> bool:
-    """Whether a gradient is further from this setup than any noise: that of one draw will do."""
-    rule = comparison.rule
-    gradients = {
-        name: x
-        for name, x in expected.items()
-        if name in (*GRADIENTS, LSE)
-        and rule.of(name).kind == "noise"
-        and math.prod(x.shape[2:]) >= FEW
-    }
-    if not gradients or rule.inside is not None:
-        return False
-    noise = perturbed_noise(setup, comparison.subset, gradients, rule.arithmetic(), draws=1)
-    for name, x in gradients.items():
-        observed = comparison.observed_by(setup, name)
-        stage = StageErrors(observed, x, rule.of(name), noise[name], loose=comparison.loose)
-        if stage.ratios.head > FAR:
-            return True
-    return False
-
-
-FAR = 5 * CERTAINLY
-"""The same by one draw, which is that of a head of 32 numbers to about an eighth."""
 
 
 def is_closer(setup: Setup, name: str, expected: Array, comparison: Comparison) -> bool:
@@ -353,7 +300,7 @@ def is_closer(setup: Setup, name: str, expected: Array, comparison: Comparison) 
     return not np.isinf(errors).any() and rms(errors, plain.wrong) <= CLOSER * plain.typical_wrong
 
 
-def _is_quiet(stage: StageErrors, plain: StageErrors) -> bool:
+def _is_small_enough(stage: StageErrors, plain: StageErrors) -> bool:
     """Whether the noise of a setup is at most half of the difference that it explains."""
     if stage.noise is None or not plain.wrong.any():
         return True

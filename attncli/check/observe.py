@@ -19,12 +19,12 @@ from attncli.attention.inputs import entered
 from attncli.attention.masks import forbids, meaning
 from attncli.attention.shapes import as_numbers, in_order, type_name
 from attncli.attention.tiles import tile_bounds
-from attncli.check.noise import EPS
+from attncli.check.number_types import EPS, fitting_type, narrower, sizes
 from attncli.check.run import Indices, Subset, all_of, computes, mask_of, steps_of
 from attncli.check.setup import Setup
 from attncli.check.shapes import fitted
 from attncli.check.spans import D_BIAS, axes_of, is_whole, span_of
-from attncli.check.tolerance import Places, distance, fitting_type, largest, narrower, sizes
+from attncli.check.tolerance import Places, distance, largest
 from attncli.convention import DType, Layout
 from attncli.errors import ConventionError, ShapeError, StageError, nearest
 from attncli.stages import (
@@ -107,9 +107,7 @@ def observe(
     notes: list[str] = []
     for name in names:
         array, dtype = to_numpy(observed[name], name)
-        if name == OUTPUT:
-            array = heads_to_front(array, layout, subset.sizes[1:])
-        elif axes_of(name)[-1] in ("d_k", "d_v"):  # it has a layout
+        if axes_of(name)[-1] in ("d_k", "d_v"):  # it has a layout
             is_of_keys = axes_of(name)[1] == "kv_head"
             sizes = setup.inputs["k"].shape[1:3] if is_of_keys else subset.sizes[1:]
             array = heads_to_front(array, layout, sizes)

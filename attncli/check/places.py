@@ -14,7 +14,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.check.bugs.numbers import blocks_from
 from attncli.check.comparison import Comparison
-from attncli.check.noise import EPS
+from attncli.check.number_types import EPS
 from attncli.check.run import Indices, mask_of
 from attncli.check.spans import axes_of, first_key, span_of
 from attncli.check.tolerance import StageErrors, distance, rms

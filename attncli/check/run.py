@@ -24,7 +24,6 @@ from attncli.attention.kernels import round_to, widen
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step, run
 from attncli.attention.tiles import LSE_OF_PARTS, split_steps, tile_bounds, tile_steps
-from attncli.check.noise import Arithmetic, lowers, row_noise
 from attncli.check.setup import NANS, ZEROS, Edit, Setup
 from attncli.check.spans import D_BIAS, ROWS, axes_of, in_four, is_whole, source_of, span_of
 from attncli.convention import Convention, DType
@@ -35,8 +34,6 @@ from attncli.stages import (
     OF_X,
     OUTPUT,
     QKV,
-    SCORES,
-    WEIGHTS,
     gradient_of,
     kind_of,
 )
@@ -135,16 +132,9 @@ def stages(
     """
     of_x = [name for name in wanted if name in OF_X]
     inner = [name for name in wanted if name not in of_x]
-    result = _stages(setup, subset, inner, dtype, alter)[0] if inner else {}
+    result = _stages(setup, subset, inner, dtype, alter) if inner else {}
     result |= _of_x(setup, of_x, dtype, alter) if of_x else {}
     return {name: result[name] for name in wanted}
-
-
-def stages_and_noise(
-    setup: Setup, subset: Subset, wanted: Collection[str], arithmetic: Arithmetic
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The wanted stages in float64, and `row_noise` of this arithmetic, in one pass."""
-    return _stages(setup, subset, wanted, "float64", list, arithmetic)
 
 
 def _of_x(setup: Setup, wanted: Collection[str], dtype: DType, alter: Edit) -> dict[str, Array]:
@@ -159,21 +149,16 @@ def _of_x(setup: Setup, wanted: Collection[str], dtype: DType, alter: Edit) -> d
 
 
 def _stages(
-    setup: Setup,
-    subset: Subset,
-    wanted: Collection[str],
-    dtype: DType,
-    alter: Edit,
-    arithmetic: Arithmetic | None = None,
-) -> tuple[dict[str, Array], dict[str, Array]]:
+    setup: Setup, subset: Subset, wanted: Collection[str], dtype: DType, alter: Edit
+) -> dict[str, Array]:
     over = setup.how.softmax_over
     real = {name: setup.relabel.get(name, name) for name in wanted}
-    result, noise = _other_span(setup, subset, real, dtype, alter), dict[str, Array]()
+    result = _other_span(setup, subset, real, dtype, alter)
     todo = {name: source for name, source in real.items() if name not in result}
     by_keys = is_whole(todo.values(), over)
     if by_keys and setup.instead:  # what is computed in place of a row is another row's
         rows = [name for name, source in todo.items() if span_of(source, over) == "rows"]
-        result |= _stages(setup, subset, rows, dtype, alter)[0] if rows else {}
+        result |= _stages(setup, subset, rows, dtype, alter) if rows else {}
         todo = {name: source for name, source in todo.items() if name not in result}
     keys = setup.key_heads_of(subset.head)
     sizes = dict(zip((*ROWS, "kv_head"), (*subset.sizes, len(keys)), strict=True))
@@ -184,28 +169,15 @@ def _stages(
         steps = alter(steps_of(setup, dtype, shape, n_kv_heads))
         planned = dict.fromkeys(step.name for step in steps)
         sources = {name: source_of(source, planned) for name, source in todo.items()}
-        logits = next((x.reads.get("x", SCORES) for x in steps if x.name == WEIGHTS), SCORES)
-        needed = {*sources.values()} | (_for_noise(setup, logits) if arithmetic else set())
-        values = run(steps, _inputs_of(setup, block, steps, dtype), needed)
+        values = run(steps, _inputs_of(setup, block, steps, dtype), {*sources.values()})
         values = _without_positions(setup, values, block.computed.row, dtype)
         for name, source in sources.items():
             x = in_four(source, values[source], over)
             block.put(result, name, x, _axes_of(setup, source), sizes)
-        if arithmetic:
-            noise_of = row_noise(values, setup, {*sources.values()}, arithmetic, logits)
-            for name, source in sources.items():
-                block.put(noise, name, noise_of[source], ROWS, sizes)
     if not by_keys:
         written = [name for name, source in todo.items() if source in (OUTPUT, *GRADIENTS)]
         result |= {name: _unwritten(setup, subset, result[name]) for name in written}
-    return {name: result[name] for name in wanted}, noise
-
-
-def _for_noise(setup: Setup, logits: str) -> set[str]:
-    """The stages that the noise of rows follows from; softmax reads `logits`."""
-    is_lowered = lowers(setup.how) and setup.may_mask()
-    norms = ["q_norm", "k_norm"] * setup.how.qk_norm
-    return {SCORES, logits, WEIGHTS, *(["mask"] if is_lowered else []), *norms}
+    return {name: result[name] for name in wanted}
 
 
 def _other_span(
@@ -217,7 +189,7 @@ def _other_span(
     other = [name for name, source in real.items() if span_of(name, over) != span_of(source, over)]
     if not other or all(map(np.array_equal, subset, every)):
         return picked
-    for name, x in _stages(setup, every, other, dtype, alter)[0].items():
+    for name, x in _stages(setup, every, other, dtype, alter).items():
         rows = subset.row if span_of(name, over) == "rows" else np.arange(x.shape[2])
         heads = subset.head if x.shape[1] == setup.shape[1] else setup.key_heads_of(subset.head)
         picked[name] = x[:, heads][:, :, rows]
@@ -271,9 +243,10 @@ def _blocks_of_keys(setup: Setup, subset: Subset, keys: Indices) -> Iterator[Blo
             some = np.arange(n_keys)[start:][:at_once]
             heads = _among(setup.key_heads, keys[some])
             shown = _among(subset.head, heads)
-            batch = every.batch if 0 in whole else subset.batch[items]
             head, own = (every.head, all_keys) if 1 in whole else (heads, keys[some])
-            taken = subset.batch[items], subset.head[shown], subset.row, keys[some]
+            mine = subset.batch[items]
+            batch = every.batch if 0 in whole else mine
+            taken = mine, subset.head[shown], subset.row, keys[some]
             at = items, shown, np.arange(subset.sizes[2]), some
             named = (dict(zip((*ROWS, "kv_head"), x, strict=True)) for x in (taken, at))
             yield Block(Subset(batch, head, every.row), own, *named)
@@ -385,7 +358,7 @@ def inputs_over(
         for axis, kind in enumerate(kind_of(name).axes_of(x.ndim)):
             at, size = picked.get(kind), x.shape[axis]
             by_itself = kind == "query" and name == "given_mask" and name in by_row
-            if at is None or size == 1 or by_itself:
+            if at is None or by_itself or (size == 1 and at.any()):
                 continue
             if len(at) != size or not np.array_equal(at, np.arange(size)):
                 x = np.take(x, at, axis=axis)

@@ -20,7 +20,7 @@ from attncli.check.bugs import CATALOGUE, GRADIENT, TILES
 from attncli.check.bugs.bug import Bug, Evidence
 from attncli.check.comparison import Comparison, Fit, fit
 from attncli.check.direction import OWN, Directions, beta
-from attncli.check.noise import EPS, SMALL
+from attncli.check.number_types import EPS, SMALL
 from attncli.check.run import CELLS, at_once, computes, mask_of, steps_of
 from attncli.check.samples import narrow_sample_of, sample_of, wide_sample_of, worst_of
 from attncli.check.setup import Setup

@@ -14,7 +14,7 @@ from attncli.check.spans import ROWS, first_key, in_four
 from attncli.convention import DType
 from attncli.errors import ShapeError
 from attncli.files.messages import count
-from attncli.stages import DELTA, GRADIENTS, OF_X, TILE, gradient_of, kind_of
+from attncli.stages import DELTA, GRADIENTS, OF_X, QKV, TILE, gradient_of, kind_of
 
 Relayout = Callable[[Array, tuple[int, ...]], Array]
 
@@ -44,41 +44,25 @@ def fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset)
 
     Raises WrongShapeError.
     """
-    if stage in GRADIENTS:
-        return _fitted_gradient(stage, array, dtype, setup, subset)
-    axes, last, first_axis = kind_of(stage).axes.split(), setup.shape[3], 4 - setup.ndim
-    if axes[-1] == "d_v":
-        last = setup.inputs["v"].shape[-1]
-    elif stage.startswith(f"{TILE}.") and axes[-1] == "key":
-        last = min(setup.tiles, setup.shape[3] - first_key(stage, setup.tiles))
-    expected = (*subset.sizes, last)[first_axis:]
-    if axes == ROWS:
-        expected = expected[:-1]
-        array = array[..., 0] if array.shape == (*expected, 1) else array
-    numbered = enumerate(expected, first_axis)
+    axes, inputs, over = kind_of(stage).axes.split(), {**setup.inputs}, setup.how.softmax_over
+    if stage in OF_X and setup.projected is not None:
+        inputs |= setup.projected.values
+    if stage == DELTA and over == "queries":
+        axes[-1] = "key"
+    sizes = dict(zip(ROWS, subset.sizes, strict=True)) | {"d_k": setup.d_k, "key": setup.shape[3]}
+    sizes |= {"kv_head": inputs["k"].shape[1], "d_v": setup.inputs["v"].shape[-1]}
+    if stage.startswith(f"{TILE}."):
+        sizes["key"] = min(setup.tiles, setup.shape[3] - first_key(stage, setup.tiles))
+    of_inputs = {gradient_of(name): x.shape for name, x in inputs.items() if name not in QKV}
+    expected = of_inputs.get(stage) or tuple(sizes[x] for x in axes[4 - setup.ndim :])
+    numbered = enumerate(expected, 4 - setup.ndim)
     squeezed = tuple(size for axis, size in numbered if size != 1 or axis not in {1, 2})
-    if array.shape not in {expected, squeezed}:
+    fits = array.shape in {expected, squeezed, *([(*expected, 1)] if axes == ROWS else [])}
+    if stage in GRADIENTS:
+        fits = [n for n in array.shape if n != 1] == [n for n in expected if n != 1]
+    if not fits:
         raise WrongShapeError(stage, array, dtype, expected, subset)
-    return in_four(stage, array.reshape(expected).astype(np.float64))
-
-
-def _fitted_gradient(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset) -> Array:
-    """A gradient with the four axes that it is compared with. Raises WrongShapeError."""
-    inputs, (n_batch, n_heads, n_q) = setup.inputs, subset.sizes
-    shape: tuple[int, ...] = {
-        "d_q": (n_batch, n_heads, n_q, setup.d_k),
-        "d_k": inputs["k"].shape,
-        "d_v": inputs["v"].shape,
-    }.get(stage, (n_batch, n_heads, n_q, setup.shape[3]))
-    if stage == DELTA:
-        shape = (*shape[:2], setup.shape[3]) if setup.how.softmax_over == "queries" else shape[:3]
-    made = {} if setup.projected is None or stage not in OF_X else setup.projected.values
-    whole = {name: inputs[name] for name in ("sinks", "given_mask") if name in inputs} | {**made}
-    by_gradient = {gradient_of(name): x.shape for name, x in whole.items()}
-    shape = by_gradient.get(stage, shape[4 - setup.ndim :])
-    if [n for n in array.shape if n != 1] != [n for n in shape if n != 1]:
-        raise WrongShapeError(stage, array, dtype, shape, subset)
-    return in_four(stage, array.reshape(shape).astype(np.float64), setup.how.softmax_over)
+    return in_four(stage, array.reshape(expected).astype(np.float64), over)
 
 
 def fitting_layouts(array: Array, expected: tuple[int, ...]) -> Iterator[tuple[str, Array]]:

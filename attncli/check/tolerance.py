@@ -1,8 +1,8 @@
 """How far apart two right results may be, and how far apart two arrays are.
 
-noise      what a right implementation in the observed number type is off by, see noise.py: the root
-           mean square of a head's errors may be 1.5 times as large, that of a row 5 times, and one
-           entry 16 times
+noise      what a right implementation in the observed number type is off by, see rounding.py: the
+           root mean square of a head's errors may be 1.5 times as large, that of a row 5 times, and
+           one entry 16 times
 decimals   half a unit of the last printed decimal
 given      atol + rtol · |expected|
 """
@@ -17,8 +17,15 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.attention.kernels import round_to
-from attncli.check.noise import EPS, Arithmetic
+from attncli.check.number_types import (
+    EPS,
+    LEAST,
+    Arithmetic,
+    narrower,
+    proportions,
+    row_rms,
+    sizes,
+)
 from attncli.check.run import Indices
 from attncli.convention import DType
 from attncli.errors import ConventionError
@@ -44,14 +51,6 @@ weights they lie at up to 32 times, for one may be 30 times the typical one: see
 ROW_FLOOR = 0.25
 """A row has at least so much of the noise of its head: a row with nothing to round has none, and
 would be wrong by the smallest error."""
-
-LEAST: dict[DType, float] = {
-    "bfloat16": 2.0**-133,
-    "float16": 2.0**-24,
-    "float32": 2.0**-149,
-    "float64": 2.0**-1074,
-}
-"""Numbers of each type below its range are multiples of this one."""
 
 CLEARLY = (16.0, 4.0, 1.0)
 """Where a stage is wrong, its wrong entries are those beyond the first of these multiples of the
@@ -160,7 +159,7 @@ class StageErrors:
 
     noise       [batch, head, row], root mean squares; None where the rule goes by entry
     mask_value  a finite number that stands for −∞ in scores: it is as exact as its type
-    loose       a factor on what is allowed, for a sample
+    slack       a factor on what is allowed, for a sample
     known       the wrong entries, where they follow from more than is here
     head_noise  [batch, head], where the noise of most rows is only the least that they count as
     are_shares  weights: what rounds the scores of a row moves each of them in proportion to itself
@@ -171,12 +170,12 @@ class StageErrors:
     rule: Rule
     noise: Array | None = None
     mask_value: float = -np.inf
-    loose: float = 1.0
+    slack: float = 1.0
     known: BoolArray | None = None
     head_noise: Array | None = None
     are_shares: bool = False
 
-    def at(self, *positions: Indices, loose: float) -> StageErrors:
+    def at(self, *positions: Indices, slack: float) -> StageErrors:
         """The same at these positions of the batch items, heads and rows."""
         at = np.ix_(*positions)
         noise = None if self.noise is None else self.row_noise[at]
@@ -185,7 +184,7 @@ class StageErrors:
             observed=self.observed[at],
             expected=self.expected[at],
             noise=noise,
-            loose=loose,
+            slack=slack,
             known=self.wrong[at],
             head_noise=None,
         )
@@ -213,8 +212,8 @@ class StageErrors:
     def matches(self) -> bool:
         """Whether the errors are no larger than the rule allows."""
         if self.noise is None:
-            return not bool((self.errors > self.loose * self.rule.allowed(self.expected)).any())
-        return all(ratio <= self.loose for ratio in self.ratios)
+            return not bool((self.errors > self.slack * self.rule.allowed(self.expected)).any())
+        return all(ratio <= self.slack for ratio in self.ratios)
 
     @cached_property
     def ratios(self) -> Ratios:
@@ -231,6 +230,13 @@ class StageErrors:
             _largest_ratio(typical, ROW_FACTOR * row),
             _largest_ratio(largest, ENTRY_FACTOR * row),
         )
+
+    @property
+    def wrong_rows(self) -> BoolArray:
+        """The rows that are off by more than their noise allows, [batch, head, row]."""
+        typical, _, largest = self.by_row
+        noise = self.slack * self.row_noise
+        return np.asarray((typical > ROW_FACTOR * noise) | (largest > ENTRY_FACTOR * noise))
 
     @property
     def row_noise(self) -> Array:
@@ -300,20 +306,6 @@ def errors_of(observed: Array, expected: Array, rule: Rule, mask_value: float = 
     return errors
 
 
-def proportions(x: Array) -> Array:
-    """How much larger entries are than the root mean square of their row, at least 1."""
-    size = sizes(x)
-    typical = row_rms(size)[..., None]
-    return np.maximum(np.divide(size, typical, out=np.ones_like(size), where=typical > 0), 1)
-
-
-def sizes(x: Array) -> Array:
-    """The size of every entry; 0 where it is not finite."""
-    size = np.abs(x)
-    np.copyto(size, 0.0, where=~np.isfinite(size))
-    return size
-
-
 def rule_of(
     decimals: int | None,
     rtol: float | None,
@@ -370,49 +362,3 @@ def rms(x: Array, where: BoolArray | Literal[True] = True) -> float:
     squares = x / top
     squares *= squares
     return top * float(np.sqrt(np.mean(squares, where=where)))
-
-
-def row_rms(x: Array) -> Array:
-    """Root of the mean square along the last axis; inf where an entry is infinite."""
-    if x.size == 0:
-        return np.zeros(x.shape[:-1])
-    top = np.max(x, axis=-1, keepdims=True)
-    scaled = np.divide(x, top, out=np.zeros_like(x), where=(top > 0) & np.isfinite(top))
-    mean = np.einsum("...i,...i->...", scaled, scaled) / x.shape[-1]
-    return np.where(np.isinf(top[..., 0]), np.inf, top[..., 0] * np.sqrt(mean))
-
-
-def narrower(*dtypes: DType) -> DType:
-    """The narrowest of some number types.
-
-    >>> narrower("float32", "float16")
-    'float16'
-    """
-    return max(dtypes, key=EPS.__getitem__)
-
-
-def fitting_type(x: Array, dtype: DType) -> DType:
-    """The narrowest type that has every number of x exactly: the type x was widened from.
-
-    Numbers that fit any type, such as 0.5, are not counted. A float16 number fits bfloat16 by
-    chance, 1 in 8, so four must fit a 16-bit type; one that fits float32 is enough: 1 in 2²⁹.
-
-    >>> fitting_type(np.float32([0.1, 0.2]).astype(np.float64), "float64")
-    'float32'
-    """
-    if dtype not in ("float64", "float32"):
-        return dtype
-    counted = np.isfinite(x) & (x * 16 != np.floor(x * 16))
-    at_least: dict[DType, int] = {"bfloat16": 4, "float16": 4, "float32": 1}
-    for name, least in at_least.items():
-        some = x.ravel()[:FIRST]
-        if distance(round_to(some, name).astype(np.float64), some).any():
-            continue
-        exact = round_to(x, name).astype(np.float64)
-        if counted.sum() >= least and not distance(exact, x).any():
-            return name
-    return dtype
-
-
-FIRST = 1000
-"""So many numbers are tried first: one that does not fit is enough."""

@@ -234,9 +234,9 @@ def of_check(
     """Bytes of comparing the observed stages with those computed, or of searching for a bug.
 
     A stage as observed, as expected and as rounded, for its noise, and in the search as a bug has
-    it; and either a difference of two or, while a piece is computed, five stages of it (with what
-    rounding does to each, to first order), in the search four, and masks. whole: gradients, for
-    which all queries are computed at once.
+    it; and either a difference of two or, while a piece is computed, five stages of it (with the
+    errors put into each), in the search four, and masks. whole: gradients, for which all queries
+    are computed at once.
     """
     from attncli.check.run import CELLS
     from attncli.check.search import most_at_once

@@ -90,7 +90,7 @@ FAULTS = [
           "_SURELY_FITS = 1 << 16", "_SURELY_FITS = 1 << 26", "cli"),
     Fault("a reversed causal mask of the catalogue begins one key later", "check/bugs/catalogue.md",
           "right if j >= rows[i] + {first}", "right if j >= rows[i] + 1 + {first}", "check"),
-    Fault("the noise of float32 is twice as large", "check/noise.py",
+    Fault("the noise of float32 is twice as large", "check/number_types.py",
           "return cls(unit, unit, unit)", "return cls(2 * unit, 2 * unit, 2 * unit)", "check"),
     Fault("padding is not masked", "pipeline/sentence.py",
           "[not is_padding(token) for token in self.tokens]", "[True for token in self.tokens]",
