@@ -181,8 +181,9 @@ def compared(
         for name, x in noise.items():
             errors[name] = replace(errors[name], noise=x, head_noise=of_heads.get(name))
         judged = [errors[name] for name in rounded]
-        if all(x.matches for x in judged) or any(x.ratios.head > CERTAINLY for x in judged):
-            break
+        is_far = any(x.ratios.head > CERTAINLY for x in judged)
+        if all(x.matches for x in judged) or (is_far and rule.dtype not in SMALL):
+            break  # of 16 bits, what overflows in the type is still to be computed
     return errors
 
 
