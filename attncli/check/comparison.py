@@ -12,7 +12,7 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.check.number_types import SMALL, row_rms
-from attncli.check.rounding import AGAIN, draws_of, rounding_noise, simulated_noise
+from attncli.check.rounding import AGAIN, FEW, draws_of, rounding_noise, simulated_noise
 from attncli.check.run import Indices, Subset, all_of, stages
 from attncli.check.setup import Setup
 from attncli.check.spans import is_whole, span_of
@@ -203,7 +203,7 @@ def _noises(
     if has_long_type and is_of_rows and subset.sizes[2] > 4 * FEW:
         yield noise_of_few(setup, subset, expected, rule)
     is_sample = any(errors[name].slack > 1 for name in expected)
-    draws = draws_of(setup, subset, is_sample=is_sample)
+    draws = draws_of(setup, subset, expected, is_sample=is_sample)
     noise = rounding_noise(setup, subset, expected, arithmetic, draws)
     yield noise, {}
     likely = [name for name in expected if errors[name].ratios.head <= LIKELY]
@@ -238,9 +238,6 @@ CERTAINLY = 20.0
 
 LIKELY = 4.0
 """By so many times the noise of a head may be larger than few draws of errors say."""
-
-FEW = 32
-"""So many rows of a head say how large the noise of the head is, to about a tenth of it."""
 
 
 def noise_of_few(

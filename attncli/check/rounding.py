@@ -61,6 +61,9 @@ from attncli.stages import (
     WEIGHTS,
 )
 
+FEW = 32
+"""So many numbers of a head say how large its noise is, to about a tenth of it."""
+
 DRAWS = 8
 """So many times errors are drawn: the noise of a row of one number is known to a quarter then."""
 
@@ -96,10 +99,16 @@ QUICK = 2.0**-14
 PyTorch's flash attention on a CPU is off by up to 1.03 times this."""
 
 
-def draws_of(setup: Setup, subset: Subset, *, is_sample: bool) -> int:
-    """How many draws of errors are made first: fewer of many scores."""
+def draws_of(
+    setup: Setup, subset: Subset, expected: Mapping[str, Array], *, is_sample: bool
+) -> int:
+    """How many draws of errors are made first: fewer of many scores, if each head has many numbers.
+
+    One number of a head is in one draw of ten hardly off, as the gradient of a sink.
+    """
     n_scores = max(math.prod(subset.sizes) * setup.shape[3], at_once(setup), 1)
-    return max(1, min(DRAWS, (ENOUGH_OF_SAMPLE if is_sample else ENOUGH) // n_scores))
+    least = 1 if all(math.prod(x.shape[2:]) >= FEW for x in expected.values()) else DRAWS // 2
+    return max(least, min(DRAWS, (ENOUGH_OF_SAMPLE if is_sample else ENOUGH) // n_scores))
 
 
 def rounding_noise(
@@ -127,7 +136,11 @@ def rounding_noise(
                 off = np.abs(every - expected[name])
             off[~np.isfinite(off)] = 0.0
             squares[name].extend(row_rms(off))
-    noise = {name: row_rms(np.stack(rows, axis=-1)) for name, rows in squares.items()}
+    noise = dict[str, Array]()
+    for name, rows in squares.items():  # no less than half of what rounding the result gives
+        size = np.where(np.isfinite(expected[name]), np.abs(expected[name]), 0.0)
+        least = arithmetic.stages / 2 * row_rms(size)
+        noise[name] = np.maximum(row_rms(np.stack(rows, axis=-1)), least)
     if SCORES in noise:
         noise[SCORES] = noise[SCORES] * SCALED_BACK
     return noise

@@ -98,7 +98,7 @@ class Rewrite(NamedTuple):
             return []
         sizes = dict.fromkeys("bhij" if step.function else "", 1)
         sizes |= {x: self.sizes[x] for x in edited.letters & self.sizes.keys()} | {**step.sizes}
-        reads = {**step.reads, **{name: reads[name] for name in edited.names}}
+        reads = {**step.reads, **{name: reads[name] for name in sorted(edited.names)}}
         new = step._replace(text=edited.text, reads=reads, sizes=sizes, function=None, hides=False)
         return [*before, new]
 
