@@ -56,6 +56,7 @@ class Preset(NamedTuple):
     layout: str = "bhsd"  # the order of the axes of its arrays
     sources: tuple[str, ...] = ()  # where it is documented, or discussed
     notes: tuple[str, ...] = ()  # what the columns of the table leave open
+    one_query: Mapping[str, Any] = MappingProxyType({})  # fields that are others for one query
 
     def refuses_call(self, how: Any, mask: Any, **sizes: tuple[int, int]) -> str | None:
         """Why it takes no call of this convention, mask and sizes (as `features_of` has them)."""
@@ -209,7 +210,13 @@ _ROWS = (
         "transformers 5.23.0",
         {**_ADDED, "mask_and_causal": "mask"},
         sources=("documentation of transformers, attention_interface", "transformers PR 46507"),
-        notes=("Its output is bshd (run). The model gives the scale.", _SLIDING, _LEAKS),
+        notes=(
+            "Its output is bshd (run). The model gives the scale.",
+            "A single query sees all keys under causal, as the last one does (run).",
+            _SLIDING,
+            _LEAKS,
+        ),
+        one_query={"causal_align": "bottom-right"},
     ),
     Preset(
         "jax",

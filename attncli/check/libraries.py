@@ -16,7 +16,7 @@ from attncli.attention.masks import meant_mask
 from attncli.check.search import Match, Search
 from attncli.check.setup import Setup
 from attncli.check.verdict import Meaning
-from attncli.convention import KNOBS, Convention, MaskMeans, flag_of
+from attncli.convention import KNOBS, Convention, MaskMeans, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.presets import PRESETS, Preset
 from attncli.semantics.words import sentences
@@ -78,9 +78,11 @@ def _kept(search: Search, asked: Asked, matches: Sequence[Match]) -> tuple[Meani
             return next(iter(search.among([((), under)])), None)
         return None
 
-    for preset in PRESETS.values():
+    is_single = plain.shape[2] == 1
+    for preset in sorted(PRESETS.values(), key=lambda preset: bool(preset.one_query)):
         with suppress(ConventionError):  # what was chosen contradicts it
-            how = _convention(preset, Convention(**{**preset.fields, **kept}), plain, asked)
+            own = {**preset.fields, **(preset.one_query if is_single else {})}
+            how = _convention(preset, Convention(**{**own, **kept}), plain, asked)
             if how is not None and match_of(how):
                 names.setdefault(_in_effect(how, plain.how, match_of), []).append(preset.name)
     fitting = {how: match for how in names if (match := match_of(how))}
@@ -89,6 +91,8 @@ def _kept(search: Search, asked: Asked, matches: Sequence[Match]) -> tuple[Meani
     for how, match in fitting.items():
         if any(match is one for one in left):
             fields, flag = _differing(how, plain.how), f"--semantics {names[how][0]}"
+            if is_single and PRESETS[names[how][0]].one_query:  # which the name does not say
+                flag = " ".join(flag_text(*field) for field in fields.items())
             conventions.append(Meaning((*names[how],), (*sentences(fields),), flag, fields))
     return tuple(sorted(conventions, key=lambda one: len(one.fields)))
 

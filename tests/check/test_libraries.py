@@ -144,6 +144,16 @@ def test_what_was_said_of_the_mask_is_left_out_where_a_library_means_otherwise()
     assert meaning.flag == "--semantics flax, without --mask-means"
 
 
+def test_a_single_query_is_not_masked_by_transformers() -> None:
+    """is_causal is set for more than one query: as transformers 5.23.0 was seen to compute."""
+    rng = np.random.default_rng(59)
+    q, k, v = (rng.normal(size=(2, n, 7)) for n in (1, 5, 5))
+    output = plain.attention({"q": q, "k": k, "v": v}, {}, None)["output"]
+    (meaning,) = (x for x in check(output, q, k, v, causal=True).meanings if len(x.names) > 1)
+    assert "transformers-sdpa" in meaning.names[1:]
+    assert meaning.fields == {"causal_align": "bottom-right"}
+
+
 def test_a_library_that_refuses_the_call_is_not_named() -> None:
     """keras.layers.Attention takes no such mask, though it does not scale either."""
     verdict = check(computed(mask=KEEP, scale="none"), Q, K, V, mask=KEEP)
