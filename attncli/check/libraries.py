@@ -72,20 +72,22 @@ def _kept(search: Search, asked: Asked, matches: Sequence[Match]) -> tuple[Meani
     kept = {name: getattr(plain.how, name) for name in asked.chosen}
 
     @cache
-    def match_of(how: Convention) -> Match | None:
+    def is_likely(how: Convention) -> bool:
         with suppress(ConventionError):  # under it nobody says what 0 and 1 mean
-            under = filter(search.has_all, [_under(how, plain, asked)])
-            return next(iter(search.among([((), under)])), None)
-        return None
+            setup = _under(how, plain, asked)
+            return search.has_all(setup) and search.fits_samples(setup)
+        return False
 
     is_single = plain.shape[2] == 1
     for preset in sorted(PRESETS.values(), key=lambda preset: bool(preset.one_query)):
         with suppress(ConventionError):  # what was chosen contradicts it
             own = {**preset.fields, **(preset.one_query if is_single else {})}
             how = _convention(preset, Convention(**{**own, **kept}), plain, asked)
-            if how is not None and match_of(how):
-                names.setdefault(_in_effect(how, plain.how, match_of), []).append(preset.name)
-    fitting = {how: match for how in names if (match := match_of(how))}
+            if how is not None and is_likely(how):
+                names.setdefault(_in_effect(how, plain.how, is_likely), []).append(preset.name)
+    fitting = {
+        how: match for how in names for match in search.among([((), [_under(how, plain, asked)])])
+    }
     left = search.distinct([*matches, *fitting.values()])
     conventions = []
     for how, match in fitting.items():
@@ -117,13 +119,13 @@ def _under(how: Convention, plain: Setup, asked: Asked) -> Setup:
 
 
 def _in_effect(
-    how: Convention, asked: Convention, match_of: Callable[[Convention], object]
+    how: Convention, asked: Convention, is_likely: Callable[[Convention], bool]
 ) -> Convention:
     """The convention with every field as it was asked for that need not differ to fit."""
     for name in _differing(how, asked):
         back = replace(how, **{name: getattr(asked, name)})
-        if match_of(back):
-            return _in_effect(back, asked, match_of)
+        if is_likely(back):
+            return _in_effect(back, asked, is_likely)
     return how
 
 

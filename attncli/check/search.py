@@ -203,6 +203,9 @@ class Search:
         setups = [match.fits[0].setup for match in matches]
         if any(setup.relayout or setup.relabel for setup in setups):
             return matches
+        first, *others = (self.samples[0].expected(setup) for setup in setups)
+        if not any(differ(x, first[name]) for other in others for name, x in other.items()):
+            return matches
         comparison = self.comparison
         if sum(stage.expected.size for stage in comparison.errors.values()) > ALL:
             comparison = self.evidence.wide or self.samples[0]
@@ -285,15 +288,18 @@ class Search:
 
     def fits(self, variants: Iterable[Setup]) -> list[Fit]:
         """The variants that fit every sample, and then everything."""
-        fits, first = [], [self.narrow] * (self.narrow is not self.samples[0])
-        for setup in variants:
-            if not all(fit(setup, sample) for sample in (*first, *self.samples)):
-                continue
+        fits = []
+        for setup in filter(self.fits_samples, variants):
             if one := fit(setup, self.comparison):
                 fits.append(one)
             elif len(self.samples) < MOST_SAMPLES:
                 self.samples.append(self.comparison.sample(worst_of(setup, self.comparison)))
         return fits
+
+    def fits_samples(self, setup: Setup) -> bool:
+        """Whether a variant fits every sample, the narrow one first."""
+        first = [self.narrow] * (self.narrow is not self.samples[0])
+        return all(fit(setup, sample) for sample in (*first, *self.samples))
 
     def has_all(self, variant: Setup) -> bool:
         """Whether a variant has all the gradients that were observed, of their shapes."""
