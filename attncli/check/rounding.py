@@ -187,9 +187,9 @@ def simulation(setup: Setup, rule: Rule) -> tuple[Setup, DType, float]:
     return replace(setup, edits=(edit, *setup.edits)), dtype, factor
 
 
-@lru_cache(1)
-def _signs() -> npt.NDArray[np.int8]:
-    """Errors of ±1, [draw, number]: DRAWS, then AGAIN other ones.
+@lru_cache(2)
+def _signs(*, again: bool) -> npt.NDArray[np.int8]:
+    """Errors of ±1, [draw, number]: DRAWS, or AGAIN other ones.
 
     Of DRAWS those of two numbers are nearly always uncorrelated, as rows of a Hadamard matrix are;
     one time in 16 they cancel in each, which independent ones do not.
@@ -199,8 +199,7 @@ def _signs() -> npt.NDArray[np.int8]:
         rows = np.block([[rows, rows], [rows, -rows]])
     signs = rng.integers(2, size=PERIOD, dtype=np.int8) * 2 - 1
     first = rows[:, rng.integers(len(rows), size=PERIOD)] * signs
-    again = rng.integers(2, size=(AGAIN, PERIOD), dtype=np.int8) * 2 - 1
-    return np.concatenate([first, again])
+    return rng.integers(2, size=(AGAIN, PERIOD), dtype=np.int8) * 2 - 1 if again else first
 
 
 @lru_cache(4096)
@@ -339,8 +338,7 @@ class _Errors:
         """Errors of ±1; those of all draws are in a row of batch items."""
         draws = self.draws if shape and shape[0] % self.draws == 0 else 1
         n, start = math.prod(shape) // draws, int(self.rng.integers(PERIOD))
-        first = 0 if draws <= DRAWS else DRAWS
-        signs = _signs()[first : first + draws]
+        signs = _signs(again=draws > DRAWS)[:draws]
         if start + n > PERIOD:
             signs = np.take(signs, np.arange(start, start + n), axis=1, mode="wrap")
             start = 0
