@@ -70,8 +70,10 @@ class OutputError(AttncliError):
     """A result that cannot be written where it should go."""
 
 
-def nearest(wrong: str, names: Iterable[str]) -> str:
+def nearest(wrong: str, names: Iterable[str], otherwise: str = "") -> str:
     """A hint for a name that is none of these: those like it, or else the first of them.
+
+    otherwise  what it is where none is like it, of names that are too many to list
 
     A dotted name is known by its last part, too.
 
@@ -84,7 +86,7 @@ def nearest(wrong: str, names: Iterable[str]) -> str:
     own = [name.rpartition(".")[2] for name in names]
     if close := get_close_matches(wrong, dict.fromkeys([*own, *names]), n=3):
         return f"did you mean {' or '.join(close)}?"
-    return f"there {'are' if len(names) > 1 else 'is only'} {listed(names, _LISTED)}"
+    return otherwise or f"there {'are' if len(names) > 1 else 'is only'} {listed(names, _LISTED)}"
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

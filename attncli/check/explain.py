@@ -121,11 +121,13 @@ class Change(NamedTuple):
 
     @property
     def fix(self) -> str:
-        """Which part of the formula to put right, or "".
+        """Which part of the formula to put right, or "": of a mask that many things make.
 
         >>> Change("d_scaled", "dZ = y · (d − δ)", "dZ = y · (d + δ)", "").fix
         'write − where it has +'
         """
+        if not self.right:
+            return ""
         ours, theirs = self.parts
         put, was = self.right[slice(*ours)].strip(), self.wrong[slice(*theirs)].strip()
         if put and was:
@@ -246,13 +248,23 @@ def _settings(line: str, plain: Setup | None, changed: Setup | None) -> list[Cha
     detail = one.detail
     if plain is not None and changed is not None:
         detail = "; ".join(changed.details[len(plain.details) :])
-    for edit in one.choices[0]:
+    filled = one.choices[0]
+    if plain is not None:  # the numbers and texts of the variant that is shown
+        patches = edits.variants((line,), plain, Evidence({}, {}, example=2.0))
+        filled = next((patch.edits for patch in patches if patch.detail == detail), filled)
+    for edit in filled:
         right = edit.old or (edit.name if edit.kind == "input" else "")
         if plain is not None and edit.kind == "how" and not edit.old:
-            right = json.dumps(getattr(plain.how, edit.name), default=str)
+            right = _in_words(getattr(plain.how, edit.name))
         place = " ".join(filter(None, (_KINDS.get(edit.kind, edit.kind), edit.name, edit.param)))
-        changes.append(Change(place, shown(right), shown(edit.new), detail))
+        new = edit.new.strip('"') if edit.kind == "how" else edit.new
+        changes.append(Change(place, shown(right), shown(new), detail))
     return changes
+
+
+def _in_words(value: Any) -> str:
+    """A field of a convention as a page has it."""
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 _KINDS = {

@@ -89,7 +89,8 @@ def _change(change: Change) -> Iterator[str]:
             yield f"  {'' if start else label:5}  {text[start : start + WIDTH]}"
             if "^" in (marks := below[start : start + WIDTH]):
                 yield f"         {marks}"
-    yield f"  fix    {change.fix}"
+    if change.fix:
+        yield f"  fix    {change.fix}"
 
 
 def _example(example: Example, bug: str) -> Iterator[str]:

@@ -125,8 +125,7 @@ def marked(
             raise InputError(f"{origin} holds no q", "add q, k and v, or --q SOURCE")
         if not is_trace:
             stdin = io.BytesIO(json.dumps(rest).encode())
-            with named(origin):
-                known[sheet] = replace(load("-", stdin=stdin, wanted=_is_read), origin=origin)
+            known[sheet] = load("-", stdin=stdin, wanted=_is_read, origin=origin)
         inputs.q = sheet
     given = read_inputs(inputs, choices, known=known)
     note(*given.notes, quiet=quiet or observed.quiet)

@@ -111,13 +111,14 @@ def load(
     stdin: BinaryIO | None = None,
     role: str | None = None,
     wanted: Callable[[str], object] = is_attended,
+    origin: str = "",
 ) -> Loaded:
     """Read what a SOURCE holds: the arrays that are `wanted` by their names, or the only one.
 
     Of a SOURCE (see source.py) `path::name` is one array of several, one part of a saved trace, or
     all arrays called `name.…`. `role` is the role of an array whose name has none; it only
     suppresses the warning about −∞ in a mask. A name of "" asks for one matrix without a name:
-    {word: vector} as well.
+    {word: vector} as well. `origin` is what messages call it, where that is not its path.
 
     Raises InputError where the source cannot be read as arrays, MissingExtraError where that
     needs a package, SizeError where it does not fit into memory.
@@ -125,7 +126,7 @@ def load(
     >>> load("[[1, 0], [0.5, 2]]").arrays[""].tolist()
     [[1.0, 0.0], [0.5, 2.0]]
     """
-    with open_source(source, stdin) as opened:
+    with open_source(source, stdin, origin=origin) as opened:
         kind, origin = opened.kind, opened.origin
         if not opened.head:
             raise InputError(f"{origin} is empty", "it should hold arrays")

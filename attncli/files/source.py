@@ -209,18 +209,22 @@ class _Stream(io.RawIOBase):
 
 
 @contextmanager
-def open_source(text: str, stdin: BinaryIO | None = None, *, absent: str = "") -> Iterator[Source]:
+def open_source(
+    text: str, stdin: BinaryIO | None = None, *, absent: str = "", origin: str = ""
+) -> Iterator[Source]:
     """What a SOURCE names, open for reading, unpacked where it is gzipped or in a zip.
 
     A path that exists is taken whole, even with `::` in it. In a zip, what follows `::` is a
     member, and what follows that a name in the member; a zip that holds npy files is an npz.
-    `absent` ends the hint where there is no such file: where one is to be had.
+    `absent` ends the hint where there is no such file: where one is to be had. `origin` is what
+    messages call it, where that is not its path.
     """
     text, is_literal = (text, False) if os.path.exists(text) else _literal(text)
     path, name = _split(text) if "::" in text and not is_literal else (text, "")
     if not path:
         raise InputError("the path is empty")
-    origin = LITERAL if is_literal else STANDARD_INPUT if path == "-" else safe(path)
+    known = LITERAL if is_literal else STANDARD_INPUT if path == "-" else safe(path)
+    origin = origin or known
     with ExitStack() as stack:
         try:
             if is_literal:

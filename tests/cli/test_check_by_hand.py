@@ -147,3 +147,11 @@ def test_what_cannot_be_used_is_one_line(call: Call, words: tuple[str, ...], mes
     done = call("check", *words)
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert message in done.err
+
+
+def test_a_sheet_that_cannot_be_read_is_named(call: Call) -> None:
+    Path("ragged.json").write_text('{"q": [[1, 2], [3]], "scores": [[1]]}', encoding="utf-8")
+    outcome = call("check", "ragged.json", "--by-hand")
+    assert outcome.code == 2
+    assert "ragged.json" in outcome.err
+    assert "standard input" not in outcome.err

@@ -300,8 +300,8 @@ def variants(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator
                     for x in choice
                 )
                 names = [gradient_name(x.name) for x in choice] if len(line.choices) > 1 else []
-                said = facts.detail(line.detail, texts, {"?": evidence.example})
-                detail = ", ".join(filter(None, (" and ".join(names), said)))
+                words = facts.detail(line.detail, texts, {"?": evidence.example})
+                detail = ", ".join(filter(None, (" and ".join(names), words)))
                 patch = Patch(edits, evidence, detail, sizes, evidence.example)
                 for one in _placed(patch, setup):
                     yield from _with_deltas(line.tags, one)

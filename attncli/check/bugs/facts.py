@@ -52,7 +52,7 @@ def full(text: str, texts: Mapping[str, str]) -> str:
     return text
 
 
-def said(x: Any, form: str = "") -> str:
+def number_text(x: Any, form: str = "") -> str:
     """A number, or several, as a sentence has them; of keys: how many."""
     if isinstance(x, np.ndarray) and x.ndim:
         more = f" and {x.size - MOST_SAID} more" if x.size > MOST_SAID else ""
@@ -109,10 +109,10 @@ class Facts(NamedTuple):
             name, _, form = braces[1].partition(":")
             every = {**self.setup.inputs, **known, **({} if form else texts)}
             if (x := every.get(name)) is not None:
-                return x if isinstance(x, str) else said(x, form)
+                return x if isinstance(x, str) else number_text(x, form)
             for own, other in texts.items():
                 name = re.sub(rf"\b{re.escape(own)}\b", other, name)
-            return said(self.number(name, known), form)
+            return number_text(self.number(name, known), form)
 
         return re.sub(r"\{([^{}]+)\}", in_words, text)
 

@@ -27,7 +27,7 @@ from attncli.arrays import Array
 from attncli.attention.compute import compute
 from attncli.check.bugs.bug import Evidence, Probe
 from attncli.check.bugs.edits import Line, Patch, letter_of, line_of
-from attncli.check.bugs.facts import Facts, said
+from attncli.check.bugs.facts import Facts, number_text
 from attncli.check.bugs.numbers import sizes_of
 from attncli.check.comparison import Comparison
 from attncli.check.run import Indices
@@ -53,7 +53,7 @@ def fitted(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[S
         if (x := fit.numbers()) is not None:
             x, words = fit.simplest(x)
             number = x if letter else float(x[0])
-            texts = {"?": f"{said(number)}{words}"}
+            texts = {"?": f"{number_text(number)}{words}"}
             yield fit.setup(x).with_detail(facts.detail(line.detail, texts, {"?": number}))
             if words:
                 return
