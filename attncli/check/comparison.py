@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.check.number_types import SMALL, row_rms
+from attncli.check.number_types import SMALL, Arithmetic, row_rms
 from attncli.check.rounding import AGAIN, FEW, draws_of, rounding_noise, simulated_noise
 from attncli.check.run import Indices, Subset, all_of, stages
 from attncli.check.setup import Setup
@@ -207,21 +207,9 @@ def _noises(
     noise = rounding_noise(setup, subset, expected, arithmetic, draws)
     yield noise, {}
     likely = [name for name in expected if errors[name].ratios.head <= LIKELY]
-    unsure = [name for name in likely if not errors[name].matches]
+    unsure = {name: errors[name] for name in likely if not errors[name].matches}
     if unsure and (len(likely) == len(expected) or not is_sample):
-        rows = np.arange(subset.sizes[2])
-        if is_of_rows:
-            wrong = np.any([errors[name].wrong_rows for name in unsure], axis=(0, 1, 2))
-            rows = rows[wrong] if wrong.any() else rows
-        some = {name: expected[name] for name in unsure}
-        some = {name: x[:, :, rows] if is_of_rows else x for name, x in some.items()}
-        again = rounding_noise(
-            setup, subset.with_axis(2, subset.row[rows]), some, arithmetic, AGAIN
-        )
-        for name, x in again.items():  # the mean over the draws of both
-            at = (..., rows) if is_of_rows else ...
-            total = np.hypot(math.sqrt(draws) * noise[name][at], math.sqrt(AGAIN) * x)
-            noise[name][at] = total / math.sqrt(draws + AGAIN)
+        _draw_again(setup, subset, arithmetic, unsure, noise, draws)
         yield noise, {}
     observed = {name: errors[name].observed for name in expected}
     overflows = (
@@ -231,6 +219,30 @@ def _noises(
     if rule.inside == rule.dtype or has_table or any(overflows):
         simulated = simulated_noise(setup, subset, observed, rule, expected)
         yield {name: np.fmax(x, simulated[name]) for name, x in noise.items()}, {}
+
+
+def _draw_again(
+    setup: Setup,
+    subset: Subset,
+    arithmetic: Arithmetic,
+    unsure: Mapping[str, StageErrors],
+    noise: Mapping[str, Array],
+    draws: int,
+) -> None:
+    """Puts more draws into the noise of these stages, of the rows that are off by too much."""
+    is_of_rows, rows = not is_whole(noise, setup.how.softmax_over), np.arange(subset.sizes[2])
+    if is_of_rows:
+        wrong = np.any([stage.wrong_rows for stage in unsure.values()], axis=(0, 1, 2))
+        rows = rows[wrong] if wrong.any() else rows
+    at = (..., rows) if is_of_rows else ...
+    some = {
+        name: stage.expected[:, :, rows] if is_of_rows else stage.expected
+        for name, stage in unsure.items()
+    }
+    subset = subset.with_axis(2, subset.row[rows])
+    for name, x in rounding_noise(setup, subset, some, arithmetic, AGAIN).items():
+        total = np.hypot(math.sqrt(draws) * noise[name][at], math.sqrt(AGAIN) * x)
+        noise[name][at] = total / math.sqrt(draws + AGAIN)  # the mean over the draws of both
 
 
 CERTAINLY = 20.0
