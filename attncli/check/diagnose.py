@@ -19,10 +19,9 @@ from attncli.attention.shapes import is_small, layout_hint, type_name
 from attncli.attention.tiles import split_bounds, tile_bounds
 from attncli.check.bugs import GRADIENT
 from attncli.check.comparison import Comparison, comparison_of
-from attncli.check.direction import less_exact
+from attncli.check.conventions import Asked, in_units, less_exact, library_conventions
 from attncli.check.explanations import distinguished_by, explanation, hidden_bugs, in_common
 from attncli.check.generated import described
-from attncli.check.libraries import Asked, library_conventions
 from attncli.check.number_types import EPS, SMALL, fitting_type, narrower
 from attncli.check.observe import GIVEN, Pick, differing_inputs, observe, places_of, to_numpy
 from attncli.check.places import Labels, stage_verdict
@@ -32,7 +31,6 @@ from attncli.check.setup import Setup, setup_of
 from attncli.check.shapes import WrongShapeError, fitting_layouts
 from attncli.check.spans import in_four
 from attncli.check.tolerance import Inside, Places, Rule, rule_of
-from attncli.check.units import in_units
 from attncli.check.verdict import Status, Verdict
 from attncli.convention import KNOBS, Convention, Layout, convention_of
 from attncli.errors import ConventionError, ShapeError, StageError

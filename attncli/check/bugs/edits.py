@@ -43,7 +43,7 @@ from attncli.check.bugs.rewrite import Rewrite, letters_of
 from attncli.check.setup import Setup
 from attncli.expression import cells
 from attncli.parser import parsed
-from attncli.stages import GRADIENTS, MAPS, QKV, gradient_of
+from attncli.stages import GRADIENTS, MAPS, QKV, TILE, gradient_of
 
 DELTAS = {
     "either delta": ("δ from O and dO", "sum[e](output[b,h,i,e] * d_output[b,h,i,e])"),
@@ -55,6 +55,7 @@ SHARE = (
 )
 """The gradient of sinks by the same log-sum-exp as the weights computed again."""
 _EDIT = re.compile(r"^(?:(\w+)\.)?((?:[\w{}]+\.)*\w+)(?:\((\w+)\))?(\?)?$")
+_RIGHT = re.compile(r"\bright\b(?!\[)")
 _KINDS = ("how", "positions", "input", "index", "observed", "again")
 
 
@@ -220,7 +221,7 @@ def _input(facts: Facts, name: str, text: str, inputs: Mapping[str, Array]) -> A
     letters, sizes = letters_of(name), sizes_of(facts.setup)
     right = inputs[name] if name in inputs else np.zeros([sizes[x] for x in letters])
     letters = letters[-max(right.ndim, min(2, len(letters))) :]  # of a mask two at least
-    text = re.sub(r"\bright\b(?!\[)", f"right[{','.join(letters)}]", text)
+    text = _RIGHT.sub(f"right[{','.join(letters)}]", text)
     values = {**inputs, **facts.of(text), "right": right, "key_head": facts.setup.key_heads}
     own = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
     own |= {x: sizes[x] for x in re.findall(r"size\[(\w)\]", text)}
@@ -249,11 +250,14 @@ def _read_otherwise(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup 
                 return None
         else:
             gradients = [x for x in map(gradient_of, QKV) if x in expected]
-            stages = {"gradients": gradients, "maps": [*MAPS]}.get(name, [name])
+            own = [x for x in expected if x == name or re.fullmatch(rf"{TILE}\.\d+\.{name}", x)]
+            stages = {"gradients": gradients, "maps": [*MAPS]}.get(name, own)
             grads, has_all = expected & {*GRADIENTS}, facts.evidence.has_all
-            if not any(x in grads or has_all(setup, x) for x in stages):
+            is_by_number = "right[" not in new  # and not of numbers elsewhere
+            if not any(is_by_number or x in grads or has_all(setup, x) for x in stages):
                 return None
-            setup = setup.with_relayout(partial(_rearranged, new), *stages)
+            numbers = facts.of(new)
+            setup = setup.with_relayout(partial(_rearranged, new, numbers), *stages)
     return setup
 
 
@@ -274,8 +278,10 @@ def _rewrites(facts: Facts, edits: Sequence[Edit], sizes: Mapping[str, int]) -> 
     return rewrites
 
 
-def _rearranged(text: str, x: Array) -> Array:
-    return compute(f"X[b,h,i,d] = {text}", {"right": x}, dict(zip("bhid", x.shape, strict=True)))
+def _rearranged(text: str, numbers: Mapping[str, Any], x: Array) -> Array:
+    text = _RIGHT.sub("right[b,h,i,d]", text)
+    sizes = dict(zip("bhid", x.shape, strict=True))
+    return compute(f"X[b,h,i,d] = {text}", {"right": x, **numbers}, sizes)
 
 
 # ---- the variants of a row
