@@ -388,9 +388,10 @@ class Convention:
         return {name: x for name, x in values.items() if x != getattr(Convention, name)}
 
     @classmethod
-    def of(cls, name: str) -> Convention:
+    def of(cls, name: str, n_queries: int = 2) -> Convention:
         """What a library means by attention; `attncli semantics` lists them.
 
+        n_queries  how many there are in a call: a single one may be masked in another way
         ConventionError for a name that none has.
 
         >>> Convention.of("jax").changes()
@@ -398,7 +399,7 @@ class Convention:
         """
         from attncli.presets import preset
 
-        return cls(**preset(name).fields)
+        return cls(**preset(name).fields_for(n_queries))
 
     @classmethod
     def from_mapping(cls, mapping: dict[str, Any]) -> Convention:

@@ -58,6 +58,10 @@ class Preset(NamedTuple):
     notes: tuple[str, ...] = ()  # what the columns of the table leave open
     one_query: Mapping[str, Any] = MappingProxyType({})  # fields that are others for one query
 
+    def fields_for(self, n_queries: int) -> dict[str, Any]:
+        """The fields of Convention that are not the default for so many queries."""
+        return {**self.fields, **(self.one_query if n_queries == 1 else {})}
+
     def refuses_call(self, how: Any, mask: Any, **sizes: tuple[int, int]) -> str | None:
         """Why it takes no call of this convention, mask and sizes (as `features_of` has them)."""
         features = {*features_of(mask=kind_of_mask(mask), causal=how.causal, **sizes)}

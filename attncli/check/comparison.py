@@ -310,6 +310,8 @@ def is_closer(setup: Setup, name: str, expected: Array, comparison: Comparison) 
     """Whether a setup explains at least half of what is wrong with a stage."""
     plain = comparison.errors[name]
     observed = comparison.observed_by(setup, name)
+    if observed.shape != expected.shape:
+        return False
     errors = errors_of(observed, expected, plain.rule, setup.how.mask_value)
     return not np.isinf(errors).any() and rms(errors, plain.wrong) <= CLOSER * plain.typical_wrong
 

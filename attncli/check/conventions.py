@@ -30,7 +30,7 @@ from attncli.check.search import Match, Search
 from attncli.check.setup import Setup
 from attncli.check.tolerance import Inside
 from attncli.check.verdict import Meaning
-from attncli.convention import KNOBS, Convention, DType, MaskMeans, flag_of, flag_text
+from attncli.convention import KNOBS, Convention, DType, MaskMeans, flag_of
 from attncli.errors import ConventionError
 from attncli.presets import PRESETS, Preset
 from attncli.semantics.words import sentences
@@ -148,11 +148,10 @@ def _kept(search: Search, asked: Asked, matches: Sequence[Match]) -> tuple[Meani
             return search.has_all(setup) and search.fits_samples(setup)
         return False
 
-    is_single = plain.shape[2] == 1
-    for preset in sorted(PRESETS.values(), key=lambda preset: bool(preset.one_query)):
+    for preset in PRESETS.values():
         with suppress(ConventionError):  # what was chosen contradicts it
-            own = {**preset.fields, **(preset.one_query if is_single else {})}
-            how = _convention(preset, Convention(**{**own, **kept}), plain, asked)
+            own = Convention(**{**preset.fields_for(plain.shape[2]), **kept})
+            how = _convention(preset, own, plain, asked)
             if how is not None and is_likely(how):
                 names.setdefault(_in_effect(how, plain.how, is_likely), []).append(preset.name)
     fitting = {
@@ -163,8 +162,6 @@ def _kept(search: Search, asked: Asked, matches: Sequence[Match]) -> tuple[Meani
     for how, match in fitting.items():
         if any(match is one for one in left):
             fields, flag = _differing(how, plain.how), f"--semantics {names[how][0]}"
-            if is_single and PRESETS[names[how][0]].one_query:  # which the name does not say
-                flag = " ".join(flag_text(*field) for field in fields.items())
             conventions.append(Meaning((*names[how],), (*sentences(fields),), flag, fields))
     return tuple(sorted(conventions, key=lambda one: len(one.fields)))
 

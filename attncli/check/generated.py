@@ -15,9 +15,6 @@ from itertools import combinations
 from math import isfinite, prod
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-import numpy as np
-
-from attncli.arrays import Array
 from attncli.attention.matrices import shown
 from attncli.attention.run import Step
 from attncli.check.bugs.edits import Edit as Change
@@ -25,7 +22,7 @@ from attncli.check.bugs.edits import Patch, variants
 from attncli.check.bugs.numbers import LOOPS, last_blocks, sizes_of
 from attncli.check.bugs.patch import forward_again, whole_plan
 from attncli.check.bugs.rewrite import formula_of
-from attncli.check.run import at_once, stages
+from attncli.check.run import at_once
 from attncli.check.search import Search, enough_evidence, most_at_once
 from attncli.check.setup import Setup
 from attncli.check.verdict import Edit
@@ -392,37 +389,14 @@ class _Tries:
                 if at_once(other) > min(self.left, max(most_at_once(), at_once(self.setup))):
                     return False
                 self.left -= at_once(other)
-            return self._is_nearer(other) and bool(self.search.fits([other]))
+            return bool(self.search.fits([other]))
         except (ConventionError, InputError, ValueError):
             return False
-
-    def _is_nearer(self, other: Setup) -> bool:
-        """Whether a setup leaves less than half of the errors of a few rows, of one stage."""
-        few = self.search.narrow
-        wrong = [name for name, stage in few.errors.items() if not stage.matches]
-        first = [] if other.relayout else wrong[:1]
-        for name in first:
-            stage, x = few.errors[name], stages(other, few.subset, [name])[name]
-            if x.shape != stage.expected.shape:
-                return False
-            left, before = (mean_square(y, stage.observed) for y in (x, stage.expected))
-            if left >= before / 2:
-                return False
-        more = few.errors.keys() - {*first}
-        values = stages(other, few.subset, more) if more else {}
-        return all(x.shape[-1] == few.errors[n].expected.shape[-1] for n, x in values.items())
 
 
 LEAST, WHOLE = 2**24, 2
 """How many scores are computed at most for patches that need whole heads: so many, or so many
 times those of everything that is compared."""
-FAR = 1e3
-
-
-def mean_square(x: Array, observed: Array) -> float:
-    """The mean square of the errors; a number beside NaN or infinity is off by FAR."""
-    apart = np.where((x == observed) | (np.isnan(x) & np.isnan(observed)), 0, x - observed)
-    return float(np.mean(np.where(np.isfinite(apart), apart, FAR) ** 2))
 
 
 def _in_words(fits: Sequence[Slip], setup: Setup) -> Edit:

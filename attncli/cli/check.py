@@ -36,7 +36,6 @@ from attncli.files.roles import (
     gradient_named,
 )
 from attncli.files.write import check_target, write_atomically
-from attncli.presets import PRESETS
 from attncli.stages import (
     GRADIENTS,
     OF_TILES,
@@ -144,7 +143,7 @@ def _checked(
 
 def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
     """The fields of the convention that a flag or the file has chosen, not --semantics."""
-    meant = PRESETS[choices.semantics].fields if choices.semantics else {}
+    meant = choices.meant_for(given.inputs.sizes.scores[-2])
     changes = given.inputs.how.changes()
     chosen = {n for n, value in changes.items() if n not in meant or meant[n] != value}
     return chosen | {*choices.given}

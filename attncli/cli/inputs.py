@@ -126,7 +126,7 @@ def read_inputs(
     merge: Merge | None = None if is_x else "shown" if is_split else "never"
     attention = inputs_of(given, convention, **heads._asdict(), merge=merge)
     if choices.semantics is not None:
-        _check_call(attention, choices, arrays.get("mask"))
+        attention = _as_called(attention, choices, fields, arrays.get("mask"))
     notes += _on_ones(attention) if drawn == ONES else []
     attention = replace(attention, labels=_labels(attention, files, inputs.tokens))
     return AttentionInputs(
@@ -192,12 +192,20 @@ def _of_trace(main: Loaded, trace: Trace, notes: list[str]) -> Convention | None
     return base
 
 
-def _check_call(attention: Inputs, choices: Choices, mask: Array | None) -> None:
-    """ConventionError where the library of --semantics takes no such call."""
+def _as_called(
+    attention: Inputs, choices: Choices, fields: Mapping[str, Any], mask: Array | None
+) -> Inputs:
+    """The inputs as the library of --semantics means so many queries.
+
+    ConventionError where it takes no such call.
+    """
     sizes, (*_, n_q, n_k) = attention.sizes, attention.sizes.scores
     heads, widths = (sizes.n_heads, sizes.n_kv_heads), (sizes.d_k, attention.output_shape[-1])
     lengths = (n_q, n_k - sizes.n_past)
     choices.check_call(attention.how, mask, heads=heads, widths=widths, lengths=lengths)
+    known = fields.keys() | choices.given.keys() | attention.how.changes().keys()
+    own = {name: x for name, x in choices.meant_for(n_q).items() if name not in known}
+    return replace(attention, how=replace(attention.how, **own))
 
 
 def _on_ones(attention: Inputs) -> list[str]:

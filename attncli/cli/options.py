@@ -185,8 +185,12 @@ class Choices(_Knobs, Own):  # type: ignore[misc]
         """
         given = {name: value for name, value in self.given.items() if name not in without}
         kept = base.changes().keys() | {*without}
-        meant: Mapping[str, Any] = PRESETS[self.semantics].fields if self.semantics else {}
-        return replace(base, **{n: x for n, x in meant.items() if n not in kept} | given)
+        meant = {name: x for name, x in self.meant_for(2).items() if name not in kept}
+        return replace(base, **meant | given)
+
+    def meant_for(self, n_queries: int) -> dict[str, Any]:
+        """The fields of the convention as --semantics has them for so many queries."""
+        return PRESETS[self.semantics].fields_for(n_queries) if self.semantics else {}
 
     def check_call(self, how: Convention, mask: Any, **sizes: tuple[int, int]) -> None:
         """ConventionError where the library of --semantics takes no call of these sizes."""

@@ -150,8 +150,10 @@ def test_a_single_query_is_not_masked_by_transformers() -> None:
     q, k, v = (rng.normal(size=(2, n, 7)) for n in (1, 5, 5))
     output = plain.attention({"q": q, "k": k, "v": v}, {}, None)["output"]
     (meaning,) = (x for x in check(output, q, k, v, causal=True).meanings if len(x.names) > 1)
-    assert "transformers-sdpa" in meaning.names[1:]
+    assert "transformers-sdpa" in meaning.names
     assert meaning.fields == {"causal_align": "bottom-right"}
+    how = Convention.of("transformers-sdpa", n_queries=1)
+    assert check(output, q, k, v, causal=True, convention=how)
 
 
 def test_a_library_that_refuses_the_call_is_not_named() -> None:

@@ -355,6 +355,16 @@ def test_what_a_library_means_is_said_and_taken(call: Call) -> None:
     assert call(*jax, "--semantics", "jax").code == 0
 
 
+def test_a_single_query_is_masked_as_the_library_masks_it(call: Call, tmp_path: Path) -> None:
+    """By hand: of scores 1, 0, 1 over √2 the weights 0.4011, 0.1978, 0.4011 of 1, 2, 3 give 2."""
+    one = tmp_path / "one.json"
+    one.write_text('{"q": [[1, 0]], "k": [[1, 1], [0, 1], [1, 0]], "v": [[1], [2], [3]]}')
+    transformers = ("--q", one, "--causal", "--semantics", "transformers-sdpa")
+    assert call("check", "[[2.0]]", *transformers).code == 0
+    assert call("check", "[[1.0]]", *transformers, "--causal-align", "top-left").code == 0
+    assert call("check", "[[1.0]]", *transformers, "--quiet").code == 1
+
+
 # ---- gradients
 
 
