@@ -17,11 +17,11 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.matrices import shown
-from attncli.attention.run import Step
 from attncli.check.bugs import CATALOGUE, GRADIENT, edits
 from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.edits import line_of
-from attncli.check.run import all_of, computes, stages, steps_of
+from attncli.check.bugs.rewrite import letters_of
+from attncli.check.explanations import Change, changes_between
+from attncli.check.run import all_of, computes, stages
 from attncli.check.search import differ
 from attncli.check.setup import Setup
 from attncli.check.suggest import Shape, Small, small_input
@@ -101,40 +101,6 @@ FORWARD = ("output", "weights", "scores", "lse")
 BACKWARD = ("d_q", "d_k", "d_v", "d_scores", "d_sinks", "d_bias")
 
 
-class Change(NamedTuple):
-    """A formula, or a setting, as it should be and as the bug has it, and which variant it is."""
-
-    place: str
-    right: str
-    wrong: str
-    detail: str
-
-    @property
-    def parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """From where to where the right and the wrong one differ."""
-        ours, theirs = (re.findall(r"\w+|\s+|.", x) for x in (self.right, self.wrong))
-        n = min(len(ours), len(theirs))
-        start = next((at for at in range(n) if ours[at] != theirs[at]), n)
-        end = next((at for at in range(n - start) if ours[-1 - at] != theirs[-1 - at]), n - start)
-        before, after = (len("".join(x)) for x in (ours[:start], ours[len(ours) - end :]))
-        return (before, len(self.right) - after), (before, len(self.wrong) - after)
-
-    @property
-    def fix(self) -> str:
-        """Which part of the formula to put right, or "": of a mask that many things make.
-
-        >>> Change("d_scaled", "dZ = y · (d − δ)", "dZ = y · (d + δ)", "").fix
-        'write − where it has +'
-        """
-        if not self.right:
-            return ""
-        ours, theirs = self.parts
-        put, was = self.right[slice(*ours)].strip(), self.wrong[slice(*theirs)].strip()
-        if put and was:
-            return f"write {put} where it has {was}"
-        return f"add {put}" if put else f"leave out {was}" if was else ""
-
-
 class Example(NamedTuple):
     """A small input, and a stage of it, right and with the bug: arrays [batch, head, row, …].
 
@@ -208,24 +174,6 @@ def page(bug: Bug) -> Page:
     return Page(bug, tuple(dict.fromkeys(changes)) if bug.edits else (), example)
 
 
-def changes_between(plain: Setup, changed: Setup) -> list[Change]:
-    """The formulas that differ between two setups, in the order of the computation."""
-    groups = plain.inputs["k"].shape[1]
-    others = {step.name: step for step in steps_of(changed, n_kv_heads=groups)}
-    detail = "; ".join(changed.details[len(plain.details) :])
-    pairs = [(x, others[x.name]) for x in steps_of(plain, n_kv_heads=groups) if x.name in others]
-    return [
-        Change(x.name, _text(x), _text(y), detail)
-        for x, y in pairs
-        if x.text and y.text and x.text != y.text
-    ]
-
-
-def _text(step: Step) -> str:
-    """The formula of a step by cells, without the words beside it."""
-    return shown(step.expression.partition("#")[0].strip())
-
-
 def bug_to_dict(bug: Bug) -> dict[str, Any]:
     """A row of the catalogue, ready for JSON."""
     fields = {name: getattr(bug, name) for name in ("id", "name", "sentence")}
@@ -244,7 +192,7 @@ def page_to_dict(one: Page) -> dict[str, Any]:
 
 def _settings(line: str, plain: Setup | None, changed: Setup | None) -> list[Change]:
     """The edits of a line as the catalogue has them: inputs, fields of the convention, layouts."""
-    one, changes = line_of(line), list[Change]()
+    one, changes = edits.line_of(line), list[Change]()
     detail = one.detail
     if plain is not None and changed is not None:
         detail = "; ".join(changed.details[len(plain.details) :])
@@ -253,13 +201,17 @@ def _settings(line: str, plain: Setup | None, changed: Setup | None) -> list[Cha
         patches = edits.variants((line,), plain, Evidence({}, {}, example=2.0))
         filled = next((patch.edits for patch in patches if patch.detail == detail), filled)
     for edit in filled:
-        right = edit.old or (edit.name if edit.kind == "input" else "")
+        right = edit.old or edit.name * (edit.kind == "positions" and edit.name in edit.new)
+        if edit.kind == "input":
+            right = f"{edit.name}[{','.join(letters_of(edit.name))}]"
         if plain is not None and edit.kind == "how" and not edit.old:
             right = _in_words(getattr(plain.how, edit.name))
         place = " ".join(filter(None, (_KINDS.get(edit.kind, edit.kind), edit.name, edit.param)))
         new = edit.new.strip('"') if edit.kind == "how" else edit.new
+        if edit.kind == "input":
+            new = re.sub(r"\bright\b(?!\[)", right, new).replace("right[", f"{edit.name}[")
         changes.append(Change(place, shown(right), shown(new), detail))
-    return changes
+    return [change for change in changes if change.right != change.wrong]
 
 
 def _in_words(value: Any) -> str:

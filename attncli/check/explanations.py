@@ -1,17 +1,23 @@
-"""Explanations of a verdict, from the bugs that fit: in words, and what tells them apart."""
+"""Explanations of a verdict, from the bugs that fit: the formulas that they change, in words, and
+what tells the bugs apart."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from attncli.attention.masks import total_mask
+from attncli.attention.matrices import shown
 from attncli.attention.run import Step
 from attncli.check.bugs import BACKWARD
 from attncli.check.bugs.bug import Bug, Evidence
+from attncli.check.bugs.rewrite import formula_of
 from attncli.check.comparison import Comparison
-from attncli.check.explain import Change, changes_between
 from attncli.check.run import computes, stages, steps_of
 from attncli.check.samples import sample_of, wide_sample_of
 from attncli.check.search import Match, Search, changes, differ
@@ -19,7 +25,82 @@ from attncli.check.setup import Setup
 from attncli.check.suggest import FAR, suggest_input
 from attncli.check.verdict import Explanation, Left
 from attncli.convention import KNOBS, flag_text
+from attncli.expression import Cell, Expr, letters_in, line_of, rebuilt
 from attncli.stages import GRADIENTS, MASKED, OF_X, OUTPUT, SCALED, SCORES, WEIGHTS
+
+# ---- the formulas that a bug changes
+
+
+class Change(NamedTuple):
+    """A formula, or a setting, as it should be and as the bug has it, and which variant it is."""
+
+    place: str
+    right: str
+    wrong: str
+    detail: str
+
+    @property
+    def parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """From where to where the right and the wrong one differ."""
+        ours, theirs = (re.findall(r"-?[\d∞]+|\w+|\s+|.", x) for x in (self.right, self.wrong))
+        n = min(len(ours), len(theirs))
+        start = next((at for at in range(n) if ours[at] != theirs[at]), n)
+        end = next((at for at in range(n - start) if ours[-1 - at] != theirs[-1 - at]), n - start)
+        before, after = (len("".join(x)) for x in (ours[:start], ours[len(ours) - end :]))
+        return (before, len(self.right) - after), (before, len(self.wrong) - after)
+
+    @property
+    def fix(self) -> str:
+        """Which part of the formula to put right, or "": of a mask that many things make.
+
+        >>> Change("d_scaled", "dZ = y · (d − δ)", "dZ = y · (d + δ)", "").fix
+        'write − where it has +'
+        """
+        if not self.right:
+            return ""
+        ours, theirs = self.parts
+        put, was = self.right[slice(*ours)].strip(), self.wrong[slice(*theirs)].strip()
+        if put and was:
+            return f"write {put} where it has {was}"
+        return f"add {put}" if put else f"leave out {was}" if was else ""
+
+
+def changes_between(plain: Setup, changed: Setup) -> list[Change]:
+    """The formulas that differ between two setups, in the order of the computation."""
+    groups = plain.inputs["k"].shape[1]
+    others = {step.name: step for step in steps_of(changed, n_kv_heads=groups)}
+    detail = "; ".join(changed.details[len(plain.details) :])
+    pairs = [(x, others[x.name]) for x in steps_of(plain, n_kv_heads=groups) if x.name in others]
+    texts = [(x.name, _text(x, plain, {}), _text(y, changed, others)) for x, y in pairs]
+    if masks := [x for x in steps_of(plain) if x.name == "mask" and "mask" not in others]:
+        texts = [("mask", _text(masks[0], plain, {}), "none")]
+    return [Change(name, x, y, detail) for name, x, y in texts if x and y and x != y]
+
+
+def _text(step: Step, setup: Setup, others: Mapping[str, Step]) -> str:
+    """The formula of a step by cells, without the words beside it; "" where a function says it.
+
+    others  the steps of a changed plan by name: what one of them has been stands in its place
+    """
+    own = step.function is total_mask or f"{step.name}_right" in step.reads.values()
+    if not own:
+        text = step.expression.partition("#")[0].strip() if step.text else ""
+        return shown(re.sub(r"\bvalue\b", f"{step.params.get('value', -np.inf):g}", text))
+    formula = formula_of(step, setup.inputs)
+    if step.function is None:
+        before = formula_of(others[f"{step.name}_right"], setup.inputs).body
+        body = rebuilt(formula.body, lambda x: before if _is_right(x) else x)
+        index = tuple((x,) for x in "bhij" if x in letters_in(body))
+        formula = replace(formula, symbol="M", index=index, body=body)
+    text = line_of(formula).replace("rows[i]", "i")  # here they are all of them
+    return shown(re.sub(r" \+ 0(?![.\d])", "", text).replace("+ -", "- "))
+
+
+def _is_right(x: Expr) -> bool:
+    return isinstance(x, Cell) and x.name == "right"
+
+
+# ---- the bugs that fit
 
 
 def explanation(match: Match, comparison: Comparison) -> Explanation:

@@ -8,7 +8,6 @@ from dataclasses import fields
 from attncli.arrays import Array
 from attncli.check.bugs import named
 from attncli.check.explain import (
-    Change,
     Example,
     Page,
     bug_to_dict,
@@ -17,6 +16,7 @@ from attncli.check.explain import (
     page,
     page_to_dict,
 )
+from attncli.check.explanations import Change
 from attncli.check.report import SCHEMA
 from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of

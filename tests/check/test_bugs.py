@@ -52,6 +52,7 @@ def test_every_bug_has_a_page(bug: Bug) -> None:
     one = page(bug)
     assert json_text(page_to_dict(one))
     assert bool(one.changes) == bool(bug.edits)
+    assert all(change.right != change.wrong for change in one.changes)
     assert one.example or not bug.edits
     if one.example:
         place = one.example.first
@@ -172,6 +173,18 @@ def test_each_edit_has_its_fix() -> None:
     assert all(change.fix for change in edits)
     both = page(named("k-and-v-swapped")).changes
     assert [x.fix for x in both] == [
-        "write k where it has v[b,g,j,d]",
-        "write v where it has k[b,g,j,e]",
+        "write k where it has v",
+        "write v where it has k",
     ]
+
+
+def test_masks_are_shown_as_formulas() -> None:
+    """A causal mask lets key j be attended to up to the query's own position: j ≤ i."""
+    right = "M[i,j] = 0 if j ≤ i else -∞"
+    for name, wrong in (
+        ("causal-mask-hides-each-querys-own-position", right.replace("i else", "i - 1 else")),
+        ("causal-the-wrong-way-round", right.replace("≤", "≥")),
+        ("causal-mask-left-out", "none"),
+    ):
+        change = page(named(name)).changes[0]
+        assert (change.place, change.right, change.wrong) == ("mask", right, wrong)
