@@ -14,11 +14,13 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -106,10 +108,18 @@ class Library(NamedTuple):
         known |= {"n_heads": sizes.heads, "n_kv_heads": sizes.kv_heads}
         parameters = inspect.signature(names["attention"]).parameters
         values = [known[name] if name in known else self.first(sizes) for name in parameters]
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
+        with warnings.catch_warnings(), uncompiled(code):
             warnings.filterwarnings("ignore", message="__array__ implementation")  # Keras's own
             return np.asarray(self.leave(names["attention"](*values)))
+
+
+def uncompiled(code: str) -> AbstractContextManager[Any]:
+    """PyTorch's flex_attention without Dynamo, which would trace every call for a second."""
+    if "flex_attention" not in code:
+        return nullcontext()
+    from torch.nn.attention import flex_attention
+
+    return patch.object(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", new=True)
 
 
 # ---- layers with identities as their projections
