@@ -298,9 +298,38 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
         return replace(verdict, status="meaning")
     if not matches and (inside := less_exact(comparison, search.samples[0])):
         return replace(verdict, status="inside", inside=inside)
+    kernel = None if matches else _kernel_of(comparison)
+    if kernel and (matches := kernel.distinct(kernel.singles())):
+        return _explained(*_of_one_pass(_of_kernel(verdict, kernel), matches), kernel.comparison)
     if matches := search.distinct(matches or (search.pairs() if pairs else [])):
         return _explained(*_of_one_pass(verdict, matches), comparison)
-    return replace(verdict, status="no match", edit=described(search) if pairs else None)
+    verdict = replace(verdict, status="no match", edit=described(search) if pairs else None)
+    if pairs and kernel and not verdict.edit and (edit := described(kernel)):
+        return replace(_of_kernel(verdict, kernel), edit=edit)
+    return verdict
+
+
+def _kernel_of(comparison: Comparison) -> Search | None:
+    """The search for a bug of those gradients alone that are wrong; None where no other is right.
+
+    Kernels compute again what each needs: the weights for dQ, and once more for dK and dV.
+    """
+    errors = comparison.errors
+    right = [name for name in OF_KERNELS if name in errors and errors[name].matches]
+    wrong = {name: stage for name, stage in errors.items() if name not in right}
+    if not right or not wrong.keys() & {*OF_KERNELS}:
+        return None
+    return Search(replace(comparison, errors=wrong))
+
+
+OF_KERNELS = "d_q", "d_k", "d_v", "d_bias", "d_sinks"
+"""The gradients that no other gradient is computed of."""
+
+
+def _of_kernel(verdict: Verdict, kernel: Search) -> Verdict:
+    """The verdict with a note that only those gradients have the bug."""
+    note = f"the other gradients match: only {listing([*kernel.comparison.errors])} have the bug"
+    return replace(verdict, notes=(*verdict.notes, note))
 
 
 def _of_one_pass(verdict: Verdict, matches: list[Match]) -> tuple[Verdict, list[Match]]:

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from attncli.attention.matrices import shown
 from attncli.attention.run import Step
+from attncli.check.bugs.edits import DELTAS, Patch, variants
 from attncli.check.bugs.edits import Edit as Change
-from attncli.check.bugs.edits import Patch, variants
 from attncli.check.bugs.numbers import LOOPS, last_blocks, sizes_of
-from attncli.check.bugs.patch import forward_again, whole_plan
+from attncli.check.bugs.patch import Plan, forward_again, whole_plan
+from attncli.check.bugs.patch import backward as start_of_gradients
 from attncli.check.bugs.rewrite import formula_of
 from attncli.check.run import at_once
 from attncli.check.search import Search, enough_evidence, most_at_once
@@ -66,7 +67,8 @@ FUNCTIONS = {"exp": ("exp2",), "ln": ("log2",), "tanh": ("sigmoid",), "max": ("m
 class Slip(NamedTuple):
     """One edit of one formula, or of the same part in two.
 
-    cost  how many signs differ: of edits with the same numbers the shortest is said
+    right  the right side that is edited: that of the formula, or another form of it
+    cost   how many signs differ: of edits with the same numbers the shortest is said
     """
 
     places: tuple[str, ...]
@@ -74,6 +76,7 @@ class Slip(NamedTuple):
     body: Expr
     old: Expr
     new: Expr
+    right: Expr
 
     @property
     def cost(self) -> int:
@@ -95,8 +98,9 @@ def slips(
     sizes   of the letters
     others  cells of other arrays that could be read by mistake
     """
-    yield from _within(formula.body, sizes, others)
     right = formula.body
+    for body in dict.fromkeys((right, rebuilt(right, _unguarded))):
+        yield from _within(body, sizes, others)
     for factor in (*OF_STAGES, *(f"1 / size[{x}]" for x in letters_at(index))):
         new = Apply("*", (right, parsed(factor)))
         yield new, Number(1.0), parsed(factor)
@@ -113,6 +117,16 @@ def slips(
         yield _nested(right, own), own, right  # and is there twice
     cell = Cell("right", index)
     yield from ((other, cell, other) for other in _elsewhere(cell, sizes))
+
+
+def _unguarded(node: Expr) -> Expr:
+    """A node without what it hides: kernels leave a weight of 0 to do that."""
+    match node:
+        case If(_, then, Number(0.0)):
+            return then
+        case Over("sum"):
+            return replace(node, where=None)
+    return node
 
 
 def _nested(body: Expr, own: Cell) -> Expr:
@@ -147,7 +161,7 @@ def _at(node: Expr, sizes: Mapping[str, int], others: Collection[Cell]) -> Itera
         case Cell(name, index):
             yield from _elsewhere(node, sizes)
             yield from (x for x in others if x.index == index and x.name != name)
-            yield from (Apply("*", (node, parsed(factor))) for factor in FACTORS)
+            yield from (Apply("*", (node, parsed(factor))) for factor in (*FACTORS, "scale"))
             yield Apply("*", (node, node))
         case Number(value) if not isfinite(value):
             yield from (Number(0.0), Number(-value))
@@ -163,17 +177,28 @@ def _at(node: Expr, sizes: Mapping[str, int], others: Collection[Cell]) -> Itera
             yield from (Apply(other, (x,)) for other in FUNCTIONS.get(function, ()))
             if function not in ("neg", "not"):
                 yield Apply(function, (node,))
-        case Apply(sign, (a, b)):
-            yield from () if sign in COMPARED else (a, b)
-            yield from (Apply(other, (a, b)) for other in OPERATORS.get(sign, ()) if other != sign)
-            if sign in ("-", "/"):
-                yield Apply(sign, (b, a))
-            if sign in COMPARED[2:]:
-                yield from (Apply(sign, (a, Apply(step, (b, Number(1.0))))) for step in "+-")
+        case Apply(_, (_, _)):
+            yield from _other_operations(node)
         case If(condition, then, otherwise):
             yield from (then, otherwise, If(condition, otherwise, then))
         case Over():
             yield from _other_terms(node, sizes)
+
+
+def _other_operations(node: Apply) -> Iterator[Expr]:
+    """Another operation on two operands: another operator or order, one left out, no brackets."""
+    sign, (a, b) = node.function, node.args
+    yield from () if sign in COMPARED else (a, b)
+    yield from (Apply(other, (a, b)) for other in OPERATORS.get(sign, ()) if other != sign)
+    if sign in ("-", "/"):
+        yield Apply(sign, (b, a))
+    if sign in COMPARED[2:]:
+        yield from (Apply(sign, (a, Apply(step, (b, Number(1.0))))) for step in "+-")
+    match sign, a, b:
+        case "*", _, Apply("+" | "-" as other, (c, d)):
+            yield Apply(other, (Apply(sign, (a, c)), d))
+        case "*" | "/", Apply("+" | "-" as other, (c, d)), _:
+            yield Apply(other, (c, Apply(sign, (d, b))))
 
 
 def _other_terms(node: Over, sizes: Mapping[str, int]) -> Iterator[Expr]:
@@ -185,7 +210,8 @@ def _other_terms(node: Over, sizes: Mapping[str, int]) -> Iterator[Expr]:
     elif node.kind in ("softmax", "lse"):
         yield replace(node, sink=Number(0.0))
     if node.kind == "softmax":
-        yield from (replace(node, letters=(x,)) for x in "ijhb" if (x,) != node.letters)
+        letters = *((x,) for x in "ijhb"), ("i", "j")
+        yield from (replace(node, letters=x) for x in letters if x != node.letters)
         for function in ("exp", "sigmoid", "tanh"):
             each = Apply(function, (node.body,))
             yield each if node.where is None else If(node.where, each, Number(0.0))
@@ -233,6 +259,23 @@ def _elsewhere(cell: Cell, sizes: Mapping[str, int]) -> Iterator[Cell]:
                 yield Cell(cell.name, tuple(swapped))
 
 
+def _forms(text: str) -> tuple[str, str]:
+    """A formula without a sink, and with one."""
+    top, of_sink = "max[c](x[b,h,i,c])", "max(sinks[h], max[c](x[b,h,i,c]))"
+    return (
+        text.format(top=top, sink=""),
+        text.format(top=of_sink, sink=f" + exp(sinks[h] - {of_sink})"),
+    )
+
+
+FORMS = {
+    "delta": _forms(DELTAS["either delta"][1]),
+    "lse": _forms("{top} + ln(sum[c](exp(x[b,h,i,c] - {top})){sink})"),
+    "weights": _forms("exp(x[b,h,i,j] - {top}) / (sum[c](exp(x[b,h,i,c] - {top})){sink})"),
+}
+"""How kernels compute what has a shorter formula, where every query has a key."""
+
+
 # ---- slips of what several formulas read, in the language of the catalogue
 
 _FACTOR = ", ".join(OF_STAGES)
@@ -260,6 +303,23 @@ TEMPLATES = (
     "input.v: => v[{at},e] for elsewhere(g,j)",
     "input.q: => q[{at},d] for elsewhere(h,i)",
     "input.given_gradient: => right[{at},e] for elsewhere(h,i)",
+    "input.k: => k[{at},d] if j < n_cached else k[b,g,j,d];"
+    " input.v: => v[{at},e] if j < n_cached else v[b,g,j,e] when n_cached for elsewhere(g,j)",
+    "input.k: => k[{at},d] if j < n_cached else k[b,g,j,d] when n_cached for elsewhere(g,j)",
+    "input.v: => v[{at},e] if j < n_cached else v[b,g,j,e] when n_cached for elsewhere(g,j)",
+    "input.k: => k[b,g,(j + n_cached) % size[j],d];"
+    " input.v: => v[b,g,(j + n_cached) % size[j],e] when n_cached",
+    "input.k: => k[b,g,(j + n_cached) % size[j],d] when n_cached",
+    "input.v: => v[b,g,(j + n_cached) % size[j],e] when n_cached",
+    "input.k: => k[b,g,(d * size[j] + j) // size[d],(d * size[j] + j) % size[d]]",
+    "scores: k[b,h,j,d] => k[b,h // size[g] * group,j,d];"
+    " output: v[b,h,j,e] => v[b,h // size[g] * group,j,e] when grouped",
+    "scores: k[b,h,j,d] => k[b,h % size[g] * group,j,d] when grouped",
+    "output: v[b,h,j,e] => v[b,h % size[g] * group,j,e] when grouped",
+    "either delta; again.k: => x[b,h % size[g] * group,j,d] when grouped",
+    "either delta; again.v: => x[b,h % size[g] * group,j,e] when grouped",
+    "mask(causal): => False; mask: => right if j // {n} <= (rows[i] + {first}) // {n} else -inf"
+    " when causal and {n} < size[j] for n = 2, 4, 8, <blocks>",
     "input.given_mask: => None",
     "input.kv_len: => None",
     "input.kv_len: => right + {n} for n in -1, 1",
@@ -278,12 +338,6 @@ def candidates(search: Search) -> list[Slip]:
     wrong = [name for name, stage in comparison.errors.items() if not stage.matches]
     right = [name for name, stage in comparison.errors.items() if stage.matches]
     before = sources(plan, wrong[:1]) - sources(plan, right)
-    before_it, known = dict[str, list[Cell]](), list[Cell]()
-    for step in plan:
-        before_it[step.name] = [*known]
-        is_of_values = sizes_of(setup, step.name)["d"] != setup.d_k  # another width under d
-        if step.function is None and not is_of_values:
-            known.append(Cell(step.name, formula_of(step).index))
     again = forward_again(plan) if any(name in GRADIENTS for name in wrong) else {}
     result = list[Slip]()
     steps = [(step, False) for step in plan if step.name in before]
@@ -297,15 +351,58 @@ def candidates(search: Search) -> list[Slip]:
         if step.name != next((name for name in alike if name in before), step.name):
             continue
         has_one_width = setup.d_k == setup.inputs["v"].shape[-1]
-        of_plan = before_it[alike[0]] if len(alike) == 1 or (alike and has_one_width) else []
-        sizes = sizes_of(setup, step.name)
-        for body, old, new in slips(formula, formula_of(step).index, sizes, of_plan):
-            result += [Slip((name,), is_again, body, old, new) for name in alike or [place]]
+        sizes, forms = sizes_of(setup, step.name), [] if is_again else _forms_of(step)
+        others = list[Cell]()
+        if len(alike) == 1 or (alike and has_one_width):
+            others = _others(plan, setup, step, [formula.body, *forms])
+        index = formula_of(step).index
+        edits = [(formula.body, *one) for one in slips(formula, index, sizes, others)]
+        for form in forms:
+            of_form = _within(form, {**sizes, "c": sizes["j"]}, others)
+            edits += [(form, *one) for one in of_form]
+        for right_side, body, old, new in edits:
+            slip = Slip((place,), is_again, body, old, new, right_side)
+            result += [slip._replace(places=(name,)) for name in alike or [place]]
             if len(alike) > 1 and (
                 "d" in letters_in(body) or sizes["d"] == setup.d_k == sizes["e"]
             ):
-                result.append(Slip((*alike,), is_again, body, old, new))
+                result.append(slip._replace(places=(*alike,)))
     return sorted(result, key=lambda slip: slip.cost)
+
+
+def _forms_of(step: Step) -> list[Expr]:
+    """How a kernel computes a step otherwise."""
+    is_over_keys = step.params.get("axis", -1) == -1
+    form = FORMS.get(step.name) if is_over_keys else None
+    return [parsed(form["sinks" in step.reads])] if form else []
+
+
+def _others(plan: Plan, setup: Setup, step: Step, bodies: Iterable[Expr]) -> list[Cell]:
+    """The arrays that a step could read by mistake, which do not follow from it.
+
+    A gradient may read one of the same shape in the place of each of its own.
+    """
+    start = start_of_gradients(plan)
+    gradients = {x.name for x in plan[start:]}
+    known = plan if step.name in gradients else plan[:start]
+    sizes, indices = sizes_of(setup, step.name), {x.index for body in bodies for x in cells(body)}
+    result = list[Cell]()
+    for x in known:
+        if x.function is None and step.name not in sources(plan, [x.name]):
+            index = formula_of(x).index
+            result.append(Cell(x.name, index))
+            shape = _shape(index, sizes_of(setup, x.name))
+            fits = (at for at in indices - {index} if _shape(at, sizes) == shape)
+            result += [Cell(x.name, at) for at in fits if step.name in gradients]
+    queries = [at for at in indices if _shape(at, sizes) == setup.inputs["q"].shape]
+    return [*result, *(Cell("q", at) for at in queries if step.name in gradients)]
+
+
+def _shape(index: Sequence[Index | Expr], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """How long the axes of an index are; 0 where that is not known."""
+    known = {**sizes, "r": sizes["n"]}
+    letters = (map(str, axis) if isinstance(axis, tuple) else ("",) for axis in index)
+    return tuple(prod(known.get(x, 0) for x in own) for own in letters)
 
 
 def sources(plan: Sequence[Step], names: Iterable[str]) -> set[str]:
@@ -335,9 +432,14 @@ def described(search: Search) -> Edit | None:
             break
         kind, text = "again" if slip.again else "", text_of(slip.body)
         changes = tuple(Change(kind, place, text) for place in slip.places)
-        if tries.fits(Patch(changes, search.evidence)):
+        ways = [changes, (*changes, *DELTA_OF_OUTPUT)] if "d_weights" in slip.places else [changes]
+        if any(tries.fits(Patch(way, search.evidence)) for way in ways):
             fits.append(slip)
     return _in_words(fits, setup) if fits else None
+
+
+DELTA_OF_OUTPUT = (Change("", "delta", DELTAS["either delta"][1]),)
+"""Kernels take δ of O and dO, so that it does not follow from another dA."""
 
 
 def of_conventions(setup: Setup) -> Iterator[str]:
@@ -354,9 +456,11 @@ def of_conventions(setup: Setup) -> Iterator[str]:
             if kind == "positions" and hint is int and name != "n_past":
                 yield from (f"{kind}.{name}: => {name} {sign} 1" for sign in "+-")
     if setup.positions is not None:
+        yield "positions.times: => -1 when rotary"
         for n in range(4):
             for some in combinations("qkv", n):
                 yield f"positions.on: => {some!r}"
+        yield "positions.from_new: => 0 when n_past"
         for field in ("back_on", "forth_on"):
             yield from (
                 f"positions.{field}: => {some!r}"
@@ -404,7 +508,8 @@ def _in_words(fits: Sequence[Slip], setup: Setup) -> Edit:
     slip, plan = fits[0], whole_plan(setup)
     steps = forward_again(plan) if slip.again else {step.name: step for step in plan}
     formula = formula_of(steps[slip.places[0]], setup.inputs)
-    right, edited = (shown(line_of(x)) for x in (formula, replace(formula, body=slip.body)))
+    bodies = slip.right, slip.body
+    right, edited = (shown(line_of(replace(formula, body=x))) for x in bodies)
     old, new = shown(text_of(slip.old)), shown(text_of(slip.new))
     return Edit(" and ".join(slip.places), right, edited, old, new, len(fits) - 1)
 

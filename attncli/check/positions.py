@@ -49,6 +49,7 @@ class Positions:
     of_width    rotary: the width that the frequencies are those of; `width` where None
     back_on     rotary: which of their gradients are rotated back
     forth_on    rotary: which of their gradients are rotated once more in the place of back
+    times       rotary: how many times the angles are taken; −1 rotates the other way
 
     >>> positions_of("paper", n_past=2).key_ids(5).tolist()
     [0, 1, 2, 3, 4]
@@ -66,6 +67,7 @@ class Positions:
     of_width: int | None = None
     back_on: frozenset[str] = frozenset(("d_q", "d_k"))
     forth_on: frozenset[str] = frozenset()
+    times: int = 1
 
     @property
     def is_rotary(self) -> bool:
@@ -101,7 +103,7 @@ class Positions:
         if self.is_rotary:
             width = self.width or x.shape[-1]
             angles = rotary_angles(ids, self.of_width or width, base=self.base)[:, : width // 2]
-            angles = _rounded(-angles if back else angles, dtype)
+            angles = _rounded(self.times * (-angles if back else angles), dtype)
             caches = round_to(np.cos(angles), dtype), round_to(np.sin(angles), dtype)
             layout = _LAYOUTS[self.kind]
             return rotary(x, caches=caches, layout=layout, rotary_dim=width)["rotated"].value

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,6 +131,88 @@ def test_an_unknown_slip_is_said_as_the_edit_that_it_is() -> None:
     assert verdict.edit.formula != verdict.edit.edited
     assert "no known bug" in str(verdict)
     assert verdict.edit.edited in str(verdict)
+
+
+def _slip(name: str) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
+    """The numbers of one slip, and the call of check."""
+    rng = np.random.default_rng(59)
+    q, k, v, past_k, past_v = (
+        rng.normal(size=(2, heads, n, d))
+        for heads, n, d in ((6, 5, 7), (3, 11, 7), (3, 11, 2), (3, 13, 7), (3, 13, 2))
+    )
+    arrays: dict[str, Any] = {"q": q, "k": k, "v": v}
+    sinks, shared = rng.normal(size=6), np.arange(6) // 2
+    keys_of, values_of = (np.arange(6) // 3 if name == "group" else shared), shared
+    hidden = np.zeros((5, 11), dtype=bool)
+    if name == "group":
+        values_of = keys_of
+    if name == "values tiled":
+        values_of = np.arange(6) % 3
+    if name == "blocks":
+        arrays["causal"], hidden = True, np.arange(11) // 4 > np.arange(5)[:, None] // 4
+    if name == "beams":
+        arrays |= {"past_k": past_k, "past_v": past_v}
+        k = np.concatenate([past_k[::-1], k], axis=2)
+        v = np.concatenate([past_v[::-1], v], axis=2)
+        hidden = np.zeros((5, 24), dtype=bool)
+    if name == "reshaped":
+        k = np.swapaxes(k.reshape(2, 3, 7, 11), 2, 3)
+    scores = q @ np.swapaxes(k[:, keys_of], 2, 3) / np.sqrt(7)
+    scores = np.where(hidden, -np.inf, scores)
+    top = scores.max(axis=-1, keepdims=True)
+    powers = np.exp(scores - top)
+    sums = powers.sum(axis=-1, keepdims=True)
+    if name == "first key":
+        sums = sums - powers[..., :1]
+    if name == "whole matrix":
+        sums = np.exp(scores).sum(axis=(2, 3), keepdims=True) * np.exp(-top)
+    if name == "first sink":
+        arrays["sinks"] = sinks
+        sums = sums + np.exp(sinks[0] - top)
+    output = powers / sums @ v[:, values_of]
+    if name == "log2":
+        return {"output": output, "lse": (top + np.log2(sums))[..., 0]}, arrays
+    return {"output": output}, arrays
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "new"),
+    [
+        ("first key", "weights", "where c ≥ 1"),
+        ("whole matrix", "weights", "softmax[i,j]"),
+        ("first sink", "weights", "sinks[0]"),
+        ("log2", "lse", "log2(sum[c]"),
+        ("group", "scores", "k[b,h // size[g]"),
+        ("values tiled", "output", "v[b,h % size[g]"),
+        ("blocks", "mask(causal)", "j // 4"),
+        ("beams", "input.k", "j < n_cached"),
+        ("reshaped", "input.k", "d · size[j] + j"),
+    ],
+)
+def test_slips_of_kernels_caches_and_heads(name: str, stage: str, new: str) -> None:
+    observed, call = _slip(name)
+    verdict = check(dict(observed), **call)
+    assert verdict.status == "no match"
+    assert verdict.edit is not None
+    assert verdict.edit.stage == stage
+    assert new in verdict.edit.new + verdict.edit.edited
+
+
+def test_rotation_the_other_way_is_an_edit() -> None:
+    """The sign of the sine is that of the other direction."""
+    rng = np.random.default_rng(61)
+    q, k, v = (rng.normal(size=(n, d)) for n, d in ((5, 6), (7, 6), (7, 3)))
+
+    def turned(x: np.ndarray) -> np.ndarray:
+        angles = np.arange(len(x))[:, None] * 10000.0 ** (-np.arange(3) / 3)
+        a, b, cos, sin = x[:, :3], x[:, 3:], np.cos(angles), -np.sin(angles)
+        return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=1)
+
+    powers = np.exp(turned(q) @ turned(k).T / np.sqrt(6))
+    output = powers / powers.sum(axis=1, keepdims=True) @ v
+    verdict = check(output, q, k, v, positions="rope-halves")
+    assert verdict.edit is not None
+    assert (verdict.edit.stage, "times is -1" in verdict.edit.edited) == ("positions.times", True)
 
 
 def test_random_numbers_are_described_by_no_edit() -> None:

@@ -114,6 +114,48 @@ def test_a_gradient_that_another_meaning_of_the_mask_does_not_have() -> None:
     assert {stage.name: stage.matches for stage in verdict.stages} == {"d_bias": False, "d_q": True}
 
 
+def _of_kernels(wrong: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Inputs under a causal mask, and their gradients with a slip where dK, or dV, is computed."""
+    arrays = normal(43, q=(2, 4, 5, 7), k=(2, 2, 11, 7), v=(2, 2, 11, 3), d_output=(2, 4, 5, 3))
+    q, d_output = arrays["q"], arrays["d_output"]
+    k, v = (np.repeat(arrays[name], 2, axis=1) for name in "kv")
+    scores = q @ k.swapaxes(2, 3) / np.sqrt(7)
+    powers = np.exp(np.where(np.tri(5, 11, dtype=bool), scores, -np.inf))
+    sums = powers.sum(axis=-1, keepdims=True)
+    weights, unmasked = powers / sums, np.exp(scores) / sums
+    d_weights = d_output @ v.swapaxes(2, 3)
+    delta = (weights * d_weights).sum(axis=-1, keepdims=True)
+    d_scores = weights * (d_weights - delta)
+    of_keys, of_values = d_scores, weights
+    if wrong == "mask":
+        of_keys, of_values = unmasked * (d_weights - delta), unmasked
+    if wrong == "brackets":
+        of_keys = weights * d_weights - delta
+    d_k, d_v = of_keys.swapaxes(2, 3) @ q / np.sqrt(7), of_values.swapaxes(2, 3) @ d_output
+    sums_of = {"d_k": d_k, "d_v": d_v}
+    shared = {name: x[:, ::2] + x[:, 1::2] for name, x in sums_of.items()}
+    return arrays, {"d_q": d_scores @ k / np.sqrt(7), **shared}
+
+
+def test_a_bug_of_one_kernel_is_named_beside_gradients_that_are_right() -> None:
+    arrays, observed = _of_kernels("")
+    assert check(observed, **arrays, causal=True).matches
+    arrays, observed = _of_kernels("mask")
+    verdict = check(observed, **arrays, causal=True)
+    assert names(verdict) == ["mask left out of the recomputed weights"]
+    assert any("d_k" in note and "d_v" in note and "d_q" not in note for note in verdict.notes)
+
+
+def test_a_slip_of_one_kernel_is_described_beside_gradients_that_are_right() -> None:
+    arrays, observed = _of_kernels("brackets")
+    verdict = check(observed, **arrays, causal=True)
+    assert verdict.status == "no match"
+    assert verdict.edit is not None
+    assert (verdict.edit.stage, verdict.edit.new[:3]) == ("d_masked", "y[b")
+    assert verdict.edit.new.endswith("- delta[b,h,i]")
+    assert any("d_k" in note and "d_v" not in note for note in verdict.notes)
+
+
 def test_gradients_may_be_keywords() -> None:
     right: Any = Kernel(GROUPED).run()
     last = "grouped heads not summed in dK, dV (the last one wins)"

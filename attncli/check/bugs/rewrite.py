@@ -198,6 +198,8 @@ def _whole(new: Expr, formula: Formula) -> set[int]:
             is_number = any(isinstance(x, int) for x in others)
             letters |= {own} if others & ({*AXES} | summed) or is_number else set()
         letters |= {"i"} if ("i",) in index[3:] else set()
+    sinks = [x.index for x in nodes if isinstance(x, Cell) and x.name == "sinks"]
+    letters |= {"h"} if any(index != (("h",),) for index in sinks) else set()
     letters = (letters - ({"i"} & before)) | (summed - before)
     return {AXES.index(letter) for letter in letters if letter in AXES}
 
