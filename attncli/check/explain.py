@@ -193,7 +193,7 @@ def page_to_dict(one: Page) -> dict[str, Any]:
 def _settings(line: str, plain: Setup | None, changed: Setup | None) -> list[Change]:
     """The edits of a line as the catalogue has them: inputs, fields of the convention, layouts."""
     one, changes = edits.line_of(line), list[Change]()
-    detail = one.detail
+    detail = one.detail if "{" not in one.detail else ""
     if plain is not None and changed is not None:
         detail = "; ".join(changed.details[len(plain.details) :])
     filled = one.choices[0]

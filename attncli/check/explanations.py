@@ -25,7 +25,7 @@ from attncli.check.setup import Setup
 from attncli.check.suggest import FAR, suggest_input
 from attncli.check.verdict import Explanation, Left
 from attncli.convention import KNOBS, flag_text
-from attncli.expression import Cell, Expr, letters_in, line_of, rebuilt
+from attncli.expression import Cell, Expr, Formula, letters_in, line_of, rebuilt
 from attncli.stages import GRADIENTS, MASKED, OF_X, OUTPUT, SCALED, SCORES, WEIGHTS
 
 # ---- the formulas that a bug changes
@@ -60,6 +60,7 @@ class Change(NamedTuple):
             return ""
         ours, theirs = self.parts
         put, was = self.right[slice(*ours)].strip(), self.wrong[slice(*theirs)].strip()
+        put, was = (x if x != "none" else "" for x in (put, was))
         if put and was:
             return f"write {put} where it has {was}"
         return f"add {put}" if put else f"leave out {was}" if was else ""
@@ -72,9 +73,16 @@ def changes_between(plain: Setup, changed: Setup) -> list[Change]:
     detail = "; ".join(changed.details[len(plain.details) :])
     pairs = [(x, others[x.name]) for x in steps_of(plain, n_kv_heads=groups) if x.name in others]
     texts = [(x.name, _text(x, plain, {}), _text(y, changed, others)) for x, y in pairs]
-    if masks := [x for x in steps_of(plain) if x.name == "mask" and "mask" not in others]:
-        texts = [("mask", _text(masks[0], plain, {}), "none")]
+    masks = [_mask(setup) for setup in (plain, changed)]
+    if "none" in masks and masks[0] != masks[1]:  # then weights and output say only that
+        texts = [("mask", masks[0], masks[1])]
     return [Change(name, x, y, detail) for name, x, y in texts if x and y and x != y]
+
+
+def _mask(setup: Setup) -> str:
+    """The formula of the mask of a setup."""
+    masks = (_text(step, setup, {}) for step in steps_of(setup) if step.function is total_mask)
+    return next(masks, "none")
 
 
 def _text(step: Step, setup: Setup, others: Mapping[str, Step]) -> str:
@@ -86,12 +94,12 @@ def _text(step: Step, setup: Setup, others: Mapping[str, Step]) -> str:
     if not own:
         text = step.expression.partition("#")[0].strip() if step.text else ""
         return shown(re.sub(r"\bvalue\b", f"{step.params.get('value', -np.inf):g}", text))
-    formula = formula_of(step, setup.inputs)
+    body = formula_of(step, setup.inputs).body
     if step.function is None:
         before = formula_of(others[f"{step.name}_right"], setup.inputs).body
-        body = rebuilt(formula.body, lambda x: before if _is_right(x) else x)
-        index = tuple((x,) for x in "bhij" if x in letters_in(body))
-        formula = replace(formula, symbol="M", index=index, body=body)
+        body = rebuilt(body, lambda x: before if _is_right(x) else x)
+    index = tuple((x,) for x in "bhij" if x in letters_in(body))
+    formula = Formula("M", index, body)
     text = line_of(formula).replace("rows[i]", "i")  # here they are all of them
     return shown(re.sub(r" \+ 0(?![.\d])", "", text).replace("+ -", "- "))
 
