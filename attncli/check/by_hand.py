@@ -9,9 +9,8 @@ last place, and as much as the same rounding of what it is computed from can cha
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,8 @@ from attncli.attention.run import Step, needed, run
 from attncli.attention.slips import Slip, slips
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.edits import variants
+from attncli.check.bugs.facts import full
+from attncli.check.bugs.rewrite import letters_of
 from attncli.check.marking import (
     FEWEST_DECIMALS,
     HIDES,
@@ -36,8 +37,7 @@ from attncli.check.marking import (
 from attncli.check.run import steps_of
 from attncli.check.setup import Setup
 from attncli.errors import InputError
-from attncli.files.messages import count
-from attncli.stages import MASKED, OUTPUT, QKV, SCORES, kind_of
+from attncli.stages import MAPS, MASKED, OUTPUT, QKV, SCORES, kind_of
 from attncli.trace import Stage
 
 MOST_CELLS = 400
@@ -139,7 +139,8 @@ class _Marker:
             if table.wrong.any():
                 mistakes += self.mistakes(table)
             else:
-                (fully if table.agrees(right[stage]).all() else follows).append(stage)
+                is_right = not mistakes or table.agrees(right[stage]).all()
+                (fully if is_right else follows).append(stage)
             self.keep(table)
         return Marking(tuple(mistakes), tuple(follows), tuple(fully), n_numbers, n_blank)
 
@@ -178,48 +179,77 @@ class _Marker:
     def spread(self, stage: str, setup: Setup, value: Array) -> Array:
         """How far off rounding puts a stage that is computed from what was written.
 
-        Each number that was read is put up and down by half a unit of its last place in turn.
+        Each number that was read is put up and down by half a unit of its last place in turn, and
+        each of a stage in between that was not written, as if it had as many decimals.
         """
         plan, inputs, spread = _plan(setup), self.inputs(setup), np.zeros(value.shape)
-        read = {name for step in needed(plan, inputs, [stage]) for name in step.reads.values()}
-        for name in read & self.own.keys():
-            x, half = inputs[name], self.own[name][1]
-            for at in map(tuple, np.argwhere((half > 0) & np.isfinite(x))):
+        steps, decimals = needed(plan, inputs, [stage]), self.sheet[stage].decimals
+        read = {name for step in steps for name in step.reads.values()}
+        halves = {name: half for name, (_, half) in self.own.items() if name in read}
+        for name, x in run(plan, inputs, between := [*read & {*MAPS} - inputs.keys()]).items():
+            if name in between:
+                is_exact = near(x, np.round(x, decimals), 0.0)
+                inputs[name], halves[name] = x, np.where(is_exact, 0, half_units(x, decimals))
+        start = {name: x for name, x in inputs.items() if name not in between}
+        for name, half in halves.items():
+            for at in map(tuple, np.argwhere((half > 0) & np.isfinite(inputs[name]))):
                 changes = []
                 for step in (half[at], -half[at]):
-                    moved = x.copy()
+                    moved = inputs[name].copy()
                     moved[at] += step
-                    changes.append(run(plan, {**inputs, name: moved}, [stage])[stage] - value)
+                    changes.append(run(plan, {**start, name: moved}, [stage])[stage] - value)
                 spread += np.nan_to_num(np.max(np.abs(changes), axis=0), posinf=0)
         return spread * 1.05  # beyond the first order
 
-    def mistakes(self, table: _Table) -> Iterator[Mistake]:
-        """The wrong numbers of a stage by their slips: those of whole rows, else those of cells."""
-        stage, cells = table.stage, {at: self.cell(table, at) for at in _places(table.wrong)}
-        of_cell: dict[Place, list[Named]] = {at: [] for at in cells}
-        every = frozenset(cells)
-        of_rows = {every: [*_exchanged(table)]}
-        for slip, detail, other in _others(self.setup):
+    def mistakes(self, table: _Table) -> list[Mistake]:
+        """The wrong numbers of a stage by their slips: each time that which gives most of them."""
+        mistakes = list[Mistake]()
+        left = {at: self.cell(table, at) for at in _places(table.wrong)}
+        explained, alone = self.explained(table, left)
+        while left:
+            cells, slips = _most(explained, left.keys())
+            if not cells:
+                break
+            wrong = tuple(left.pop(at) for at in sorted(cells))
+            mistakes.append(Mistake(table.stage, wrong, _named(slips)))
+        if len(left) > MOST_CELLS_NAMED:
+            mistakes.append(Mistake(table.stage, tuple(left.values())))
+        else:
+            mistakes += (Mistake(table.stage, (left[at],), _named(alone[at])) for at in left)
+        return sorted(mistakes, key=lambda mistake: mistake.cells[0].at)
+
+    def explained(
+        self, table: _Table, cells: Mapping[Place, Cell]
+    ) -> tuple[dict[Named, set[Place]], dict[Place, list[Named]]]:
+        """Of each slip the wrong numbers that it gives; of each number the slips of it alone."""
+        explained, alone = dict[Named, set[Place]](), {at: list[Named]() for at in cells}
+        for slip, detail, other in self.others(table.stage):
             if (agrees := self.agreement(table, other)) is None:
                 continue
-            is_row = table.wrong & agrees.all(axis=-1, keepdims=True)
-            of_rows.setdefault(frozenset(_places(is_row)), []).append((slip.name, detail))
-            for at in _places(table.wrong & agrees) if slip.of_cell else ():
-                of_cell[at].append((slip.name, detail))
-        for at, slips_of_cell in of_cell.items():
-            slips_of_cell.extend(_of_digits(table, at, cells[at].written))
-        if len(every) == 1:
-            of_rows[every] += next(iter(of_cell.values()))
-        of_rows[every] = of_rows[every] or _common(of_cell.values())
-        most = max((at for at, own in of_rows.items() if own), key=len, default=frozenset[Place]())
-        if len(most) > 1 or most == every:
-            yield Mistake(stage, tuple(cells.pop(at) for at in sorted(most)), _named(of_rows[most]))
-        unnamed = [cell for at, cell in cells.items() if not of_cell[at]]
+            axes = {"table": (-2, -1), "row": (-1,)}.get(slip.place, ())
+            places = _places(table.wrong & agrees.all(axis=axes, keepdims=True))
+            if slip.place != "alone":
+                explained.setdefault((slip.name, detail), set()).update(places)
+            else:
+                for at in places:
+                    alone[at].append((slip.name, detail))
         for at, cell in cells.items():
-            if of_cell[at] or len(unnamed) <= MOST_CELLS_NAMED:
-                yield Mistake(stage, (cell,), _named(of_cell[at]))
-        if len(unnamed) > MOST_CELLS_NAMED:
-            yield Mistake(stage, tuple(unnamed))
+            alone[at] += _of_digits(cell.written, float(table.expected[at]))
+        return explained, alone
+
+    def others(self, stage: str) -> Iterator[tuple[Slip, str, Setup]]:
+        """Every slip that this attention can have, with what its name leaves open."""
+        letters = letters_of(stage)
+        texts = {"outer": ",".join(letters[:-2]), "row": letters[-2], "column": letters[-1]}
+        texts["unit"] = str(10 ** self.sheet[stage].decimals)
+        place = f"input.{stage}" if stage in QKV else stage
+        for slip in slips():
+            lines = [full(re.sub("^any", place, line), texts) for line in slip.edits]
+            for patch in variants(lines, self.setup, Evidence({}, {})):
+                if (other := patch.on(self.setup)) is not None:
+                    is_own = any(edit.name == stage for edit in patch.edits)
+                    shown_as = slip if is_own else slip._replace(place="row")
+                    yield shown_as, ", ".join(other.details), other
 
     def agreement(self, table: _Table, other: Setup) -> BoolArray | None:
         """Where numbers are those of another formula; None where no number is near."""
@@ -235,7 +265,9 @@ class _Marker:
         names = tuple(map(whole.label, whole.axes, at))
         name = f"{kind.symbol or table.stage}[{','.join(self.shown(names))}]"
         text = str(written.texts.reshape(table.values.shape)[at])
-        expected = decimal_text(right, max(written.decimals, FEWEST_DECIMALS))
+        decimals = max(written.decimals, FEWEST_DECIMALS)
+        is_exact = near(table.expected[at], np.round(right, decimals), 0.0)
+        expected = decimal_text(right, decimals) if is_exact else f"{right:.{decimals}f}"
         return Cell(name, self.shown(at), text, expected)
 
 
@@ -243,63 +275,39 @@ def _plan(setup: Setup) -> list[Step]:
     return steps_of(setup, "float64", setup.shape, setup.inputs["k"].shape[1])
 
 
-def _others(setup: Setup) -> Iterator[tuple[Slip, str, Setup]]:
-    """Every slip that this attention can have, with what its name leaves open."""
-    for slip in slips():
-        for patch in variants(slip.edits, setup, Evidence({}, {})):
-            if (other := patch.on(setup)) is not None:
-                yield slip, ", ".join(other.details), other
-
-
 def _places(cells: BoolArray) -> list[Place]:
     return [tuple(map(int, at)) for at in np.argwhere(cells)]
 
 
-# ---- slips that are no formula
+def _most(
+    explained: Mapping[Named, set[Place]], left: Collection[Place]
+) -> tuple[set[Place], list[Named]]:
+    """The most wrong numbers that one slip gives, and the slips that give just these.
+
+    Of many numbers one that gives less than half may do so by chance, and is not named.
+    """
+    explained = {slip: cells & {*left} for slip, cells in explained.items()}
+    most = max(explained.values(), key=len, default=set[Place]())
+    if len(left) > MOST_CELLS_NAMED and len(most) < len(left):
+        of_name = dict[str, set[Place]]()
+        for (name, _), cells in explained.items():
+            of_name.setdefault(name, set()).update(cells)
+        if names := [(name, "") for name, cells in of_name.items() if len(cells) == len(left)]:
+            return {*left}, names
+        most = most if 2 * len(most) >= len(left) else set()
+    return most, [slip for slip, cells in explained.items() if cells == most]
 
 
-def _exchanged(table: _Table) -> Iterator[Named]:
-    """Two rows, two columns, or rows and columns that stand in each other's place."""
-    others, expected = list[tuple[Named, Array]](), table.expected
-    if expected.shape[-1] == expected.shape[-2]:
-        others.append((("rows and columns are swapped", ""), np.swapaxes(expected, -1, -2)))
-    for axis, kind in ((2, "rows"), (3, "columns")):
-        own = np.flatnonzero(table.wrong.any(axis=tuple({0, 1, 2, 3} - {axis})))
-        for a, b in combinations(own, 2):
-            order = np.arange(expected.shape[axis])
-            order[[a, b]] = b, a
-            slip = f"two {kind} are swapped", f"{kind} {a + 1} and {b + 1}"
-            others.append((slip, np.take(expected, order, axis=axis)))
-    yield from (slip for slip, other in others if table.agrees(other).all())
-
-
-def _of_digits(table: _Table, at: Place, text: str) -> Iterator[Named]:
-    """How the digits of one number were written wrongly, and from which cell it may be copied."""
-    x, right, allowed = (float(y[at]) for y in (table.values, table.expected, table.half))
-    if not (math.isfinite(x) and math.isfinite(right)):
-        return
-    places = len(text.partition(".")[2])
-    digits, correct = text.lstrip("-+"), f"{abs(right):.{places}f}"
-    is_as_long = len(correct) == len(digits) > 1
-    pairs = [(a, b) for a, b in zip(digits, correct, strict=True) if a != b] if is_as_long else []
-    to = f"to {count(places, 'decimal') if places else 'whole numbers'}"
-    is_short = places < FEWEST_DECIMALS and abs(x - right) <= 0.5 * 10.0**-places * (1 + 1e-9)
-    is_cut = places and 0 < abs(right) - abs(x) < 10.0**-places and x * right >= 0
-    is_shifted = right and any(abs(x - right / n) <= allowed for n in (0.01, 0.1, 10, 100))
-    slips = {
-        ("the sign is wrong", ""): right and abs(x + right) <= allowed,
-        ("rounded too early", to): is_short,
-        ("cut off, not rounded", ""): is_cut,
-        ("the decimal point is in another place", ""): is_shifted,
-        ("one digit is wrong", ""): len(pairs) == 1,
-        ("two digits are exchanged", ""): len(pairs) == 2 and pairs[0] == pairs[1][::-1],
-    }
-    for words, by in {"above": (-1, 0), "below": (1, 0), "left": (0, -1), "right": (0, 1)}.items():
-        i, j = at[-2] + by[0], at[-1] + by[1]
-        is_there = 0 <= i < table.values.shape[-2] and 0 <= j < table.values.shape[-1]
-        is_copy = is_there and abs(x - table.expected[(*at[:-2], i, j)]) <= allowed
-        slips["copied from its neighbour", words] = is_copy
-    yield from (slip for slip, applies in slips.items() if applies)
+def _of_digits(written: str, right: float) -> Iterator[Named]:
+    """How the digits of a number differ from those that it should have."""
+    digits, places = written.lstrip("-+"), len(written.partition(".")[2])
+    correct = f"{abs(right):.{places}f}"
+    if len(digits) == len(correct) > 1:
+        pairs = [(a, b) for a, b in zip(digits, correct, strict=True) if a != b]
+        if len(pairs) == 1:
+            yield "one digit is wrong", ""
+        elif len(pairs) == 2 and pairs[0] == pairs[1][::-1]:
+            yield "two digits are exchanged", ""
 
 
 def _named(found: Iterable[Named]) -> tuple[str, ...]:
@@ -313,14 +321,6 @@ def _named(found: Iterable[Named]) -> tuple[str, ...]:
     )
 
 
-def _common(each: Iterable[list[Named]]) -> list[Named]:
-    """The slips that all of several numbers may have, else those of the same name."""
-    first, *others = each
-    same = [x for x in first if all(x in other for other in others)]
-    names = [{name for name, _ in other} for other in others]
-    return same or [(x, "") for x, _ in first if all(x in other for other in names)]
-
-
 def _of_shape(stage: str, shape: Sequence[int], right: Sequence[int], setup: Setup) -> Mistake:
     """A table of another shape, and the product that has this one."""
     n_q, n_k, d_k = *setup.shape[2:], setup.d_k
@@ -332,6 +332,8 @@ def _of_shape(stage: str, shape: Sequence[int], right: Sequence[int], setup: Set
             stage == OUTPUT and last == (n_q, n_k)
         ),
     }
-    sizes = (" × ".join(map(str, x)) or "one number" for x in (shape, right))
+    sizes = (
+        " × ".join(map(str, x)) if len(x) > 1 else f"one list of {x[0]}" for x in (shape, right)
+    )
     names = tuple(name for name, applies in slips.items() if applies)
     return Mistake(stage, (), names, "is {}, should be {}".format(*sizes))

@@ -61,14 +61,12 @@ class Mistake(NamedTuple):
     shape: str = ""
 
     @property
-    def where(self) -> str:
-        """What is wrong, without its slip."""
+    def start(self) -> str:
+        """The first wrong number, and how many more there are; or what is wrong with the shape."""
         if not self.cells:
             return f"{self.stage} {self.shape}"
-        if len(self.cells) > MOST_CELLS_NAMED:
-            return f"{count(len(self.cells), 'number')} of {self.stage}, such as {self.cells[0]}"
-        first, *others = map(str, self.cells)
-        return "; ".join((first, *(other.replace(" is ", " ", 1) for other in others)))
+        more = len(self.cells) - 1
+        return f"{self.cells[0]}{f', and {more} more of {self.stage}' if more else ''}"
 
     @property
     def slip(self) -> str:
@@ -80,7 +78,9 @@ class Mistake(NamedTuple):
         return f"either {', or '.join(named)}"
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.slip}" if self.slip else self.where
+        names_all = 0 < len(self.cells) <= MOST_CELLS_NAMED
+        where = "; ".join(map(str, self.cells)) if names_all else self.start
+        return f"{where}: {self.slip}" if self.slip else where
 
     def to_dict(self) -> dict[str, Any]:
         """The mistake as JSON has it: places count from 1."""

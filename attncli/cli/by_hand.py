@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,15 +25,16 @@ from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.options import Choices, InputFlags
-from attncli.cli.output import note, write_report
+from attncli.cli.output import note, text_width, write_report
 from attncli.errors import AttncliError, ConventionError, InputError
 from attncli.files.json import Printed, parse
 from attncli.files.load import Loaded, load
-from attncli.files.messages import location, named, quote
+from attncli.files.messages import count, location, quote
 from attncli.files.roles import is_field, role_of
 from attncli.files.source import TEXT, open_source
 from attncli.numerals import number
 from attncli.stages import MAPS, OUTPUT, QKV, kind_of
+from attncli.views.text import clean
 
 STAGES = (*MAPS, OUTPUT)
 _LETTERS = {kind_of(name).symbol: name for name in STAGES}
@@ -42,6 +44,8 @@ _NOT_BY_HAND = (
     *("stage", "rows", "head", "positions", "decimals", "rtol", "atol", "inside"),
     *("single", "suggest"),
 )
+MOST_COLUMNS = 10_000
+"""Of the table of several sheets in a pipe or a file, where no line is wrapped."""
 MOST_DECIMALS = 4
 """So many decimals are written by hand; numbers with more come from a program."""
 
@@ -65,16 +69,18 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
         try:
             results[sheet], _ = marked(sheet, inputs, choices, observed)
         except AttncliError as error:
+            is_named = Path(sheet).name in error.message
+            message = error.message if is_named else f"{sheet}: {error.message}"
             if len(sheets) == 1:
-                raise
+                raise type(error)(message, error.hint) from None
             results[sheet] = error
-            note(error.message, quiet=observed.quiet)
+            note(message, quiet=observed.quiet)
     data: dict[str, Any] = {
         name: x.to_dict() if isinstance(x, Marking) else {"error": str(x)}
         for name, x in results.items()
     }
     is_one = len(results) == 1
-    text = "".join(map(str, results.values())) if is_one else _table(results)
+    text = "".join(map(str, results.values())) if is_one else _table(results, observed.output)
     whole = data[sheets[0]] if is_one else {"sheets": data}
     write_report(text, whole, observed, as_json=form == "json")
     codes = (bool(x.mistakes) if isinstance(x, Marking) else 2 for x in results.values())
@@ -128,7 +134,6 @@ def marked(
             known[sheet] = load("-", stdin=stdin, wanted=_is_read, origin=origin)
         inputs.q = sheet
     given = read_inputs(inputs, choices, known=known)
-    note(*given.notes, quiet=quiet or observed.quiet)
     arguments, shape = given.arguments, given.inputs.sizes.scores
     layout = given.flags.layout and ("bhsd" if len(shape) > 3 else "hsd")
     setup = setup_of(**arguments, layout=layout)
@@ -136,9 +141,13 @@ def marked(
     stages = {*STAGES, *(QKV if given.inputs.is_of_x else ())}
     tables = {x: _written(y, location(origin, x)) for x, y in written.items() if x in stages}
     if not tables:
-        raise InputError(f"{origin} holds no stage to mark", f"call it {', '.join(STAGES)}")
-    with named(origin):
-        return mark(setup, tables, given.inputs.labels), max(x.decimals for x in tables.values())
+        hint = "stages are called scores, scaled, masked, weights, output"
+        raise InputError(f"{origin} holds no stage to mark", hint)
+    if all(np.isnan(x.values).all() for x in tables.values()):
+        raise InputError(f"{origin} holds no number to mark", "all its cells are blank")
+    notes = (text for text in given.notes if not text.startswith(f"{origin} sets "))
+    note(*notes, quiet=quiet or observed.quiet)
+    return mark(setup, tables, given.inputs.labels), max(x.decimals for x in tables.values())
 
 
 def _is_read(name: str) -> bool:
@@ -157,7 +166,7 @@ def _split(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
         stage = _LETTERS.get(name, name.lower().replace("-", "_"))
         if stage in STAGES or (is_of_x and stage in QKV):
             if stage in written:
-                raise InputError(f"{stage} is there twice", "keep one")
+                raise InputError(f"{stage} is there twice, as {name} too", "keep one")
             written[stage] = value
         else:
             rest[name] = value
@@ -179,7 +188,7 @@ def _written(nested: Any, where: str) -> Written:
 
 def _number(cell: Any, where: str) -> tuple[float, str]:
     """The number of a cell and how it was written; NaN where it is blank."""
-    if isinstance(cell, int | float) and not isinstance(cell, bool):
+    if isinstance(cell, int | float) and not isinstance(cell, bool) and not math.isnan(cell):
         places = cell.decimals if isinstance(cell, Printed) else None
         return float(cell), decimal_text(cell, 12) if places is None else f"{cell:.{places}f}"
     text = "" if cell is None else str(cell).strip().replace("−", "-")
@@ -190,21 +199,31 @@ def _number(cell: Any, where: str) -> tuple[float, str]:
     text = text.replace(",", ".")
     if (value := number(text)) is not None:
         return value, text
-    raise InputError(f"{where} holds {quote(str(cell))}, which is no number", "mend it, or null")
+    raise InputError(
+        f"{where} holds {quote(str(cell))}, which is no number", "write null for a blank cell"
+    )
 
 
-def _table(results: Mapping[str, Marking | AttncliError]) -> str:
-    """A line for each sheet: the first mistake, its slip, and what follows."""
-    rows = [("sheet", "first mistake", "slip", "what follows")]
+def _table(results: Mapping[str, Marking | AttncliError], output: str | None) -> str:
+    """A row for each sheet: the first mistake, its slip, and what follows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("sheet", "first mistake", "slip", "what follows"):
+        table.add_column(heading, overflow="fold")
     for path, result in results.items():
         cells = "all right", "", ""
         if isinstance(result, AttncliError):
             cells = "cannot be used", result.message, ""
         elif result.mistakes:
             first, *others = result.mistakes
-            more = [f"{len(others)} more"] if others else []
+            more = [count(len(others), "more mistake")] if others else []
             follows = [", ".join(result.follows)] if result.follows else []
-            cells = first.where, first.slip, "; ".join((*follows, *more))
-        rows.append((Path(path).name, *cells))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+            cells = first.start, first.slip, "; ".join((*follows, *more))
+        table.add_row(*map(clean, (Path(path).name, *cells)))
+    width = text_width(output) or MOST_COLUMNS
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, emoji=False)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(map(str.rstrip, captured.get().splitlines()))

@@ -78,6 +78,36 @@ def test_a_folder_gives_a_table_and_an_unusable_sheet_is_one_line(call: Call) ->
     assert (two.code, [*two.json["sheets"]]) == (1, ["sheets/anna.json", "sheets/ben.json"])
 
 
+def test_in_a_folder_each_sheet_that_cannot_be_used_is_named(call: Call) -> None:
+    write("sheets/anna.json", **INPUTS, **RIGHT)
+    write("sheets/ben.json", **{**INPUTS, "q": [[1, 0, 2]]}, scores=[[1, 1, 0]])
+    done = call("check", "sheets", "--by-hand")
+    assert (done.code, done.err.count("ben.json"), len(done.err.splitlines())) == (2, 1, 1)
+
+
+def test_a_table_of_sheets_is_as_wide_as_the_screen(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("anna", "ben-with-a-name-that-is-longer-than-its-column"):
+        write(f"sheets/{name}.json", **INPUTS, **ONE)
+    assert max(map(len, call("check", "sheets", "--by-hand").out.splitlines())) > 140
+    monkeypatch.setattr("attncli.cli.by_hand.text_width", lambda output: 61)
+    lines = call("check", "sheets", "--by-hand").out.splitlines()
+    assert max(map(len, lines)) <= 61
+    first = [line.split("  ")[0] for line in lines[1:]]  # no letter of a name is lost
+    assert "ben-with-a-name-that-is-longer-than-its-column.json" in "".join(first)
+
+
+def test_what_a_causal_sheet_says_of_itself_is_no_note(call: Call) -> None:
+    sheet = write("causal.json", **INPUTS, causal=True, scores=RIGHT["scores"])
+    assert call("check", sheet, "--by-hand").err == ""
+
+
+def test_a_list_where_a_table_belongs(call: Call) -> None:
+    done = call("check", write("flat.json", **INPUTS, scores=[1, 1, 0]), "--by-hand")
+    assert done.out == "one mistake: scores is one list of 3, should be 3 × 3\n"
+
+
 def test_two_mistakes_and_slips_that_cannot_be_told_apart(call: Call) -> None:
     both = {**ONE, "output": [[5, 5], [6.02, 3.98], [7.55, 4.25]]}
     done = call("check", write("both.json", **INPUTS, **both), "--by-hand")
@@ -100,7 +130,7 @@ def test_a_causal_sheet_and_cells_that_are_hidden(call: Call) -> None:
     assert call("check", right, "--by-hand").code == 0
     zeros = [[0.71, 0, 0], [0.71, 0, 0], [1.41, 0.71, 0.71]]
     done = call("check", write("zeros.json", **causal, masked=zeros), "--by-hand")
-    assert done.out.endswith(": 0 where −∞ belongs; the rest is right\n")
+    assert done.out.endswith(": 0 in place of −∞; the rest is right\n")
 
 
 def test_q_k_and_v_of_x_are_marked_too(call: Call) -> None:
@@ -135,6 +165,11 @@ def test_it_is_assumed_where_no_known_bug_fits(call: Call) -> None:
         (("empty.json", "--by-hand"), "holds no stage to mark"),
         (("stages.json", "--by-hand"), "stages.json holds no q"),
         (("ragged.json", "--by-hand"), "is no table"),
+        (("blank.json", "--by-hand"), "blank.json holds no number to mark"),
+        (("nan.json", "--by-hand"), "nan.json, scores holds 'nan', which is no number"),
+        (("twice.json", "--by-hand"), "twice.json: scores is there twice"),
+        (("sizes.json", "--by-hand"), "sizes.json: q and k must have the same d_k"),
+        (("score.json", "--by-hand"), "score.json holds no stage to mark"),
         (("stages.json", "--by-hand", "--decimals", "3"), "cannot be used with --decimals"),
         (("stages.json", "stages.json"), "without --by-hand"),
     ],
@@ -144,6 +179,11 @@ def test_what_cannot_be_used_is_one_line(call: Call, words: tuple[str, ...], mes
     write("empty.json", **INPUTS)
     write("stages.json", **ONE)
     write("ragged.json", **INPUTS, scores=[[1, 2], [3]])
+    write("blank.json", **INPUTS, scores=[[None, "", "?"]] * 3)
+    write("nan.json", **INPUTS, scores=[[1, 2, float("nan")]] * 3)
+    write("twice.json", **INPUTS, scores=[[1, 1, 0]] * 3, S=[[1, 1, 0]] * 3)
+    write("sizes.json", **{**INPUTS, "q": [[1, 0, 2]]}, scores=[[1, 1, 0]])
+    write("score.json", **INPUTS, score=[[1, 1, 0]] * 3)
     done = call("check", *words)
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert message in done.err
