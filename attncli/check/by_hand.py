@@ -17,7 +17,7 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.attention.run import Step, needed, run
-from attncli.attention.slips import Slip, slips
+from attncli.attention.slips import slips
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.edits import variants
 from attncli.check.bugs.facts import full
@@ -30,9 +30,9 @@ from attncli.check.marking import (
     Marking,
     Mistake,
     Written,
-    decimal_text,
     half_units,
     near,
+    number_text,
 )
 from attncli.check.run import steps_of
 from attncli.check.setup import Setup
@@ -56,8 +56,7 @@ def mark(
 
     >>> from attncli.check.setup import setup_of
     >>> setup = setup_of([[1, 0], [3, 1]], [[1, 2], [0, 1]], [[4, 0], [0, 2]])
-    >>> scores = Written(np.array([[1.0, 0], [3, 1]]), 0, np.array([["1", "0"], ["3", "1"]]))
-    >>> print(mark(setup, {"scores": scores}))
+    >>> print(mark(setup, {"scores": Written(np.array([[1.0, 0], [3, 1]]), decimals=0)}))
     one mistake: S[q2,k1] is 3, should be 5: a term is left out, that of dimension 2
     """
     with np.errstate(all="ignore"):
@@ -67,6 +66,8 @@ def mark(
 Place = tuple[int, ...]
 Named = tuple[str, str]
 """A slip, and what its name leaves open."""
+Explained = dict[Named, set[Place]]
+"""Of slips the wrong numbers that they give."""
 
 
 class _Table(NamedTuple):
@@ -78,7 +79,6 @@ class _Table(NamedTuple):
     """
 
     stage: str
-    written: Written
     values: Array
     half: Array
     expected: Array
@@ -124,7 +124,6 @@ class _Marker:
         stages = [name for name in names if name in self.sheet]
         right = run(_plan(self.setup), self.inputs(self.setup), stages)
         mistakes, follows, fully = list[Mistake](), list[str](), list[str]()
-        n_numbers = n_blank = 0
         for stage in stages:
             shapes = self.sheet[stage].values.shape, self.shown(right[stage].shape)
             if [n for n in shapes[0] if n != 1] != [n for n in shapes[1] if n != 1]:
@@ -134,15 +133,16 @@ class _Marker:
                 what = f"{stage} has {right[stage].size} numbers, more than are computed by hand"
                 raise InputError(what, "leave out --by-hand")
             table = self.table(stage, right[stage])
-            is_blank = np.isnan(table.values)
-            n_numbers, n_blank = n_numbers + int((~is_blank).sum()), n_blank + int(is_blank.sum())
             if table.wrong.any():
                 mistakes += self.mistakes(table)
             else:
                 is_right = not mistakes or table.agrees(right[stage]).all()
                 (fully if is_right else follows).append(stage)
             self.keep(table)
-        return Marking(tuple(mistakes), tuple(follows), tuple(fully), n_numbers, n_blank)
+        blank = np.concatenate([np.isnan(x.values).ravel() for x in self.sheet.values()])
+        decimals = max(x.decimals for x in self.sheet.values())
+        counts = int((~blank).sum()), int(blank.sum()), decimals
+        return Marking(tuple(mistakes), tuple(follows), tuple(fully), *counts)
 
     def shown(self, axes: tuple[Any, ...]) -> tuple[Any, ...]:
         """Of the axes of a stage those that a sheet has."""
@@ -155,7 +155,7 @@ class _Marker:
         half, expected = half_units(values, written.decimals), self.computed(stage, self.setup)
         spread = self.spread(stage, self.setup, expected)
         wrong = ~(near(values, expected, half + spread) | near(values, right, half))
-        return _Table(stage, written, values, half, expected, spread, wrong & ~np.isnan(values))
+        return _Table(stage, values, half, expected, spread, wrong & ~np.isnan(values))
 
     def keep(self, table: _Table) -> None:
         """Takes a stage as it was written for what comes after."""
@@ -205,7 +205,7 @@ class _Marker:
         """The wrong numbers of a stage by their slips: each time that which gives most of them."""
         mistakes = list[Mistake]()
         left = {at: self.cell(table, at) for at in _places(table.wrong)}
-        explained, alone = self.explained(table, left)
+        explained, alone = self.explained(table)
         while left:
             cells, slips = _most(explained, left.keys())
             if not cells:
@@ -215,60 +215,50 @@ class _Marker:
         if len(left) > MOST_CELLS_NAMED:
             mistakes.append(Mistake(table.stage, tuple(left.values())))
         else:
-            mistakes += (Mistake(table.stage, (left[at],), _named(alone[at])) for at in left)
+            for at, cell in left.items():
+                slips = [slip for slip, cells in alone.items() if at in cells]
+                mistakes.append(Mistake(table.stage, (cell,), _named(slips)))
         return sorted(mistakes, key=lambda mistake: mistake.cells[0].at)
 
-    def explained(
-        self, table: _Table, cells: Mapping[Place, Cell]
-    ) -> tuple[dict[Named, set[Place]], dict[Place, list[Named]]]:
-        """Of each slip the wrong numbers that it gives; of each number the slips of it alone."""
-        explained, alone = dict[Named, set[Place]](), {at: list[Named]() for at in cells}
-        for slip, detail, other in self.others(table.stage):
-            if (agrees := self.agreement(table, other)) is None:
-                continue
-            axes = {"table": (-2, -1), "row": (-1,)}.get(slip.place, ())
-            places = _places(table.wrong & agrees.all(axis=axes, keepdims=True))
-            if slip.place != "alone":
-                explained.setdefault((slip.name, detail), set()).update(places)
-            else:
-                for at in places:
-                    alone[at].append((slip.name, detail))
-        for at, cell in cells.items():
-            alone[at] += _of_digits(cell.written, float(table.expected[at]))
+    def explained(self, table: _Table) -> tuple[Explained, Explained]:
+        """The wrong numbers that each slip gives, and those that each slip of one cell gives."""
+        explained, alone = Explained(), Explained()
+        for name, detail, place, other in self.others(table.stage):
+            x = self.computed(table.stage, other)
+            is_near = near(table.values, x, 10 * table.half + 0.05 * np.abs(x))
+            if is_near.any():
+                agrees = table.agrees(x, self.spread(table.stage, other, x))
+                axes = {"table": (-2, -1), "row": (-1,)}.get(place, ())
+                places = _places(table.wrong & agrees.all(axis=axes, keepdims=True))
+                slips_there = alone if place == "alone" else explained
+                slips_there.setdefault((name, detail), set()).update(places)
+        decimals = self.sheet[table.stage].decimals
+        for at in _places(table.wrong):
+            for name in _of_digits(table.values[at], table.expected[at], decimals):
+                alone.setdefault((name, ""), set()).add(at)
         return explained, alone
 
-    def others(self, stage: str) -> Iterator[tuple[Slip, str, Setup]]:
-        """Every slip that this attention can have, with what its name leaves open."""
+    def others(self, stage: str) -> Iterator[tuple[str, str, str, Setup]]:
+        """Every slip that this attention can have: name, what that leaves open, place, setup."""
         letters = letters_of(stage)
         texts = {"outer": ",".join(letters[:-2]), "row": letters[-2], "column": letters[-1]}
         texts["unit"] = str(10 ** self.sheet[stage].decimals)
-        place = f"input.{stage}" if stage in QKV else stage
-        for slip in slips():
-            lines = [full(re.sub("^any", place, line), texts) for line in slip.edits]
-            for patch in variants(lines, self.setup, Evidence({}, {})):
+        own = f"input.{stage}" if stage in QKV else stage
+        for name, place, lines in slips():
+            edits = [full(re.sub("^any", own, line), texts) for line in lines]
+            for patch in variants(edits, self.setup, Evidence({}, {})):
                 if (other := patch.on(self.setup)) is not None:
-                    is_own = any(edit.name == stage for edit in patch.edits)
-                    shown_as = slip if is_own else slip._replace(place="row")
-                    yield shown_as, ", ".join(other.details), other
-
-    def agreement(self, table: _Table, other: Setup) -> BoolArray | None:
-        """Where numbers are those of another formula; None where no number is near."""
-        values, x = table.values, self.computed(table.stage, other)
-        if x.shape != values.shape or not near(values, x, 10 * table.half + 0.05 * np.abs(x)).any():
-            return None
-        return table.agrees(x, self.spread(table.stage, other, x))
+                    is_here = any(edit.name == stage for edit in patch.edits)
+                    yield name, ", ".join(other.details), place if is_here else "row", other
 
     def cell(self, table: _Table, at: Place) -> Cell:
         """A wrong number with its name: S[q3,k1]; with its head, where there are several."""
-        kind, written, right = kind_of(table.stage), table.written, float(table.expected[at])
+        kind, decimals = kind_of(table.stage), self.sheet[table.stage].decimals
         whole = Stage(table.stage, "", "", table.values, tuple(kind.axes.split()), self.labels)
-        names = tuple(map(whole.label, whole.axes, at))
-        name = f"{kind.symbol or table.stage}[{','.join(self.shown(names))}]"
-        text = str(written.texts.reshape(table.values.shape)[at])
-        decimals = max(written.decimals, FEWEST_DECIMALS)
-        is_exact = near(table.expected[at], np.round(right, decimals), 0.0)
-        expected = decimal_text(right, decimals) if is_exact else f"{right:.{decimals}f}"
-        return Cell(name, self.shown(at), text, expected)
+        names = ",".join(self.shown(tuple(map(whole.label, whole.axes, at))))
+        written = number_text(table.values[at], decimals)
+        expected = number_text(table.expected[at], max(decimals, FEWEST_DECIMALS))
+        return Cell(f"{kind.symbol or table.stage}[{names}]", self.shown(at), written, expected)
 
 
 def _plan(setup: Setup) -> list[Step]:
@@ -279,9 +269,7 @@ def _places(cells: BoolArray) -> list[Place]:
     return [tuple(map(int, at)) for at in np.argwhere(cells)]
 
 
-def _most(
-    explained: Mapping[Named, set[Place]], left: Collection[Place]
-) -> tuple[set[Place], list[Named]]:
+def _most(explained: Explained, left: Collection[Place]) -> tuple[set[Place], list[Named]]:
     """The most wrong numbers that one slip gives, and the slips that give just these.
 
     Of many numbers one that gives less than half may do so by chance, and is not named.
@@ -298,16 +286,15 @@ def _most(
     return most, [slip for slip, cells in explained.items() if cells == most]
 
 
-def _of_digits(written: str, right: float) -> Iterator[Named]:
+def _of_digits(x: float, right: float, decimals: int) -> Iterator[str]:
     """How the digits of a number differ from those that it should have."""
-    digits, places = written.lstrip("-+"), len(written.partition(".")[2])
-    correct = f"{abs(right):.{places}f}"
+    digits, correct = (f"{abs(number):.{decimals}f}" for number in (x, right))
     if len(digits) == len(correct) > 1:
         pairs = [(a, b) for a, b in zip(digits, correct, strict=True) if a != b]
         if len(pairs) == 1:
-            yield "one digit is wrong", ""
+            yield "one digit is wrong"
         elif len(pairs) == 2 and pairs[0] == pairs[1][::-1]:
-            yield "two digits are exchanged", ""
+            yield "two digits are exchanged"
 
 
 def _named(found: Iterable[Named]) -> tuple[str, ...]:
@@ -323,17 +310,15 @@ def _named(found: Iterable[Named]) -> tuple[str, ...]:
 
 def _of_shape(stage: str, shape: Sequence[int], right: Sequence[int], setup: Setup) -> Mistake:
     """A table of another shape, and the product that has this one."""
-    n_q, n_k, d_k = *setup.shape[2:], setup.d_k
-    last = tuple(shape[-2:])
+    n_q, n_k, last = *setup.shape[2:], tuple(shape[-2:])
     slips = {
-        "rows and columns are swapped": len(shape) > 1 and last == tuple(right[:-3:-1]),
-        "Qᵀ K in the place of Q Kᵀ": stage == SCORES and last == (d_k, d_k) and n_q == n_k,
+        "rows and columns are swapped": last == tuple(right[:-3:-1]),
+        "Qᵀ K in place of Q Kᵀ": stage == SCORES and last == (setup.d_k,) * 2 and n_q == n_k,
         "the weights times a table of queries and keys, not times V": (
             stage == OUTPUT and last == (n_q, n_k)
         ),
     }
-    sizes = (
-        " × ".join(map(str, x)) if len(x) > 1 else f"one list of {x[0]}" for x in (shape, right)
-    )
+    sizes = (" × ".join(map(str, x)) for x in (shape, right))
+    is_list = "one list of " if len(shape) == 1 else ""
     names = tuple(name for name, applies in slips.items() if applies)
-    return Mistake(stage, (), names, "is {}, should be {}".format(*sizes))
+    return Mistake(stage, (), names, f"is {is_list}{{}}, should be {{}}".format(*sizes))

@@ -26,12 +26,10 @@ class Written(NamedTuple):
 
     values    the numbers; NaN where a cell is blank
     decimals  the most decimals of a number
-    texts     the numbers as they were written
     """
 
     values: Array
     decimals: int
-    texts: Array
 
 
 class Cell(NamedTuple):
@@ -95,7 +93,8 @@ class Marking(NamedTuple):
     mistakes  in the order of the computation
     follows   the stages that are computed rightly, but from wrong numbers
     right_stages    those that are right
-    numbers, blank  how many numbers were judged, and how many cells are blank
+    numbers, blank  how many numbers there are, and how many cells are blank
+    decimals  the most decimals of a number
     """
 
     mistakes: tuple[Mistake, ...]
@@ -103,6 +102,7 @@ class Marking(NamedTuple):
     right_stages: tuple[str, ...]
     numbers: int
     blank: int
+    decimals: int
 
     def __str__(self) -> str:
         blank = f"{count(self.blank, 'cell')} left blank" if self.blank else ""
@@ -122,13 +122,14 @@ class Marking(NamedTuple):
         return {"right": not mistakes, **self._asdict(), "mistakes": mistakes}
 
 
-def decimal_text(x: float, decimals: int) -> str:
-    """A number with so many decimals, without zeros at the end.
+def number_text(x: float, decimals: int) -> str:
+    """A number with so many decimals, a whole one without.
 
-    >>> decimal_text(0.70710, 4), decimal_text(-0.0001, 2), decimal_text(-np.inf, 2)
-    ('0.7071', '0', '-inf')
+    >>> number_text(0.70710, 2), number_text(0.5, 2), number_text(-0.0, 2), number_text(-np.inf, 2)
+    ('0.71', '0.50', '0', '-inf')
     """
-    return np.format_float_positional(round(x, decimals) + 0.0, decimals, trim="-")
+    is_whole = np.round(x, 9) == np.round(x)
+    return f"{np.round(x, decimals) + 0.0:.{0 if is_whole else decimals}f}"
 
 
 def half_units(values: Array, decimals: int) -> Array:

@@ -7,8 +7,6 @@ letters. A cell may be null or "" where it is blank, and text such as "1/3", "0.
 from __future__ import annotations
 
 import io
-import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +17,7 @@ import numpy as np
 
 from attncli.attention.names import is_published
 from attncli.check.by_hand import mark
-from attncli.check.marking import Marking, Written, decimal_text
+from attncli.check.marking import Marking, Written
 from attncli.check.setup import setup_of
 from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of
@@ -67,7 +65,7 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
     sheets = [path for sheet in sheets for path in _paths(sheet)]
     for sheet in sheets:
         try:
-            results[sheet], _ = marked(sheet, inputs, choices, observed)
+            results[sheet] = marked(sheet, inputs, choices, observed, quiet=observed.quiet)
         except AttncliError as error:
             is_named = Path(sheet).name in error.message
             message = error.message if is_named else f"{sheet}: {error.message}"
@@ -99,10 +97,10 @@ def assumed(inputs: InputFlags, choices: Choices, observed: Observed) -> Marking
     inputs.q = inputs.q or (inputs.source if observed.observed else None)
     inputs.q = None if inputs.q == sheet else inputs.q
     try:
-        marking, decimals = marked(sheet, inputs, choices, observed, quiet=True)
+        marking = marked(sheet, inputs, choices, observed, quiet=True)
     except AttncliError:  # it is no sheet: the usual check has said what it found
         return None
-    return marking if decimals <= MOST_DECIMALS and marking.mistakes else None
+    return marking if marking.decimals <= MOST_DECIMALS and marking.mistakes else None
 
 
 def _paths(sheet: str) -> list[str]:
@@ -115,39 +113,39 @@ def _paths(sheet: str) -> list[str]:
 
 
 def marked(
-    sheet: str, inputs: InputFlags, choices: Choices, observed: Observed, *, quiet: bool = False
-) -> tuple[Marking, int]:
-    """The marking of one sheet, and the most decimals of a number on it."""
+    sheet: str, inputs: InputFlags, choices: Choices, observed: Observed, *, quiet: bool
+) -> Marking:
+    """The marking of one sheet."""
     with open_source(sheet) as opened:
-        origin = opened.origin
-        document = parse(opened.read(TEXT), origin, other_forms=True)
+        origin, text = opened.origin, opened.read(TEXT)
+    document = parse(text, origin, other_forms=True)
     if not isinstance(document, dict):
         raise InputError(f"{origin} is no sheet", "it should name q, k, v and the stages")
-    written, rest = _split(document)
+    if is_trace := document.get("attncli") == "trace":
+        steps = [x for x in document.get("steps", ()) if isinstance(x, dict)]
+        document = {str(x.get("name")): x.get("value") for x in steps}
+    roles = {*map(role_of, document)}
+    names = _stages(document, of_x="x" in roles or inputs.x is not None)
     inputs, known = replace(inputs), dict[str, Loaded]()
     if not (inputs.q or inputs.x or inputs.weights):
-        is_trace = document.get("attncli") == "trace"
-        if not is_trace and not {"q", "x"} & {*map(role_of, rest)}:
+        if not (is_trace or roles & {"q", "x"}):
             raise InputError(f"{origin} holds no q", "add q, k and v, or --q SOURCE")
-        if not is_trace:
-            stdin = io.BytesIO(json.dumps(rest).encode())
-            known[sheet] = load("-", stdin=stdin, wanted=_is_read, origin=origin)
+        stdin, read = io.BytesIO(text), {*filter(_is_read, document)} - {*names.values()}
+        known[sheet] = load("-", stdin=stdin, wanted=read.__contains__, origin=origin)
         inputs.q = sheet
-    given = read_inputs(inputs, choices, known=known)
-    arguments, shape = given.arguments, given.inputs.sizes.scores
-    layout = given.flags.layout and ("bhsd" if len(shape) > 3 else "hsd")
-    setup = setup_of(**arguments, layout=layout)
-    setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
-    stages = {*STAGES, *(QKV if given.inputs.is_of_x else ())}
-    tables = {x: _written(y, location(origin, x)) for x, y in written.items() if x in stages}
-    if not tables:
+    given = read_inputs(inputs, choices, known=known, stages={*names.values()})
+    if not names:
         hint = "stages are called scores, scaled, masked, weights, output"
         raise InputError(f"{origin} holds no stage to mark", hint)
+    tables = {x: _written(document[name], location(origin, name)) for x, name in names.items()}
     if all(np.isnan(x.values).all() for x in tables.values()):
         raise InputError(f"{origin} holds no number to mark", "all its cells are blank")
     notes = (text for text in given.notes if not text.startswith(f"{origin} sets "))
-    note(*notes, quiet=quiet or observed.quiet)
-    return mark(setup, tables, given.inputs.labels), max(x.decimals for x in tables.values())
+    note(*notes, quiet=quiet)
+    layout = given.flags.layout and ("bhsd" if len(given.inputs.sizes.scores) > 3 else "hsd")
+    setup = setup_of(**given.arguments, layout=layout)
+    setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
+    return mark(setup, tables, given.inputs.labels)
 
 
 def _is_read(name: str) -> bool:
@@ -155,53 +153,43 @@ def _is_read(name: str) -> bool:
     return bool(name) and (role_of(name) is not None or is_field(name) or is_published(name))
 
 
-def _split(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The stages that were written, and all else; of x and weights q, k and v are written too."""
-    written, rest = dict[str, Any](), dict[str, Any]()
-    if document.get("attncli") == "trace":
-        steps = [x for x in document.get("steps", ()) if isinstance(x, dict)]
-        return {str(x.get("name")): x.get("value") for x in steps}, {}
-    is_of_x = any(role_of(name) == "x" for name in document)
+def _stages(document: Mapping[str, Any], *, of_x: bool) -> dict[str, str]:
+    """The stages that were written, and their names there; of x and weights q, k and v, too."""
+    names = dict[str, str]()
     for name, value in document.items():
         stage = _LETTERS.get(name, name.lower().replace("-", "_"))
-        if stage in STAGES or (is_of_x and stage in QKV):
-            if stage in written:
+        if value is not None and stage in (*STAGES, *(QKV if of_x else ())):
+            if stage in names:
                 raise InputError(f"{stage} is there twice, as {name} too", "keep one")
-            written[stage] = value
-        else:
-            rest[name] = value
-    return {name: x for name, x in written.items() if x is not None}, rest
+            names[stage] = name
+    return names
 
 
 def _written(nested: Any, where: str) -> Written:
-    """A table with its texts; InputError where it is ragged or a cell is no number."""
+    """A table as it was written; InputError where it is ragged or a cell is no number."""
     cells = np.array(nested, dtype=object)
     is_ragged = any(isinstance(cell, list) for cell in cells.flat)
     if not isinstance(nested, list) or is_ragged or not cells.size:
         raise InputError(f"{where} is no table", "give it rows of equal length")
-    values, texts = np.zeros(cells.shape), cells.copy()
-    for at, cell in np.ndenumerate(cells):
-        values[at], texts[at] = _number(cell, where)
-    decimals = (text.partition(".")[2] for text in texts.flat)
-    return Written(values, max(len(x) * x.isdigit() for x in decimals), texts)
+    values, decimals = zip(*(_number(cell, where) for cell in cells.flat), strict=True)
+    return Written(np.reshape(values, cells.shape), max(decimals))
 
 
-def _number(cell: Any, where: str) -> tuple[float, str]:
-    """The number of a cell and how it was written; NaN where it is blank."""
-    if isinstance(cell, int | float) and not isinstance(cell, bool) and not math.isnan(cell):
-        places = cell.decimals if isinstance(cell, Printed) else None
-        return float(cell), decimal_text(cell, 12) if places is None else f"{cell:.{places}f}"
-    text = "" if cell is None else str(cell).strip().replace("−", "-")
+def _number(cell: Any, where: str) -> tuple[float, int]:
+    """The number of a cell, NaN where it is blank, and how many decimals it has."""
+    if isinstance(cell, Printed):
+        return float(cell), cell.decimals
+    text = "" if cell is None else str(cell).strip().replace("−", "-").replace(",", ".")
+    text = np.format_float_positional(cell, 12, trim="-") if isinstance(cell, float) else text
     if _BLANK.fullmatch(text):
-        return np.nan, ""
+        return np.nan, 0
     if text.removeprefix("-").lower() in _INFINITE:
-        return -np.inf if text.startswith("-") else np.inf, text
-    text = text.replace(",", ".")
-    if (value := number(text)) is not None:
-        return value, text
-    raise InputError(
-        f"{where} holds {quote(str(cell))}, which is no number", "write null for a blank cell"
-    )
+        return -np.inf if text.startswith("-") else np.inf, 0
+    if (value := number(text)) is None:
+        what = f"{where} holds {quote(str(cell))}, which is no number"
+        raise InputError(what, "write null for a blank cell")
+    places = text.partition(".")[2]
+    return value, len(places) if places.isdigit() else 0
 
 
 def _table(results: Mapping[str, Marking | AttncliError], output: str | None) -> str:

@@ -39,9 +39,7 @@ def stages(inputs: tuple[Array, ...], wrong: Stages, *, causal: bool = False) ->
 
 
 def sheet_of(numbers: Stages, decimals: int) -> dict[str, Written]:
-    rounded = {name: np.round(x, decimals) for name, x in numbers.items()}
-    texts = np.vectorize(lambda x: f"{x:.{decimals}f}", otypes=[object])
-    return {name: Written(x, decimals, texts(x)) for name, x in rounded.items()}
+    return {name: Written(np.round(x, decimals), decimals) for name, x in numbers.items()}
 
 
 RNG = np.random.default_rng(11)
