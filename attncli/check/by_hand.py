@@ -23,7 +23,7 @@ from attncli.check.bugs.edits import variants
 from attncli.check.bugs.facts import full
 from attncli.check.bugs.rewrite import letters_of
 from attncli.check.marking import (
-    FEWEST_DECIMALS,
+    FEWEST,
     HIDES,
     MOST_CELLS_NAMED,
     Cell,
@@ -85,21 +85,6 @@ class _Table(NamedTuple):
     spread: Array
     wrong: BoolArray
 
-    @property
-    def rounding(self) -> Array:
-        """How far numbers may be from what was rounded to them; 0 where nothing had to be."""
-        is_exact = near(self.values, self.expected, 0.0) & (self.spread == 0)
-        is_whole = self.values == np.round(self.values)
-        is_exact |= self.wrong & is_whole & (is_exact | self.wrong).all()
-        rounded: Array = np.where(is_exact, 0.0, self.half)
-        return np.where(np.isnan(self.values), self.spread, rounded)
-
-    @property
-    def filled(self) -> Array:
-        """The numbers, blank ones as they should be, and those that stand for −∞."""
-        hides = (self.values <= HIDES) & np.isneginf(self.expected)
-        return np.where(np.isnan(self.values) | hides, self.expected, self.values)
-
     def agrees(self, other: Array, more: Array | float = 0) -> BoolArray:
         """Where the numbers are those of another table, or blank."""
         return near(self.values, other, self.half + more) | np.isnan(self.values)
@@ -121,6 +106,9 @@ class _Marker:
     def marking(self) -> Marking:
         """Every stage judged, in the order of the computation."""
         names = (*QKV, *(step.name for step in _plan(self.setup)))
+        if others := [*self.sheet.keys() - {*names}]:
+            what = f"there is no {others[0]} in what the sheet is computed from"
+            raise InputError(what, 'leave it out, or say more, such as "causal": true')
         stages = [name for name in names if name in self.sheet]
         right = run(_plan(self.setup), self.inputs(self.setup), stages)
         mistakes, follows, fully = list[Mistake](), list[str](), list[str]()
@@ -158,14 +146,20 @@ class _Marker:
         return _Table(stage, values, half, expected, spread, wrong & ~np.isnan(values))
 
     def keep(self, table: _Table) -> None:
-        """Takes a stage as it was written for what comes after."""
-        stage, filled = table.stage, table.filled
-        self.own[stage] = filled, table.rounding
+        """Takes a stage as it was written for what comes after, blank cells as they should be."""
+        stage, values, expected = table.stage, table.values, table.expected
+        is_blank = np.isnan(values)
+        hides = (values <= HIDES) & np.isneginf(expected)
+        numbers = np.where(is_blank | hides, expected, values)
+        is_exact = near(values, expected, 0.0) & (table.spread == 0)  # nothing had to be rounded
+        is_exact |= table.wrong & (values == np.round(values)) & (is_exact | table.wrong).all()
+        half = np.where(is_exact, 0.0, np.where(is_blank, table.spread, table.half))
+        self.own[stage] = numbers, half
         if stage == MASKED:  # what is hidden from here on is what is hidden there
-            hidden = np.where(np.isneginf(filled), -np.inf, 0.0)
+            hidden = np.where(np.isneginf(numbers), -np.inf, 0.0)
             self.own["mask"] = hidden, np.zeros(hidden.shape)
         if stage in QKV:
-            self.setup = self.setup.with_inputs(**{stage: filled})
+            self.setup = self.setup.with_inputs(**{stage: numbers})
 
     def inputs(self, setup: Setup) -> dict[str, Array]:
         """What the plan reads: the stages as they were written, where there are any."""
@@ -257,7 +251,7 @@ class _Marker:
         whole = Stage(table.stage, "", "", table.values, tuple(kind.axes.split()), self.labels)
         names = ",".join(self.shown(tuple(map(whole.label, whole.axes, at))))
         written = number_text(table.values[at], decimals)
-        expected = number_text(table.expected[at], max(decimals, FEWEST_DECIMALS))
+        expected = number_text(table.expected[at], max(decimals, FEWEST[0].n))
         return Cell(f"{kind.symbol or table.stage}[{names}]", self.shown(at), written, expected)
 
 

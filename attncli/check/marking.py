@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
+from attncli.check.tolerance import Places
 from attncli.files.messages import count
 
 MOST_NAMED = 4
@@ -15,8 +16,8 @@ MOST_CELLS_NAMED = 3
 """So many numbers are named one by one; of more the first is, and how many there are."""
 
 
-FEWEST_DECIMALS, FEWEST_DIGITS = 2, 3
-"""A number that needs rounding has so many decimals, or so many digits if it is large."""
+FEWEST = Places(2), Places(3, "digit")
+"""A number that needs rounding has two decimals at least, or three digits if it is large."""
 HIDES = -1e4
 """What is no larger stands for −∞."""
 
@@ -134,9 +135,9 @@ def number_text(x: float, decimals: int) -> str:
 
 def half_units(values: Array, decimals: int) -> Array:
     """Half a unit of the last place of every number, which has two decimals or three digits."""
-    digits = FEWEST_DIGITS - 1 - np.floor(np.log10(np.abs(np.nan_to_num(values))))
-    fewest = np.nan_to_num(np.minimum(FEWEST_DECIMALS, digits), posinf=FEWEST_DECIMALS, neginf=0)
-    result: Array = 0.5 * 10.0 ** -np.maximum(decimals, fewest) * (1 + 1e-6)
+    numbers = np.nan_to_num(values)
+    fewest = np.maximum(*(places.half_unit(numbers) for places in FEWEST))
+    result: Array = np.minimum(Places(decimals).half_unit(numbers), fewest)
     return result
 
 

@@ -22,6 +22,7 @@ from attncli.check.setup import setup_of
 from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
+from attncli.cli.observed import check_names
 from attncli.cli.options import Choices, InputFlags
 from attncli.cli.output import note, text_width, write_report
 from attncli.errors import AttncliError, ConventionError, InputError
@@ -53,12 +54,7 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
     cannot be used."""
     if used := [*given_of(observed, *_NOT_BY_HAND)]:
         raise ConventionError(f"--by-hand cannot be used with --{used[0]}", "leave one of them out")
-    inputs = replace(inputs)
-    sheets = [x for x in (inputs.source, observed.observed, *(observed.sheets or ())) if x]
-    if inputs.source and inputs.q is None and observed.observed and inputs.x is None:
-        inputs.q, *sheets = sheets
-    if not sheets and inputs.q:
-        sheets, inputs.q = [inputs.q], None
+    inputs, sheets = _sheets(inputs, observed)
     if not sheets:
         raise ConventionError("there is no sheet to mark", "name one: check SHEET --by-hand")
     results: dict[str, Marking | AttncliError] = {}
@@ -88,19 +84,26 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
 def assumed(inputs: InputFlags, choices: Choices, observed: Observed) -> Marking | None:
     """The marking of numbers as they are written by hand, in a file of named stages, where the
     call asks for nothing of kernels; None for all others."""
-    sheet = observed.observed or inputs.source or inputs.q or ""
+    inputs, sheets = _sheets(inputs, observed)
     asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     asked |= given_of(inputs, "tiles", "split")
-    if asked or not sheet.endswith(".json"):
+    if asked or not (sheets and sheets[0].endswith(".json")):
         return None
-    inputs = replace(inputs)
-    inputs.q = inputs.q or (inputs.source if observed.observed else None)
-    inputs.q = None if inputs.q == sheet else inputs.q
     try:
-        marking = marked(sheet, inputs, choices, observed, quiet=True)
+        marking = marked(sheets[0], inputs, choices, observed, quiet=True)
     except AttncliError:  # it is no sheet: the usual check has said what it found
         return None
     return marking if marking.decimals <= MOST_DECIMALS and marking.mistakes else None
+
+
+def _sheets(inputs: InputFlags, observed: Observed) -> tuple[InputFlags, list[str]]:
+    """What the sheets are computed from, where they do not say so themselves, and the sheets."""
+    inputs, sheets = replace(inputs), [inputs.source, observed.observed, *(observed.sheets or ())]
+    if inputs.source and inputs.q is None and observed.observed and inputs.x is None:
+        inputs.q, *sheets = sheets
+    if not any(sheets):
+        sheets, inputs.q = [inputs.q], None
+    return inputs, [sheet for sheet in sheets if sheet]
 
 
 def _paths(sheet: str) -> list[str]:
@@ -126,18 +129,24 @@ def marked(
         document = {str(x.get("name")): x.get("value") for x in steps}
     roles = {*map(role_of, document)}
     names = _stages(document, of_x="x" in roles or inputs.x is not None)
+    tables = {x: _written(document[name], location(origin, name)) for x, name in names.items()}
     inputs, known = replace(inputs), dict[str, Loaded]()
     if not (inputs.q or inputs.x or inputs.weights):
         if not (is_trace or roles & {"q", "x"}):
             raise InputError(f"{origin} holds no q", "add q, k and v, or --q SOURCE")
-        stdin, read = io.BytesIO(text), {*filter(_is_read, document)} - {*names.values()}
-        known[sheet] = load("-", stdin=stdin, wanted=read.__contains__, origin=origin)
+
+        def wanted(name: str) -> bool:  # what goes into an attention, or into q, k and v
+            is_read = role_of(name) is not None or is_field(name) or is_published(name)
+            return bool(name) and is_read and name not in names.values()
+
         inputs.q = sheet
+        known[sheet] = load("-", stdin=io.BytesIO(text), wanted=wanted, origin=origin)
+        if not is_trace:
+            check_names(known[sheet])
     given = read_inputs(inputs, choices, known=known, stages={*names.values()})
-    if not names:
+    if not tables:
         hint = "stages are called scores, scaled, masked, weights, output"
         raise InputError(f"{origin} holds no stage to mark", hint)
-    tables = {x: _written(document[name], location(origin, name)) for x, name in names.items()}
     if all(np.isnan(x.values).all() for x in tables.values()):
         raise InputError(f"{origin} holds no number to mark", "all its cells are blank")
     notes = (text for text in given.notes if not text.startswith(f"{origin} sets "))
@@ -146,11 +155,6 @@ def marked(
     setup = setup_of(**given.arguments, layout=layout)
     setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
     return mark(setup, tables, given.inputs.labels)
-
-
-def _is_read(name: str) -> bool:
-    """Whether an array called so, or a field, goes into an attention or into q, k and v."""
-    return bool(name) and (role_of(name) is not None or is_field(name) or is_published(name))
 
 
 def _stages(document: Mapping[str, Any], *, of_x: bool) -> dict[str, str]:

@@ -145,6 +145,22 @@ def test_q_k_and_v_of_x_are_marked_too(call: Call) -> None:
     assert done.out.endswith("; the rest follows from it\n")
 
 
+def test_weights_that_are_nested_and_a_q_of_x_with_a_blank(call: Call) -> None:
+    weights = {"w_q": [[1, 0], [1, 1]], "w_k": [[0, 1], [1, 0]], "w_v": [[2, 0], [0, 2]]}
+    tables = {"q": [[3, None], [1, 1]], "scores": [[8, 3], [3, 1]]}  # as in the test before
+    path = write("nested.json", x=[[1, 2], [0, 1]], attention=weights, **tables)
+    done = call("check", path, "--by-hand")
+    assert (done.code, done.out, done.err) == (0, "all right: 7 numbers, 1 cell left blank\n", "")
+    write("apart.json", **tables)
+    of_x = ("--x", write("x.json", x=[[1, 2], [0, 1]], **weights))
+    assert call("check", "apart.json", *of_x, "--by-hand").out == done.out
+
+
+def test_a_sheet_from_standard_input(call: Call) -> None:
+    sheet = json.dumps({**INPUTS, **ONE}).encode()
+    assert call("check", "-", "--by-hand", stdin=sheet).out == f"one mistake: {ONE_TEXT}"
+
+
 def test_it_is_assumed_where_no_known_bug_fits(call: Call) -> None:
     path = write("one.json", **INPUTS, **ONE)
     done = call("check", path)
@@ -168,8 +184,12 @@ def test_it_is_assumed_where_no_known_bug_fits(call: Call) -> None:
         (("blank.json", "--by-hand"), "blank.json holds no number to mark"),
         (("nan.json", "--by-hand"), "nan.json, scores holds 'nan', which is no number"),
         (("twice.json", "--by-hand"), "twice.json: scores is there twice"),
+        (("masked.json", "--by-hand"), "masked.json: there is no masked in what"),
         (("sizes.json", "--by-hand"), "sizes.json: q and k must have the same d_k"),
-        (("score.json", "--by-hand"), "score.json holds no stage to mark"),
+        (
+            ("score.json", "--by-hand"),
+            "score.json names 'score', which is not a stage; did you mean scores?",
+        ),
         (("stages.json", "--by-hand", "--decimals", "3"), "cannot be used with --decimals"),
         (("stages.json", "stages.json"), "without --by-hand"),
     ],
@@ -183,6 +203,7 @@ def test_what_cannot_be_used_is_one_line(call: Call, words: tuple[str, ...], mes
     write("nan.json", **INPUTS, scores=[[1, 2, float("nan")]] * 3)
     write("twice.json", **INPUTS, scores=[[1, 1, 0]] * 3, S=[[1, 1, 0]] * 3)
     write("sizes.json", **{**INPUTS, "q": [[1, 0, 2]]}, scores=[[1, 1, 0]])
+    write("masked.json", **INPUTS, masked=[[1, 1, 0]] * 3)
     write("score.json", **INPUTS, score=[[1, 1, 0]] * 3)
     done = call("check", *words)
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
