@@ -10,7 +10,7 @@ last place, and as much as the same rounding of what it is computed from can cha
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,10 +64,14 @@ def mark(
 
 
 Place = tuple[int, ...]
-Named = tuple[str, str]
-"""A slip, and what its name leaves open."""
-Explained = dict[Named, set[Place]]
-"""Of slips the wrong numbers that they give."""
+
+
+class Named(NamedTuple):
+    """A slip, what its name leaves open, and whether it is named where no other explains a cell."""
+
+    name: str
+    detail: str
+    is_alone: bool
 
 
 class _Table(NamedTuple):
@@ -197,43 +201,31 @@ class _Marker:
 
     def mistakes(self, table: _Table) -> list[Mistake]:
         """The wrong numbers of a stage by their slips: each time that which gives most of them."""
-        mistakes = list[Mistake]()
+        mistakes, explained = list[Mistake](), self.explained(table)
         left = {at: self.cell(table, at) for at in _places(table.wrong)}
-        explained, alone = self.explained(table)
         while left:
-            cells, slips = _most(explained, left.keys())
-            if not cells:
-                break
-            wrong = tuple(left.pop(at) for at in sorted(cells))
-            mistakes.append(Mistake(table.stage, wrong, _named(slips)))
-        if len(left) > MOST_CELLS_NAMED:
-            mistakes.append(Mistake(table.stage, tuple(left.values())))
-        else:
-            for at, cell in left.items():
-                slips = [slip for slip, cells in alone.items() if at in cells]
-                mistakes.append(Mistake(table.stage, (cell,), _named(slips)))
+            cells, slips = _most(explained, {*left})
+            mistakes.append(Mistake(table.stage, tuple(map(left.pop, sorted(cells))), slips))
         return sorted(mistakes, key=lambda mistake: mistake.cells[0].at)
 
-    def explained(self, table: _Table) -> tuple[Explained, Explained]:
-        """The wrong numbers that each slip gives, and those that each slip of one cell gives."""
-        explained, alone = Explained(), Explained()
-        for name, detail, place, other in self.others(table.stage):
+    def explained(self, table: _Table) -> dict[Named, set[Place]]:
+        """The wrong numbers that each slip gives."""
+        explained = dict[Named, set[Place]]()
+        for slip, place, other in self.others(table.stage):
             x = self.computed(table.stage, other)
-            is_near = near(table.values, x, 10 * table.half + 0.05 * np.abs(x))
-            if is_near.any():
+            if near(table.values, x, 10 * table.half + 0.05 * np.abs(x)).any():
                 agrees = table.agrees(x, self.spread(table.stage, other, x))
                 axes = {"table": (-2, -1), "row": (-1,)}.get(place, ())
                 places = _places(table.wrong & agrees.all(axis=axes, keepdims=True))
-                slips_there = alone if place == "alone" else explained
-                slips_there.setdefault((name, detail), set()).update(places)
+                explained.setdefault(slip, set()).update(places)
         decimals = self.sheet[table.stage].decimals
         for at in _places(table.wrong):
             for name in _of_digits(table.values[at], table.expected[at], decimals):
-                alone.setdefault((name, ""), set()).add(at)
-        return explained, alone
+                explained.setdefault(Named(name, "", is_alone=True), set()).add(at)
+        return explained
 
-    def others(self, stage: str) -> Iterator[tuple[str, str, str, Setup]]:
-        """Every slip that this attention can have: name, what that leaves open, place, setup."""
+    def others(self, stage: str) -> Iterator[tuple[Named, str, Setup]]:
+        """Every slip that this attention can have, where it may be in a stage, and its setup."""
         letters = letters_of(stage)
         texts = {"outer": ",".join(letters[:-2]), "row": letters[-2], "column": letters[-1]}
         texts["unit"] = str(10 ** self.sheet[stage].decimals)
@@ -243,7 +235,8 @@ class _Marker:
             for patch in variants(edits, self.setup, Evidence({}, {})):
                 if (other := patch.on(self.setup)) is not None:
                     is_here = any(edit.name == stage for edit in patch.edits)
-                    yield name, ", ".join(other.details), place if is_here else "row", other
+                    slip = Named(name, ", ".join(other.details), place == "alone")
+                    yield slip, place if is_here else "row", other
 
     def cell(self, table: _Table, at: Place) -> Cell:
         """A wrong number with its name: S[q3,k1]; with its head, where there are several."""
@@ -263,21 +256,26 @@ def _places(cells: BoolArray) -> list[Place]:
     return [tuple(map(int, at)) for at in np.argwhere(cells)]
 
 
-def _most(explained: Explained, left: Collection[Place]) -> tuple[set[Place], list[Named]]:
-    """The most wrong numbers that one slip gives, and the slips that give just these.
+def _most(
+    explained: Mapping[Named, set[Place]], left: set[Place]
+) -> tuple[set[Place], tuple[str, ...]]:
+    """The most of the wrong numbers that one slip gives, and the slips that give just these.
 
     Of many numbers one that gives less than half may do so by chance, and is not named.
     """
-    explained = {slip: cells & {*left} for slip, cells in explained.items()}
-    most = max(explained.values(), key=len, default=set[Place]())
+    shared = {slip: cells & left for slip, cells in explained.items() if not slip.is_alone}
+    most = max(shared.values(), key=len, default=set[Place]())
     if len(left) > MOST_CELLS_NAMED and len(most) < len(left):
-        of_name = dict[str, set[Place]]()
-        for (name, _), cells in explained.items():
-            of_name.setdefault(name, set()).update(cells)
-        if names := [(name, "") for name, cells in of_name.items() if len(cells) == len(left)]:
-            return {*left}, names
-        most = most if 2 * len(most) >= len(left) else set()
-    return most, [slip for slip, cells in explained.items() if cells == most]
+        of_name: dict[str, set[Place]] = {slip.name: set() for slip in shared}
+        for slip, cells in shared.items():
+            of_name[slip.name] |= cells
+        names = tuple(name for name, cells in of_name.items() if cells == left)
+        if names or 2 * len(most) < len(left):
+            return left, names
+    elif not most:
+        most = {min(left)}
+        shared = {slip: cells & most for slip, cells in explained.items()}
+    return most, _named(slip for slip, cells in shared.items() if cells == most)
 
 
 def _of_digits(x: float, right: float, decimals: int) -> Iterator[str]:
@@ -291,15 +289,13 @@ def _of_digits(x: float, right: float, decimals: int) -> Iterator[str]:
             yield "two digits are exchanged"
 
 
-def _named(found: Iterable[Named]) -> tuple[str, ...]:
+def _named(slips: Iterable[Named]) -> tuple[str, ...]:
     """Slips in words, each once, with all that its name leaves open."""
     details = dict[str, list[str]]()
-    for name, detail in found:
+    for name, detail, _ in slips:
         details.setdefault(name, []).extend([detail] if detail else [])
-    return tuple(
-        ", ".join(filter(None, (name, " or ".join(dict.fromkeys(more)))))
-        for name, more in details.items()
-    )
+    words = {name: " or ".join(dict.fromkeys(more)) for name, more in details.items()}
+    return tuple(f"{name}, {more}" if more else name for name, more in words.items())
 
 
 def _of_shape(stage: str, shape: Sequence[int], right: Sequence[int], setup: Setup) -> Mistake:
