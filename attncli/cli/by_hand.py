@@ -82,8 +82,8 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
 
 
 def assumed(inputs: InputFlags, choices: Choices, observed: Observed) -> Marking | None:
-    """The marking of numbers as they are written by hand, in a file of named stages, where the
-    call asks for nothing of kernels; None for all others."""
+    """The marking of numbers with so few decimals as are written by hand, in a file of named
+    stages, where the call asks for nothing of kernels; None for all others."""
     inputs, sheets = _sheets(inputs, observed)
     asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     asked |= given_of(inputs, "tiles", "split")
@@ -93,7 +93,7 @@ def assumed(inputs: InputFlags, choices: Choices, observed: Observed) -> Marking
         marking = marked(sheets[0], inputs, choices, observed, quiet=True)
     except AttncliError:  # it is no sheet: the usual check has said what it found
         return None
-    return marking if marking.decimals <= MOST_DECIMALS and marking.mistakes else None
+    return marking if marking.decimals <= MOST_DECIMALS else None
 
 
 def _sheets(inputs: InputFlags, observed: Observed) -> tuple[InputFlags, list[str]]:

@@ -165,11 +165,22 @@ def test_it_is_assumed_where_no_known_bug_fits(call: Call) -> None:
     path = write("one.json", **INPUTS, **ONE)
     done = call("check", path)
     assert done.code == 1
-    assert done.out.splitlines()[0].startswith("marked by hand: at most 4 decimals")
+    assert done.out.splitlines()[0].startswith("marked by hand, as no known bug fits")
     assert done.out.endswith(ONE_TEXT)
     assert call("check", path, "--format", "json").json["by_hand"]["mistakes"]
     for flags in (("--no-by-hand",), ("--decimals", "2"), ("--rtol", "1e-3")):
         assert "worst entries" in call("check", path, *flags).out
+
+
+def test_what_only_rounding_by_hand_explains_is_called_so(call: Call) -> None:
+    """A = (0.40, 0.40, 0.20), so O[q1,2] = 0.40 · 10 = 4.00, and exactly 0.40111 · 10 = 4.01."""
+    values = [[10, 0], [0, 10], [0.01, 0]]
+    sheet = {**INPUTS, "q": [[1, 0]], "v": values, "output": [[4.01, 4.0]]}
+    path = write("rounded.json", **sheet)
+    assert call("check", path, "--by-hand").code == 0
+    done = call("check", path)
+    assert (done.code, done.out.splitlines()[0][:10]) == (1, "it differs")
+    assert done.out.splitlines()[-1].startswith("computed by hand")
 
 
 @pytest.mark.parametrize(
