@@ -10,8 +10,6 @@ from attncli.arrays import Array, BoolArray
 from attncli.check.tolerance import Places
 from attncli.files.messages import count
 
-MOST_NAMED = 4
-"""So many slips are named; more that fit say nothing."""
 MOST_CELLS_NAMED = 3
 """So many numbers are named one by one; of more the first is, and how many there are."""
 
@@ -70,11 +68,7 @@ class Mistake(NamedTuple):
     @property
     def slip(self) -> str:
         """The slip in words; several that cannot be told apart as "either … or …"."""
-        if len(self.slips) < 2:
-            return "".join(self.slips)
-        more = len(self.slips) - MOST_NAMED
-        named = [*self.slips[:MOST_NAMED], *([f"one of {more} more"] if more > 0 else [])]
-        return f"either {', or '.join(named)}"
+        return f"{'either ' if len(self.slips) > 1 else ''}{', or '.join(self.slips)}"
 
     def __str__(self) -> str:
         names_all = 0 < len(self.cells) <= MOST_CELLS_NAMED
@@ -84,8 +78,7 @@ class Mistake(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """The mistake as JSON has it: places count from 1."""
         cells = [{**cell._asdict(), "at": [n + 1 for n in cell.at]} for cell in self.cells]
-        fields = {"stage": self.stage, "cells": cells, "slips": [*self.slips], "shape": self.shape}
-        return {name: x for name, x in fields.items() if name != "shape" or x}
+        return {**self._asdict(), "cells": cells}
 
 
 class Marking(NamedTuple):

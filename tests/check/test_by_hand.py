@@ -1,5 +1,6 @@
 """check --by-hand: sheets worked by hand, a planted slip of every row, and what rounding leaves."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncli.arrays import Array
+from attncli.attention.inputs import inputs_of
 from attncli.attention.slips import slips
 from attncli.check.by_hand import mark
 from attncli.check.marking import Marking, Written
@@ -167,6 +169,32 @@ ELSEWHERE: list[tuple[str, Planted]] = [
 ]  # fmt: skip
 
 
+X = RNG.integers(-3, 4, (3, 5)).astype(float)
+W_Q, W_K, W_V = (RNG.integers(-3, 4, (5, 5)).astype(float) for _ in range(3))
+B_Q = np.array([1.0, 2, 0, -1, 3])
+LAST = np.array([[0.0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 1, 0, 0, 0]]) * X[:, 3:4] * W_V[3]
+# slip → q, k or v of x and the weights; LAST is the term of dimension 4 of v[3,2]
+OF_X: dict[str, tuple[str, Array]] = {
+    "the weights are transposed": ("k", X @ W_K.T),
+    "the weights of another table": ("k", X @ W_V),
+    "the bias is left out": ("q", X @ W_Q),
+    "a term is left out": ("v", X @ W_V - LAST),
+    "a term has the wrong sign": ("v", X @ W_V - 2 * LAST),
+    "a term is counted twice": ("v", X @ W_V + LAST),
+}
+
+
+@pytest.mark.parametrize("name", OF_X)
+def test_a_planted_slip_in_what_is_made_of_x_is_named(name: str) -> None:
+    stage, wrong = OF_X[name]
+    weights = {"w_q": W_Q, "w_k": W_K, "w_v": W_V, "b_q": B_Q}
+    of_x = inputs_of({"x": X, **weights}, Convention())
+    setup = replace(setup_of(X @ W_Q + B_Q, X @ W_K, X @ W_V), projected=of_x)
+    (mistake,) = mark(setup, sheet_of({stage: wrong}, 2)).mistakes
+    assert mistake.stage == stage
+    assert any(text.startswith(name) for text in mistake.slips), mistake.slips
+
+
 def marked(
     inputs: tuple[Array, ...], sheet: dict[str, Written], *, causal: bool = False
 ) -> Marking:
@@ -174,7 +202,9 @@ def marked(
 
 
 def test_every_row_of_the_table_is_planted() -> None:
-    assert [*PLANTED] == [*dict.fromkeys(slip.name for slip in slips())]
+    names = [*dict.fromkeys(slip.name for slip in slips())]
+    assert [*PLANTED] == [name for name in names if name in PLANTED]
+    assert {*PLANTED, *OF_X} == {*names}
 
 
 @pytest.mark.parametrize(("name", "planted"), [*PLANTED.items(), *ELSEWHERE])
