@@ -232,34 +232,26 @@ class _Marker:
         place_of_any = f"input.{stage}" if stage in QKV else stage
         setup = self.with_weights(stage)
         for name, place, lines in slips():
-            own = [
-                re.sub("^(any|qkv)", place_of_any, line)
+            edits = [
+                full(re.sub("^(any|qkv)", place_of_any, line), texts)
                 for line in lines
-                if "w" in setup.inputs or not line.startswith("qkv")
+                if {*re.findall(r"\bw(?:_\w)?(?=\[)", line)} <= setup.inputs.keys()
             ]
-            for patch in variants([full(line, texts) for line in own], setup, Evidence({}, {})):
+            for patch in variants(edits, setup, Evidence({}, {})):
                 if (other := patch.on(setup)) is not None:
                     is_here = any(edit.name == stage for edit in patch.edits)
                     slip = Named(name, ", ".join(other.details), place == "alone")
                     yield slip, place if is_here else "row", other
 
     def with_weights(self, stage: str) -> Setup:
-        """Of q, k or v made of x the setup with x and the weights, w its own, by heads.
-
-        Other weights that are of another shape are NaN: no slip is to take them for its own.
-        """
-        projected, weights = self.setup.projected, dict[str, Array]()
-        if stage not in QKV or projected is None or {"x_kv", "x_v"} & projected.originals.keys():
+        """Of q, k or v made of x the setup with x, its weights as w, and others of their shape."""
+        arrays = self.setup.projected.originals if self.setup.projected and stage in QKV else {}
+        if not arrays or {"x_kv", "x_v"} & arrays.keys():
             return self.setup
-        for name in QKV:
-            table = projected.originals[f"w_{name}"]
-            n_heads = self.setup.inputs[name].shape[1]
-            weights[f"w_{name}"] = table.reshape(len(table), n_heads, -1)
-        own, x = weights.pop(f"w_{stage}"), projected.originals["x"]
-        none = np.full(own.shape, np.nan)
-        weights = {name: w if w.shape == own.shape else none for name, w in weights.items()}
-        weights |= {"w": own, f"w_{stage}": none}
-        return self.setup.with_inputs(x=x.reshape(-1, *x.shape[-2:]), **weights)
+        own, x = arrays[f"w_{stage}"], arrays["x"]
+        others = {name: arrays[name] for name in ("w_q", "w_k", "w_v") if name != f"w_{stage}"}
+        others = {name: w for name, w in others.items() if w.shape == own.shape}
+        return self.setup.with_inputs(x=x.reshape(-1, *x.shape[-2:]), w=own, **others)
 
     def cell(self, table: _Table, at: Place) -> Cell:
         """A wrong number with its name: S[q3,k1]; with its head, where there are several."""
