@@ -110,8 +110,8 @@ class _Marker:
     def marking(self) -> Marking:
         """Every stage judged, in the order of the computation."""
         names = (*QKV, *(step.name for step in _plan(self.setup)))
-        if others := [*self.sheet.keys() - {*names}]:
-            what = f"there is no {others[0]} in what the sheet is computed from"
+        if others := self.sheet.keys() - {*names}:
+            what = f"there is no {min(others)} in what the sheet is computed from"
             raise InputError(what, 'leave it out, or say more, such as "causal": true')
         stages = [name for name in names if name in self.sheet]
         right = run(_plan(self.setup), self.inputs(self.setup), stages)
