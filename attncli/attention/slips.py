@@ -12,19 +12,19 @@ from typing import NamedTuple
 
 
 class Slip(NamedTuple):
-    """One row: its name, whether a cell may have it alone, and the other formulas."""
+    """One row: its name, where it may be, and the other formulas."""
 
     name: str
-    of_cell: bool
+    place: str
     edits: tuple[str, ...]
 
 
 @lru_cache(1)
 def slips() -> tuple[Slip, ...]:
     """The rows of slips.md, in the order in which they are named."""
-    text = (Path(__file__).parent / "slips.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^(\S.*) \| (table|cell)\n((?: .*\n)+)", text.partition("\n---\n")[2], re.M)
+    text = (Path(__file__).parent / "slips.md").read_text(encoding="utf-8").partition("\n---\n")[2]
+    rows = re.findall(r"^(\S.*) \| (table|row|cell|alone)\n((?: .*\n)+)", text, re.M)
     return tuple(
-        Slip(name, of == "cell", tuple(line.strip() for line in edits.splitlines()))
-        for name, of, edits in rows
+        Slip(name, place, tuple(line.strip() for line in edits.splitlines()))
+        for name, place, edits in rows
     )

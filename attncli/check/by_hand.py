@@ -9,35 +9,35 @@ last place, and as much as the same rounding of what it is computed from can cha
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.attention.run import Step, needed, run
-from attncli.attention.slips import Slip, slips
+from attncli.attention.slips import slips
 from attncli.check.bugs.bug import Evidence
 from attncli.check.bugs.edits import variants
+from attncli.check.bugs.facts import full
+from attncli.check.bugs.rewrite import letters_of
 from attncli.check.marking import (
-    FEWEST_DECIMALS,
+    FEWEST,
     HIDES,
     MOST_CELLS_NAMED,
     Cell,
     Marking,
     Mistake,
     Written,
-    decimal_text,
     half_units,
     near,
+    number_text,
 )
 from attncli.check.run import steps_of
 from attncli.check.setup import Setup
 from attncli.errors import InputError
-from attncli.files.messages import count
-from attncli.stages import MASKED, OUTPUT, QKV, SCORES, kind_of
+from attncli.stages import MAPS, MASKED, OUTPUT, QKV, SCORES, kind_of
 from attncli.trace import Stage
 
 MOST_CELLS = 400
@@ -56,8 +56,7 @@ def mark(
 
     >>> from attncli.check.setup import setup_of
     >>> setup = setup_of([[1, 0], [3, 1]], [[1, 2], [0, 1]], [[4, 0], [0, 2]])
-    >>> scores = Written(np.array([[1.0, 0], [3, 1]]), 0, np.array([["1", "0"], ["3", "1"]]))
-    >>> print(mark(setup, {"scores": scores}))
+    >>> print(mark(setup, {"scores": Written(np.array([[1.0, 0], [3, 1]]), decimals=0)}))
     one mistake: S[q2,k1] is 3, should be 5: a term is left out, that of dimension 2
     """
     with np.errstate(all="ignore"):
@@ -65,8 +64,14 @@ def mark(
 
 
 Place = tuple[int, ...]
-Named = tuple[str, str]
-"""A slip, and what its name leaves open."""
+
+
+class Named(NamedTuple):
+    """A slip, what its name leaves open, and whether it is named where no other explains a cell."""
+
+    name: str
+    detail: str
+    is_alone: bool
 
 
 class _Table(NamedTuple):
@@ -78,27 +83,11 @@ class _Table(NamedTuple):
     """
 
     stage: str
-    written: Written
     values: Array
     half: Array
     expected: Array
     spread: Array
     wrong: BoolArray
-
-    @property
-    def rounding(self) -> Array:
-        """How far numbers may be from what was rounded to them; 0 where nothing had to be."""
-        is_exact = near(self.values, self.expected, 0.0) & (self.spread == 0)
-        is_whole = self.values == np.round(self.values)
-        is_exact |= self.wrong & is_whole & (is_exact | self.wrong).all()
-        rounded: Array = np.where(is_exact, 0.0, self.half)
-        return np.where(np.isnan(self.values), self.spread, rounded)
-
-    @property
-    def filled(self) -> Array:
-        """The numbers, blank ones as they should be, and those that stand for −∞."""
-        hides = (self.values <= HIDES) & np.isneginf(self.expected)
-        return np.where(np.isnan(self.values) | hides, self.expected, self.values)
 
     def agrees(self, other: Array, more: Array | float = 0) -> BoolArray:
         """Where the numbers are those of another table, or blank."""
@@ -121,10 +110,12 @@ class _Marker:
     def marking(self) -> Marking:
         """Every stage judged, in the order of the computation."""
         names = (*QKV, *(step.name for step in _plan(self.setup)))
+        if others := self.sheet.keys() - {*names}:
+            what = f"there is no {min(others)} in what the sheet is computed from"
+            raise InputError(what, 'leave it out, or say more, such as "causal": true')
         stages = [name for name in names if name in self.sheet]
         right = run(_plan(self.setup), self.inputs(self.setup), stages)
         mistakes, follows, fully = list[Mistake](), list[str](), list[str]()
-        n_numbers = n_blank = 0
         for stage in stages:
             shapes = self.sheet[stage].values.shape, self.shown(right[stage].shape)
             if [n for n in shapes[0] if n != 1] != [n for n in shapes[1] if n != 1]:
@@ -134,14 +125,16 @@ class _Marker:
                 what = f"{stage} has {right[stage].size} numbers, more than are computed by hand"
                 raise InputError(what, "leave out --by-hand")
             table = self.table(stage, right[stage])
-            is_blank = np.isnan(table.values)
-            n_numbers, n_blank = n_numbers + int((~is_blank).sum()), n_blank + int(is_blank.sum())
             if table.wrong.any():
                 mistakes += self.mistakes(table)
             else:
-                (fully if table.agrees(right[stage]).all() else follows).append(stage)
+                is_right = not mistakes or table.agrees(right[stage]).all()
+                (fully if is_right else follows).append(stage)
             self.keep(table)
-        return Marking(tuple(mistakes), tuple(follows), tuple(fully), n_numbers, n_blank)
+        blank = np.concatenate([np.isnan(x.values).ravel() for x in self.sheet.values()])
+        decimals = max(x.decimals for x in self.sheet.values())
+        counts = int((~blank).sum()), int(blank.sum()), decimals
+        return Marking(tuple(mistakes), tuple(follows), tuple(fully), *counts)
 
     def shown(self, axes: tuple[Any, ...]) -> tuple[Any, ...]:
         """Of the axes of a stage those that a sheet has."""
@@ -154,17 +147,23 @@ class _Marker:
         half, expected = half_units(values, written.decimals), self.computed(stage, self.setup)
         spread = self.spread(stage, self.setup, expected)
         wrong = ~(near(values, expected, half + spread) | near(values, right, half))
-        return _Table(stage, written, values, half, expected, spread, wrong & ~np.isnan(values))
+        return _Table(stage, values, half, expected, spread, wrong & ~np.isnan(values))
 
     def keep(self, table: _Table) -> None:
-        """Takes a stage as it was written for what comes after."""
-        stage, filled = table.stage, table.filled
-        self.own[stage] = filled, table.rounding
+        """Takes a stage as it was written for what comes after, blank cells as they should be."""
+        stage, values, expected = table.stage, table.values, table.expected
+        is_blank = np.isnan(values)
+        hides = (values <= HIDES) & np.isneginf(expected)
+        numbers = np.where(is_blank | hides, expected, values)
+        is_exact = near(values, expected, 0.0) & (table.spread == 0)  # nothing had to be rounded
+        is_exact |= table.wrong & (values == np.round(values)) & (is_exact | table.wrong).all()
+        half = np.where(is_exact, 0.0, np.where(is_blank, table.spread, table.half))
+        self.own[stage] = numbers, half
         if stage == MASKED:  # what is hidden from here on is what is hidden there
-            hidden = np.where(np.isneginf(filled), -np.inf, 0.0)
+            hidden = np.where(np.isneginf(numbers), -np.inf, 0.0)
             self.own["mask"] = hidden, np.zeros(hidden.shape)
         if stage in QKV:
-            self.setup = self.setup.with_inputs(**{stage: filled})
+            self.setup = self.setup.with_inputs(**{stage: numbers})
 
     def inputs(self, setup: Setup) -> dict[str, Array]:
         """What the plan reads: the stages as they were written, where there are any."""
@@ -178,160 +177,153 @@ class _Marker:
     def spread(self, stage: str, setup: Setup, value: Array) -> Array:
         """How far off rounding puts a stage that is computed from what was written.
 
-        Each number that was read is put up and down by half a unit of its last place in turn.
+        Each number that was read is put up and down by half a unit of its last place in turn, and
+        each of a stage in between that was not written, as if it had as many decimals.
         """
         plan, inputs, spread = _plan(setup), self.inputs(setup), np.zeros(value.shape)
-        read = {name for step in needed(plan, inputs, [stage]) for name in step.reads.values()}
-        for name in read & self.own.keys():
-            x, half = inputs[name], self.own[name][1]
-            for at in map(tuple, np.argwhere((half > 0) & np.isfinite(x))):
+        steps, decimals = needed(plan, inputs, [stage]), self.sheet[stage].decimals
+        read = {name for step in steps for name in step.reads.values()}
+        halves = {name: half for name, (_, half) in self.own.items() if name in read}
+        for name, x in run(plan, inputs, between := [*read & {*MAPS} - inputs.keys()]).items():
+            if name in between:
+                is_exact = near(x, np.round(x, decimals), 0.0)
+                inputs[name], halves[name] = x, np.where(is_exact, 0, half_units(x, decimals))
+        start = {name: x for name, x in inputs.items() if name not in between}
+        for name, half in halves.items():
+            for at in map(tuple, np.argwhere((half > 0) & np.isfinite(inputs[name]))):
                 changes = []
                 for step in (half[at], -half[at]):
-                    moved = x.copy()
+                    moved = inputs[name].copy()
                     moved[at] += step
-                    changes.append(run(plan, {**inputs, name: moved}, [stage])[stage] - value)
+                    changes.append(run(plan, {**start, name: moved}, [stage])[stage] - value)
                 spread += np.nan_to_num(np.max(np.abs(changes), axis=0), posinf=0)
         return spread * 1.05  # beyond the first order
 
-    def mistakes(self, table: _Table) -> Iterator[Mistake]:
-        """The wrong numbers of a stage by their slips: those of whole rows, else those of cells."""
-        stage, cells = table.stage, {at: self.cell(table, at) for at in _places(table.wrong)}
-        of_cell: dict[Place, list[Named]] = {at: [] for at in cells}
-        every = frozenset(cells)
-        of_rows = {every: [*_exchanged(table)]}
-        for slip, detail, other in _others(self.setup):
-            if (agrees := self.agreement(table, other)) is None:
-                continue
-            is_row = table.wrong & agrees.all(axis=-1, keepdims=True)
-            of_rows.setdefault(frozenset(_places(is_row)), []).append((slip.name, detail))
-            for at in _places(table.wrong & agrees) if slip.of_cell else ():
-                of_cell[at].append((slip.name, detail))
-        for at, slips_of_cell in of_cell.items():
-            slips_of_cell.extend(_of_digits(table, at, cells[at].written))
-        if len(every) == 1:
-            of_rows[every] += next(iter(of_cell.values()))
-        of_rows[every] = of_rows[every] or _common(of_cell.values())
-        most = max((at for at, own in of_rows.items() if own), key=len, default=frozenset[Place]())
-        if len(most) > 1 or most == every:
-            yield Mistake(stage, tuple(cells.pop(at) for at in sorted(most)), _named(of_rows[most]))
-        unnamed = [cell for at, cell in cells.items() if not of_cell[at]]
-        for at, cell in cells.items():
-            if of_cell[at] or len(unnamed) <= MOST_CELLS_NAMED:
-                yield Mistake(stage, (cell,), _named(of_cell[at]))
-        if len(unnamed) > MOST_CELLS_NAMED:
-            yield Mistake(stage, tuple(unnamed))
+    def mistakes(self, table: _Table) -> list[Mistake]:
+        """The wrong numbers of a stage by their slips: each time that which gives most of them."""
+        mistakes, explained = list[Mistake](), self.explained(table)
+        left = {at: self.cell(table, at) for at in _places(table.wrong)}
+        while left:
+            cells, slips = _most(explained, {*left})
+            mistakes.append(Mistake(table.stage, tuple(map(left.pop, sorted(cells))), slips))
+        return sorted(mistakes, key=lambda mistake: mistake.cells[0].at)
 
-    def agreement(self, table: _Table, other: Setup) -> BoolArray | None:
-        """Where numbers are those of another formula; None where no number is near."""
-        values, x = table.values, self.computed(table.stage, other)
-        if x.shape != values.shape or not near(values, x, 10 * table.half + 0.05 * np.abs(x)).any():
-            return None
-        return table.agrees(x, self.spread(table.stage, other, x))
+    def explained(self, table: _Table) -> dict[Named, set[Place]]:
+        """The wrong numbers that each slip gives."""
+        explained = dict[Named, set[Place]]()
+        for slip, place, other in self.others(table.stage):
+            x = self.computed(table.stage, other)
+            if near(table.values, x, 10 * table.half + 0.05 * np.abs(x)).any():
+                agrees = table.agrees(x, self.spread(table.stage, other, x))
+                axes = {"table": (-2, -1), "row": (-1,)}.get(place, ())
+                places = _places(table.wrong & agrees.all(axis=axes, keepdims=True))
+                explained.setdefault(slip, set()).update(places)
+        decimals = self.sheet[table.stage].decimals
+        for at in _places(table.wrong):
+            for name in _of_digits(table.values[at], table.expected[at], decimals):
+                explained.setdefault(Named(name, "", is_alone=True), set()).add(at)
+        return explained
+
+    def others(self, stage: str) -> Iterator[tuple[Named, str, Setup]]:
+        """Every slip that this attention can have, where it may be in a stage, and its setup."""
+        letters = letters_of(stage)
+        texts = {"outer": ",".join(letters[:-2]), "row": letters[-2], "column": letters[-1]}
+        texts |= {"unit": str(10 ** self.sheet[stage].decimals), "head": letters[1]}
+        place_of_any = f"input.{stage}" if stage in QKV else stage
+        setup = self.with_weights(stage)
+        for name, place, lines in slips():
+            edits = [
+                full(re.sub("^(any|qkv)", place_of_any, line), texts)
+                for line in lines
+                if {*re.findall(r"\bw(?:_\w)?(?=\[)", line)} <= setup.inputs.keys()
+            ]
+            for patch in variants(edits, setup, Evidence({}, {})):
+                if (other := patch.on(setup)) is not None:
+                    is_here = any(edit.name == stage for edit in patch.edits)
+                    slip = Named(name, ", ".join(other.details), place == "alone")
+                    yield slip, place if is_here else "row", other
+
+    def with_weights(self, stage: str) -> Setup:
+        """Of q, k or v made of x the setup with x, its weights as w, and others of their shape."""
+        arrays = self.setup.projected.originals if self.setup.projected and stage in QKV else {}
+        if not arrays or {"x_kv", "x_v"} & arrays.keys():
+            return self.setup
+        own, x = arrays[f"w_{stage}"], arrays["x"]
+        others = {name: arrays[name] for name in ("w_q", "w_k", "w_v") if name != f"w_{stage}"}
+        others = {name: w for name, w in others.items() if w.shape == own.shape}
+        return self.setup.with_inputs(x=x.reshape(-1, *x.shape[-2:]), w=own, **others)
 
     def cell(self, table: _Table, at: Place) -> Cell:
         """A wrong number with its name: S[q3,k1]; with its head, where there are several."""
-        kind, written, right = kind_of(table.stage), table.written, float(table.expected[at])
+        kind, decimals = kind_of(table.stage), self.sheet[table.stage].decimals
         whole = Stage(table.stage, "", "", table.values, tuple(kind.axes.split()), self.labels)
-        names = tuple(map(whole.label, whole.axes, at))
-        name = f"{kind.symbol or table.stage}[{','.join(self.shown(names))}]"
-        text = str(written.texts.reshape(table.values.shape)[at])
-        expected = decimal_text(right, max(written.decimals, FEWEST_DECIMALS))
-        return Cell(name, self.shown(at), text, expected)
+        names = ",".join(self.shown(tuple(map(whole.label, whole.axes, at))))
+        written = number_text(table.values[at], decimals)
+        expected = number_text(table.expected[at], max(decimals, FEWEST[0].n))
+        return Cell(f"{kind.symbol or table.stage}[{names}]", self.shown(at), written, expected)
 
 
 def _plan(setup: Setup) -> list[Step]:
     return steps_of(setup, "float64", setup.shape, setup.inputs["k"].shape[1])
 
 
-def _others(setup: Setup) -> Iterator[tuple[Slip, str, Setup]]:
-    """Every slip that this attention can have, with what its name leaves open."""
-    for slip in slips():
-        for patch in variants(slip.edits, setup, Evidence({}, {})):
-            if (other := patch.on(setup)) is not None:
-                yield slip, ", ".join(other.details), other
-
-
 def _places(cells: BoolArray) -> list[Place]:
     return [tuple(map(int, at)) for at in np.argwhere(cells)]
 
 
-# ---- slips that are no formula
+def _most(
+    explained: Mapping[Named, set[Place]], left: set[Place]
+) -> tuple[set[Place], tuple[str, ...]]:
+    """The most of the wrong numbers that one slip gives, and the slips that give just these.
+
+    Of many numbers one that gives less than half may do so by chance, and is not named.
+    """
+    shared = {slip: cells & left for slip, cells in explained.items() if not slip.is_alone}
+    most = max(shared.values(), key=len, default=set[Place]())
+    if len(left) > MOST_CELLS_NAMED and len(most) < len(left):
+        of_name: dict[str, set[Place]] = {slip.name: set() for slip in shared}
+        for slip, cells in shared.items():
+            of_name[slip.name] |= cells
+        names = tuple(name for name, cells in of_name.items() if cells == left)
+        if names or 2 * len(most) < len(left):
+            return left, names
+    elif not most:
+        most = {min(left)}
+        shared = {slip: cells & most for slip, cells in explained.items()}
+    return most, _named(slip for slip, cells in shared.items() if cells == most)
 
 
-def _exchanged(table: _Table) -> Iterator[Named]:
-    """Two rows, two columns, or rows and columns that stand in each other's place."""
-    others, expected = list[tuple[Named, Array]](), table.expected
-    if expected.shape[-1] == expected.shape[-2]:
-        others.append((("rows and columns are swapped", ""), np.swapaxes(expected, -1, -2)))
-    for axis, kind in ((2, "rows"), (3, "columns")):
-        own = np.flatnonzero(table.wrong.any(axis=tuple({0, 1, 2, 3} - {axis})))
-        for a, b in combinations(own, 2):
-            order = np.arange(expected.shape[axis])
-            order[[a, b]] = b, a
-            slip = f"two {kind} are swapped", f"{kind} {a + 1} and {b + 1}"
-            others.append((slip, np.take(expected, order, axis=axis)))
-    yield from (slip for slip, other in others if table.agrees(other).all())
+def _of_digits(x: float, right: float, decimals: int) -> Iterator[str]:
+    """How the digits of a number differ from those that it should have."""
+    digits, correct = (f"{abs(number):.{decimals}f}" for number in (x, right))
+    if len(digits) == len(correct) > 1:
+        pairs = [(a, b) for a, b in zip(digits, correct, strict=True) if a != b]
+        if len(pairs) == 1:
+            yield "one digit is wrong"
+        elif len(pairs) == 2 and pairs[0] == pairs[1][::-1]:
+            yield "two digits are exchanged"
 
 
-def _of_digits(table: _Table, at: Place, text: str) -> Iterator[Named]:
-    """How the digits of one number were written wrongly, and from which cell it may be copied."""
-    x, right, allowed = (float(y[at]) for y in (table.values, table.expected, table.half))
-    if not (math.isfinite(x) and math.isfinite(right)):
-        return
-    places = len(text.partition(".")[2])
-    digits, correct = text.lstrip("-+"), f"{abs(right):.{places}f}"
-    is_as_long = len(correct) == len(digits) > 1
-    pairs = [(a, b) for a, b in zip(digits, correct, strict=True) if a != b] if is_as_long else []
-    to = f"to {count(places, 'decimal') if places else 'whole numbers'}"
-    is_short = places < FEWEST_DECIMALS and abs(x - right) <= 0.5 * 10.0**-places * (1 + 1e-9)
-    is_cut = places and 0 < abs(right) - abs(x) < 10.0**-places and x * right >= 0
-    is_shifted = right and any(abs(x - right / n) <= allowed for n in (0.01, 0.1, 10, 100))
-    slips = {
-        ("the sign is wrong", ""): right and abs(x + right) <= allowed,
-        ("rounded too early", to): is_short,
-        ("cut off, not rounded", ""): is_cut,
-        ("the decimal point is in another place", ""): is_shifted,
-        ("one digit is wrong", ""): len(pairs) == 1,
-        ("two digits are exchanged", ""): len(pairs) == 2 and pairs[0] == pairs[1][::-1],
-    }
-    for words, by in {"above": (-1, 0), "below": (1, 0), "left": (0, -1), "right": (0, 1)}.items():
-        i, j = at[-2] + by[0], at[-1] + by[1]
-        is_there = 0 <= i < table.values.shape[-2] and 0 <= j < table.values.shape[-1]
-        is_copy = is_there and abs(x - table.expected[(*at[:-2], i, j)]) <= allowed
-        slips["copied from its neighbour", words] = is_copy
-    yield from (slip for slip, applies in slips.items() if applies)
-
-
-def _named(found: Iterable[Named]) -> tuple[str, ...]:
+def _named(slips: Iterable[Named]) -> tuple[str, ...]:
     """Slips in words, each once, with all that its name leaves open."""
     details = dict[str, list[str]]()
-    for name, detail in found:
+    for name, detail, _ in slips:
         details.setdefault(name, []).extend([detail] if detail else [])
-    return tuple(
-        ", ".join(filter(None, (name, " or ".join(dict.fromkeys(more)))))
-        for name, more in details.items()
-    )
-
-
-def _common(each: Iterable[list[Named]]) -> list[Named]:
-    """The slips that all of several numbers may have, else those of the same name."""
-    first, *others = each
-    same = [x for x in first if all(x in other for other in others)]
-    names = [{name for name, _ in other} for other in others]
-    return same or [(x, "") for x, _ in first if all(x in other for other in names)]
+    words = {name: " or ".join(dict.fromkeys(more)) for name, more in details.items()}
+    return tuple(f"{name}, {more}" if more else name for name, more in words.items())
 
 
 def _of_shape(stage: str, shape: Sequence[int], right: Sequence[int], setup: Setup) -> Mistake:
     """A table of another shape, and the product that has this one."""
-    n_q, n_k, d_k = *setup.shape[2:], setup.d_k
-    last = tuple(shape[-2:])
+    n_q, n_k, last = *setup.shape[2:], tuple(shape[-2:])
     slips = {
-        "rows and columns are swapped": len(shape) > 1 and last == tuple(right[:-3:-1]),
-        "Qᵀ K in the place of Q Kᵀ": stage == SCORES and last == (d_k, d_k) and n_q == n_k,
+        "rows and columns are swapped": last == tuple(right[:-3:-1]),
+        "Qᵀ K in place of Q Kᵀ": stage == SCORES and last == (setup.d_k,) * 2 and n_q == n_k,
         "the weights times a table of queries and keys, not times V": (
             stage == OUTPUT and last == (n_q, n_k)
         ),
     }
-    sizes = (" × ".join(map(str, x)) or "one number" for x in (shape, right))
+    sizes = (" × ".join(map(str, x)) for x in (shape, right))
+    is_list = "one list of " if len(shape) == 1 else ""
     names = tuple(name for name, applies in slips.items() if applies)
-    return Mistake(stage, (), names, "is {}, should be {}".format(*sizes))
+    return Mistake(stage, (), names, f"is {is_list}{{}}, should be {{}}".format(*sizes))

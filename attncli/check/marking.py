@@ -7,16 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
+from attncli.check.tolerance import Places
 from attncli.files.messages import count
 
-MOST_NAMED = 4
-"""So many slips are named; more that fit say nothing."""
 MOST_CELLS_NAMED = 3
 """So many numbers are named one by one; of more the first is, and how many there are."""
 
 
-FEWEST_DECIMALS, FEWEST_DIGITS = 2, 3
-"""A number that needs rounding has so many decimals, or so many digits if it is large."""
+FEWEST = Places(2), Places(3, "digit")
+"""A number that needs rounding has two decimals at least, or three digits if it is large."""
 HIDES = -1e4
 """What is no larger stands for −∞."""
 
@@ -26,12 +25,10 @@ class Written(NamedTuple):
 
     values    the numbers; NaN where a cell is blank
     decimals  the most decimals of a number
-    texts     the numbers as they were written
     """
 
     values: Array
     decimals: int
-    texts: Array
 
 
 class Cell(NamedTuple):
@@ -61,32 +58,27 @@ class Mistake(NamedTuple):
     shape: str = ""
 
     @property
-    def where(self) -> str:
-        """What is wrong, without its slip."""
+    def start(self) -> str:
+        """The first wrong number, and how many more there are; or what is wrong with the shape."""
         if not self.cells:
             return f"{self.stage} {self.shape}"
-        if len(self.cells) > MOST_CELLS_NAMED:
-            return f"{count(len(self.cells), 'number')} of {self.stage}, such as {self.cells[0]}"
-        first, *others = map(str, self.cells)
-        return "; ".join((first, *(other.replace(" is ", " ", 1) for other in others)))
+        more = len(self.cells) - 1
+        return f"{self.cells[0]}{f', and {more} more of {self.stage}' if more else ''}"
 
     @property
     def slip(self) -> str:
         """The slip in words; several that cannot be told apart as "either … or …"."""
-        if len(self.slips) < 2:
-            return "".join(self.slips)
-        more = len(self.slips) - MOST_NAMED
-        named = [*self.slips[:MOST_NAMED], *([f"one of {more} more"] if more > 0 else [])]
-        return f"either {', or '.join(named)}"
+        return f"{'either ' if len(self.slips) > 1 else ''}{', or '.join(self.slips)}"
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.slip}" if self.slip else self.where
+        names_all = 0 < len(self.cells) <= MOST_CELLS_NAMED
+        where = "; ".join(map(str, self.cells)) if names_all else self.start
+        return f"{where}: {self.slip}" if self.slip else where
 
     def to_dict(self) -> dict[str, Any]:
         """The mistake as JSON has it: places count from 1."""
         cells = [{**cell._asdict(), "at": [n + 1 for n in cell.at]} for cell in self.cells]
-        fields = {"stage": self.stage, "cells": cells, "slips": [*self.slips], "shape": self.shape}
-        return {name: x for name, x in fields.items() if name != "shape" or x}
+        return {**self._asdict(), "cells": cells}
 
 
 class Marking(NamedTuple):
@@ -95,7 +87,8 @@ class Marking(NamedTuple):
     mistakes  in the order of the computation
     follows   the stages that are computed rightly, but from wrong numbers
     right_stages    those that are right
-    numbers, blank  how many numbers were judged, and how many cells are blank
+    numbers, blank  how many numbers there are, and how many cells are blank
+    decimals  the most decimals of a number
     """
 
     mistakes: tuple[Mistake, ...]
@@ -103,6 +96,7 @@ class Marking(NamedTuple):
     right_stages: tuple[str, ...]
     numbers: int
     blank: int
+    decimals: int
 
     def __str__(self) -> str:
         blank = f"{count(self.blank, 'cell')} left blank" if self.blank else ""
@@ -122,20 +116,21 @@ class Marking(NamedTuple):
         return {"right": not mistakes, **self._asdict(), "mistakes": mistakes}
 
 
-def decimal_text(x: float, decimals: int) -> str:
-    """A number with so many decimals, without zeros at the end.
+def number_text(x: float, decimals: int) -> str:
+    """A number with so many decimals, a whole one without.
 
-    >>> decimal_text(0.70710, 4), decimal_text(-0.0001, 2), decimal_text(-np.inf, 2)
-    ('0.7071', '0', '-inf')
+    >>> number_text(0.70710, 2), number_text(0.5, 2), number_text(-0.0, 2), number_text(-np.inf, 2)
+    ('0.71', '0.50', '0', '-inf')
     """
-    return np.format_float_positional(round(x, decimals) + 0.0, decimals, trim="-")
+    is_whole = np.round(x, 9) == np.round(x)
+    return f"{np.round(x, decimals) + 0.0:.{0 if is_whole else decimals}f}"
 
 
 def half_units(values: Array, decimals: int) -> Array:
     """Half a unit of the last place of every number, which has two decimals or three digits."""
-    digits = FEWEST_DIGITS - 1 - np.floor(np.log10(np.abs(np.nan_to_num(values))))
-    fewest = np.nan_to_num(np.minimum(FEWEST_DECIMALS, digits), posinf=FEWEST_DECIMALS, neginf=0)
-    result: Array = 0.5 * 10.0 ** -np.maximum(decimals, fewest) * (1 + 1e-6)
+    numbers = np.nan_to_num(values)
+    fewest = np.maximum(*(places.half_unit(numbers) for places in FEWEST))
+    result: Array = np.minimum(Places(decimals).half_unit(numbers), fewest)
     return result
 
 

@@ -7,7 +7,6 @@ letters. A cell may be null or "" where it is blank, and text such as "1/3", "0.
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,21 +17,23 @@ import numpy as np
 
 from attncli.attention.names import is_published
 from attncli.check.by_hand import mark
-from attncli.check.marking import Marking, Written, decimal_text
+from attncli.check.marking import Marking, Written
 from attncli.check.setup import setup_of
 from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
+from attncli.cli.observed import check_names
 from attncli.cli.options import Choices, InputFlags
-from attncli.cli.output import note, write_report
+from attncli.cli.output import note, text_width, write_report
 from attncli.errors import AttncliError, ConventionError, InputError
 from attncli.files.json import Printed, parse
 from attncli.files.load import Loaded, load
-from attncli.files.messages import location, named, quote
+from attncli.files.messages import count, location, quote
 from attncli.files.roles import is_field, role_of
 from attncli.files.source import TEXT, open_source
 from attncli.numerals import number
 from attncli.stages import MAPS, OUTPUT, QKV, kind_of
+from attncli.views.text import clean
 
 STAGES = (*MAPS, OUTPUT)
 _LETTERS = {kind_of(name).symbol: name for name in STAGES}
@@ -42,6 +43,8 @@ _NOT_BY_HAND = (
     *("stage", "rows", "head", "positions", "decimals", "rtol", "atol", "inside"),
     *("single", "suggest"),
 )
+MOST_COLUMNS = 10_000
+"""Of the table of several sheets in a pipe or a file, where no line is wrapped."""
 MOST_DECIMALS = 4
 """So many decimals are written by hand; numbers with more come from a program."""
 
@@ -51,30 +54,27 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
     cannot be used."""
     if used := [*given_of(observed, *_NOT_BY_HAND)]:
         raise ConventionError(f"--by-hand cannot be used with --{used[0]}", "leave one of them out")
-    inputs = replace(inputs)
-    sheets = [x for x in (inputs.source, observed.observed, *(observed.sheets or ())) if x]
-    if inputs.source and inputs.q is None and observed.observed and inputs.x is None:
-        inputs.q, *sheets = sheets
-    if not sheets and inputs.q:
-        sheets, inputs.q = [inputs.q], None
+    inputs, sheets = _sheets(inputs, observed)
     if not sheets:
         raise ConventionError("there is no sheet to mark", "name one: check SHEET --by-hand")
     results: dict[str, Marking | AttncliError] = {}
     sheets = [path for sheet in sheets for path in _paths(sheet)]
     for sheet in sheets:
         try:
-            results[sheet], _ = marked(sheet, inputs, choices, observed)
+            results[sheet] = marked(sheet, inputs, choices, observed, quiet=observed.quiet)
         except AttncliError as error:
+            is_named = Path(sheet).name in error.message
+            message = error.message if is_named else f"{sheet}: {error.message}"
             if len(sheets) == 1:
-                raise
+                raise type(error)(message, error.hint) from None
             results[sheet] = error
-            note(error.message, quiet=observed.quiet)
+            note(message, quiet=observed.quiet)
     data: dict[str, Any] = {
         name: x.to_dict() if isinstance(x, Marking) else {"error": str(x)}
         for name, x in results.items()
     }
     is_one = len(results) == 1
-    text = "".join(map(str, results.values())) if is_one else _table(results)
+    text = "".join(map(str, results.values())) if is_one else _table(results, observed.output)
     whole = data[sheets[0]] if is_one else {"sheets": data}
     write_report(text, whole, observed, as_json=form == "json")
     codes = (bool(x.mistakes) if isinstance(x, Marking) else 2 for x in results.values())
@@ -82,21 +82,28 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
 
 
 def assumed(inputs: InputFlags, choices: Choices, observed: Observed) -> Marking | None:
-    """The marking of numbers as they are written by hand, in a file of named stages, where the
-    call asks for nothing of kernels; None for all others."""
-    sheet = observed.observed or inputs.source or inputs.q or ""
+    """The marking of numbers with so few decimals as are written by hand, in a file of named
+    stages, where the call asks for nothing of kernels; None for all others."""
+    inputs, sheets = _sheets(inputs, observed)
     asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     asked |= given_of(inputs, "tiles", "split")
-    if asked or not sheet.endswith(".json"):
+    if asked or not (sheets and sheets[0].endswith(".json")):
         return None
-    inputs = replace(inputs)
-    inputs.q = inputs.q or (inputs.source if observed.observed else None)
-    inputs.q = None if inputs.q == sheet else inputs.q
     try:
-        marking, decimals = marked(sheet, inputs, choices, observed, quiet=True)
+        marking = marked(sheets[0], inputs, choices, observed, quiet=True)
     except AttncliError:  # it is no sheet: the usual check has said what it found
         return None
-    return marking if decimals <= MOST_DECIMALS and marking.mistakes else None
+    return marking if marking.decimals <= MOST_DECIMALS else None
+
+
+def _sheets(inputs: InputFlags, observed: Observed) -> tuple[InputFlags, list[str]]:
+    """What the sheets are computed from, where they do not say so themselves, and the sheets."""
+    inputs, sheets = replace(inputs), [inputs.source, observed.observed, *(observed.sheets or ())]
+    if inputs.source and inputs.q is None and observed.observed and inputs.x is None:
+        inputs.q, *sheets = sheets
+    if not any(sheets):
+        sheets, inputs.q = [inputs.q], None
+    return inputs, [sheet for sheet in sheets if sheet]
 
 
 def _paths(sheet: str) -> list[str]:
@@ -109,102 +116,106 @@ def _paths(sheet: str) -> list[str]:
 
 
 def marked(
-    sheet: str, inputs: InputFlags, choices: Choices, observed: Observed, *, quiet: bool = False
-) -> tuple[Marking, int]:
-    """The marking of one sheet, and the most decimals of a number on it."""
+    sheet: str, inputs: InputFlags, choices: Choices, observed: Observed, *, quiet: bool
+) -> Marking:
+    """The marking of one sheet."""
     with open_source(sheet) as opened:
-        origin = opened.origin
-        document = parse(opened.read(TEXT), origin, other_forms=True)
+        origin, text = opened.origin, opened.read(TEXT)
+    document = parse(text, origin, other_forms=True)
     if not isinstance(document, dict):
         raise InputError(f"{origin} is no sheet", "it should name q, k, v and the stages")
-    written, rest = _split(document)
+    if is_trace := document.get("attncli") == "trace":
+        steps = [x for x in document.get("steps", ()) if isinstance(x, dict)]
+        document = {str(x.get("name")): x.get("value") for x in steps}
+    roles = {*map(role_of, document)}
+    names = _stages(document, of_x="x" in roles or inputs.x is not None)
+    tables = {x: _written(document[name], location(origin, name)) for x, name in names.items()}
     inputs, known = replace(inputs), dict[str, Loaded]()
     if not (inputs.q or inputs.x or inputs.weights):
-        is_trace = document.get("attncli") == "trace"
-        if not is_trace and not {"q", "x"} & {*map(role_of, rest)}:
+        if not (is_trace or roles & {"q", "x"}):
             raise InputError(f"{origin} holds no q", "add q, k and v, or --q SOURCE")
-        if not is_trace:
-            stdin = io.BytesIO(json.dumps(rest).encode())
-            known[sheet] = load("-", stdin=stdin, wanted=_is_read, origin=origin)
+
+        def wanted(name: str) -> bool:  # what goes into an attention, or into q, k and v
+            is_read = role_of(name) is not None or is_field(name) or is_published(name)
+            return bool(name) and is_read and name not in names.values()
+
         inputs.q = sheet
-    given = read_inputs(inputs, choices, known=known)
-    note(*given.notes, quiet=quiet or observed.quiet)
-    arguments, shape = given.arguments, given.inputs.sizes.scores
-    layout = given.flags.layout and ("bhsd" if len(shape) > 3 else "hsd")
-    setup = setup_of(**arguments, layout=layout)
-    setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
-    stages = {*STAGES, *(QKV if given.inputs.is_of_x else ())}
-    tables = {x: _written(y, location(origin, x)) for x, y in written.items() if x in stages}
+        known[sheet] = load("-", stdin=io.BytesIO(text), wanted=wanted, origin=origin)
+        if not is_trace:
+            check_names(known[sheet])
+    given = read_inputs(inputs, choices, known=known, stages={*names.values()})
     if not tables:
-        raise InputError(f"{origin} holds no stage to mark", f"call it {', '.join(STAGES)}")
-    with named(origin):
-        return mark(setup, tables, given.inputs.labels), max(x.decimals for x in tables.values())
+        hint = "stages are called scores, scaled, masked, weights, output"
+        raise InputError(f"{origin} holds no stage to mark", hint)
+    if all(np.isnan(x.values).all() for x in tables.values()):
+        raise InputError(f"{origin} holds no number to mark", "all its cells are blank")
+    notes = (text for text in given.notes if not text.startswith(f"{origin} sets "))
+    note(*notes, quiet=quiet)
+    layout = given.flags.layout and ("bhsd" if len(given.inputs.sizes.scores) > 3 else "hsd")
+    setup = setup_of(**given.arguments, layout=layout)
+    setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
+    return mark(setup, tables, given.inputs.labels)
 
 
-def _is_read(name: str) -> bool:
-    """Whether an array called so, or a field, goes into an attention or into q, k and v."""
-    return bool(name) and (role_of(name) is not None or is_field(name) or is_published(name))
-
-
-def _split(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The stages that were written, and all else; of x and weights q, k and v are written too."""
-    written, rest = dict[str, Any](), dict[str, Any]()
-    if document.get("attncli") == "trace":
-        steps = [x for x in document.get("steps", ()) if isinstance(x, dict)]
-        return {str(x.get("name")): x.get("value") for x in steps}, {}
-    is_of_x = any(role_of(name) == "x" for name in document)
+def _stages(document: Mapping[str, Any], *, of_x: bool) -> dict[str, str]:
+    """The stages that were written, and their names there; of x and weights q, k and v, too."""
+    names = dict[str, str]()
     for name, value in document.items():
         stage = _LETTERS.get(name, name.lower().replace("-", "_"))
-        if stage in STAGES or (is_of_x and stage in QKV):
-            if stage in written:
-                raise InputError(f"{stage} is there twice", "keep one")
-            written[stage] = value
-        else:
-            rest[name] = value
-    return {name: x for name, x in written.items() if x is not None}, rest
+        if value is not None and stage in (*STAGES, *(QKV if of_x else ())):
+            if stage in names:
+                raise InputError(f"{stage} is there twice, as {name} too", "keep one")
+            names[stage] = name
+    return names
 
 
 def _written(nested: Any, where: str) -> Written:
-    """A table with its texts; InputError where it is ragged or a cell is no number."""
+    """A table as it was written; InputError where it is ragged or a cell is no number."""
     cells = np.array(nested, dtype=object)
     is_ragged = any(isinstance(cell, list) for cell in cells.flat)
     if not isinstance(nested, list) or is_ragged or not cells.size:
         raise InputError(f"{where} is no table", "give it rows of equal length")
-    values, texts = np.zeros(cells.shape), cells.copy()
-    for at, cell in np.ndenumerate(cells):
-        values[at], texts[at] = _number(cell, where)
-    decimals = (text.partition(".")[2] for text in texts.flat)
-    return Written(values, max(len(x) * x.isdigit() for x in decimals), texts)
+    values, decimals = zip(*(_number(cell, where) for cell in cells.flat), strict=True)
+    return Written(np.reshape(values, cells.shape), max(decimals))
 
 
-def _number(cell: Any, where: str) -> tuple[float, str]:
-    """The number of a cell and how it was written; NaN where it is blank."""
-    if isinstance(cell, int | float) and not isinstance(cell, bool):
-        places = cell.decimals if isinstance(cell, Printed) else None
-        return float(cell), decimal_text(cell, 12) if places is None else f"{cell:.{places}f}"
-    text = "" if cell is None else str(cell).strip().replace("−", "-")
+def _number(cell: Any, where: str) -> tuple[float, int]:
+    """The number of a cell, NaN where it is blank, and how many decimals it has."""
+    if isinstance(cell, Printed):
+        return float(cell), cell.decimals
+    text = "" if cell is None else str(cell).strip().replace("−", "-").replace(",", ".")
+    text = np.format_float_positional(cell, 12, trim="-") if isinstance(cell, float) else text
     if _BLANK.fullmatch(text):
-        return np.nan, ""
+        return np.nan, 0
     if text.removeprefix("-").lower() in _INFINITE:
-        return -np.inf if text.startswith("-") else np.inf, text
-    text = text.replace(",", ".")
-    if (value := number(text)) is not None:
-        return value, text
-    raise InputError(f"{where} holds {quote(str(cell))}, which is no number", "mend it, or null")
+        return -np.inf if text.startswith("-") else np.inf, 0
+    if (value := number(text)) is None:
+        what = f"{where} holds {quote(str(cell))}, which is no number"
+        raise InputError(what, "write null for a blank cell")
+    places = text.partition(".")[2]
+    return value, len(places) if places.isdigit() else 0
 
 
-def _table(results: Mapping[str, Marking | AttncliError]) -> str:
-    """A line for each sheet: the first mistake, its slip, and what follows."""
-    rows = [("sheet", "first mistake", "slip", "what follows")]
+def _table(results: Mapping[str, Marking | AttncliError], output: str | None) -> str:
+    """A row for each sheet: the first mistake, its slip, and what follows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("sheet", "first mistake", "slip", "what follows"):
+        table.add_column(heading, overflow="fold")
     for path, result in results.items():
         cells = "all right", "", ""
         if isinstance(result, AttncliError):
             cells = "cannot be used", result.message, ""
         elif result.mistakes:
             first, *others = result.mistakes
-            more = [f"{len(others)} more"] if others else []
+            more = [count(len(others), "more mistake")] if others else []
             follows = [", ".join(result.follows)] if result.follows else []
-            cells = first.where, first.slip, "; ".join((*follows, *more))
-        rows.append((Path(path).name, *cells))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+            cells = first.start, first.slip, "; ".join((*follows, *more))
+        table.add_row(*map(clean, (Path(path).name, *cells)))
+    width = text_width(output) or MOST_COLUMNS
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, emoji=False)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(map(str.rstrip, captured.get().splitlines()))

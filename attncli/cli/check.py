@@ -46,9 +46,12 @@ ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 """Ending of --output → format of the verdict."""
 
 ASSUMED = (
-    "marked by hand: at most 4 decimals, and no known bug fits (--no-by-hand: the usual check)"
+    "marked by hand, as no known bug fits and the numbers have at most 4 decimals "
+    "(--no-by-hand shows the usual check)"
 )
 """What is said where sheets are marked by hand without being asked for."""
+ROUNDED = "computed by hand, with rounding at every step, they would be right (--by-hand)"
+"""What is said where such a sheet has no mistake."""
 
 
 def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
@@ -95,7 +98,8 @@ def _report(verdict: Verdict, inputs: InputFlags, choices: Choices, observed: Ob
         from attncli.cli.by_hand import assumed
 
         if (marking := assumed(inputs, choices, observed)) is not None:
-            text, data = f"{ASSUMED}\n{marking}", {**data, "by_hand": marking.to_dict()}
+            text = f"{ASSUMED}\n{marking}" if marking.mistakes else f"{text}\n{ROUNDED}"
+            data = {**data, "by_hand": marking.to_dict()}
     write_report(text, data, observed, as_json=form_of(observed) == "json")
 
 

@@ -76,7 +76,7 @@ def numbers_of(
     assert loaded is not None  # noqa: S101 - it was asked for
     known = known_stages(given.flags.tiles)
     if loaded.member is None and loaded.trace is None and given.flags.tiles is None:
-        _check_names(loaded)
+        check_names(loaded)
     named, ndim = _stages(loaded, known), len(given.inputs.sizes.scores)
     named = {name: _arranged(name, x, given) for name, x in named.items()}
     if given.in_heads and OUTPUT in named and named[OUTPUT].ndim == ndim - 1:
@@ -154,7 +154,7 @@ def _other_convention(loaded: Loaded, given: AttentionInputs) -> Iterator[str]:
             yield f"{loaded.origin} says {flag_text(name, value)}; it is compared with {used}"
 
 
-def _check_names(loaded: Loaded) -> None:
+def check_names(loaded: Loaded) -> None:
     """InputError for a misspelt stage: it would be ignored."""
     for name in (*loaded.arrays, *loaded.unread, *loaded.others):
         close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)

@@ -619,9 +619,10 @@ def test_the_quiz_names_the_slip_and_what_only_follows_from_it(opened: Opener) -
     columns = np.exp(z) / np.exp(z).sum(axis=0)
     for values, expected in [
         ({"scores": slip, "scaled": carried, "weights": shares, "output": shares @ THREE["v"].value}, "One mistake, S[q3,k1]"),
-        ({**right, "scaled": s}, "not scaled"), ({**right, "scaled": s / 2}, "divided by d_k"),
+        ({**right, "scaled": s}, "not divided by √d_k"), ({**right, "scaled": s / 2}, "divided by d_k"),
         ({**right, "weights": z / z.sum(axis=1, keepdims=True)}, "no exp"),
         ({**right, "weights": columns}, "over columns"), ({**right, "weights": np.exp(z)}, "not divided by the sum"),
+        ({**right, "weights": np.exp(z - z.max(axis=1, keepdims=True))}, "not divided by the sum"),
         ({**right, "output": [[a[0, 0] * 10, 5], o[1], o[2]]}, "is left out"),
         ({**right, "output": [o[0], o[1], [-o[2, 0], o[2, 1]]]}, "sign is wrong"),
         ({**right, "weights": [f"{x:.2f}" for x in a.ravel()]}, "All 33"),

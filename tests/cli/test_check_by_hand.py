@@ -78,6 +78,36 @@ def test_a_folder_gives_a_table_and_an_unusable_sheet_is_one_line(call: Call) ->
     assert (two.code, [*two.json["sheets"]]) == (1, ["sheets/anna.json", "sheets/ben.json"])
 
 
+def test_in_a_folder_each_sheet_that_cannot_be_used_is_named(call: Call) -> None:
+    write("sheets/anna.json", **INPUTS, **RIGHT)
+    write("sheets/ben.json", **{**INPUTS, "q": [[1, 0, 2]]}, scores=[[1, 1, 0]])
+    done = call("check", "sheets", "--by-hand")
+    assert (done.code, done.err.count("ben.json"), len(done.err.splitlines())) == (2, 1, 1)
+
+
+def test_a_table_of_sheets_is_as_wide_as_the_screen(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("anna", "ben-with-a-name-that-is-longer-than-its-column"):
+        write(f"sheets/{name}.json", **INPUTS, **ONE)
+    assert max(map(len, call("check", "sheets", "--by-hand").out.splitlines())) > 140
+    monkeypatch.setattr("attncli.cli.by_hand.text_width", lambda output: 61)
+    lines = call("check", "sheets", "--by-hand").out.splitlines()
+    assert max(map(len, lines)) <= 61
+    first = [line.split("  ")[0] for line in lines[1:]]  # no letter of a name is lost
+    assert "ben-with-a-name-that-is-longer-than-its-column.json" in "".join(first)
+
+
+def test_what_a_causal_sheet_says_of_itself_is_no_note(call: Call) -> None:
+    sheet = write("causal.json", **INPUTS, causal=True, scores=RIGHT["scores"])
+    assert call("check", sheet, "--by-hand").err == ""
+
+
+def test_a_list_where_a_table_belongs(call: Call) -> None:
+    done = call("check", write("flat.json", **INPUTS, scores=[1, 1, 0]), "--by-hand")
+    assert done.out == "one mistake: scores is one list of 3, should be 3 × 3\n"
+
+
 def test_two_mistakes_and_slips_that_cannot_be_told_apart(call: Call) -> None:
     both = {**ONE, "output": [[5, 5], [6.02, 3.98], [7.55, 4.25]]}
     done = call("check", write("both.json", **INPUTS, **both), "--by-hand")
@@ -100,7 +130,7 @@ def test_a_causal_sheet_and_cells_that_are_hidden(call: Call) -> None:
     assert call("check", right, "--by-hand").code == 0
     zeros = [[0.71, 0, 0], [0.71, 0, 0], [1.41, 0.71, 0.71]]
     done = call("check", write("zeros.json", **causal, masked=zeros), "--by-hand")
-    assert done.out.endswith(": 0 where −∞ belongs; the rest is right\n")
+    assert done.out.endswith(": 0 in place of −∞; the rest is right\n")
 
 
 def test_q_k_and_v_of_x_are_marked_too(call: Call) -> None:
@@ -115,15 +145,42 @@ def test_q_k_and_v_of_x_are_marked_too(call: Call) -> None:
     assert done.out.endswith("; the rest follows from it\n")
 
 
+def test_weights_that_are_nested_and_a_q_of_x_with_a_blank(call: Call) -> None:
+    weights = {"w_q": [[1, 0], [1, 1]], "w_k": [[0, 1], [1, 0]], "w_v": [[2, 0], [0, 2]]}
+    tables = {"q": [[3, None], [1, 1]], "scores": [[8, 3], [3, 1]]}  # as in the test before
+    path = write("nested.json", x=[[1, 2], [0, 1]], attention=weights, **tables)
+    done = call("check", path, "--by-hand")
+    assert (done.code, done.out, done.err) == (0, "all right: 7 numbers, 1 cell left blank\n", "")
+    write("apart.json", **tables)
+    of_x = ("--x", write("x.json", x=[[1, 2], [0, 1]], **weights))
+    assert call("check", "apart.json", *of_x, "--by-hand").out == done.out
+
+
+def test_a_sheet_from_standard_input(call: Call) -> None:
+    sheet = json.dumps({**INPUTS, **ONE}).encode()
+    assert call("check", "-", "--by-hand", stdin=sheet).out == f"one mistake: {ONE_TEXT}"
+
+
 def test_it_is_assumed_where_no_known_bug_fits(call: Call) -> None:
     path = write("one.json", **INPUTS, **ONE)
     done = call("check", path)
     assert done.code == 1
-    assert done.out.splitlines()[0].startswith("marked by hand: at most 4 decimals")
+    assert done.out.splitlines()[0].startswith("marked by hand, as no known bug fits")
     assert done.out.endswith(ONE_TEXT)
     assert call("check", path, "--format", "json").json["by_hand"]["mistakes"]
     for flags in (("--no-by-hand",), ("--decimals", "2"), ("--rtol", "1e-3")):
         assert "worst entries" in call("check", path, *flags).out
+
+
+def test_what_only_rounding_by_hand_explains_is_called_so(call: Call) -> None:
+    """A = (0.40, 0.40, 0.20), so O[q1,2] = 0.40 · 10 = 4.00, and exactly 0.40111 · 10 = 4.01."""
+    values = [[10, 0], [0, 10], [0.01, 0]]
+    sheet = {**INPUTS, "q": [[1, 0]], "v": values, "output": [[4.01, 4.0]]}
+    path = write("rounded.json", **sheet)
+    assert call("check", path, "--by-hand").code == 0
+    done = call("check", path)
+    assert (done.code, done.out.splitlines()[0][:10]) == (1, "it differs")
+    assert done.out.splitlines()[-1].startswith("computed by hand")
 
 
 @pytest.mark.parametrize(
@@ -135,6 +192,15 @@ def test_it_is_assumed_where_no_known_bug_fits(call: Call) -> None:
         (("empty.json", "--by-hand"), "holds no stage to mark"),
         (("stages.json", "--by-hand"), "stages.json holds no q"),
         (("ragged.json", "--by-hand"), "is no table"),
+        (("blank.json", "--by-hand"), "blank.json holds no number to mark"),
+        (("nan.json", "--by-hand"), "nan.json, scores holds 'nan', which is no number"),
+        (("twice.json", "--by-hand"), "twice.json: scores is there twice"),
+        (("masked.json", "--by-hand"), "masked.json: there is no masked in what"),
+        (("sizes.json", "--by-hand"), "sizes.json: q and k must have the same d_k"),
+        (
+            ("score.json", "--by-hand"),
+            "score.json names 'score', which is not a stage; did you mean scores?",
+        ),
         (("stages.json", "--by-hand", "--decimals", "3"), "cannot be used with --decimals"),
         (("stages.json", "stages.json"), "without --by-hand"),
     ],
@@ -144,6 +210,12 @@ def test_what_cannot_be_used_is_one_line(call: Call, words: tuple[str, ...], mes
     write("empty.json", **INPUTS)
     write("stages.json", **ONE)
     write("ragged.json", **INPUTS, scores=[[1, 2], [3]])
+    write("blank.json", **INPUTS, scores=[[None, "", "?"]] * 3)
+    write("nan.json", **INPUTS, scores=[[1, 2, float("nan")]] * 3)
+    write("twice.json", **INPUTS, scores=[[1, 1, 0]] * 3, S=[[1, 1, 0]] * 3)
+    write("sizes.json", **{**INPUTS, "q": [[1, 0, 2]]}, scores=[[1, 1, 0]])
+    write("masked.json", **INPUTS, masked=[[1, 1, 0]] * 3)
+    write("score.json", **INPUTS, score=[[1, 1, 0]] * 3)
     done = call("check", *words)
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert message in done.err

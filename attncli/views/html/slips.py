@@ -35,7 +35,7 @@ def _formulas() -> dict[str, list[tuple[str, str]]]:
     formulas: dict[str, list[tuple[str, str]]] = {stage: [] for stage in _STAGES}
     for slip in slips():
         for line in slip.edits:
-            place, _, text = line.partition(" when ")[0].partition("; ")[0].partition(": => ")
+            place, _, text = re.split(" when |; | -- ", line)[0].partition(": => ")
             is_plain = place in _STAGES and not re.search(
                 r" for |\bright\b|d_model|size\[h\]", line
             )
