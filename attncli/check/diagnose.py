@@ -303,10 +303,9 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
         return _explained(*_of_one_pass(_of_kernel(verdict, kernel), matches), kernel.comparison)
     if matches := search.distinct(matches or (search.pairs() if pairs else [])):
         return _explained(*_of_one_pass(verdict, matches), comparison)
-    verdict = replace(verdict, status="no match", edit=described(search) if pairs else None)
-    if pairs and kernel and not verdict.edit and (edit := described(kernel)):
-        return replace(_of_kernel(verdict, kernel), edit=edit)
-    return verdict
+    edit = described(kernel or search) if pairs else None
+    verdict = _of_kernel(verdict, kernel) if edit and kernel else verdict
+    return replace(verdict, status="no match", edit=edit)
 
 
 def _kernel_of(comparison: Comparison) -> Search | None:

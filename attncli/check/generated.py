@@ -115,6 +115,8 @@ def slips(
     for own in {x for x in cells(right) if x.index == formula.index and x != right}:
         yield own, right, own  # the stage is left out
         yield _nested(right, own), own, right  # and is there twice
+        if isinstance(right, Over) and right.where is not None:  # then with what was hidden
+            yield replace(right, body=right, where=None), own, right
     cell = Cell("right", index)
     yield from ((other, cell, other) for other in _elsewhere(cell, sizes))
 
@@ -320,6 +322,11 @@ TEMPLATES = (
     "either delta; again.v: => x[b,h % size[g] * group,j,e] when grouped",
     "mask(causal): => False; mask: => right if j // {n} <= (rows[i] + {first}) // {n} else -inf"
     " when causal and {n} < size[j] for n = 2, 4, 8, <blocks>",
+    "own delta; again.mask(causal): => False; again.mask:"
+    " => right if j // {n} <= rows[i] // {n} else -inf when causal for n = 2, 4, 8, <blocks>",
+    "own delta; again.mask:"
+    " => right if j // {n} < rows[i] // {n} else -inf when causal for n = 2, 4, 8, <blocks>",
+    "how.window: => (ahead, back) when window",
     "input.given_mask: => None",
     "input.kv_len: => None",
     "input.kv_len: => right + {n} for n in -1, 1",

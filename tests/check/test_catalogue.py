@@ -198,6 +198,33 @@ def test_slips_of_kernels_caches_and_heads(name: str, stage: str, new: str) -> N
     assert new in verdict.edit.new + verdict.edit.edited
 
 
+def test_values_are_not_rescaled_in_small_blocks() -> None:
+    """A walk of an example, through blocks of 4 keys, that forgets to rescale its output."""
+    rng = np.random.default_rng(67)
+    q, k, v = (rng.normal(size=(n, d)) for n, d in ((5, 7), (11, 7), (11, 3)))
+    top, total, output = np.full(5, -np.inf), np.zeros(5), np.zeros((5, 3))
+    for first in range(0, 11, 4):
+        scores = q @ k[first : first + 4].T / np.sqrt(7)
+        new = np.maximum(top, scores.max(axis=1))
+        powers = np.exp(scores - new[:, None])
+        total = total * np.exp(top - new) + powers.sum(axis=1)
+        output, top = output + powers @ v[first : first + 4], new
+    (explanation,) = check(output / total[:, None], q, k, v).explanations
+    assert explanation.name == "sum not rescaled when the maximum grows"
+    assert "blocks of 4 keys" in explanation.details[0]
+
+
+def test_a_window_with_its_bounds_exchanged_is_an_edit() -> None:
+    rng = np.random.default_rng(71)
+    q, k, v = (rng.normal(size=(n, d)) for n, d in ((7, 5), (11, 5), (11, 3)))
+    apart = np.arange(11) - np.arange(7)[:, None]
+    scores = np.where((apart >= -2) & (apart <= 4), q @ k.T / np.sqrt(5), -np.inf)
+    powers = np.exp(scores)
+    verdict = check(powers / powers.sum(axis=1, keepdims=True) @ v, q, k, v, window=(4, 2))
+    assert verdict.edit is not None
+    assert (verdict.edit.stage, verdict.edit.edited) == ("how.window", "window is (ahead, back)")
+
+
 def test_rotation_the_other_way_is_an_edit() -> None:
     """The sign of the sine is that of the other direction."""
     rng = np.random.default_rng(61)

@@ -17,7 +17,7 @@ from attncli.arrays import Array
 from attncli.attention.kernels import draw_kept, log_sum_exp, softmax
 from attncli.check.bugs.bug import Change, Evidence
 from attncli.check.bugs.edits import changed
-from attncli.check.bugs.numbers import BLOCKS, blocks_from
+from attncli.check.bugs.numbers import BLOCKS, LOOPS, blocks_from
 from attncli.check.bugs.patch import Function, patched
 from attncli.check.run import Indices, Subset, stages
 from attncli.check.setup import NANS, ZEROS, Setup
@@ -81,10 +81,15 @@ def not_rescaled(x: Array, block: int, what: str) -> Array:
     return np.asarray((right if what == "the sum" else old) / np.where(total == 0, 1, total))
 
 
+FEW = 64
+"""Of so few keys blocks may be small, as in an example."""
+
+
 def _unscaled_sums(setup: Setup, _: Evidence) -> Iterator[Setup]:
-    for block in (1, *BLOCKS) if is_plain(setup) else ():
+    n_k = setup.shape[3]
+    for block in LOOPS if n_k <= FEW else (1, *BLOCKS):
         for what in ("the sum", "the output", "the sum and the output"):
-            if block < setup.shape[3]:
+            if block < n_k and is_plain(setup):
                 own = f"in blocks of {block} keys" if block > 1 else "key by key"
                 function = lambda x, n=block, what=what: not_rescaled(x, n, what)  # noqa: E731
                 yield from _with(setup, {WEIGHTS: function}, f"{what}, {own}")
