@@ -156,6 +156,16 @@ def test_a_slip_of_one_kernel_is_described_beside_gradients_that_are_right() -> 
     assert any("d_k" in note and "d_v" not in note for note in verdict.notes)
 
 
+def test_a_number_a_head_is_too_little_for_a_bug_of_one_kernel() -> None:
+    """A factor for each head would give any gradient of the sinks."""
+    arrays = normal(73, **{"q": (1, 3, 5, 7), "k": (1, 3, 11, 7), "v": (1, 3, 11, 2)})
+    arrays |= normal(79, d_output=(1, 3, 5, 2), sinks=(3,), mask=(1, 3, 5, 11))
+    trace = attend(**arrays)
+    observed = {name: trace[name].value for name in ("d_q", "d_k", "d_v")}
+    verdict = check({**observed, **normal(83, d_sinks=(3,))}, **arrays)
+    assert (verdict.status, verdict.edit) == ("no match", None)
+
+
 def test_gradients_may_be_keywords() -> None:
     right: Any = Kernel(GROUPED).run()
     last = "grouped heads not summed in dK, dV (the last one wins)"
