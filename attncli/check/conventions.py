@@ -1,5 +1,6 @@
-"""What makes the observed numbers right though they differ: other units, conventions, arithmetic.
+"""What makes observed numbers right though they differ: decimals, units, conventions, arithmetic.
 
+decimals     to which the numbers were printed
 units        the log-sum-exp of a row, and the maximum of a tile, as a kernel may keep them: rows
              behind the bugs of catalogue.md
 conventions  of a library: PRESETS ── what was chosen kept ── Search.among ──> Meaning …
@@ -9,7 +10,7 @@ arithmetic   less exact inside than the numbers are: TF32 products in float32, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -23,23 +24,75 @@ from attncli.check.bugs import UNITS, named
 from attncli.check.bugs.bug import Evidence
 from attncli.check.comparison import Comparison, comparison_of, fit, is_closer
 from attncli.check.direction import beta
-from attncli.check.number_types import SMALL
+from attncli.check.number_types import SMALL, narrower
+from attncli.check.observe import places_of
+from attncli.check.places import Labels, stage_verdict
 from attncli.check.rounding import simulation
 from attncli.check.run import stages
 from attncli.check.search import Match, Search
 from attncli.check.setup import Setup
-from attncli.check.tolerance import Inside
-from attncli.check.verdict import Meaning
+from attncli.check.tolerance import Inside, Places, Rule
+from attncli.check.verdict import Meaning, Verdict
 from attncli.convention import KNOBS, Convention, DType, MaskMeans, flag_of
 from attncli.errors import ConventionError
+from attncli.files.messages import count, listing
 from attncli.presets import PRESETS, Preset
 from attncli.semantics.words import sentences
-from attncli.stages import LSE
+from attncli.stages import CONCAT, LSE, OUTPUT
 
-# ---- units of the log-sum-exp and of the maximum of a tile
+# ---- the units, and the decimals, that the numbers may be in
 
 
-def in_units(comparison: Comparison) -> tuple[Comparison, tuple[str, ...]]:
+def ways_to_read(
+    plain: Verdict, comparison: Comparison, zeros: Mapping[str, int], labels: Labels
+) -> Iterator[tuple[Verdict, Comparison]]:
+    """Each way to read the numbers: in the unit, and to the decimals, that they may be in."""
+    comparison, units = _in_units(comparison)
+    for one, printed in as_printed(comparison, zeros):
+        # numbers that were rounded match in another unit only as such
+        read, more_units = (one, ()) if units else _in_units(one)
+        stages = tuple(stage_verdict(name, read, labels) for name in read.errors)
+        notes = (*plain.notes, *units, *more_units, *printed)
+        yield replace(plain, dtype=one.rule.dtype, stages=stages, notes=notes), read
+
+
+def as_printed(
+    comparison: Comparison, zeros: Mapping[str, int]
+) -> Iterator[tuple[Comparison, tuple[str, ...]]]:
+    """The comparison; where numbers look rounded, by half a unit of their last place, with notes.
+
+    Then as float32 numbers that were rounded. Numbers such as 0.375 are as those beside them.
+    """
+    rule, stages = comparison.rule, comparison.observed
+    printed, notes = dict[str, Places](), list[str]()
+    if not comparison.matches and rule.kind == "noise" and rule.inside is None:
+        zeros = {OUTPUT if name == CONCAT else name: n for name, n in zeros.items()}
+        every = places_of([*stages.values()])
+        for name, x in stages.items():
+            places = places_of([x], zeros.get(name, 0)) or (None if zeros.get(name) else every)
+            if places is not None:
+                printed[name] = places
+    if not printed:
+        yield comparison, ()
+        return
+    for places in sorted({*printed.values()}):
+        of = [name for name in stages if printed.get(name) == places]
+        what = "the numbers have" if len(of) == len(stages) else f"{listing(of)}: the numbers have"
+        number = count(*places)
+        to = number if places.kind == "digit" else places.n
+        notes.append(f"{what} {number}, so they are judged as rounded to {to}")
+
+    def judged(rule: Rule) -> Comparison:
+        return comparison_of(comparison.setup, comparison.subset, stages, rule)
+
+    yield judged(replace(rule, kind="printed", printed=printed)), tuple(notes)
+    dtype = narrower(rule.dtype, "float32")
+    if dtype == rule.dtype or printed.keys() == stages.keys():
+        words = f"they differ as such, so they are judged as {dtype} numbers that were rounded"
+        yield judged(replace(rule, dtype=dtype, printed=printed)), (*notes, words)
+
+
+def _in_units(comparison: Comparison) -> tuple[Comparison, tuple[str, ...]]:
     """The comparison in the units that make the numbers match, and a sentence on each."""
     setup, subset, rule = comparison.setup, comparison.subset, comparison.rule
     evidence, starts, notes = Evidence({}, comparison.observed), [setup], tuple[str, ...]()

@@ -5,7 +5,7 @@ observed ── shapes ── within tolerance? ── single bugs ── conven
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -19,23 +19,28 @@ from attncli.attention.shapes import is_small, layout_hint, type_name
 from attncli.attention.tiles import split_bounds, tile_bounds
 from attncli.check.bugs import GRADIENT
 from attncli.check.comparison import Comparison, comparison_of
-from attncli.check.conventions import Asked, in_units, less_exact, library_conventions
+from attncli.check.conventions import (
+    Asked,
+    as_printed,
+    less_exact,
+    library_conventions,
+    ways_to_read,
+)
 from attncli.check.explanations import distinguished_by, explanation, hidden_bugs, in_common
 from attncli.check.generated import described
 from attncli.check.number_types import EPS, SMALL, fitting_type, narrower
-from attncli.check.observe import GIVEN, Pick, differing_inputs, observe, places_of, to_numpy
-from attncli.check.places import Labels, stage_verdict
+from attncli.check.observe import GIVEN, Pick, differing_inputs, observe, to_numpy
 from attncli.check.positions import PositionKind
 from attncli.check.search import Match, Progress, Search
 from attncli.check.setup import Setup, setup_of
 from attncli.check.shapes import WrongShapeError, fitting_layouts
 from attncli.check.spans import in_four
-from attncli.check.tolerance import Inside, Places, Rule, rule_of
+from attncli.check.tolerance import Inside, Rule, rule_of
 from attncli.check.verdict import Status, Verdict
 from attncli.convention import KNOBS, Convention, Layout, convention_of
 from attncli.errors import ConventionError, ShapeError, StageError
-from attncli.files.messages import count, listing
-from attncli.stages import CONCAT, GRADIENTS, OUTPUT
+from attncli.files.messages import listing
+from attncli.stages import GRADIENTS, OUTPUT
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is observed may be any number
@@ -136,7 +141,7 @@ def check(  # noqa: PLR0913
     plain = Verdict("match", rule.dtype, is_default=is_default, notes=seen.notes)
     labels = {"query": query_labels or (), "key": key_labels or ()}
     ways = list[tuple[Verdict, Comparison]]()
-    for verdict, comparison in _as_units_or_printed(plain, whole, zeros, labels):
+    for verdict, comparison in ways_to_read(plain, whole, zeros, labels):
         if comparison.matches:
             return hints(_with_direction(verdict, comparison), rule=comparison.rule)
         ways.append((verdict, comparison))
@@ -175,55 +180,6 @@ def _in_parts(setup: Setup, tiles: int | None, split: Sequence[int] | None) -> S
         tile_bounds(setup.shape[3], tiles)
         return replace(setup, tiles=int(tiles))
     return replace(setup, split=tuple(split_bounds(setup.shape[3], split or ())[1:-1]))
-
-
-def _as_units_or_printed(
-    plain: Verdict, comparison: Comparison, zeros: Mapping[str, int], labels: Labels
-) -> Iterator[tuple[Verdict, Comparison]]:
-    """Each way to read the numbers: in the unit, and to the decimals, that they may be in."""
-    comparison, units = in_units(comparison)
-    for one, printed in _as_printed(comparison, zeros):
-        # numbers that were rounded match in another unit only as such
-        read, more_units = (one, ()) if units else in_units(one)
-        stages = tuple(stage_verdict(name, read, labels) for name in read.errors)
-        notes = (*plain.notes, *units, *more_units, *printed)
-        yield replace(plain, dtype=one.rule.dtype, stages=stages, notes=notes), read
-
-
-def _as_printed(
-    comparison: Comparison, zeros: Mapping[str, int]
-) -> Iterator[tuple[Comparison, tuple[str, ...]]]:
-    """The comparison; where numbers look rounded, by half a unit of their last place, with notes.
-
-    Then as float32 numbers that were rounded. Numbers such as 0.375 are as those beside them.
-    """
-    rule, stages = comparison.rule, comparison.observed
-    printed, notes = dict[str, Places](), list[str]()
-    if not comparison.matches and rule.kind == "noise" and rule.inside is None:
-        zeros = {OUTPUT if name == CONCAT else name: n for name, n in zeros.items()}
-        every = places_of([*stages.values()])
-        for name, x in stages.items():
-            places = places_of([x], zeros.get(name, 0)) or (None if zeros.get(name) else every)
-            if places is not None:
-                printed[name] = places
-    if not printed:
-        yield comparison, ()
-        return
-    for places in sorted({*printed.values()}):
-        of = [name for name in stages if printed.get(name) == places]
-        what = "the numbers have" if len(of) == len(stages) else f"{listing(of)}: the numbers have"
-        number = count(*places)
-        to = number if places.kind == "digit" else places.n
-        notes.append(f"{what} {number}, so they are judged as rounded to {to}")
-
-    def judged(rule: Rule) -> Comparison:
-        return comparison_of(comparison.setup, comparison.subset, stages, rule)
-
-    yield judged(replace(rule, kind="printed", printed=printed)), tuple(notes)
-    dtype = narrower(rule.dtype, "float32")
-    if dtype == rule.dtype or printed.keys() == stages.keys():
-        words = f"they differ as such, so they are judged as {dtype} numbers that were rounded"
-        yield judged(replace(rule, dtype=dtype, printed=printed)), (*notes, words)
 
 
 def _with_hints(
@@ -361,7 +317,7 @@ def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:
         dtype = narrower(fitting_type(array, error.dtype), rule.dtype)
         stages = {error.stage: in_four(error.stage, array, setup.how.softmax_over)}
         comparison = comparison_of(setup, error.subset, stages, replace(rule, dtype=dtype))
-        matches = any(one.matches for one, _ in _as_printed(comparison, {}))
+        matches = any(one.matches for one, _ in as_printed(comparison, {}))
         outcome = "then it matches" if matches else "then it still differs"
         sentences.append(f"{words}; {outcome}")
     if len(sentences) == 1 and error.may_be_subset:

@@ -19,7 +19,7 @@ import numpy as np
 
 from attncli.attention.compute import compute
 from attncli.check.bugs.bug import Evidence
-from attncli.check.bugs.numbers import BLOCKS, FACTS, LOOPS, sizes_of
+from attncli.check.bugs.numbers import BLOCKS, FACTS, LOOPS, OF_STAGES, sizes_of
 from attncli.check.bugs.rewrite import names_in
 from attncli.check.setup import Setup
 from attncli.convention import EmptyRows
@@ -33,9 +33,9 @@ Texts = dict[str, str]
 def macros() -> dict[str, str]:
     """The texts that several rows have, by their names in angle brackets."""
     text = (Path(__file__).parent / "catalogue.md").read_text(encoding="utf-8")
-    lists = {"blocks": ", ".join(map(str, BLOCKS)), "loops": ", ".join(map(str, LOOPS))}
+    lists = {"blocks": BLOCKS, "loops": LOOPS, "factors": OF_STAGES}
     own = re.findall(r"^    ([a-z ]+) = (.+)$", text.partition("\n---\n")[0], re.M)
-    return lists | dict(own)
+    return {name: ", ".join(map(str, x)) for name, x in lists.items()} | dict(own)
 
 
 def full(text: str, texts: Mapping[str, str]) -> str:

@@ -22,6 +22,12 @@ BLOCKS = 16, 32, 64, 128
 LOOPS = (1, 2, 4, 8, *BLOCKS)
 """And those of loops over gradients."""
 
+FACTORS = "2", "1 / 2", "-1", "0", "ln(2)", "1 / ln(2)"
+"""What a number may be multiplied by by mistake."""
+
+OF_STAGES = (*FACTORS, "scale", "1 / scale")
+"""What a whole formula may be."""
+
 HIDES = -1e3
 """Numbers of a mask that are no larger stand for −∞."""
 
