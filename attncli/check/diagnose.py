@@ -103,7 +103,7 @@ def check(  # noqa: PLR0913
     rows, heads which query rows and heads were observed, counted from 0; else all
     projected   x, the weights and how q, k and v were made of them: their bugs are tried too
     pairs       whether pairs of bugs are tried where no single one fits
-    progress    called with how many bugs, then how many pairs, are tried, and of how many
+    progress    called with how many bugs, then pairs, then edits, are tried, and of how many
     before_search  called where the numbers differ, before any bug is tried
 
     Arrays are whatever NumPy or DLPack takes, PyTorch and JAX tensors included. Numbers are
@@ -254,7 +254,7 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
         return replace(verdict, status="meaning")
     if not matches and (inside := less_exact(comparison, search.samples[0])):
         return replace(verdict, status="inside", inside=inside)
-    kernel = None if matches else _kernel_of(comparison)
+    kernel = None if matches else _kernel_of(search)
     if kernel and (matches := kernel.distinct(kernel.singles())):
         return _explained(*_of_one_pass(_of_kernel(verdict, kernel), matches), kernel.comparison)
     if matches := search.distinct(matches or (search.pairs() if pairs else [])):
@@ -264,17 +264,17 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
     return replace(verdict, status="no match", edit=edit)
 
 
-def _kernel_of(comparison: Comparison) -> Search | None:
+def _kernel_of(search: Search) -> Search | None:
     """The search for a bug of those gradients alone that are wrong; None where no other is right.
 
     Kernels compute again what each needs: the weights for dQ, and once more for dK and dV.
     """
-    errors = comparison.errors
+    errors = search.comparison.errors
     right = [name for name in OF_KERNELS if name in errors and errors[name].matches]
     wrong = {name: stage for name, stage in errors.items() if name not in right}
     if not right or not wrong.keys() & {*OF_KERNELS} - {"d_sinks"}:  # so few fit by chance
         return None
-    return Search(replace(comparison, errors=wrong))
+    return Search(replace(search.comparison, errors=wrong), search.progress)
 
 
 OF_KERNELS = "d_q", "d_k", "d_v", "d_bias", "d_sinks"
@@ -283,7 +283,9 @@ OF_KERNELS = "d_q", "d_k", "d_v", "d_bias", "d_sinks"
 
 def _of_kernel(verdict: Verdict, kernel: Search) -> Verdict:
     """The verdict with a note that only those gradients have the bug."""
-    note = f"the other gradients match: only {listing([*kernel.comparison.errors])} have the bug"
+    names = [*kernel.comparison.errors]
+    has = "has" if len(names) == 1 else "have"
+    note = f"the other gradients match: only {listing(names)} {has} the bug"
     return replace(verdict, notes=(*verdict.notes, note))
 
 

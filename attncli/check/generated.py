@@ -155,16 +155,19 @@ def described(search: Search) -> Edit | None:
     None is looked for where so many edits could not be told apart by so few numbers.
     """
     comparison, setup = search.comparison, search.comparison.setup
-    tried = candidates(search)
-    if not tried or not enough_evidence(comparison, len(tried) + MORE):
+    tried, templates = candidates(search), [*_of_templates(setup, search)]
+    total = len(tried) + len(templates)
+    if not tried or not enough_evidence(comparison, total):
         return None
     tries, fits = _Tries(search), list[Slip]()
-    for patch, line in _of_templates(setup, search):
+    for number, (patch, line) in enumerate(templates, 1):
+        search.progress(number, total)
         if tries.fits(patch):
             return line
-    for slip in tried:
+    for number, slip in enumerate(tried, len(templates) + 1):
         if fits and slip.cost > fits[0].cost:
             break
+        search.progress(number, total)
         kind, text = "again" if slip.again else "", text_of(slip.body)
         changes = tuple(Change(kind, place, text) for place in slip.places)
         ways = [changes, (*changes, *DELTA_OF_OUTPUT)] if "d_weights" in slip.places else [changes]
@@ -255,7 +258,3 @@ def _of_templates(setup: Setup, search: Search) -> Iterator[tuple[Patch, Edit]]:
         for patch in variants([line], setup, search.evidence):
             words = "; ".join(edit.words for edit in patch.edits)
             yield patch, Edit(line.partition(":")[0], "", words)
-
-
-MORE = 300
-"""So many patches there are of the templates, at most."""

@@ -207,11 +207,11 @@ def test_calls_that_do_not_fit(error: type[Exception], message: str, call: Any) 
         check(**{"observed": RIGHT, "q": Q, "k": K, "v": V, **call})
 
 
-def test_progress_counts_bugs_and_then_pairs() -> None:
+def test_progress_counts_bugs_then_pairs_then_edits() -> None:
     calls: list[tuple[int, int]] = []
     check(UNSCALED[::-1] ** 2, Q, K, V, progress=lambda *at: calls.append(at))
     ends = [at for at, (done, total) in enumerate(calls) if done == total]
-    assert len(ends) == 2
+    assert len(ends) == 3
     assert [done for done, _ in calls[: ends[0] + 1]] == list(range(1, ends[0] + 2))
 
 
