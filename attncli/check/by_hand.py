@@ -49,7 +49,7 @@ def mark(
 ) -> Marking:
     """Judges every stage of a sheet from the stages before it.
 
-    sheet   stage → what was written; q, k and v only where they are made of x
+    sheet   stage → what was written, one at least; q, k and v only where they are made of x
     labels  axis → the names of its rows or columns
 
     Raises InputError for a table that is too large to be computed by hand.
