@@ -1,4 +1,4 @@
-"""For every test: one thread of BLAS, two profiles of hypothesis, and `--exhaustive`."""
+"""For every test: one thread of BLAS, two profiles of hypothesis, `--exhaustive` and `--all`."""
 
 import os
 
@@ -20,16 +20,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "run what the default run leaves out: cases marked exhaustive, properties with 100 examples"
     )
     parser.addoption("--exhaustive", action="store_true", help=text)
+    parser.addoption("--all", action="store_true", help="run both in one run")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "exhaustive: one more set-up of a case; runs with --exhaustive"
     )
-    settings.load_profile("thorough" if config.getoption("--exhaustive") else "default")
+    is_thorough = config.getoption("--exhaustive") or config.getoption("--all")
+    settings.load_profile("thorough" if is_thorough else "default")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--all"):
+        return
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
