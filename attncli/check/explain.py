@@ -7,7 +7,6 @@ an example: a small input on which the bug has an effect, with the numbers right
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -209,7 +208,7 @@ def _settings(line: str, plain: Setup | None, changed: Setup | None) -> list[Cha
         place = " ".join(filter(None, (_KINDS.get(edit.kind, edit.kind), edit.name, edit.param)))
         new = edit.new.strip('"') if edit.kind == "how" else edit.new
         if edit.kind == "input":
-            new = re.sub(r"\bright\b(?!\[)", right, new).replace("right[", f"{edit.name}[")
+            new = edits.RIGHT.sub(right, new).replace("right[", f"{edit.name}[")
         changes.append(Change(place, shown(right), shown(new), detail))
     return [change for change in changes if change.right != change.wrong]
 

@@ -25,7 +25,7 @@ from attncli.check.setup import Setup
 from attncli.check.suggest import FAR, suggest_input
 from attncli.check.verdict import Explanation, Left
 from attncli.convention import KNOBS, flag_text
-from attncli.expression import Cell, Expr, Formula, letters_in, line_of, rebuilt
+from attncli.expression import Cell, Formula, letters_in, line_of, rebuilt
 from attncli.stages import GRADIENTS, MASKED, OF_X, OUTPUT, SCALED, SCORES, WEIGHTS
 
 # ---- the formulas that a bug changes
@@ -51,7 +51,7 @@ class Change(NamedTuple):
 
     @property
     def fix(self) -> str:
-        """Which part of the formula to put right, or "": of a mask that many things make.
+        """Which part of the formula to put right; "" where what is right is not known.
 
         >>> Change("d_scaled", "dZ = y · (d − δ)", "dZ = y · (d + δ)", "").fix
         'write − where it has +'
@@ -97,15 +97,11 @@ def _text(step: Step, setup: Setup, others: Mapping[str, Step]) -> str:
     body = formula_of(step, setup.inputs).body
     if step.function is None:
         before = formula_of(others[f"{step.name}_right"], setup.inputs).body
-        body = rebuilt(body, lambda x: before if _is_right(x) else x)
+        body = rebuilt(body, lambda x: before if isinstance(x, Cell) and x.name == "right" else x)
     index = tuple((x,) for x in "bhij" if x in letters_in(body))
     formula = Formula("M", index, body)
     text = line_of(formula).replace("rows[i]", "i")  # here they are all of them
     return shown(re.sub(r" \+ 0(?![.\d])", "", text).replace("+ -", "- "))
-
-
-def _is_right(x: Expr) -> bool:
-    return isinstance(x, Cell) and x.name == "right"
 
 
 # ---- the bugs that fit

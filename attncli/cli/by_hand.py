@@ -164,7 +164,8 @@ def _stages(document: Mapping[str, Any], *, of_x: bool) -> dict[str, str]:
         stage = _LETTERS.get(name, name.lower().replace("-", "_"))
         if value is not None and stage in (*STAGES, *(QKV if of_x else ())):
             if stage in names:
-                raise InputError(f"{stage} is there twice, as {name} too", "keep one")
+                what = f"{stage} is there twice, as {names[stage]} and {name}"
+                raise InputError(what, "keep one")
             names[stage] = name
     return names
 

@@ -55,7 +55,8 @@ SHARE = (
 )
 """The gradient of sinks by the same log-sum-exp as the weights computed again."""
 _EDIT = re.compile(r"^(?:(\w+)\.)?((?:[\w{}]+\.)*\w+)(?:\((\w+)\))?(\?)?$")
-_RIGHT = re.compile(r"\bright\b(?!\[)")
+RIGHT = re.compile(r"\bright\b(?!\[)")
+"""The numbers as they are, all of them; `right[…]` are those of another place."""
 _KINDS = ("how", "positions", "input", "index", "observed", "again")
 
 
@@ -221,7 +222,7 @@ def _input(facts: Facts, name: str, text: str, inputs: Mapping[str, Array]) -> A
     letters, sizes = letters_of(name), sizes_of(facts.setup)
     right = inputs[name] if name in inputs else np.zeros([sizes[x] for x in letters])
     letters = letters[-max(right.ndim, min(2, len(letters))) :]  # of a mask two at least
-    text = _RIGHT.sub(f"right[{','.join(letters)}]", text)
+    text = RIGHT.sub(f"right[{','.join(letters)}]", text)
     values = {**inputs, **facts.of(text), "right": right, "key_head": facts.setup.key_heads}
     own = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
     own |= {x: sizes[x] for x in re.findall(r"size\[(\w)\]", text)}
@@ -279,7 +280,7 @@ def _rewrites(facts: Facts, edits: Sequence[Edit], sizes: Mapping[str, int]) -> 
 
 
 def _rearranged(text: str, numbers: Mapping[str, Any], x: Array) -> Array:
-    text = _RIGHT.sub("right[b,h,i,d]", text)
+    text = RIGHT.sub("right[b,h,i,d]", text)
     sizes = dict(zip("bhid", x.shape, strict=True))
     return compute(f"X[b,h,i,d] = {text}", {"right": x, **numbers}, sizes)
 

@@ -30,11 +30,16 @@ Texts = dict[str, str]
 
 
 @lru_cache(1)
+def catalogue() -> list[str]:
+    """The parts of catalogue.md: how to read it, the bugs, the units, and the templates."""
+    return (Path(__file__).parent / "catalogue.md").read_text(encoding="utf-8").split("\n---\n")
+
+
+@lru_cache(1)
 def macros() -> dict[str, str]:
     """The texts that several rows have, by their names in angle brackets."""
-    text = (Path(__file__).parent / "catalogue.md").read_text(encoding="utf-8")
     lists = {"blocks": BLOCKS, "loops": LOOPS, "factors": OF_STAGES}
-    own = re.findall(r"^    ([a-z ]+) = (.+)$", text.partition("\n---\n")[0], re.M)
+    own = re.findall(r"^    ([a-z ]+) = (.+)$", catalogue()[0], re.M)
     return {name: ", ".join(map(str, x)) for name, x in lists.items()} | dict(own)
 
 
