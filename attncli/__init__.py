@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from attncli.attention.stream_gradients import stream_gradients
     from attncli.attention.streaming import stream
     from attncli.attention.tiles import attend_split, attend_tiles
+    from attncli.commands.check.diagnose import check
     from attncli.compare.diff import diff
     from attncli.convention import Convention
     from attncli.errors import (
@@ -67,6 +68,7 @@ __all__ = [
     "attend_split",
     "attend_tiles",
     "capture",
+    "check",
     "diff",
     "explain",
     "heads_first",
@@ -86,8 +88,8 @@ _MODULES = (
     "errors", "convention", "trace", "attention.heads", "attention.attend",
     "attention.multi_head", "attention.streaming", "attention.stream_gradients", "attention.tiles",
     "views.render",
-    "words.similarity", "pipeline.explain", "compare.diff", "models.capture",
-    "programs.attend", "programs.written",
+    "words.similarity", "pipeline.explain", "compare.diff", "commands.check.diagnose",
+    "models.capture", "programs.attend", "programs.written",
 )  # fmt: skip
 """Where they are, those that import the least first."""
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from attncli.check.diagnose import check
-from attncli.check.report import report_text
+from attncli.commands.check.diagnose import check
+from attncli.commands.check.report import report_text
 
 
 def assert_attention(observed: Any, q: Any, k: Any, v: Any, **how: Any) -> None:
@@ -20,7 +20,7 @@ def assert_attention(observed: Any, q: Any, k: Any, v: Any, **how: Any) -> None:
     observed  the output, or the stage that `stage` names, or a mapping of several; any array that
               NumPy or DLPack takes, PyTorch and JAX tensors included (those that track gradients
               and those of 8 and 16 bits too)
-    how       further keywords of `attncli.check.check`, such as mask, kv_len, stage; layout="bshd"
+    how       further keywords of `attncli.check`, such as mask, kv_len, stage; layout="bshd"
               for tokens before heads; causal, scale, window and every other field of Convention;
               decimals, or rtol and atol, else the noise floor of the observed number type
 

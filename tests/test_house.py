@@ -23,7 +23,7 @@ trace
 attention
 files
 words semantics
-examples check pipeline programs
+commands examples pipeline programs
 testing pytest_plugin compare models
 views
 cli
@@ -62,7 +62,7 @@ def test_imports_run_one_way_and_libraries_have_their_place() -> None:
 PUBLIC = """
 AttncliError Convention ConventionError InputError MissingExtraError OutputError Projections
 ShapeError SizeError Stage StageError Trace __version__ attend attend_by attend_heads
-attend_split attend_tiles capture diff explain heads_first merge_heads multi_head_attention
+attend_split attend_tiles capture check diff explain heads_first merge_heads multi_head_attention
 plot posenc program_of render similarity split_heads stream stream_gradients
 """
 

@@ -7,7 +7,7 @@ import pytest
 pytest_plugins = ["pytester"]
 
 HEAD = """
-from attncli.check import check
+from attncli.commands.check import check
 from attncli.testing import assert_attention
 
 Q = K = V = [[1.0, 0.0], [0.0, 1.0]]
@@ -62,4 +62,11 @@ def test_it_imports_nothing_heavy(pytester: pytest.Pytester) -> None:
         imported.append({*(pytester.path / "modules").read_text().split()})
     own = imported[0] - imported[1]
     assert "attncli.pytest_plugin" in own
-    assert not own & {"numpy", "pydantic", "rich", "typer", "attncli.attention", "attncli.check"}
+    assert not own & {
+        "numpy",
+        "pydantic",
+        "rich",
+        "typer",
+        "attncli.attention",
+        "attncli.commands.check",
+    }

@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 from attncli.arrays import Array
-from attncli.check.bugs import named
-from attncli.check.explain import (
+from attncli.cli.commands import Observed
+from attncli.cli.groups import given_of
+from attncli.cli.output import write_report
+from attncli.commands.check.bugs import named
+from attncli.commands.check.explain import (
     Example,
     Page,
     bug_to_dict,
@@ -16,11 +19,8 @@ from attncli.check.explain import (
     page,
     page_to_dict,
 )
-from attncli.check.explanations import Change
-from attncli.check.report import SCHEMA
-from attncli.cli.commands import Observed
-from attncli.cli.groups import given_of
-from attncli.cli.output import write_report
+from attncli.commands.check.explanations import Change
+from attncli.commands.check.report import SCHEMA
 from attncli.convention import flag_of
 from attncli.errors import ConventionError
 

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.names import is_published
-from attncli.check.by_hand import mark
-from attncli.check.marking import Marking, Written
-from attncli.check.setup import setup_of
 from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.observed import check_names
 from attncli.cli.options import Choices, InputFlags
 from attncli.cli.output import note, text_width, write_report
+from attncli.commands.check.by_hand import mark
+from attncli.commands.check.marking import Marking, Written
+from attncli.commands.check.setup import setup_of
 from attncli.errors import AttncliError, ConventionError, InputError
 from attncli.files.json import Printed, parse
 from attncli.files.load import Loaded, load

@@ -10,17 +10,6 @@ from typing import Any
 import numpy as np
 
 from attncli.budget import taken
-from attncli.check import (
-    Verdict,
-    report_text,
-    suggest_input,
-    summary_text,
-    summary_to_dict,
-    verdict_to_dict,
-)
-from attncli.check import check as compare
-from attncli.check.observe import GIVEN, heads_to_front
-from attncli.check.suggest import Suggestion, showing_input
 from attncli.cli.commands import STAGES, Observed
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
@@ -29,6 +18,17 @@ from attncli.cli.observed import as_observed, known_stages, numbers_of
 from attncli.cli.options import Choices, InputFlags, ending_of
 from attncli.cli.output import note, progress_bar, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
+from attncli.commands.check import (
+    Verdict,
+    report_text,
+    suggest_input,
+    summary_text,
+    summary_to_dict,
+    verdict_to_dict,
+)
+from attncli.commands.check import check as compare
+from attncli.commands.check.observe import GIVEN, heads_to_front
+from attncli.commands.check.suggest import Suggestion, showing_input
 from attncli.errors import ConventionError, SeveralError, ShapeError, nearest
 from attncli.files.messages import named
 from attncli.files.roles import (

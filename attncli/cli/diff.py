@@ -16,7 +16,6 @@ from typing import NamedTuple
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first
 from attncli.attention.names import is_published
-from attncli.check.tolerance import rule_of
 from attncli.cli.commands import Compared, Observed
 from attncli.cli.compute import computed
 from attncli.cli.groups import given_of
@@ -25,6 +24,7 @@ from attncli.cli.memory import FLOAT, check_fits
 from attncli.cli.options import Choices, DisplayFlags, InputFlags, Own
 from attncli.cli.output import note, present, write_report, write_text
 from attncli.cli.sources import holds_x
+from attncli.commands.check.tolerance import rule_of
 from attncli.compare import Comparison, nested
 from attncli.compare import diff as compare
 from attncli.compare.comparison import Names

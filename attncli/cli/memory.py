@@ -238,8 +238,8 @@ def of_check(
     errors put into each), in the search four, and masks. whole: gradients, for which all queries
     are computed at once.
     """
-    from attncli.check.run import CELLS
-    from attncli.check.search import most_at_once
+    from attncli.commands.check.run import CELLS
+    from attncli.commands.check.search import most_at_once
 
     q, k, v = (arguments[name] for name in "qkv")
     inputs = size_of([q, k, v, arguments.get("past_k"), arguments.get("past_v")], FLOAT)

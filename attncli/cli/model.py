@@ -93,7 +93,7 @@ def _shown(ran: Ran, read: Checkpoint, directory: Directory, show: DisplayFlags)
 
 def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> int:
     """Says whether the model's own outputs are exact attention of its q, k and v; the exit code."""
-    from attncli.check import summary_text, summary_to_dict
+    from attncli.commands.check import summary_text, summary_to_dict
 
     chosen = [own for _, own in of_layer(ran.attentions, layer)] if layer else ran.attentions
     verdicts = {attention.call.key: attention.call.check() for attention in chosen}

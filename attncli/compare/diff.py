@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.heads import shape_text
-from attncli.check.number_types import EPS, fitting_type, narrower
-from attncli.check.shapes import fitting_layouts
-from attncli.check.tolerance import Inside, Rule, StageErrors, rms, rule_of
+from attncli.commands.check.number_types import EPS, fitting_type, narrower
+from attncli.commands.check.shapes import fitting_layouts
+from attncli.commands.check.tolerance import Inside, Rule, StageErrors, rms, rule_of
 from attncli.compare.comparison import Comparison, Names, StageDifference
 from attncli.compare.rounding import Noise, dtype_of, in_four, is_given, rule_as_printed
 from attncli.convention import KNOBS, flag_text

@@ -17,12 +17,12 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes
 from attncli.attention.kernels import round_to
-from attncli.check.comparison import compared
-from attncli.check.number_types import EPS, SMALL, fitting_type, narrower, row_rms, sizes
-from attncli.check.observe import rounded_to
-from attncli.check.run import all_of
-from attncli.check.setup import Setup, setup_of
-from attncli.check.tolerance import Rule, StageErrors, rms
+from attncli.commands.check.comparison import compared
+from attncli.commands.check.number_types import EPS, SMALL, fitting_type, narrower, row_rms, sizes
+from attncli.commands.check.observe import rounded_to
+from attncli.commands.check.run import all_of
+from attncli.commands.check.setup import Setup, setup_of
+from attncli.commands.check.tolerance import Rule, StageErrors, rms
 from attncli.convention import Convention, DType
 from attncli.errors import AttncliError, StageError
 from attncli.stages import BEFORE_SOFTMAX, MAPS, OUTPUT, QKV, SCORES, WEIGHTS, gradient_of, kind_of

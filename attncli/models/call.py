@@ -20,7 +20,7 @@ from attncli.files.write import write_dump
 from attncli.stages import OUTPUT, QKV, WEIGHTS, gradient_of
 
 if TYPE_CHECKING:
-    from attncli.check.verdict import Verdict
+    from attncli.commands.check.verdict import Verdict
     from attncli.trace import Trace
 
 GRADIENTS = tuple(gradient_of(name) for name in QKV)
@@ -120,9 +120,9 @@ class Call:
 
         And its gradients, where they were asked for and have come.
         The reference is computed from what went in and from what the model asks for, never by the
-        function that the model called. how: further keywords of `attncli.check.check`.
+        function that the model called. how: further keywords of `attncli.check`.
         """
-        from attncli.check.diagnose import check
+        from attncli.commands.check.diagnose import check
 
         has_gradients = gradient_of(OUTPUT) in self.arrays
         names = [name for name in OBSERVED if has_gradients or name not in GRADIENTS]

@@ -19,7 +19,7 @@ import attncli
 from attncli import AttncliError, Convention, Projections, attend, multi_head_attention, stream
 from attncli.attention.layers import LayerPlan, layer_norm
 from attncli.attention.weights import Block, random_weights
-from attncli.check import check
+from attncli.commands.check import check
 
 Q = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
 K = [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]

@@ -135,7 +135,7 @@ def _both_passes(arrays: list[Any], *, causal: bool) -> Callable[[], Any]:
 
 
 def check(rounds: int) -> Iterator[tuple[int, Works]]:
-    from attncli.check import check as verdict_of
+    from attncli.commands.check import check as verdict_of
 
     for n in (1024, 2048):
         q, k, v = (x.astype(float) for x in drawn(8, n, 64))

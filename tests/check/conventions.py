@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.check.bugs.bug import Evidence
-from attncli.check.run import all_of, computes, stages
-from attncli.check.setup import Setup, setup_of
+from attncli.commands.check.bugs.bug import Evidence
+from attncli.commands.check.run import all_of, computes, stages
+from attncli.commands.check.setup import Setup, setup_of
 from attncli.convention import Convention
 
 SQUARE = ((2, 4, 6, 6), (2, 4, 6, 6), (2, 4, 6, 6))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from attncli.arrays import Array
-from attncli.check import check
-from attncli.check.bugs import CATALOGUE, named
-from attncli.check.bugs.bug import Bug
-from attncli.check.explain import Example, listed, page, page_to_dict
+from attncli.commands.check import check
+from attncli.commands.check.bugs import CATALOGUE, named
+from attncli.commands.check.bugs.bug import Bug
+from attncli.commands.check.explain import Example, listed, page, page_to_dict
 from attncli.errors import ConventionError
 from attncli.files.write import json_text
 from tests.cli.conftest import Call, call

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from attncli.arrays import Array
 from attncli.attention.inputs import inputs_of
 from attncli.attention.slips import slips
-from attncli.check.by_hand import mark
-from attncli.check.marking import Marking, Written
-from attncli.check.setup import setup_of
+from attncli.commands.check.by_hand import mark
+from attncli.commands.check.marking import Marking, Written
+from attncli.commands.check.setup import setup_of
 from attncli.convention import Convention
 
 Stages = dict[str, Array]

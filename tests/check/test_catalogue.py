@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli.check import check
-from attncli.check.bugs import CATALOGUE, FUNCTIONS
-from attncli.check.bugs.bug import Bug, Evidence
-from attncli.check.bugs.numbers import sizes_of
-from attncli.check.bugs.patch import patched
-from attncli.check.bugs.rewrite import Rewrite
-from attncli.check.comparison import comparison_of, fit
-from attncli.check.generated import described
-from attncli.check.run import all_of, computes, stages
-from attncli.check.search import Search
-from attncli.check.setup import setup_of
-from attncli.check.tolerance import rule_of
+from attncli.commands.check import check
+from attncli.commands.check.bugs import CATALOGUE, FUNCTIONS
+from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.commands.check.bugs.numbers import sizes_of
+from attncli.commands.check.bugs.patch import patched
+from attncli.commands.check.bugs.rewrite import Rewrite
+from attncli.commands.check.comparison import comparison_of, fit
+from attncli.commands.check.generated import described
+from attncli.commands.check.run import all_of, computes, stages
+from attncli.commands.check.search import Search
+from attncli.commands.check.setup import setup_of
+from attncli.commands.check.tolerance import rule_of
 from attncli.convention import Convention
 from tests.check.conventions import BACKWARD, FORWARD, checksum, planted
 

@@ -8,7 +8,7 @@ import pytest
 
 from attncli import Convention, ConventionError, ShapeError, StageError, attend
 from attncli.arrays import Array
-from attncli.check import CATALOGUE, check, report_text, verdict_to_dict
+from attncli.commands.check import CATALOGUE, check, report_text, verdict_to_dict
 from tests.check.planted.rows import names
 from tests.turns import in_turn
 
@@ -228,7 +228,7 @@ def test_the_pieces_are_what_attend_computes(
     how: dict[str, Any], cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many cells are computed at once."""
-    monkeypatch.setattr("attncli.check.run.CELLS", cells)
+    monkeypatch.setattr("attncli.commands.check.run.CELLS", cells)
     q, k, v, d = normal((2, 4, 3, 7), (2, 2, 5, 7), (2, 2, 5, 11), (2, 4, 3, 11))
     mask = np.random.default_rng(31).random((2, 1, 3, 5)) < 0.7
     given: dict[str, Any] = {"mask": mask, "kv_len": [5, 3], "d_output": d, **how}
@@ -238,7 +238,7 @@ def test_the_pieces_are_what_attend_computes(
 
 
 def test_what_does_not_fit_into_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attncli.check.search.most_at_once", lambda: 14)
+    monkeypatch.setattr("attncli.commands.check.search.most_at_once", lambda: 14)
     verdict = check(UNSCALED, Q, K, V)
     assert names(verdict) == ["scale left out"]
     assert ["15 scores" in note for note in verdict.notes] == [True, True]

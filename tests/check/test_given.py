@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attncli import Convention, attend
-from attncli.check import check, report_text
+from attncli.commands.check import check, report_text
 from attncli.testing import assert_attention
 from tests.attention.test_attend import OnlyDLPack
 

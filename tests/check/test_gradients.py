@@ -8,7 +8,7 @@ import pytest
 
 from attncli import Convention, attend, multi_head_attention
 from attncli.attention.inputs import inputs_of
-from attncli.check import check
+from attncli.commands.check import check
 from attncli.testing import assert_attention
 from tests import plain
 from tests.check.planted.parts import Array

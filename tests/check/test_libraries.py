@@ -11,7 +11,7 @@ import pytest
 
 from attncli import Convention
 from attncli.arrays import Array
-from attncli.check import Verdict, check, report_text, summary_text, verdict_to_dict
+from attncli.commands.check import Verdict, check, report_text, summary_text, verdict_to_dict
 from attncli.presets import PRESETS
 from tests import plain
 from tests.check.planted.rows import names

@@ -8,7 +8,7 @@ import pytest
 
 from attncli import attend
 from attncli.arrays import Array
-from attncli.check import Verdict, check
+from attncli.commands.check import Verdict, check
 from tests.check.planted.rows import names
 
 RNG = np.random.default_rng(17)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attncli import Convention, ConventionError, attend
-from attncli.check import CATALOGUE, Suggestion, check, suggest_input
+from attncli.commands.check import CATALOGUE, Suggestion, check, suggest_input
 from tests import plain
 from tests.check.planted.parts import HALF, PLACED, TYPES, Array
 from tests.check.planted.rows import names

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli.check import check
+from attncli.commands.check import check
 from tests import plain
 from tests.check.planted.parts import HALF, TYPES, Array, World
 from tests.check.planted.right import sums_in_type

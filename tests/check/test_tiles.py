@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attncli.arrays import Array
-from attncli.check import CATALOGUE, Verdict, check
+from attncli.commands.check import CATALOGUE, Verdict, check
 from tests import plain
 from tests.check.planted.rows import names
 from tests.cli.conftest import SAMPLES, Call, call

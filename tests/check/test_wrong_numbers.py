@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attncli import attend
-from attncli.check import check
+from attncli.commands.check import check
 from attncli.errors import ConventionError, InputError
 from tests.conformance.rows import LARGE, random_row
 

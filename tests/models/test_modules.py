@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli.check import check
+from attncli.commands.check import check
 from tests.models.families import FAMILIES, compared, inputs, made, module_of
 from tests.turns import in_turn
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from attncli import Convention
-from attncli.check import Verdict, check, report_text
+from attncli.commands.check import Verdict, check, report_text
 from tests.check.planted.parts import HALF, TYPES, Array, Inputs, World
 
 Kind = Literal["wrong", "control", "quiet", "right", "inside"]

@@ -1,0 +1,1 @@
+"""The commands, a room each: what a command computes stands in one folder."""

@@ -1,0 +1,260 @@
+"""Explanations of a verdict, from the bugs that fit: the formulas that they change, in words, and
+what tells the bugs apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli.attention.masks import total_mask
+from attncli.attention.matrices import shown
+from attncli.attention.run import Step
+from attncli.commands.check.bugs import BACKWARD
+from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.commands.check.bugs.rewrite import formula_of
+from attncli.commands.check.comparison import Comparison
+from attncli.commands.check.run import computes, stages, steps_of
+from attncli.commands.check.samples import sample_of, wide_sample_of
+from attncli.commands.check.search import Match, Search, changes, differ
+from attncli.commands.check.setup import Setup
+from attncli.commands.check.suggest import FAR, suggest_input
+from attncli.commands.check.verdict import Explanation, Left
+from attncli.convention import KNOBS, flag_text
+from attncli.expression import Cell, Formula, letters_in, line_of, rebuilt
+from attncli.stages import GRADIENTS, MASKED, OF_X, OUTPUT, SCALED, SCORES, WEIGHTS
+
+# ---- the formulas that a bug changes
+
+
+class Change(NamedTuple):
+    """A formula, or a setting, as it should be and as the bug has it, and which variant it is."""
+
+    place: str
+    right: str
+    wrong: str
+    detail: str
+
+    @property
+    def parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """From where to where the right and the wrong one differ."""
+        ours, theirs = (re.findall(r"-?[\d∞]+|\w+|\s+|.", x) for x in (self.right, self.wrong))
+        n = min(len(ours), len(theirs))
+        start = next((at for at in range(n) if ours[at] != theirs[at]), n)
+        end = next((at for at in range(n - start) if ours[-1 - at] != theirs[-1 - at]), n - start)
+        before, after = (len("".join(x)) for x in (ours[:start], ours[len(ours) - end :]))
+        return (before, len(self.right) - after), (before, len(self.wrong) - after)
+
+    @property
+    def fix(self) -> str:
+        """Which part of the formula to put right; "" where what is right is not known.
+
+        >>> Change("d_scaled", "dZ = y · (d − δ)", "dZ = y · (d + δ)", "").fix
+        'write − where it has +'
+        """
+        if not self.right:
+            return ""
+        ours, theirs = self.parts
+        put, was = self.right[slice(*ours)].strip(), self.wrong[slice(*theirs)].strip()
+        put, was = (x if x != "none" else "" for x in (put, was))
+        if put and was:
+            return f"write {put} where it has {was}"
+        return f"add {put}" if put else f"leave out {was}" if was else ""
+
+
+def changes_between(plain: Setup, changed: Setup) -> list[Change]:
+    """The formulas that differ between two setups, in the order of the computation."""
+    groups = plain.inputs["k"].shape[1]
+    others = {step.name: step for step in steps_of(changed, n_kv_heads=groups)}
+    detail = "; ".join(changed.details[len(plain.details) :])
+    pairs = [(x, others[x.name]) for x in steps_of(plain, n_kv_heads=groups) if x.name in others]
+    texts = [(x.name, _text(x, plain, {}), _text(y, changed, others)) for x, y in pairs]
+    masks = [_mask(setup) for setup in (plain, changed)]
+    if "none" in masks and masks[0] != masks[1]:  # then weights and output say only that
+        texts = [("mask", masks[0], masks[1])]
+    return [Change(name, x, y, detail) for name, x, y in texts if x and y and x != y]
+
+
+def _mask(setup: Setup) -> str:
+    """The formula of the mask of a setup."""
+    masks = (_text(step, setup, {}) for step in steps_of(setup) if step.function is total_mask)
+    return next(masks, "none")
+
+
+def _text(step: Step, setup: Setup, others: Mapping[str, Step]) -> str:
+    """The formula of a step by cells, without the words beside it; "" where a function says it.
+
+    others  the steps of a changed plan by name: what one of them has been stands in its place
+    """
+    own = step.function is total_mask or f"{step.name}_right" in step.reads.values()
+    if not own:
+        text = step.expression.partition("#")[0].strip() if step.text else ""
+        return shown(re.sub(r"\bvalue\b", f"{step.params.get('value', -np.inf):g}", text))
+    body = formula_of(step, setup.inputs).body
+    if step.function is None:
+        before = formula_of(others[f"{step.name}_right"], setup.inputs).body
+        body = rebuilt(body, lambda x: before if isinstance(x, Cell) and x.name == "right" else x)
+    index = tuple((x,) for x in "bhij" if x in letters_in(body))
+    formula = Formula("M", index, body)
+    text = line_of(formula).replace("rows[i]", "i")  # here they are all of them
+    return shown(re.sub(r" \+ 0(?![.\d])", "", text).replace("+ -", "- "))
+
+
+# ---- the bugs that fit
+
+
+def explanation(match: Match, comparison: Comparison) -> Explanation:
+    """A match in words, by the first of its variants that fit."""
+    first, plain = match.fits[0], comparison.errors
+    details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in match.fits))
+    change = next(iter(changes_between(comparison.setup, first.setup)), Change("", "", "", ""))
+    return Explanation(
+        bugs=match.bugs,
+        details=details if all(details) else (),
+        flag=flags(comparison.setup, first.setup),
+        errors={x: Left(*y, plain[x].typical, plain[x].largest) for x, y in first.errors.items()},
+        command="compute" if comparison.setup.positions is None else "check",
+        expected=_expected(comparison.setup, first.setup),
+        formula=change.right,
+        edited=change.wrong,
+        fix=change.fix,
+    )
+
+
+def _expected(plain: Setup, changed: Setup) -> str:
+    """The formula of the first step but the mask that is another one, as it should be, or ""."""
+    others = {step.name: step for step in steps_of(changed)}
+    for step in steps_of(plain):
+        other = others.get(step.name)
+        if step.formula and step.name != "mask" and (other is None or _work(other) != _work(step)):
+            return step.formula
+    return ""
+
+
+def _work(step: Step) -> tuple[Any, ...]:
+    return step.function, step.text, step.reads, step.params
+
+
+def in_common(matches: Sequence[Match], comparison: Comparison) -> str:
+    """What several explanations have in common: what they change, and how alike they are here."""
+    shared = frozenset.intersection(
+        *(frozenset().union(*(bug.touches for bug in match.bugs)) for match in matches)
+    )
+    first, *others = (match.fits[0].setup for match in matches)
+    expected = comparison.expected(first)
+    each = map(comparison.expected, others)  # one at a time: each may be as large as a stage
+    if any(differ(x, other[name]) for other in each for name, x in expected.items()):
+        alike = "they differ by less than the tolerance on this input"
+    else:
+        alike = "they compute the same numbers on this input"
+    if not shared:
+        return alike
+    same = ", ".join(sorted(shared)).replace("-", " ")
+    return f"they all change the same thing ({same}), and {alike}"
+
+
+def distinguished_by(
+    matches: Sequence[Match], explanations: Sequence[Explanation], comparison: Comparison
+) -> str:
+    """Which gradient, else which input, or which stage as well, distinguishes the explanations."""
+    if telling := _told_by(matches, comparison):
+        return telling
+    how, positions = comparison.setup.how, comparison.setup.positions
+    kind = None if positions is None else positions.kind
+    for more in (None, SCORES, SCALED, MASKED, WEIGHTS):
+        stages = [*comparison.errors, *([more] if more else [])]
+        suggestion = suggest_input(explanations, convention=how, positions=kind, stages=stages)
+        if suggestion is not None:
+            observed = f"the {more} observed as well, on " if more else ""
+            return f"{observed}an input with {suggestion.words}"
+    return "no input that was tried: they may always compute the same numbers"
+
+
+def _told_by(matches: Sequence[Match], comparison: Comparison) -> str:
+    """Which gradient that was not observed differs between the explanations on this input."""
+    if not any(name in GRADIENTS for name in comparison.observed):
+        return ""
+    sample = wide_sample_of(comparison) or sample_of(comparison)
+    setups = [match.fits[0].setup for match in matches]
+    for name in TELLING:
+        if name in comparison.observed or not all(computes(x, [name]) for x in setups):
+            continue
+        each = [stages(x, sample.subset, [name])[name] for x in setups]
+        if all(differ(x, y, by=FAR) for x, y in combinations(each, 2)):
+            names = (" and ".join(bug.name for bug in match.bugs) for match in matches)
+            return f"{name} would distinguish them: {' | '.join(names)}"
+    return ""
+
+
+TELLING = (OUTPUT, "d_q", "d_k", "d_v", SCORES, *GRADIENTS[: -len(OF_X)])
+"""Stages that may tell explanations apart: those that are at hand first."""
+
+
+def hidden_bugs(search: Search) -> list[Bug]:
+    """The bugs of the backward pass that compute the right numbers here, or do not apply."""
+    sample, setup = search.evidence.wide or search.samples[0], search.comparison.setup
+    right = {name: stage.expected for name, stage in sample.errors.items()}
+    evidence, hidden = Evidence(right, right, subset=sample.subset), list[Bug]()
+    for bug in BACKWARD:
+        applies = False
+        for other in bug.change(setup, evidence):
+            if not (other.relayout or other.relabel or computes(other, right)):
+                continue
+            applies = True
+            if other.relabel or changes(other, [sample]):
+                break
+        else:
+            if applies or bug.touches & FEATURES:
+                hidden.append(bug)
+    return hidden
+
+
+FEATURES = frozenset(["softcap", "dropout", "sinks", "key-heads", "mask"])
+"""What an input may lack, so that it cannot show the bugs that touch it."""
+
+
+def flags(plain: Setup, changed: Setup) -> str:
+    """What to add to, or take from, the call of `attncli compute`; "" where no flags do it.
+
+    Positions are flags of `attncli check`.
+
+    >>> from attncli.commands.check.setup import setup_of
+    >>> setup = setup_of([[1.0]], [[1.0]], [[1.0]])
+    >>> flags(setup, setup.with_how(scale="none", causal=True))
+    '--causal --scale none'
+    """
+    old, new = plain.positions, changed.positions
+    is_otherwise = old and new and replace(new, kind=old.kind) != old
+    if is_otherwise or changed.edits or changed.relayout or changed.relabel or changed.instead:
+        return ""
+    was, now, words = _given(plain), _given(changed), list[str]()
+    if (now["k"], now["v"]) == (was["v"], was["k"]) and now["k"] != was["k"]:
+        words, now = ["exchange --k and --v"], {**now, "k": was["k"], "v": was["v"]}
+    for name in [x for x in now | was if now.get(x) != was.get(x)]:
+        if name in LEFT_OUT and now.get(name) is None:
+            words.append(f"without {LEFT_OUT[name]}")
+        elif name == "positions":
+            words.append(f"--positions {now[name]}")
+        elif name not in KNOBS or name in (
+            "dropout",
+            "seed",
+        ):  # which weights, no seed of ours says
+            return ""
+        elif KNOBS[name].has_effect(changed.how.changes()):
+            words.append(flag_text(name, now[name]))
+    return " ".join(words)
+
+
+def _given(setup: Setup) -> dict[str, Any]:
+    """What a call says of a setup, by its name; of arrays which they are."""
+    fields = {name: getattr(setup.how, name) for name in KNOBS}
+    arrays = {name: id(x) for name, x in setup.inputs.items()}
+    return {"positions": setup.positions and setup.positions.kind, **fields, **arrays}
+
+
+LEFT_OUT = {"positions": "--positions", "given_mask": "--mask", "kv_len": "--kv-len"}
+"""The flags of what may be missing."""

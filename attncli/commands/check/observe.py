@@ -1,0 +1,311 @@
+"""What was observed: somebody else's arrays, whatever they are made of, and their shapes.
+
+An array may be a subset of the heads and rows; one of a wrong shape may be right after a change of
+its layout, such as splitting its heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.attention.heads import heads_first, shape_text, split_heads
+from attncli.attention.inputs import entered
+from attncli.attention.masks import forbids, meaning
+from attncli.attention.shapes import as_numbers, in_order, type_name
+from attncli.attention.tiles import tile_bounds
+from attncli.commands.check.number_types import EPS, fitting_type, narrower, sizes
+from attncli.commands.check.run import Indices, Subset, all_of, computes, mask_of, steps_of
+from attncli.commands.check.setup import Setup
+from attncli.commands.check.shapes import fitted
+from attncli.commands.check.spans import D_BIAS, axes_of, is_whole, span_of
+from attncli.commands.check.tolerance import Places, distance, largest
+from attncli.convention import DType, Layout
+from attncli.errors import ConventionError, ShapeError, StageError, nearest
+from attncli.stages import (
+    BEFORE_SOFTMAX,
+    CONCAT,
+    GIVEN_GRADIENT,
+    GRADIENTS,
+    LEFT_OUT,
+    LSE,
+    MAPS,
+    OF_TILES,
+    OF_X,
+    OUTPUT,
+    TILE,
+    gradient_of,
+)
+
+Pick = int | slice | Sequence[int] | None
+DYADIC = 2.0**10
+"""Numbers with 10 bits after the point may be of any type, and have up to 10 decimals."""
+MOST_DECIMALS = 8
+"""So many NumPy prints. Sums and quotients in float64 have 16."""
+MOST_DIGITS = 9
+"""So many NumPy prints of numbers in scientific notation, and of any in float32."""
+EXACT_DIGITS = 14
+"""A number in float64 that was not rounded hardly ever has so few."""
+FEW, SPREAD = 4, 1000
+"""So many decimals PyTorch prints, and numbers no further apart, unless in scientific notation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """Observed stages over a subset of batch items, heads and rows.
+
+    stages  name → array [batch, head, row, …], in the order of the computation
+    dtype   their narrowest number type, or that before they were widened
+    notes   what was assumed of them
+    """
+
+    stages: Mapping[str, Array]
+    subset: Subset
+    dtype: DType
+    notes: tuple[str, ...] = ()
+
+
+def to_numpy(x: Any, name: str = "observed") -> tuple[Array, DType]:
+    """x as an array of numbers and the type it came in: anything NumPy or DLPack takes.
+
+    Raises ShapeError for an array of anything but real numbers.
+
+    >>> to_numpy([[1, 2]])[1]
+    'float64'
+    """
+    kind = type_name(x)
+    return as_numbers(x, name), next((name for name in EPS if name == kind), "float64")
+
+
+def observe(
+    observed: Mapping[str, Any],
+    setup: Setup,
+    *,
+    rows: Pick = None,
+    heads: Pick = None,
+    layout: Layout | None = None,
+) -> Observation:
+    """The observed stages, their shapes checked against the setup.
+
+    layout  the order of the axes of the output: the other stages have their heads first
+    Raises StageError for an unknown stage, WrongShapeError for a shape that does not fit.
+    """
+    whole = all_of(setup.shape)
+    head, row = _picked(heads, whole.head, "heads"), _picked(rows, whole.row, "rows")
+    subset = whole._replace(head=head, row=row)
+    names = _in_order(observed, setup)
+    if LSE in names and setup.how.softmax_over == "queries":
+        raise StageError("this attention has no lse", LEFT_OUT[LSE])
+    _check_gradients(names, setup, is_all=rows is None and heads is None)
+    arrays: dict[str, Array] = {}
+    types: list[DType] = []
+    notes: list[str] = []
+    for name in names:
+        array, dtype = to_numpy(observed[name], name)
+        if axes_of(name)[-1] in ("d_k", "d_v"):  # it has a layout
+            is_of_keys = axes_of(name)[1] == "kv_head"
+            sizes = setup.inputs["k"].shape[1:3] if is_of_keys else subset.sizes[1:]
+            array = heads_to_front(array, layout, sizes)
+        if name == CONCAT and (setup.ndim < 3 or array.ndim != setup.ndim - 1):
+            raise ShapeError("concat was observed, but q has no heads", "name the stage output")
+        if name == CONCAT:
+            array = split_heads(array, setup.shape[1])
+        stage = OUTPUT if name == CONCAT else name
+        arrays[stage] = fitted(stage, array, dtype, setup, subset)
+        types.append(fitting_type(arrays[stage], dtype))
+        if types[-1] != dtype:
+            notes.append(f"every number of {name} fits {types[-1]}, so it is judged as such")
+    return Observation(arrays, subset, narrower(*types), tuple(notes))
+
+
+def _check_gradients(names: Sequence[str], setup: Setup, *, is_all: bool) -> None:
+    """Raises where gradients were observed that cannot be compared."""
+    gradients = [name for name in names if name in GRADIENTS]
+    if not gradients:
+        return
+    made = {} if setup.projected is None else setup.projected.values
+    for name in gradients:
+        if name in OF_X and name not in {gradient_of(x) for x in made}:
+            what = f"{name} is of {name[2:]}, which is not given"
+            raise StageError(what, "give x and its weights")
+    if GIVEN_GRADIENT not in setup.inputs:
+        what = f"{gradients[0]} follows from the gradient of the output, which is not given"
+        raise ConventionError(what, "add d_output (--d-output)")
+    if not is_all and is_whole(gradients, setup.how.softmax_over):
+        whole = next(x for x in gradients if span_of(x, setup.how.softmax_over) != "rows")
+        what = f"{whole} is a sum over all queries, so it is compared whole"
+        raise ConventionError(what, "leave out rows and heads (--rows, --head)")
+    for name in gradients:
+        if not computes(setup, [name]):
+            lack = {"d_sinks": "sinks", D_BIAS: "mask of numbers that are added"}.get(name, name)
+            raise StageError(f"this attention has no {name}", f"it has no {lack}")
+
+
+def rounded_to(arrays: Iterable[Array], least: int = 0) -> int | None:
+    """The number of decimals to which numbers look rounded, or None; `least` is known of them.
+
+    >>> rounded_to([np.array([0.42, 0.5])]), rounded_to([np.array([0.375, 1.0])])
+    (2, None)
+    """
+    finite = np.concatenate([x[np.isfinite(x)] for x in arrays])
+    if not least and (finite * DYADIC % 1 == 0).all():  # such as 0.375, exact in every number type
+        return None
+    most = min(MOST_DECIMALS, EXACT_DIGITS - len(f"{largest(finite):.0f}"))
+    decimals = range(max(1, least), most + 1)
+    return next((n for n in decimals if (np.round(finite, n) == finite).all()), None)
+
+
+def places_of(arrays: Sequence[Array], least: int = 0) -> Places | None:
+    """The decimals or the digits to which numbers look rounded: those that most of them use up.
+
+    >>> places_of([np.array([0.0012346, 12.346])])
+    Places(n=5, kind='digit')
+    """
+    decimals = rounded_to(arrays, least)
+    finite = np.abs(np.concatenate([x[np.isfinite(x) & (x != 0)] for x in arrays]))
+    is_exact = (np.frexp(finite)[0] * 2 * DYADIC % 1 == 0).all()  # such as 2⁻¹²
+    digits = [] if least or is_exact else _digits(finite)
+    n, few = max(digits, default=0), 0 if decimals is None else decimals
+    is_scientific = few == 0 or max(n, few) > FEW or finite.max() > SPREAD * finite.min()
+    if is_scientific and digits.count(n) > (few and (np.round(finite, few - 1) != finite).sum()):
+        return Places(n, "digit")
+    return Places(few) if few else None
+
+
+def _digits(x: Array) -> list[int]:
+    """How many significant digits each number has; none where one has more than are printed."""
+    digits = []
+    for number in x.tolist():
+        digits.append(len(f"{number!r}".partition("e")[0].replace(".", "").strip("0")))
+        if digits[-1] > MOST_DIGITS:
+            return []
+    return digits
+
+
+def heads_to_front(array: Array, layout: Layout | None, sizes: Sequence[int]) -> Array:
+    """An output of a layout with its heads before its tokens; one that has them so, as it is.
+
+    sizes  how many heads and rows were observed
+
+    >>> heads_to_front(np.zeros((5, 3, 7)), "shd", (3, 5)).shape
+    (3, 5, 7)
+    """
+    if layout is None or not layout.endswith("shd") or array.ndim != len(layout):
+        return array
+    turned = np.swapaxes(array, -3, -2)
+    is_in_front = array.shape[-3:-1] == tuple(sizes) != turned.shape[-3:-1]
+    return array if is_in_front else turned
+
+
+def differing_inputs(
+    observed: Mapping[str, Any], given: Mapping[str, Any], setup: Setup, layout: Layout | None
+) -> dict[str, str]:
+    """The observed inputs that are not the given ones, and how each differs.
+
+    >>> from attncli.commands.check.setup import setup_of
+    >>> q, other = [[1.0]], [[2.0]]
+    >>> differing_inputs({"q": other}, {"q": q}, setup_of(q, q, q), None)
+    {'q': 'the observed q is not the given one: they differ by up to 1'}
+    """
+    sentences = {}
+    for name in (name for name in GIVEN if observed.get(name) is not None):
+        array, dtype = to_numpy(observed[name], name)
+        if layout and name in TURNED and array.ndim == len(layout):
+            array = heads_first(array, layout)
+        if name == "mask":
+            array = _additive(array, setup)
+        inputs = [*_allowed(name, given, setup, layout)]
+        if setup.how.dtype != "float64" and name not in EXACT:
+            inputs += [entered(x, setup.how) for x in inputs]
+        differences = [_difference(name, array, x, dtype) for x in inputs]
+        if not differences:
+            sentences[name] = f"the observed numbers have a {name}, and none is given"
+        elif all(differences):
+            sentences[name] = f"the observed {name} is not the given one: {differences[0]}"
+    return sentences
+
+
+GIVEN = ("q", "k", "v", "mask", "past_k", "past_v", "kv_len", "sinks", gradient_of(OUTPUT))
+"""The inputs of an attention, as `check` and `attend` name them."""
+TURNED = ("q", "k", "v", "past_k", "past_v", gradient_of(OUTPUT))
+"""Those of them that have a layout."""
+EXACT = ("mask", "kv_len")
+"""Those that are never rounded to the number type."""
+
+
+def _allowed(
+    name: str, given: Mapping[str, Any], setup: Setup, layout: Layout | None
+) -> Iterator[Array]:
+    """What an observed input may be: the given one, or what it is together with others."""
+    if name == "mask":
+        for mask in (setup.inputs.get("given_mask"), mask_of(setup, np.arange(setup.shape[2]))):
+            if mask is not None:
+                yield _additive(mask, setup)
+        if not setup.may_mask():
+            yield np.zeros((1, 1))
+    elif given.get(name) is not None:
+        x = in_order(given[name], name, layout if name in TURNED else None)
+        yield x
+        if name in ("k", "v") and given.get(f"past_{name}") is not None:
+            past = in_order(given[f"past_{name}"], name, layout)
+            yield np.concatenate([past, x], axis=-2)
+    elif name == "kv_len":
+        yield np.array([setup.shape[3]])
+
+
+def _additive(mask: Array, setup: Setup) -> Array:
+    """A mask as numbers to add, −∞ where it lets nothing attend; 0 and 1 are true and false."""
+    how, is_binary = setup.how, np.isin(mask, (0, 1)).all() and mask.any()
+    mask = mask.astype(bool) if is_binary and how.mask_numbers != "add" else mask
+    mask = meaning(mask, how.mask_means, how.mask_numbers)
+    mask = np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else mask
+    return np.where(forbids(mask), -np.inf, mask)
+
+
+def _difference(name: str, array: Array, allowed: Array, dtype: DType) -> str:
+    """How an observed input differs from an allowed one; "" where it does not."""
+    if name in EXACT:
+        with suppress(ValueError):
+            array, allowed = np.broadcast_arrays(array, allowed)
+    if array.shape != allowed.shape:
+        return f"they are {shape_text(array) or 'one number'} and {shape_text(allowed)}"
+    array, allowed = array.astype(np.float64), allowed.astype(np.float64)
+    apart = distance(array, allowed)
+    size = np.where(np.isfinite(apart), sizes(allowed), 0.0)
+    if not (apart > EPS[fitting_type(array, dtype)] * size).any():
+        return ""
+    return f"they differ by up to {float(apart.max()):.4g}"
+
+
+def _in_order(observed: Mapping[str, Any], setup: Setup) -> list[str]:
+    known = (*MAPS, LSE, OUTPUT, CONCAT, *GRADIENTS)
+    there = ", ".join(known)
+    if setup.tiles:
+        numbers = range(1, len(tile_bounds(setup.shape[3], setup.tiles)))
+        planned = [step.name for step in steps_of(setup)]
+        own = (*BEFORE_SOFTMAX, *OF_TILES, LSE)
+        each = [(f"{TILE}.{number}.{name}", name) for number in numbers for name in own]
+        known = (*(x for x, name in each if x in planned or name in BEFORE_SOFTMAX), OUTPUT, LSE)
+        there = f"{OUTPUT}, {LSE}, and of tile.1 to tile.{numbers[-1]} {', '.join(own)}"
+    names = [name for name in known if name in observed]
+    if unknown := sorted(set(observed) - set(known) - set(GIVEN)):
+        hint = f"there are {there}" if setup.tiles else nearest(unknown[0], known)
+        raise StageError(f"there is no stage {unknown[0]!r} to check", hint)
+    if not names:
+        raise StageError("no stage was observed", f"name one of {there}")
+    return names
+
+
+def _picked(pick: Pick, axis: Indices, what: str) -> Indices:
+    if pick is None:
+        return axis
+    try:
+        return np.atleast_1d(axis[pick if isinstance(pick, slice) else np.asarray(pick, np.intp)])
+    except (IndexError, ValueError):
+        hint = f"there are {len(axis)}, counted from 0"
+        raise ShapeError(f"{what} {pick} do not all exist", hint) from None

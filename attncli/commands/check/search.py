@@ -1,0 +1,351 @@
+"""The search: every bug singly, then in pairs, screened on a sample and confirmed on everything.
+
+candidates: a row of the catalogue, a library's convention, two rows ── among ──> Match …
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import combinations, product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli import budget
+from attncli.arrays import Array
+from attncli.commands.check.bugs import CATALOGUE, GRADIENT, TILES
+from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.commands.check.comparison import Comparison, Fit, fit
+from attncli.commands.check.direction import OWN, Directions, beta
+from attncli.commands.check.number_types import EPS, SMALL
+from attncli.commands.check.run import CELLS, at_once, computes, mask_of, steps_of
+from attncli.commands.check.samples import narrow_sample_of, sample_of, wide_sample_of, worst_of
+from attncli.commands.check.setup import Setup
+from attncli.commands.check.tolerance import distance, largest
+from attncli.convention import EmptyRows
+from attncli.stages import BEFORE_SOFTMAX, DELTA, GRADIENTS, gradient_of
+
+Progress = Callable[[int, int], None] | None
+
+SAME = 1e-9
+"""Two computations of one number in float64 are nearer than this, relative to the largest: sums of
+a million terms included. Bugs that differ by less compute the same."""
+
+SPARE_BITS = 10
+"""So many bits more than distinguish the pairs: in one check of 1,000 a pair fits by chance."""
+
+MOST_SAMPLES = 8
+"""How many samples there are at most: each costs a pass for what has passed the others."""
+
+ALL = 2**22
+"""Explanations are held against one another on everything, up to so many numbers: 32 MB each."""
+
+ROWS = 256
+"""How many rows of a mask are looked at at once: 4 MB for 2,048 keys."""
+
+EMPTY_WORDS: dict[EmptyRows, str] = {
+    "zero": "become zero",
+    "nan": "become NaN",
+    "uniform": "attend to every key alike",
+    "unmasked": "attend as if unmasked",
+}
+"""What becomes of rows left with nothing to attend to."""
+
+
+def most_at_once() -> int:
+    """How many scores a bug may need at once: six stages of them are half of the memory allowed."""
+    return max(CELLS, budget.allowed() // 100)
+
+
+Candidate = tuple[tuple[Bug, ...], Iterable[Setup]]
+"""What may explain the numbers: one bug, two, or none but a convention; and its variants."""
+
+
+class Match(NamedTuple):
+    """A candidate that explains what was observed, with those of its variants that fit."""
+
+    bugs: tuple[Bug, ...]
+    fits: list[Fit]
+
+
+class Search:
+    """The bugs that explain a comparison.
+
+    A setup is tried on the samples, one after another, then on everything. Where one passes the
+    samples and fails on everything, the place where it is worst becomes another sample.
+
+    comparison  of everything that was observed
+    samples     of a few rows of it each
+    narrow      of a few rows of one head, which are tried first
+    only_nan    whether every wrong number is NaN: too little for bugs that are not about NaN
+    skipped     bugs that would not fit into memory, and how many scores they need at once
+    alone       bug → its variants under the setup that is right
+    """
+
+    def __init__(self, comparison: Comparison, progress: Progress = None) -> None:
+        self.comparison, self.samples = comparison, [sample_of(comparison)]
+        self.progress = progress or (lambda done, total: None)
+        stages = comparison.errors.items()
+        expected = {name: stage.expected for name, stage in stages}
+        sample, wide = self.samples[0], wide_sample_of(comparison)
+        eps = EPS[comparison.rule.dtype]
+        rows = comparison.of_rows().errors  # bugs look at batch items, heads and queries
+        observed = {name: x for name, x in comparison.observed.items() if name in rows}
+        self.evidence = Evidence(observed, expected, eps, sample, wide, comparison.subset)
+        self.only_nan = all(np.isnan(stage.observed[stage.wrong]).all() for _, stage in stages)
+        self.narrow = narrow_sample_of(sample)
+        self.skipped: dict[str, int] = {}
+        self.alone: dict[Bug, list[Setup]] = {}
+        self._emptied: dict[Any, tuple[bool, Setup]] = {}
+
+    @cached_property
+    def sampled(self) -> Directions:
+        """What the errors of the sample point to."""
+        return Directions(self.samples[0])
+
+    @cached_property
+    def whole(self) -> Directions:
+        """What all errors point to."""
+        return Directions(self.comparison)
+
+    def among(
+        self, candidates: Iterable[Candidate], total: int = 0, *, to: list[Match] | None = None
+    ) -> list[Match]:
+        """The candidates that fit, put behind those of `to` one by one; the search itself."""
+        matches = [] if to is None else to
+        for number, (bugs, variants) in enumerate(candidates, 1):
+            if fits := self.fits(variants):
+                matches.append(Match(bugs, fits))
+            if total:
+                self.progress(number, total)
+        return matches
+
+    def singles(self) -> list[Match]:
+        """The single bugs that fit; those whose number is fitted, where no other does."""
+        matches: list[Match] = []
+
+        def candidates() -> Iterator[Candidate]:
+            for bug in CATALOGUE:
+                if self.only_nan and "NaN" not in bug.touches:
+                    continue
+                if bug.is_fitted and any(not match.bugs[0].is_fitted for match in matches):
+                    continue
+                if not (bug.fits_many and matches):
+                    self.alone[bug] = list(self.variants(bug, self.comparison.setup))
+                    yield (bug,), self.alone[bug]
+
+        self.among(candidates(), len(CATALOGUE), to=matches)
+        return self._or_fitted(matches) if self.comparison.rule.dtype in SMALL else matches
+
+    def _or_fitted(self, matches: list[Match]) -> list[Match]:
+        """The matches, or a number that fits better: 16 bits confuse 1/√(2 d) with ln 2 / √d."""
+        for match in matches:
+            first = match.bugs[0]
+            fitted = (x for x in CATALOGUE if x.is_fitted and x.touches & first.touches)
+            for bug in () if first.is_fitted else fitted:
+                variants = self.variants(bug, self.comparison.setup)
+                for other in self.among([((bug,), variants)]):
+                    if self.distinct([match, other]) == [other]:
+                        return [other]
+        return matches
+
+    def pairs(self) -> list[Match]:
+        """The pairs that fit, of bugs that do not touch the same; none of too few numbers."""
+        if self.only_nan:
+            return []
+        if matches := self._pairs_of_gradients():
+            return matches
+        changing: dict[Bug, list[Setup]] = {}
+        for bug, variants in self.alone.items():
+            if bug.pairs and (others := [x for x in variants if changes(x, self.samples)]):
+                changing[bug] = others
+        pairs = [(a, b) for a, b in combinations(changing, 2) if not a.touches & b.touches]
+        if not enough_evidence(self.comparison, len(pairs)):
+            return []
+        both = ((x for one in changing[a] for x in self.variants(b, one)) for a, b in pairs)
+        return self.among(zip(pairs, both, strict=True), len(pairs))
+
+    def _pairs_of_gradients(self) -> list[Match]:
+        """The pairs of bugs of gradients that fit, of which one explains a gradient by itself."""
+        sample, matches = self.samples[0], list[Match]()
+        bugs = [bug for bug in self.alone if GRADIENT in bug.touches and not bug.fits_many]
+        each = [
+            replace(sample, errors={name: stage})
+            for name, stage in sample.errors.items()
+            if name in GRADIENTS and not stage.matches
+        ]
+        if len(each) < 2 or not enough_evidence(self.comparison, len(bugs) ** 2):
+            return []
+        firsts: dict[Bug, Setup] = {}
+        for bug in bugs:
+            ways = (one for one in self.alone[bug] if any(fit(one, alone) for alone in each))
+            if (one := next(ways, None)) is not None:
+                firsts[bug] = one
+        candidates = (
+            (both, self.variants(both[1], firsts[both[0]]))
+            for both in product(firsts, bugs)
+            if len({*both}) == 2 and not any({*both} == {*match.bugs} for match in matches)
+        )
+        return self.among(candidates, len(firsts) * len(bugs), to=matches)
+
+    def distinct(self, matches: list[Match]) -> list[Match]:
+        """Those matches that the direction of what they leave does not exclude.
+
+        Two may both fit within the rounding of 16 bits; if what one leaves does not point to the
+        other at all, and what that one leaves points back, it is the first.
+        """
+        rule = self.comparison.rule
+        if len(matches) < 2 or rule.kind != "noise" or rule.printed:
+            return matches
+        setups = [match.fits[0].setup for match in matches]
+        if any(setup.relayout or setup.relabel for setup in setups):
+            return matches
+        first, *others = (self.samples[0].expected(setup) for setup in setups)
+        if not any(differ(x, first[name]) for other in others for name, x in other.items()):
+            return matches
+        comparison = self.comparison
+        if sum(stage.expected.size for stage in comparison.errors.values()) > ALL:
+            comparison = self.evidence.wide or self.samples[0]
+        fits = [comparison.beside(x) for x in setups]
+        beaten: set[int] = set()
+        for one, (j, other) in product(fits, enumerate(fits)):
+            for name, stage in one.items() if other is not one else ():
+                if beta(stage.observed, other[name].expected, stage).excludes:
+                    beaten.add(j)
+        return [match for i, match in enumerate(matches) if i not in beaten] or matches
+
+    def within_rounding(self) -> tuple[list[Match], list[Bug]]:
+        """The bugs that errors within rounding point to, and those that cannot be decided."""
+        matches, undecided = list[Match](), list[Bug]()
+        times = math.prod(self.comparison.subset.sizes) / math.prod(self.samples[0].subset.sizes)
+        for bug in CATALOGUE:
+            fits = self._probed(bug, times) if bug.is_fitted else self._pointed_to(bug, times)
+            if fits:
+                matches.append(Match((bug,), fits))
+            elif fits is None:
+                undecided.append(bug)
+        return matches, undecided
+
+    def _pointed_to(self, bug: Bug, times: float) -> list[Fit] | None:
+        """The variants of a bug that the errors point to; None where the input does not show it."""
+        variants = (x for x in self.variants(bug, self.comparison.setup) if not x.relayout)
+        seen = [one for x in variants if (one := self.sampled.of(x))]
+        if likely := [one for one in seen if one.is_likely(times)]:
+            seen = [one for x in likely if (one := self.whole.of(x.setup))]
+            if fits := [Fit(one.setup, one.left) for one in seen if one.is_found]:
+                return fits
+        return None if seen and not any(one.is_decidable for one in seen) else []
+
+    def _probed(self, bug: Bug, times: float) -> list[Fit]:
+        """How much of a bug the errors are, by their β along a little of it: clearly not none."""
+        probe = bug.probe(self.comparison.setup) if bug.probe else None
+        if probe is None:
+            return []
+        little, with_much = probe
+        seen = self.sampled.of(little)
+        if seen is None or not any(one.is_clear(times) for one in seen.betas):
+            return []
+        seen = self.whole.of(little)
+        if seen is None or len(seen.betas) != 1 or not (one := seen.betas[0]).is_clear(1.0):
+            return []
+        if seen.own > OWN * abs(one.value) or (setup := with_much(one.value)) is None:
+            return []
+        much = self.whole.of(setup)
+        return [Fit(setup, much.left)] if much and much.is_found else []
+
+    def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
+        """The setups that a bug can be; where it empties rows, under each rule for those."""
+        for variant in self._changed(bug, setup):
+            if variant.is_refused or not self.has_all(variant):
+                continue
+            if at_once(variant) > max(most_at_once(), at_once(setup)):
+                self.skipped[bug.name] = at_once(variant)
+                continue
+            yield variant
+            may_empty = "empty-rows" not in bug.touches and variant.how.mask_value == -np.inf
+            if (
+                may_empty
+                and self._has_empty(variant)
+                and not self._has_empty(self.comparison.setup)
+            ):
+                for empty in (x for x in EMPTY_WORDS if x != variant.empty_rows):
+                    detail = f"rows left with nothing to attend to {EMPTY_WORDS[empty]}"
+                    yield variant.with_empty_rows(empty).with_detail(detail)
+
+    def _changed(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
+        """The changed setups; of a walk through tiles those of its own bugs, and of its scores."""
+        if not setup.tiles or TILES in bug.touches:
+            yield from bug.change(setup, self.evidence)
+        elif not bug.is_fitted:
+            for variant in bug.change(replace(setup, tiles=0), self.evidence):
+                is_of_scores = variant.patched <= {"mask", *BEFORE_SOFTMAX}
+                is_walk = variant.how.softmax_over == "keys" and not variant.how.dropout
+                if is_of_scores and is_walk and not variant.relabel:
+                    yield replace(variant, tiles=setup.tiles)
+
+    def fits(self, variants: Iterable[Setup]) -> list[Fit]:
+        """The variants that fit every sample, and then everything."""
+        fits = []
+        for setup in filter(self.fits_samples, variants):
+            if one := fit(setup, self.comparison):
+                fits.append(one)
+            elif len(self.samples) < MOST_SAMPLES:
+                self.samples.append(self.comparison.sample(worst_of(setup, self.comparison)))
+        return fits
+
+    def fits_samples(self, setup: Setup) -> bool:
+        """Whether a variant fits every sample, the narrow one first."""
+        first = [self.narrow] * (self.narrow is not self.samples[0])
+        return all(fit(setup, sample) for sample in (*first, *self.samples))
+
+    def has_all(self, variant: Setup) -> bool:
+        """Whether a variant has all the gradients that were observed, of their shapes."""
+        observed = self.comparison.errors
+        is_turned = variant.how.softmax_over != self.comparison.setup.how.softmax_over
+        lacks = is_turned and observed.keys() & {DELTA, gradient_of("sinks")}
+        return not lacks and computes(variant, observed)
+
+    def _has_empty(self, setup: Setup) -> bool:
+        """Whether a query of the subset has nothing to attend to; computed once for each mask."""
+        step = next((step for step in steps_of(setup) if step.name == "mask"), None)
+        if step is None:
+            return False
+        reads = (id(setup.inputs.get(name)) for name in step.reads.values())
+        key = (step.function, *step.params.items(), *reads)
+        if key not in self._emptied:  # with the setup, so that the ids stay those of its inputs
+            rows = self.comparison.subset.row
+            masks = (mask_of(setup, rows[i : i + ROWS]) for i in range(0, len(rows), ROWS))
+            empty = any(x is not None and np.isneginf(x).all(axis=-1).any() for x in masks)
+            self._emptied[key] = empty, setup
+        return self._emptied[key][0]
+
+
+def enough_evidence(comparison: Comparison, n_pairs: int) -> bool:
+    """Whether so many pairs could be distinguished: a few rounded numbers fit many by chance."""
+    if comparison.rule.kind == "noise" and not comparison.rule.printed:
+        return True
+    bits = 0.0
+    for stage in comparison.errors.values():
+        finite = stage.expected[np.isfinite(stage.expected)]
+        if finite.size > 1:
+            allowed = float(np.median(stage.rule.allowed(finite)))
+            ratio = float(np.ptp(finite)) / max(2 * allowed, 1e-300)
+            bits += (finite.size - 1) * math.log2(max(ratio, 1.0))
+    return bits > math.log2(n_pairs + 1) + SPARE_BITS
+
+
+def changes(setup: Setup, samples: Iterable[Comparison]) -> bool:
+    """Whether a variant computes other numbers than the setup of the samples at all."""
+    return bool(setup.relayout) or any(
+        differ(x, sample.errors[name].expected)
+        for sample in samples
+        for name, x in sample.expected(setup).items()
+    )
+
+
+def differ(x: Array, y: Array, by: float = SAME) -> bool:
+    """Whether two arrays differ by more than a share of the largest number."""
+    return bool((distance(x, y) > by * max(largest(x), 1e-300)).any())
