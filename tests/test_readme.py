@@ -1,5 +1,7 @@
 """The README and the manual: their commands run, their pictures are real, every option is there."""
 
+import doctest
+import inspect
 import io
 import re
 import shlex
@@ -8,8 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import attncli
 from attncli.cli.commands import COMMANDS
 from attncli.cli.main import LazyGroup, run
 from attncli.presets import PRESETS
@@ -121,6 +125,23 @@ def test_the_python_examples_run_as_they_stand(capsys: pytest.CaptureFixture[str
     for example in re.findall(r"```python\n(import attncli\n.*?)```", PAGES, flags=re.DOTALL):
         exec(example, {})  # noqa: S102 - it is ours
     assert "Scaled dot-product attention" in capsys.readouterr().out
+
+
+def test_every_function_that_the_python_pages_name_runs_its_own_example() -> None:
+    sections = [README.partition("## Python")[2].partition("\n## ")[0]]
+    sections.append((HELP / "python.md").read_text(encoding="utf-8"))
+    words = {word for text in sections for word in re.findall(r"[a-z_]+", text)}
+    names = sorted(words & {*attncli.__all__})
+    assert {"check", "diff", "explain", "posenc", "similarity"} <= {*names}
+    for name in names:  # `plot` is a method there, `capture` needs PyTorch
+        function = getattr(attncli, name)
+        assert inspect.isfunction(function), name
+        namespace = {one: getattr(attncli, one) for one in attncli.__all__}
+        namespace |= {"np": np, "attncli": attncli}
+        (example,) = doctest.DocTestFinder(recurse=False).find(function, name, globs=namespace)
+        assert example.examples or name == "capture", name
+        result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example)
+        assert result.failed == 0, name
 
 
 def test_completion_is_installed_for_the_shell(tmp_path: Path) -> None:

@@ -121,7 +121,13 @@ def _by_formulas(step: Step, steps: Sequence[Step], given: Values) -> Iterator[S
 
 
 def program_of(trace: Trace) -> str:
-    """The program that computes the stages of a trace again, of one block, by its formulas."""
+    """The program that computes the stages of a trace again, of one block, by its formulas.
+
+    >>> import attncli
+    >>> trace = attncli.attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
+    >>> print(program_of(trace).splitlines()[-1])
+    output: O[b,i,e] = sum[j](A[b,i,j] * v[b,j,e])
+    """
     stages = [step for step in trace.steps if isinstance(step, Stage)]
     steps = [
         Step(x.name, x.expression, _all_reads(x), x.params, symbol=x.symbol, sizes=x.sizes)
