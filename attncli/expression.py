@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 Index = tuple[str | int, ...]
 """The letters that are side by side on one axis, mostly one."""
@@ -191,9 +191,12 @@ def free_letters(node: Expr) -> list[str]:
     index = node.index if isinstance(node, Cell) else ()
     own = [x for axis in index if isinstance(axis, tuple) for x in axis if isinstance(x, str)]
     own += [node.letter] if isinstance(node, Place) else []
-    inner = [x for part in children(node, guards=True) for x in free_letters(part)]
+    sink = node.sink if isinstance(node, Over) else None
+    parts = [part for part in children(node, guards=True) if part is not sink]
+    inner = [x for part in parts for x in free_letters(part)]
     ends = node.letters if isinstance(node, Over) and node.kind != "softmax" else ()
-    return [*dict.fromkeys(x for x in (*own, *inner) if x not in ends)]
+    of_sink = free_letters(sink) if sink is not None else []
+    return [*dict.fromkeys([*(x for x in (*own, *inner) if x not in ends), *of_sink])]
 
 
 def with_parts(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
@@ -247,6 +250,12 @@ def with_letters(node: Expr, letters: Mapping[str, Index]) -> Expr:
         return tuple(b for a in axis for b in letters.get(str(a), (a,)))
 
     return rebuilt(node, change)
+
+
+def with_bound(node: Over, letters: Mapping[str, Index]) -> Over:
+    """A sum with other letters of its own; its sink has letters from around it."""
+    terms = replace(node, sink=None)
+    return replace(cast(Over, with_letters(terms, letters)), sink=node.sink)
 
 
 _BINDS = {

@@ -149,7 +149,7 @@ def parsed(text: str) -> Expr:
             warnings.simplefilter("error", SyntaxWarning)
             tree = ast.parse(plain.strip(), mode="eval")
         body = _parsed(tree.body)
-        if _depth(body) > MOST_DEPTH:
+        if depth_of(body) > MOST_DEPTH:
             raise FormulaError(f"more than {MOST_DEPTH} operators within each other", 0, 1)
         return body
     except FormulaError as error:
@@ -299,8 +299,9 @@ def _axis(node: ast.expr) -> Index | Expr:
     return _parsed(node)
 
 
-def _depth(node: Expr) -> int:
-    return 1 + max(map(_depth, children(node, guards=True)), default=0)
+def depth_of(node: Expr) -> int:
+    """How many operators of an expression are within each other."""
+    return 1 + max(map(depth_of, children(node, guards=True)), default=0)
 
 
 @lru_cache(1024)

@@ -16,14 +16,15 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, reduce
 from itertools import chain, count
 from keyword import iskeyword
-from math import prod
+from math import isqrt, prod
 from typing import Any, NamedTuple
 
 from attncli.arrays import Array
-from attncli.attention.chain import FREE, ZERO, Chain, own_letters
+from attncli.attention.chain import ZERO, Chain, TooLongError, free_names
 from attncli.attention.matrices import axes_of, formula_of, own_formula, worded
 from attncli.attention.run import Step
 from attncli.expression import (
@@ -39,14 +40,18 @@ from attncli.expression import (
     Place,
     Shape,
     cells,
+    every_letter,
     free_letters,
     letters_at,
+    letters_in,
     line_of,
     renamed,
     walk,
+    with_bound,
     with_letters,
+    with_parts,
 )
-from attncli.parser import parse, parsed, written
+from attncli.parser import MOST_CHARACTERS, MOST_DEPTH, depth_of, parse, parsed, written
 from attncli.stages import GIVEN_GRADIENT, gradient_of, kind_of
 
 D, Y = "d", "y"
@@ -111,7 +116,10 @@ def _goals(step: Step, order: Mapping[str, int]) -> list[str]:
     if not step.expression:
         return []
     infinite = frozenset(name for name, x in step.params.items() if x == -float("inf"))
-    names = {*_reached(step.expression, infinite)} - {*step.back}
+    try:
+        names = {*_reached(step.expression, infinite)} - {*step.back}
+    except TooLongError:
+        raise _too_long(step) from None
     names |= {name for name, back in step.back.items() if back is not None}
     reads = dict.fromkeys([*step.back, *step.reads])
     goals = [*dict.fromkeys(step.reads[x] for x in reads if x in names & step.reads.keys())]
@@ -162,7 +170,11 @@ class _Backward:
 
     def through(self, step: Step, goals: Sequence[str]) -> None:
         """Gives the goals of a step their part of its gradient, and adds those that are whole."""
-        for name, parts in self.parts_of(step).items():
+        try:
+            parts_of = self.parts_of(step)
+        except TooLongError:
+            raise _too_long(step) from None
+        for name, parts in parts_of.items():
             self.parts[name] += parts
         for name in goals:
             self.waiting[name] -= 1
@@ -225,28 +237,41 @@ class _Backward:
             if shape is not None and at >= n and shape[at - n] == 1 and is_long:
                 index.append(())
             elif not isinstance(axis, tuple) or letters != [*axis] or own & {*letters}:
-                ((new,),) = chain.fresh(["_"]).values()
-                chain.sizes |= {str(new): shape[at - n]} if shape is not None else {}
+                new = chain.axis_letter(None if shape is None else shape[at - n], own)
                 place = axis if not isinstance(axis, tuple) else parsed(letters[0])
-                back = If(Apply("==", (Place(str(new)), place)), back, ZERO)
+                back = If(Apply("==", (Place(new), place)), back, ZERO)
                 index.append((new,))
+                own.add(new)
             else:
                 index.append(axis)
                 own |= {*letters}
         return tuple(index), back
 
     def append(self, name: str, symbol: str, parts: Sequence[Part], kind: str = "") -> None:
-        """Adds the step of a gradient: the sum of its parts, over the letters not its own.
+        """Adds the step of a gradient; what is too long for one formula is summed in several."""
+        try:
+            self.steps.append(self.summed(name, symbol, parts, kind))
+        except TooLongError:
+            if len(parts) == 1:
+                raise _too_long(parts[0].step) from None
+            whole, index = list[Part](), _index_of(parts)
+            for n, own in enumerate((parts[: len(parts) // 2], parts[len(parts) // 2 :]), start=1):
+                part_of = f"{name}_{n}"
+                self.append(part_of, f"{symbol}_{n}", own)
+                whole.append(Part(index, Cell(D, index), {D: part_of}, own[0].step, own[0].of))
+            self.append(name, symbol, whole, kind)
+
+    def summed(self, name: str, symbol: str, parts: Sequence[Part], kind: str) -> Step:
+        """The step of a gradient: the sum of its parts, over the letters not its own.
 
         One part reads stages by the names that it has for them, several by those of the stages.
         """
-        first, is_sum = parts[0], len(parts) > 1
-        index = max((part.at for part in parts), key=lambda at: max(map(len, at), default=0))
-        reads, terms, sizes = dict[str, str](), list[Expr](), dict[str, int]()
+        first, is_sum, index = parts[0], len(parts) > 1, _index_of(parts)
+        reads, terms, letters = dict[str, str](), list[Expr](), _Letters(index)
         for part in parts:
-            body, own_sizes = _relettered(part, index, sizes)
+            body = _relettered(part, index, letters)
             term, names = _summed(body, index, part.step.params), dict[str, str]()
-            sizes |= own_sizes
+            term = letters.apart(term, frozenset(letters_at(index)))
             for cell in cells(term, guards=True):
                 stage = part.reads[cell.name]
                 plain = stage.rpartition(".")[2] if is_sum else cell.name
@@ -255,9 +280,11 @@ class _Backward:
                 names[cell.name] = next(x for x in numbered if reads.get(x, stage) == stage)
                 reads[names[cell.name]] = stage
             terms.append(renamed(term, names) if is_sum else term)
-        whole = reduce(lambda a, b: Apply("+", (a, b)), terms)
+        whole = _sum_of(terms)
         formula = Formula(symbol, index, whole, "" if is_sum else first.remark)
         text, words = ("", "") if is_sum else first.step.back.get(first.of) or ("", "")
+        if depth_of(whole) > MOST_DEPTH or len(line_of(formula)) > MOST_CHARACTERS:
+            raise TooLongError
         nodes = [*walk(whole, guards=True)]
         shown = {x.name for x in nodes if isinstance(x, Param)} | {*OF_READERS}
         shown |= {x.letter for x in nodes if isinstance(x, Place)}
@@ -269,18 +296,23 @@ class _Backward:
         in_matrices = in_words if words else made(formula, symbols, params)
         line = re.sub(r"^[^[ ]+", symbol, text) if text else line_of(formula)
         step = Step(name, line, reads, params, in_matrices, first.step.dtype, kind)
-        self.steps.append(
-            step._replace(
-                symbol="" if symbol == kind_of(name).symbol else symbol,
-                axes=axes_of(index) if is_own else (),
-                sizes=sizes,
-                through="" if is_sum else f"{first.step.name}.{first.of}",
-            )
+        return step._replace(
+            symbol="" if symbol == kind_of(name).symbol else symbol,
+            axes=axes_of(index) if is_own else (),
+            sizes=letters.sizes,
+            through="" if is_sum else f"{first.step.name}.{first.of}",
         )
 
 
 OF_READERS = ("axis", "n_kv_heads", "order")
 """Parameters that no formula names, but those who read a plan: the axis of a softmax, say."""
+
+
+def _too_long(step: Step) -> TypeError:
+    """What is said of a formula whose gradient is more than a formula may be."""
+    limits = f"{MOST_DEPTH} operators within each other, {MOST_CHARACTERS} characters"
+    what = f"the gradient of {step.name} is too long for a formula ({limits})"
+    return TypeError(f"{what}; write a part of {step.name} as a stage of its own")
 
 
 def _declared(of: str, reads: Mapping[str, str], step: Step) -> Part:
@@ -293,27 +325,78 @@ def _declared(of: str, reads: Mapping[str, str], step: Step) -> Part:
 # ---- names and letters
 
 
-def _relettered(
-    part: Part, index: tuple[Any, ...], known: Mapping[str, int]
-) -> tuple[Expr, dict[str, int]]:
-    """The expression of a part with the letters of this index, and how long letters of it are.
+class _Letters:
+    """The letters of a gradient so far, and how long they are."""
+
+    def __init__(self, index: tuple[Any, ...]) -> None:
+        self.taken, self.sizes = {*letters_at(index)}, dict[str, int]()
+
+    def other(self, size: int | None, avoided: Collection[str]) -> str:
+        """A letter for an axis of this size: one that there is already, or that is free."""
+        alike = (x for x, n in self.sizes.items() if n == size and x not in avoided)
+        new = next(alike, "") or next(free_names({*self.taken, *self.sizes, *avoided}))
+        self.taken.add(new)
+        self.sizes |= {new: size} if size is not None else {}
+        return new
+
+    def apart(self, node: Expr, used: frozenset[str]) -> Expr:
+        """The expression in which no sum has letters that are used around it."""
+        if not isinstance(node, Over) or node.kind == "softmax":
+            return with_parts(node, lambda x: self.apart(x, used))
+        if clash := used & {*node.letters}:
+            avoided = used | {*letters_in(node)}
+            sizes = {x: self.sizes.get(x) for x in node.letters if x in clash}
+            node = with_bound(node, {x: (self.other(n, avoided),) for x, n in sizes.items()})
+        inner = used | {*node.letters}
+        sink = node.sink and self.apart(node.sink, used)
+        where = node.where and self.apart(node.where, inner)
+        return replace(node, body=self.apart(node.body, inner), where=where, sink=sink)
+
+
+def _index_of(parts: Sequence[Part]) -> tuple[Any, ...]:
+    """The letters of a gradient: those of its longest part, on an axis as many as any has there."""
+    longest = max((part.at for part in parts), key=len)
+    widest = max((part.at for part in parts), key=lambda at: max(map(len, at), default=0))
+    lead = longest[: len(longest) - len(widest)]
+    return widest if {*letters_at(lead)} & {*letters_at(widest)} else (*lead, *widest)
+
+
+def _sum_of(terms: Sequence[Expr]) -> Expr:
+    """Their sum; many are summed in groups, so that not all are within each other."""
+
+    def total(of: Sequence[Expr]) -> Expr:
+        return reduce(lambda a, b: Apply("+", (a, b)), of)
+
+    if len(terms) + max(map(depth_of, terms)) <= MOST_DEPTH:
+        return total(terms)
+    n = isqrt(len(terms) - 1) + 1
+    return total([total(terms[at : at + n]) for at in range(0, len(terms), n)])
+
+
+def _relettered(part: Part, index: tuple[Any, ...], known: _Letters) -> Expr:
+    """The expression of a part with the letters of this index.
 
     Others of it are out of their way, and of letters that are known to be of another length.
     """
     change: dict[str, Index] = {}
-    for own, axis in zip(part.at, index, strict=True):
+    n = min(len(part.at), len(index))  # the first axes may be those that an array lacks
+    for own, axis in zip(part.at[len(part.at) - n :], index[len(index) - n :], strict=True):
         if len(own) == len(axis):
             change |= {a: (b,) for a, b in zip(own, axis, strict=True)}
         elif own:
             change[own[0]] = axis
-    sizes, params = part.step.sizes, part.step.params
-    target, letters = {*letters_at(index)}, own_letters(part.body, params)
-    free = iter([x for x in FREE if x not in {*target, *letters, *sizes, *known, *params}])
-    others = {x for x in letters if known.get(x, 0) != sizes.get(x, known.get(x, 0))}
-    change |= {x: (next(free),) for x in letters if x in target | others and x not in change}
+    sizes, params, target = part.step.sizes, part.step.params, {*letters_at(index)}
+    letters = [x for x in every_letter(Formula("", part.at, part.body)) if x not in params]
+    others = {x for x in letters if x in sizes and known.sizes.get(x, sizes[x]) != sizes[x]}
+    for x in letters:
+        if x not in change and x in target | others:
+            avoided = {*letters, *params, *target, *(str(y) for to in change.values() for y in to)}
+            change[x] = (known.other(sizes.get(x), avoided),)
+    news = {str(to[0]): sizes[x] for x, to in change.items() if x in sizes and len(to) == 1}
+    known.sizes |= {x: sizes[x] for x in letters if x in sizes and x not in change} | news
+    known.taken |= {*letters}
     is_same = all(new == (old,) for old, new in change.items())
-    new_sizes = {str(to[0]): n for x, n in sizes.items() if len(to := change.get(x, (x,))) == 1}
-    return part.body if is_same else with_letters(part.body, change), new_sizes
+    return part.body if is_same else with_letters(part.body, change)
 
 
 def _summed(body: Expr, index: tuple[Any, ...], params: Collection[str]) -> Expr:
@@ -329,7 +412,7 @@ def _summed(body: Expr, index: tuple[Any, ...], params: Collection[str]) -> Expr
     inner = tuple(x for x in rest if x not in outer)
     match body:  # a product of two matrices in their order: first the one with the rows
         case Apply("*", (Cell() as a, Cell() as b)) if inner and len(index) > 1:
-            if not {*index[-2]} & {*own_letters(a)} and {*index[-2]} & {*own_letters(b)}:
+            if not {*index[-2]} & {*free_letters(a)} and {*index[-2]} & {*free_letters(b)}:
                 body = Apply("*", (b, a))
     body = Over("sum", inner, body) if inner else body
     return Over("sum", outer, body) if outer else body

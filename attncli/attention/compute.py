@@ -35,7 +35,7 @@ from attncli.expression import (
     Size,
     children,
     walk,
-    with_letters,
+    with_bound,
 )
 from attncli.parser import parse, written
 
@@ -189,10 +189,11 @@ class _Compiler(NamedTuple):
         if {*node.letters} & {*order} and not is_share:  # its letters are others than those around
             primes = {x: (f"{x}′",) for x in node.letters}
             self.sizes.update({f"{x}′": self.sizes[x] for x in node.letters})
-            node = cast(Over, with_letters(node, primes))
+            node = with_bound(node, primes)
         match node:  # a sum of sums is one sum
             case Over("sum", outer, Over("sum", more, body, guard), None):
-                return self.over(Over("sum", outer + more, body, guard), order)
+                if not {*outer} & {*more}:
+                    return self.over(Over("sum", outer + more, body, guard), order)
         if kind == "sum":
             at_once = self.product(node, order) or self.running(node, order)
             if at_once is not None:
@@ -210,7 +211,7 @@ class _Compiler(NamedTuple):
         axis = axes if len(axes) > 1 else axes[0]
 
         def run(values: Mapping[str, Any]) -> Array:
-            x, counted = np.asarray(terms(values)), where and where(values)
+            x, counted = np.asarray(terms(values)), where and np.asarray(where(values), dtype=bool)
             full = ((1,) * (len(inner) - x.ndim) + x.shape)[: len(inner) - len(ends)] + ends
             end = sink and sink(values)
             if end is not None:  # which may have letters that the terms lack
@@ -258,7 +259,7 @@ class _Compiler(NamedTuple):
             x, y, multiply = matrix_a(values), matrix_b(values), values.get(PRODUCT, np.matmul)
             if counts is None or (is_of_nonzero and np.isfinite(y).all()):
                 return np.asarray(multiply(x, y)).reshape(shape)
-            counted = counts(values)
+            counted = np.asarray(counts(values), dtype=bool)
             x = x if is_of_nonzero else np.where(counted, x, x.dtype.type(0))
             return kernels.weighted_sum(x, y, counted, multiply).reshape(shape)
 
@@ -291,9 +292,11 @@ class _Compiler(NamedTuple):
             return self.cell(node)[1]
         if isinstance(node, Place):
             return [node.letter] if node.letter in self.sizes else []
-        ends = node.letters if isinstance(node, Over) and node.kind != "softmax" else ()
-        parts = map(self.letters, children(node, guards=True))
-        return [x for part in parts for x in part if x not in ends]
+        if not isinstance(node, Over) or node.kind == "softmax":
+            return [x for part in children(node, guards=True) for x in self.letters(part)]
+        of_sink = [] if node.sink is None else self.letters(node.sink)
+        terms = [x for x in (node.body, node.where) if x is not None]
+        return [x for term in terms for x in self.letters(term) if x not in node.letters] + of_sink
 
     def matrix(
         self, node: Expr, letters: Letters, both: Letters, rows: Letters, columns: Letters

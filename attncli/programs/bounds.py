@@ -33,7 +33,7 @@ from attncli.expression import (
     free_letters,
     renamed,
     text_of,
-    with_letters,
+    with_bound,
 )
 from attncli.parser import FormulaError
 from attncli.programs.text import Statement
@@ -104,7 +104,7 @@ def _outside(
     Each sum has letters of its own: j′ in one over j.
     """
     if isinstance(node, Over) and node.kind != "softmax":
-        node = with_letters(node, {x: (f"{x}′",) for x in node.letters})
+        node = with_bound(node, {x: (f"{x}′",) for x in node.letters})
     parts: list[tuple[Expr, tuple[Expr, ...]]]
     parts = [(x, ()) for x in children(node, guards=True)]
     match node:
