@@ -93,5 +93,5 @@ def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> in
         lines = views.verification_lines(results)
     else:
         lines = views.result_lines(results[0], text_width(show.output, show.width))
-    write_text((f"{line}\n" for line in lines), show)
+    write_text((f"{line}\n" for line in lines), show, is_safe=form == "json")
     return 0 if all(result.ok for result in results) or not which.verify else 1

@@ -45,6 +45,7 @@ import typer
 from typer.core import TyperCommand
 
 from attncli.budget import DEFAULT, limited
+from attncli.cli.terminal import unshielded
 from attncli.convention import (
     ADDED,
     KNOBS,
@@ -122,7 +123,8 @@ class Quick:
                 param.metavar = "CHOICE" if param.name != "format" else "FORMAT"
                 param.help += f" {param.metavar}: {', '.join(get_args(kind))}."
             param.help = param.help.replace("[", r"\[")
-        super().format_help(ctx, formatter)  # type: ignore[misc]
+        with unshielded():
+            super().format_help(ctx, formatter)  # type: ignore[misc]
 
 
 class QuickCommand(Quick, TyperCommand):

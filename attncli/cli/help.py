@@ -22,6 +22,7 @@ from typing import Any
 
 from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import typer_command
+from attncli.cli.terminal import console, unshielded
 from attncli.errors import ConventionError
 
 PAGES = files("attncli") / "help"
@@ -76,7 +77,6 @@ def _short(name: str) -> str:
 
 def _show_topics(names: Sequence[str]) -> None:
     """Pages of the manual, or the help of commands, one after the other; or the list of both."""
-    from rich.console import Console
     from rich.markdown import Markdown
 
     pages = sorted(page.name[:-3] for page in PAGES.iterdir() if page.name.endswith(".md"))
@@ -85,9 +85,9 @@ def _show_topics(names: Sequence[str]) -> None:
             near = get_close_matches(name, [*pages, *COMMANDS], 1)
             hint = f"did you mean {near[0]}?" if near else "attncli help lists them"
             raise ConventionError(f"there is no topic {name!r}", hint)
-    screen = Console(emoji=False, markup=False, highlight=False)
+    screen = console(sys.stdout)
     os.environ.setdefault("LESS", "-FRX")  # less shows colours, and ends where all fits
-    with screen.pager(styles=True) if screen.is_terminal else nullcontext():
+    with unshielded(), screen.pager(styles=True) if screen.is_terminal else nullcontext():
         for at, name in enumerate(names or [HELP]):
             screen.print("\n" * (at > 0), end="")
             if name in pages:

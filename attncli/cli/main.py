@@ -26,8 +26,8 @@ from typer.core import TyperCommand, TyperGroup
 from attncli._version import __version__
 from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import Quick, typer_command
+from attncli.cli.terminal import shielded, tell
 from attncli.errors import AttncliError
-from attncli.files.messages import printable
 
 # Objects between two runs of the garbage collector: in a process this short they only cost time.
 _RARELY = 200_000
@@ -100,7 +100,7 @@ def _root(
 ) -> None:
     """Compute attention and print every intermediate matrix."""
     if version:
-        typer.echo(f"attncli {__version__}")
+        print(f"attncli {__version__}")
         raise typer.Exit
 
 
@@ -146,6 +146,12 @@ def _replace_closed_streams() -> None:
 
 
 def run(arguments: list[str]) -> int:
+    """The exit code of one call; nothing that it writes acts on a terminal."""
+    with shielded():
+        return _run(arguments)
+
+
+def _run(arguments: list[str]) -> int:
     """The exit code of one call; whatever goes wrong is one line on standard error."""
     try:
         code = _call(arguments)
@@ -213,9 +219,9 @@ def _failed(message: str, code: int, arguments: list[str], *excerpt: str) -> int
 
         traceback.print_exc()
     with contextlib.suppress(OSError):
-        print(f"attncli: {printable(message)}", file=sys.stderr)
-        for line in filter(None, excerpt):
-            print(f"    {printable(line)}", file=sys.stderr)
+        tell(message)
+        for line in filter(None, excerpt):  # not broken: a caret stands below its place
+            print(f"    {line}", file=sys.stderr)
     return code
 
 

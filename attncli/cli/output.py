@@ -19,8 +19,9 @@ import typer
 from attncli.cli.commands import Observed, Program
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of, unclear
+from attncli.cli.terminal import columns, console, direct, tell
 from attncli.errors import ConventionError, OutputError
-from attncli.files.messages import printable
+from attncli.files.messages import visible
 from attncli.trace import Trace
 from attncli.views.formats import EXACT, FIGURE, FORMATS
 from attncli.views.page import Page, parts
@@ -77,9 +78,9 @@ def present(
         _write(lambda file: module.write(trace, options, file, *names), show)
     elif form is not FORMATS["table"]:
         text = getattr(module, "standalone", module.text) if show.output else module.text
-        write_text(text(trace, options, page), show)
+        write_text(text(trace, options, page), show, is_safe=form.is_data)
     elif show.output and show.color == "always":
-        write_text(coloured_text(trace, show, options, page), show)
+        write_text(coloured_text(trace, show, options, page), show, is_safe=True)
     elif show.output:
         screen = module.Screen(width=show.width)
         write_text(module.text(trace, options, page, screen), show)
@@ -135,16 +136,20 @@ def note(*texts: str, quiet: bool) -> None:
     """A line for each on standard error, besides the result, unless --quiet was given."""
     try:
         for text in () if quiet else texts:
-            print(f"attncli: note: {printable(text)}", file=sys.stderr)
+            tell(f"note: {text}")
     except OSError:  # a full disk, or a reader that went away: the notes are lost, the result not
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def write_text(pieces: Iterable[str], show: Destination) -> None:
-    """Writes text to standard output, or whole to the file of --output."""
+def write_text(pieces: Iterable[str], show: Destination, *, is_safe: bool = False) -> None:
+    """Writes text to standard output, or whole to the file of --output.
+
+    is_safe  no terminal acts on it: its format escapes what it holds, or a console wrote it
+    """
+    pieces = pieces if is_safe else map(visible, pieces)
     if show.output is None:
         for piece in pieces:
-            sys.stdout.write(piece)
+            direct(sys.stdout).write(piece)
     else:
         encoded = (piece.encode("utf-8", "surrogatepass") for piece in pieces)
         _write(lambda file: file.writelines(encoded), show)
@@ -167,7 +172,7 @@ def write_report(
             start = len(line) - len(line.lstrip())
             lines += fold(line.lstrip(), width, start + 2, start)
         text = "\n".join(lines)
-    write_text([f"{text}\n"], show)
+    write_text([f"{text}\n"], show, is_safe=as_json)
 
 
 def _write(write: Callable[[BinaryIO], None], show: Destination) -> None:
@@ -200,15 +205,16 @@ def print_page(
         raise ConventionError(what, "leave it out, or name the input's file")
     from attncli.views.formats.table import blocks
 
-    (console, screen), is_tty = _console(show), sys.stdout.isatty()
+    (terminal, screen), is_tty = _console(show), sys.stdout.isatty()
     if is_tty:
-        screen = screen._replace(width=console.width, height=max(console.size.height, least_height))
+        height = max(terminal.size.height, least_height)
+        screen = screen._replace(width=terminal.width, height=height)
     found = blocks(trace, options, page, screen)
     ready = list(islice(found, 2))  # what cannot be shown is found before anything is printed
     for number, block in enumerate(chain(ready, found)):
         if show.step and number > 1 and not _wait(stdin_used):
             return
-        console.print(block, soft_wrap=not is_tty and show.width is None)
+        terminal.print(block, soft_wrap=not is_tty and show.width is None)
 
 
 def coloured_text(
@@ -217,18 +223,16 @@ def coloured_text(
     """The page with the escape sequences of colours, for a file; of any width unless one is set."""
     from attncli.views.formats.table import blocks
 
-    console, screen = _console(show)
+    terminal, screen = _console(show)
     for block in blocks(trace, options, page, screen):
-        with console.capture() as captured:
-            console.print(block, soft_wrap=True)
+        with terminal.capture() as captured:
+            terminal.print(block, soft_wrap=True)
         yield captured.get()
 
 
 def _console(show: DisplayFlags) -> tuple[Console, Screen]:
     """A console, with colours as a flag says, else NO_COLOR, else FORCE_COLOR (no-color.org); and
     a screen with the same, of any height."""
-    from rich.console import Console
-
     from attncli.views.formats.table import Screen
 
     is_tty = sys.stdout.isatty()
@@ -238,24 +242,19 @@ def _console(show: DisplayFlags) -> tuple[Console, Screen]:
         off = bool(os.environ.get("NO_COLOR"))
         always = not off and bool(os.environ.get("FORCE_COLOR"))
     width = _UNLIMITED if show.width is None and (not is_tty or show.output) else show.width
-    fixed: Any = {"highlight": False, "markup": False, "emoji": False, "width": width}
-    fixed |= {"no_color": off, "force_terminal": is_tty or always}
-    console = Console(**fixed)
-    if always and console.color_system is None:  # of a terminal that names none
-        console = Console(**fixed, color_system="standard")
-    colour = bool(console.color_system) and not console.no_color
-    few = colour and console.color_system in ("standard", "windows")
-    is_256 = colour and console.color_system == "256"
-    return console, Screen(show.width, None, colour, few, is_256)
+    fixed: Any = {"width": width, "no_color": off, "force_terminal": is_tty or always}
+    terminal = console(sys.stdout, **fixed)
+    if always and terminal.color_system is None:  # of a terminal that names none
+        terminal = console(sys.stdout, **fixed, color_system="standard")
+    colour = bool(terminal.color_system) and not terminal.no_color
+    few = colour and terminal.color_system in ("standard", "windows")
+    is_256 = colour and terminal.color_system == "256"
+    return terminal, Screen(show.width, None, colour, few, is_256)
 
 
 def text_width(output: str | None, width: int | None = None) -> int | None:
     """Columns that lines of text may take: --width, the terminal's, or no limit in a pipe."""
-    if width is not None or output or not sys.stdout.isatty():
-        return width
-    from shutil import get_terminal_size
-
-    return get_terminal_size().columns
+    return width if width is not None or output else columns(sys.stdout)
 
 
 def _has_terminal() -> bool:
@@ -280,7 +279,7 @@ def _wait(stdin_used: bool) -> bool:
         key = "q"
     finally:
         erase = "\r\033[K" if sys.stderr.isatty() else "\n"
-        print(erase, end="", file=sys.stderr, flush=True)
+        print(erase, end="", file=direct(sys.stderr), flush=True)
     return key.lower() not in {"q", "\x04", "\x1b"}
 
 
@@ -290,10 +289,10 @@ def progress_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], Non
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import Progress
 
-    bar: Any = Progress(console=Console(stderr=True), transient=True)
+    own: Any = {"redirect_stdout": False, "redirect_stderr": False}  # its proxies obey escapes
+    bar: Any = Progress(console=console(sys.stderr), transient=True, **own)
     task = bar.add_task(what)
     began = time.monotonic()
 

@@ -12,6 +12,17 @@ _LONGEST_WORD = 300  # characters of a message, however long a name in it is
 _LONGEST_PATH = 4096  # characters, on Linux: a path that exists is never cut
 _AXES = ("batch", "head", "row", "column")
 
+# Printable as Python sees it, and yet nothing to see.
+INVISIBLE = frozenset(
+    chr(code)
+    for code in (
+        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0),
+        *range(0x180B, 0x1810),
+        *range(0xFE00, 0xFE0E),
+        *range(0xE0100, 0xE01F0),
+    )
+)
+
 
 def quote(text: str, limit: int = 60) -> str:
     r"""Text from a file, in quotes, with control characters escaped and cut to about `limit`.
@@ -45,8 +56,28 @@ def printable(text: str) -> str:
         word if len(word) <= _LONGEST_WORD else f"{word[:200]}…{word[-60:]}"
         for word in text.split(" ")
     )
-    line = " ".join(words)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return visible(" ".join(words)).replace("\n", "\\n")
+
+
+def visible(text: str) -> str:
+    r"""Text in which all but line breaks is plainly visible: what is not is written as an escape.
+
+    >>> visible("a\x1b[31mb\u202e\u200b\nc")
+    'a\\x1b[31mb\\u202e\\u200b\nc'
+    """
+    if text.replace("\n", "").isprintable() and (text.isascii() or INVISIBLE.isdisjoint(text)):
+        return text
+    return "".join(c if c == "\n" or is_visible(c) else escaped(c) for c in text)
+
+
+def is_visible(char: str) -> bool:
+    """Whether there is something to see of a character, which no terminal acts on."""
+    return char.isprintable() and char not in INVISIBLE
+
+
+def escaped(char: str) -> str:
+    """The escape of a character."""
+    return char.encode("unicode_escape").decode()
 
 
 def reason(problem: BaseException | str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len, chop_cells
 
 from attncli.errors import ShapeError
+from attncli.files.messages import escaped, is_visible
 from attncli.trace import Stage
 
 LABEL_CELLS = 16
@@ -35,17 +36,6 @@ BLANK = "____"
 
 _BREAK = re.compile(" (?!%)")  # a line never begins with the % of a number
 
-# Printable as Python sees it, and yet nothing to see.
-_INVISIBLE = frozenset(
-    chr(code)
-    for code in (
-        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0),
-        *range(0x180B, 0x1810),
-        *range(0xFE00, 0xFE0E),
-        *range(0xE0100, 0xE01F0),
-    )
-)
-
 
 def clean(text: str) -> str:
     """The text with everything that is not plainly visible written as an escape.
@@ -58,11 +48,11 @@ def clean(text: str) -> str:
     shown: list[str] = []
     marks = 0
     for char in text:
-        if not char.isprintable() or char in _INVISIBLE:
-            char = char.encode("unicode_escape").decode()  # noqa: PLW2901
+        if not is_visible(char):
+            char = escaped(char)  # noqa: PLW2901
         marks = 0 if cell_len(char) else marks + 1
         if marks > MARKS_IN_A_ROW:
-            char = char.encode("unicode_escape").decode()  # noqa: PLW2901
+            char = escaped(char)  # noqa: PLW2901
         elif marks and not shown:
             shown.append("◌")
         shown.append(char)

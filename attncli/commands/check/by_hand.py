@@ -37,6 +37,7 @@ from attncli.commands.check.marking import (
 from attncli.commands.check.run import steps_of
 from attncli.commands.check.setup import Setup
 from attncli.errors import InputError
+from attncli.files.messages import safe
 from attncli.stages import MAPS, MASKED, OUTPUT, QKV, SCORES, kind_of
 from attncli.trace import Stage
 
@@ -257,7 +258,7 @@ class _Marker:
         """A wrong number with its name: S[q3,k1]; with its head, where there are several."""
         kind, decimals = kind_of(table.stage), self.sheet[table.stage].decimals
         whole = Stage(table.stage, "", "", table.values, tuple(kind.axes.split()), self.labels)
-        names = ",".join(self.shown(tuple(map(whole.label, whole.axes, at))))
+        names = ",".join(map(safe, self.shown(tuple(map(whole.label, whole.axes, at)))))
         written = number_text(table.values[at], decimals)
         expected = number_text(table.expected[at], max(decimals, FEWEST[0].n))
         return Cell(f"{kind.symbol or table.stage}[{names}]", self.shown(at), written, expected)

@@ -38,6 +38,11 @@ class Format(NamedTuple):
     needs: str = ""  # a package that writes it, which the extra `figures` installs
     blanks: bool = False  # numbers may be left out of it: a worksheet
 
+    @property
+    def is_data(self) -> bool:
+        """Whether programs read it, with escapes of its own for what a terminal would act on."""
+        return self.holds in (EXACT, FIGURE) or self.opens
+
     def check_installed(self) -> None:
         """MissingExtraError where the package that it needs is not installed."""
         from importlib.util import find_spec
