@@ -18,6 +18,7 @@ DEFAULTS: dict[str, Any] = {
     "mask_value": -math.inf, "empty_rows": "zero", "head_order": "blocks", "dropout": 0.0,
     "seed": 0, "dtype": "float64", "mask_and_causal": "both", "window_counts": "others",
     "mask_numbers": None, "mask_value_rule": "replace", "empty_rows_inf": None, "lse_base": "e",
+    "qk_norm": False,
 }  # fmt: skip
 
 READ = {"q", "k", "v", "mask", "d_output"}
@@ -42,6 +43,7 @@ def attention(given: Mapping[str, Array], how: How, kv_len: Lengths = None) -> d
         k, v = (
             np.concatenate([x] * shared, -3) if tiled else np.repeat(x, shared, -3) for x in (k, v)
         )
+    q, k = (normalised(x) if how["qk_norm"] else x for x in (q, k))
     x = stages["scores"] = q @ np.swapaxes(k, -1, -2)
     if how["scale"] != "none":
         factor = 1 / math.sqrt(q.shape[-1]) if isinstance(how["scale"], str) else how["scale"]
@@ -79,6 +81,11 @@ def attention(given: Mapping[str, Array], how: How, kv_len: Lengths = None) -> d
             stages["d_v"] = np.swapaxes(weights, -1, -2) @ d
             stages |= _of_scores(stages, weights, d, how)
     return stages
+
+
+def normalised(x: Array) -> Array:
+    """Each row over its root mean square."""
+    return np.asarray(x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-6))
 
 
 def _of_scores(stages: dict[str, Array], weights: Array, d: Array, how: How) -> dict[str, Array]:
@@ -169,6 +176,28 @@ def _total_mask(
     hidden = hidden | (left >= 0) & (after < -left) | (right >= 0) & (after > right)
     hidden = hidden | (key >= lengths) if pads else hidden
     return np.broadcast_to(np.where(hidden, -np.inf, total), shape)
+
+
+def turned(x: Array, first: int, layout: str) -> Array:
+    """x [..., n, d] by rotary positions from the first on: pairs as complex numbers, turned."""
+    n, d = x.shape[-2:]
+    a, b = (
+        (slice(0, d // 2), slice(d // 2, d))
+        if layout == "halves"
+        else (slice(0, d, 2), slice(1, d, 2))
+    )
+    angles = (first + np.arange(n))[:, None] / 10000 ** (np.arange(0, d, 2) / d)
+    pairs = (x[..., a] + 1j * x[..., b]) * np.exp(1j * angles)
+    result = np.empty(x.shape)
+    result[..., a], result[..., b] = pairs.real, pairs.imag
+    return result
+
+
+def distances(n_heads: int, n_q: int, n_k: int, first: int) -> Array:
+    """The symmetric bias of ALiBi [head, n_q, n_k] for the slopes of 1, 2, 4 and 6 heads."""
+    powers = {1: [8], 2: [4, 8], 4: [2, 4, 6, 8], 6: [2, 4, 6, 8, 1, 3]}[n_heads]
+    apart = abs(first + np.arange(n_q)[:, None] - np.arange(n_k))
+    return np.array([-apart / 2.0**power for power in powers])
 
 
 def sinusoidal(n: int, dim: int, exponent: str, base: float, start: int) -> Array:

@@ -21,6 +21,8 @@ from attncli.arrays import Array
 from attncli.attention.heads import four_axes
 from attncli.attention.inputs import Inputs, from_keywords
 from attncli.attention.kernels import widen
+from attncli.attention.plan import plan
+from attncli.attention.run import run
 from attncli.attention.shapes import Gradient, given_gradient
 from attncli.attention.streaming import (
     CELLS,
@@ -31,7 +33,6 @@ from attncli.attention.streaming import (
     in_threads,
 )
 from attncli.convention import Convention, Fields
-from attncli.errors import ConventionError
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, gradient_of
 
 ROWS, KEYS = 256, 2048
@@ -81,16 +82,21 @@ def streamed_gradients(
 ) -> dict[str, Array]:
     """The gradients of these inputs; raises as `stream_gradients` does."""
     check_streams(inputs.how)
-    if inputs.how.qk_norm:
-        what = "the gradients of normalised queries and keys are not streamed"
-        raise ConventionError(what, "use attend")
     d = given_gradient(d_output, inputs.output_shape, OUTPUT, inputs.how.seed)
     job = _Job(inputs, d)
     for at, d_k, d_v in in_threads(job, job.gradients, job.parts, n_threads, progress):
         job.d_k[at] += d_k
         job.d_v[at] += d_v
-    each_d = zip(QKV, (job.d_q, job.d_k, job.d_v), strict=True)
-    return {gradient_of(name): d.reshape(job.whole[name].shape) for name, d in each_d}
+    names = {of: gradient_of(job.reads[of]) for of in QKV}
+    each_d = dict(zip(QKV, (job.d_q, job.d_k, job.d_v), strict=True))
+    known = {names[of]: x.reshape(job.whole[of].shape) for of, x in each_d.items()}
+    if before := [of for of, name in names.items() if name != gradient_of(of)]:
+        # What came before the scores, such as a norm, has gradients by the plan.
+        given = {name: widen(x, inputs.how.dtype) for name, x in inputs.qkv.items()}
+        given |= {job.reads[of]: job.whole[of] for of in before}
+        with_d = inputs.sizes._replace(given=inputs.sizes.given | {GIVEN_GRADIENT})
+        known |= run(plan(inputs.how, with_d), {**given, **known}, [*map(gradient_of, before)])
+    return {gradient_of(of): known[gradient_of(of)] for of in QKV}
 
 
 class _Job(Job):
@@ -175,7 +181,8 @@ class _Job(Job):
         """The same by the steps of the plan, with every stage of a few queries at a time."""
         k, v, *_ = self.head(rows)
         given, d_q = {"q": q, "k": k, "v": v, GIVEN_GRADIENT: d}, []
-        for part, *others in self.by_plan(rows, given, [gradient_of(name) for name in QKV]):
+        names = [gradient_of(self.reads[name]) for name in QKV]
+        for part, *others in self.by_plan(rows, given, names):
             d_q.append(part)
             for total, own in zip(sums, others, strict=True):
                 np.add(total, own, out=total)

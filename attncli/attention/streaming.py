@@ -31,7 +31,7 @@ from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import run
 from attncli.convention import Convention, Fields
 from attncli.errors import ConventionError, ShapeError
-from attncli.stages import OUTPUT
+from attncli.stages import OUTPUT, SCORES
 
 QUERIES, KEYS = 256, 512  # of a block: its float32 scores take half a megabyte of cache
 CELLS = 1 << 20  # scores that `run` computes at once: 8 MB of float64 a stage
@@ -116,16 +116,24 @@ class Rows(NamedTuple):
 
 
 class Job:
-    """One call: every array with the axes (batch, head, token, d), and what restricts."""
+    """One call: every array with the axes (batch, head, token, d), and what restricts.
+
+    reads  q, k and v → the stage that the scores, or the output, read as that: q, or its norm
+    whole  those stages; where the plan is followed it is given them by these names, so that no step
+           before the scores is applied again
+    """
 
     def __init__(self, inputs: Inputs, out: Array) -> None:
         how, self.n_past = inputs.how, inputs.sizes.n_past
         self.dtype, self.n_k = np.dtype(how.dtype), inputs.sizes.scores[-1]
-        n_k, self.whole = self.n_k, inputs.qkv
-        if how.qk_norm:
-            floats = {name: widen(x, how.dtype) for name, x in self.whole.items()}
-            values = run(plan(how, inputs.sizes), floats, ["q_norm", "k_norm"])
-            self.whole |= {"q": values["q_norm"], "k": values["k_norm"]}
+        n_k, scores = self.n_k, next(step for step in inputs.steps if step.name == SCORES)
+        self.reads = {**scores.reads, "v": "v"}
+        self.whole = given = inputs.qkv
+        if names := [name for name in self.reads.values() if name not in given]:
+            wide = {name: widen(x, how.dtype) for name, x in given.items()}
+            values = run(inputs.steps, wide, names)
+            self.whole = {of: values[name] for of, name in self.reads.items()}
+            del wide, values
         self.q, self.k, self.v, self.out = (four_axes(x) for x in (*self.whole.values(), out))
         self.is_stopped = False
         n_batch, n_heads, n_q, d_k = self.q.shape
@@ -224,16 +232,17 @@ class Job:
     ) -> Iterator[list[Array]]:
         """The wanted stages of these queries by the steps of the plan, a few queries at a time.
 
-        given  q, k and v of the head, and what else the stages follow from, by query
+        given  q, k and v of the head, as the scores read them, and what else the stages follow
+               from, by query
         """
-        inputs = {name: given[name] for name in ("k", "v")}
+        d_k, given = given["q"].shape[1], {self.reads.get(of, of): x for of, x in given.items()}
+        inputs = {self.reads[of]: given[self.reads[of]] for of in ("k", "v")}
         if self.mask is not None:
             inputs["given_mask"] = self.mask[rows.batch, rows.head]
         if self.valid[rows.batch] < self.n_k:
             inputs["kv_len"] = np.array([self.valid[rows.batch]])
         scores, names = (self.q.shape[2], self.n_k), {*inputs, *given, "rows"}
         how = replace(self.how, mask_means="keep", mask_numbers=None)  # as self.mask has it
-        d_k = given["q"].shape[1]
         steps = plan(how, Sizes(scores, 1, d_k, self.n_past, frozenset(names), self.adds))
         at_once, every = max(1, CELLS // self.n_k), np.arange(rows.stop - rows.start)
         for start in range(0, len(every), at_once):

@@ -140,6 +140,8 @@ def of_streaming(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
     need = size_of([q], 0) + size_of([k, v, *past], copied)
     need += sum(x.nbytes for x in (k, v, *past)) if past else 0  # put together first
     need += math.prod(scores[:-1]) * v.shape[-1] * width
+    if how.qk_norm:  # queries and keys before and after
+        need += 2 * size_of([q, k, arguments.get("past_k")], width)
     return int(need) + (os.cpu_count() or 1) * CELLS * width
 
 
@@ -155,6 +157,7 @@ def of_stream_gradients(arguments: Mapping[str, Any], scores: tuple[int, ...]) -
     need = size_of([*given, arguments[D_OUTPUT]], width) + sum(x.size for x in given) * width
     n_threads, of_head = os.cpu_count() or 1, sum(x.shape[-2] * x.shape[-1] for x in given)
     n_rows = max(1, min(ROWS, CELLS // scores[-1]))
+    need += 3 * size_of(given, width) * how.qk_norm  # before and after, and both gradients
     return int(need + n_threads * (2 * of_head + 3 * n_rows * scores[-1]) * width)
 
 

@@ -14,8 +14,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from attncli import AttncliError, attend, stream, stream_gradients
-from attncli.attention.streaming import largest_norm
+from attncli import AttncliError, Convention, attend, stream, stream_gradients
+from attncli.attention.inputs import inputs_of
+from attncli.attention.stream_gradients import streamed_gradients as gradients_of
+from attncli.attention.streaming import largest_norm, streamed
 from tests.conformance.rows import random_row
 
 RNG = np.random.default_rng(13)
@@ -80,6 +82,22 @@ def test_gradients_with_every_knob() -> None:
     for n_q, n_k, how in sizes:  # of several blocks
         q, k, v, d = (numbers(2, n, d) for n, d in ((n_q, 5), (n_k, 5), (n_k, 13), (n_q, 13)))
         assert_streams(q, k, v, d_output=d, **how)
+
+
+@pytest.mark.parametrize("more", [{}, {"softcap": 2.0}, {"causal": True, "mask_value": -3.0}])
+def test_what_is_made_of_x_and_normalised_is_so_once(more: dict[str, Any]) -> None:
+    """Small queries and keys, so that ε counts: normalised twice they would be others."""
+    sizes = {"x": (11, 5), "w_q": (5, 12), "w_k": (5, 6), "w_v": (5, 14)}
+    arrays = {name: numbers(*shape, size=0.02) for name, shape in sizes.items()}
+    how = Convention(qk_norm=True, **more)
+    inputs = inputs_of(arrays, how, n_heads=4, n_kv_heads=2)
+    given = inputs.qkv
+    whole = attend(**given, convention=how, d_output="ones")
+    np.testing.assert_allclose(streamed(inputs), whole["output"].value, 1e-12, 1e-15)
+    gradients = gradients_of(inputs, np.ones(inputs.output_shape))
+    for name, d in gradients.items():
+        expected = whole[name].value
+        np.testing.assert_allclose(d, expected, 1e-9, 1e-12 * np.abs(expected).max())
 
 
 # ---- lengths and sizes

@@ -80,6 +80,35 @@ def test_a_stage_that_is_named_is_given(
         np.testing.assert_allclose(written[name], expected, atol=1e-12 if rows else 1e-10 * N)
 
 
+def test_small_queries_and_keys_are_normalised_once(call: Call, tmp_path: Path) -> None:
+    """At a size of 1e-3 the ε of the norm counts, and a second norm would change the weights."""
+    draw, n = np.random.default_rng(5), 2053  # more scores than are computed at once
+    q, k, v = (draw.normal(size=(n, d)) for d in (3, 3, 2))
+    np.savez(tmp_path / "small.npz", q=q * 1e-3, k=k * 1e-3, v=v)
+    stages = attention({"q": q * 1e-3, "k": k * 1e-3, "v": v}, {"qk_norm": True, "softcap": 2.0})
+    line = "compute small.npz --qk-norm --softcap 2 --quiet --stage output"
+    for more, rows in (("", slice(None)), ("--rows 2:4", slice(1, 4))):
+        assert call(*f"{line} {more} --output o.npy --force".split()).code == 0
+        np.testing.assert_allclose(np.load(tmp_path / "o.npy"), stages["output"][rows], atol=1e-12)
+
+
+def test_gradients_of_normalised_queries_and_keys_are_streamed(call: Call, tmp_path: Path) -> None:
+    draw, n = np.random.default_rng(5), 1500  # × 2 heads, whose stages need more than 100 MB
+    arrays = {name: draw.normal(size=(2, n, 3)) for name in "qkv"}
+    np.savez(tmp_path / "n.npz", **arrays)
+    d = np.ones_like(arrays["v"])
+    np.save(tmp_path / "d.npy", d)
+    line = "compute n.npz --qk-norm --d-output d.npy --stage d_q --stage d_k --output o.npz"
+    done = call(*line.split(), *SMALL)
+    assert (done.code, done.err) == (0, "")
+    written, step, way = np.load(tmp_path / "o.npz"), 1e-4, draw.normal(size=(2, n, 3))
+    for name in "qk":  # along one way: a difference of two losses
+        moved = ({**arrays, name: arrays[name] + h * way} for h in (step, -step))
+        above, below = ((attention(x, {"qk_norm": True})["output"] * d).sum() for x in moved)
+        along = (written[f"d_{name}"] * way).sum()
+        assert along == pytest.approx((above - below) / (2 * step), rel=1e-3)
+
+
 def test_a_page_has_the_first_and_last_rows_or_that_of_a_cell(call: Call, large: Any) -> None:
     line = ("compute", *large["q"][:3], "--max-size", "100MB")
     page = call(*line, "--stage", "weights", "--head", "1")

@@ -3,6 +3,7 @@
 BY_HAND       numbers worked on paper
 of_libraries()    what libraries gave, in tests/fixtures
 random_row(n)      the n-th of any number of random calls with every knob, by tests/plain.py
+placed_row(n)      the same call with rotary positions or the bias of ALiBi
 of_onnx()     the Attention cases of the ONNX standard
 """
 
@@ -34,6 +35,7 @@ class Row(NamedTuple):
     expected   by stage; of "a|b" the last that a trace has. None: the call is refused
     heads      of queries and of keys, where the last axis of the inputs holds them all
     semantics  the library whose defaults hold
+    positions  "alibi", or the layout of rotary ones, which the inputs do not have yet
     """
 
     name: str
@@ -44,6 +46,11 @@ class Row(NamedTuple):
     atol: float = 1e-12
     heads: tuple[int, int] | None = None
     semantics: str = ""
+    positions: str = ""
+
+    @property
+    def n_past(self) -> int:
+        return self.inputs["past_k"].shape[-2] if "past_k" in self.inputs else 0
 
 
 def even(text: str) -> list[list[float]]:
@@ -193,6 +200,7 @@ def of_libraries() -> list[Row]:
     return rows
 
 
+POSITIONS = ("halves", "interleaved", "alibi")
 KNOBS: dict[str, list[Any]] = {
     "causal": [True], "causal_align": ["bottom-right", "open-last"],
     "mask_and_causal": ["mask", "causal", "refused"], "window": [(2, 1), (1, -1), (-1, 2), (7, 0)],
@@ -201,7 +209,7 @@ KNOBS: dict[str, list[Any]] = {
     "mask_numbers": ["add", "truth"], "mask_value": [-10.0, -2.5, 0.0, -1e4],
     "mask_value_rule": ["add"], "empty_rows": ["nan", "uniform", "unmasked"],
     "empty_rows_inf": ["zero", "nan", "uniform", "unmasked"], "head_order": ["tiled"],
-    "lse_base": ["2"],
+    "lse_base": ["2"], "qk_norm": [True],
 }  # fmt: skip
 FORMS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((), ()), ((1,), (1,)), ((6,), (3,)), ((2, 1), (2, 1)), ((2, 4), (2, 2)),
@@ -247,10 +255,31 @@ def random_row(number: int) -> Row:
     is_single = size < 20 and how.get("mask_value", -INF) in (-INF, -10.0) and draw.random() < 0.3
     how |= {"dtype": "float32"} if is_single else {}
     tolerance = 1e-4 if is_single else 1e-9
-    return Row(f"random call {number}", inputs, how, _by_plain(inputs, how), tolerance, tolerance)
+    return Row(f"random call {number}", inputs, how, expected_of(inputs, how), tolerance, tolerance)
 
 
-def _by_plain(inputs: dict[str, Array], how: dict[str, Any]) -> dict[str, Any] | None:
+def placed_row(number: int) -> Row:
+    """The n-th random call with positions; for rotary ones queries and keys are twice as wide."""
+    row, kind = random_row(number), POSITIONS[number % len(POSITIONS)]
+    inputs, how = dict(row.inputs), dict(row.how)
+    if kind == "alibi":
+        how.pop("mask_means", None)
+        inputs.pop("mask", None)
+        how["mask_numbers"] = "add"
+        n_heads, n_k = (inputs["q"].shape[:-2] or (1,))[-1], inputs["k"].shape[-2] + row.n_past
+        bias = plain.distances(n_heads, inputs["q"].shape[-2], n_k, row.n_past)
+        placed = inputs | {"mask": bias if inputs["q"].ndim > 2 else bias[0]}
+    else:
+        names = [name for name in ("q", "k", "past_k") if name in inputs]
+        inputs |= {name: np.concatenate([inputs[name]] * 2, axis=-1) for name in names}
+        first = {"q": row.n_past, "k": row.n_past, "past_k": 0}
+        placed = inputs | {name: plain.turned(inputs[name], first[name], kind) for name in names}
+    name, expected = f"random call {number} with {kind}", expected_of(placed, how)
+    return row._replace(name=name, inputs=inputs, how=how, expected=expected, positions=kind)
+
+
+def expected_of(inputs: dict[str, Array], how: dict[str, Any]) -> dict[str, Any] | None:
+    """What plain attention gives for a call; None where it refuses it."""
     given = dict(inputs)
     lengths = given.pop("kv_len", None)
     try:

@@ -8,16 +8,26 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import attncli
-from attncli import Convention, ConventionError, heads_first, merge_heads
+from attncli import Convention, ConventionError, convention, heads_first, merge_heads
+from attncli.attention.positions import Layout, alibi, rotary
 from attncli.cli.main import run
 from attncli.presets import PRESETS
-from tests.conformance.rows import BY_HAND, Row, of_libraries, of_onnx, random_row
+from tests.conformance.rows import (
+    BY_HAND,
+    KNOBS,
+    Row,
+    expected_of,
+    of_libraries,
+    of_onnx,
+    placed_row,
+    random_row,
+)
 
 Read = Callable[[Row], dict[str, Any]]
 
@@ -54,7 +64,7 @@ def by_function(path: str, row: Row) -> dict[str, Any]:
     """The stages that a function gives; of `stream` the output alone."""
     fields = dict(PRESETS[row.semantics].fields) if row.semantics else {}
     how: dict[str, Any] = {"convention": Convention(**{**fields, **row.how})}
-    arrays, function = dict(row.inputs), FUNCTIONS[path]
+    arrays, function = _placed(row), FUNCTIONS[path]
     if row.heads and path == "attend":
         function = attncli.attend_heads
         how |= {"n_heads": row.heads[0], "n_kv_heads": row.heads[1]}
@@ -70,6 +80,24 @@ def by_function(path: str, row: Row) -> dict[str, Any]:
     if row.heads and path != "attend":
         stages = {"output": merge_heads(stages["output"])}
     return stages
+
+
+def _placed(row: Row) -> dict[str, Any]:
+    """The inputs of a row with its positions."""
+    arrays = dict(row.inputs)
+    if row.positions == "alibi":
+        (*heads, n_q, _), n_k = arrays["q"].shape, arrays["k"].shape[-2] + row.n_past
+        n_heads = heads[-1] if heads else 1
+        trace = alibi(n_heads, n_q, n_k, causal=False, first_query=row.n_past)
+        arrays["mask"] = trace["bias"].value if heads else trace["bias"].value[0]
+    elif row.positions:
+        for name, first in (("q", row.n_past), ("k", row.n_past), ("past_k", 0)):
+            if name in arrays:
+                x, layout = arrays[name], cast(Layout, row.positions)
+                ids = np.arange(first, first + x.shape[-2])
+                trace = rotary(x, position_ids=ids, layout=layout)
+                arrays[name] = trace["rotated"].value
+    return arrays
 
 
 @pytest.fixture
@@ -145,6 +173,48 @@ def test_by_hand_and_what_libraries_gave(path: str, by_command: Read) -> None:
 def test_random_calls_with_every_knob(path: str, part: int) -> None:
     rows = [random_row(number) for number in range(100 * part, 100 * part + 100)]
     agree([row for row in rows if takes(path, row)], partial(by_function, path))
+
+
+@pytest.mark.parametrize("path", FUNCTIONS)
+@pytest.mark.parametrize("part", [0, *later(range(1, 20))])
+def test_random_calls_with_positions(path: str, part: int) -> None:
+    rows = [placed_row(number) for number in range(50 * part, 50 * part + 50)]
+    agree([row for row in rows if takes(path, row)], partial(by_function, path))
+
+
+NOT_OF_THE_OUTPUT = {"lse_base"}
+"""Knobs that change no output; a path that gives nothing else may leave them."""
+
+
+def test_no_knob_is_left_out_of_the_random_calls() -> None:
+    """Every field of Convention is drawn, and counts in a call that is streamed, or is refused."""
+    x, refused = np.ones((3, 2)), set()
+    for name in convention.KNOBS.keys() & SHARED:
+        other = {"softmax_over": "queries", "dropout": 0.5}[name]
+        with pytest.raises(ConventionError):
+            attncli.stream(x, x, x, **{name: other})
+        refused |= {name, *(n for n, knob in convention.KNOBS.items() if knob.needs == (name,))}
+    assert {*KNOBS, "dtype"} | refused == {*convention.KNOBS}
+    rows = [row for row in map(random_row, range(100)) if takes("stream", row)]
+    for name, values in KNOBS.items():
+        if name in convention.CHOICES:
+            others = {*convention.CHOICES[name]} - {getattr(Convention, name)}
+            assert {*values} >= others - refused, name
+        for value in values:
+            assert any(row.how.get(name) == value for row in rows), (name, value)
+        assert name in NOT_OF_THE_OUTPUT or any(_counts(name, row) for row in rows), name
+
+
+def _counts(name: str, row: Row) -> bool:
+    """Whether a knob of a row changes what is expected of it."""
+    without = {own: value for own, value in row.how.items() if own != name}
+    if name not in row.how or row.expected is None:
+        return name in row.how and expected_of(row.inputs, without) is not None
+    other = expected_of(row.inputs, without)
+    atol = 100 * row.atol
+    return other is None or not np.allclose(
+        other["output"], row.expected["output"], 0, atol, equal_nan=True
+    )
 
 
 @pytest.mark.parametrize("path", FUNCTIONS)
