@@ -119,6 +119,8 @@ KINDS: dict[str, Kind] = {
     "masked": Kind("L", _MAP, masks=True, note="masked scores become −inf, so their weight is 0"),
     "weights": Kind("A", _MAP, sums=True, masks=True, shade="share", summarized=True,
         note="scores as shares: how each token divides its attention among the keys"),
+    "mean_weights": Kind("Ā", "batch query key", sums=True, masks=True, shade="share",
+        note="the mean of the weights over all heads"),
     "lse": Kind("lse", "batch head query", asked=True, vector=True,
         note="the log of the sum by which softmax divides: parts of the keys are merged by it"),
     "dropped": Kind("D", _MAP, sums=True, masks=True, shade="share",
@@ -284,6 +286,7 @@ GRADIENTS = (
 SCORES, SCALED, CAPPED, MASKED = "scores", "scaled", "capped", "masked"
 WEIGHTS, DROPPED = "weights", "dropped"
 OUTPUT, CONCAT, PROJECTED, RESIDUAL = "output", "concat", "projected", "residual"
+MEAN_WEIGHTS = "mean_weights"
 LSE = "lse"
 PARTS = TILE, SPLIT = "tile", "split"
 """The names of stages that more than the runner must know: what an attention gives is its output
@@ -300,9 +303,56 @@ LEFT_OUT = {
 }
 """What to say of a stage that is left out, as it would change nothing."""
 
-CALLED = {
-    **dict.fromkeys(("softmax", "attention_weights", "attn_weights", "probs"), "weights"),
-    **dict.fromkeys(("context", "attention_output", "attn_output"), "output"),
-    **dict.fromkeys(("qk", "logits", "dot_products", "attention_scores"), "scores"),
+_SCORES = (SCORES, SCALED, MASKED)
+"""What "logits" are: some divide by √d_k before they call them so, some mask them as well."""
+
+_CALLED: dict[tuple[str, ...], str] = {
+    (OUTPUT,): "attn_output attn_out attention_output attention_out out outputs o context ctx "
+    "context_layer ctx_layer attention_context attended result results observed sdpa_output",
+    (WEIGHTS,): "attn_weights attention_weights attn_output_weights attn_probs attn_prob "
+    "attention_probs attention_probabilities probs probabilities p_attn softmax attentions "
+    "attn_map attention_map attention_matrix alpha alphas a",
+    (WEIGHTS, OUTPUT): "attn attention",
+    (WEIGHTS, "biased"): "p",
+    (SCORES,): "raw_scores raw_attention_scores qk qkt qk_t dots dot_products s",
+    _SCORES: "logits attn_logits attention_logits attn_scores attention_scores energy energies "
+    "sim similarity",
+    (SCALED, MASKED): "scaled_scores scores_scaled scaled_logits scaled_attention_scores "
+    "scaled_attention_logits",
+    (SCALED, OUTPUT): "z",
+    (MASKED,): "masked_scores scores_masked masked_logits masked_attention_scores",
+    (DROPPED,): "dropped_weights weights_dropped attn_weights_dropped",
+    (LSE,): "softmax_lse softmax_logsumexp logsumexp log_sum_exp lse_out",
+    (MEAN_WEIGHTS,): "avg_weights avg_attn_weights average_weights average_attn_weights "
+    "averaged_weights mean_attn_weights attn_weights_mean",
+    (CONCAT,): "concatenated concat_output concat_heads heads_concat merged merged_heads",
+    (PROJECTED,): "projected_output output_projected attn_proj y",
 }
-"""Other names of stages → ours."""
+CALLED: dict[str, tuple[str, ...]] = {
+    name: stages for stages, names in _CALLED.items() for name in names.split()
+}
+"""What libraries, courses and papers call stages → the stages that it may be, those first that it
+mostly is. One table for every file of stages and every --stage."""
+
+LETTERS: dict[str, tuple[str, ...]] = {
+    **{KINDS[name].symbol: (name,) for name in (*MAPS, OUTPUT, CONCAT, PROJECTED)},
+    "P": (WEIGHTS, "biased"),
+    "Z": (SCALED, OUTPUT),
+    "L": (MASKED, LSE),
+}
+"""The letters of stages in formulas, as they are written there → the stages that they may be: P is
+also that of the weights, Z of the output, and L of the log-sum-exp."""
+
+
+def stages_called(name: str) -> tuple[str, ...]:
+    """The stages that an array of this name may be, the likeliest first; () where none is.
+
+    >>> stages_called("attn_weights"), stages_called("Logits"), stages_called("O")
+    (('weights',), ('scores', 'scaled', 'masked'), ('output',))
+    >>> stages_called("x")
+    ()
+    """
+    plain = name.lower().replace("-", "_").replace(" ", "_")
+    if plain in KINDS and KINDS[plain].role == "step" and len(plain) > 1:
+        return (plain,)
+    return LETTERS.get(name) or CALLED.get(plain, ())

@@ -27,19 +27,23 @@ from attncli.commands.check import (
     verdict_to_dict,
 )
 from attncli.commands.check import check as compare
+from attncli.commands.check.explanations import OF_HEADS
 from attncli.commands.check.observe import GIVEN, heads_to_front
 from attncli.commands.check.suggest import Suggestion, showing_input
 from attncli.errors import ConventionError, SeveralError, ShapeError, nearest
 from attncli.files.messages import named
 from attncli.files.roles import (
     D_OUTPUT,
-    gradient_named,
+    stages_named,
 )
 from attncli.files.write import check_target, write_atomically
 from attncli.stages import (
     GRADIENTS,
+    MEAN_WEIGHTS,
     OF_TILES,
     OUTPUT,
+    PROJECTED,
+    WEIGHTS,
 )
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
@@ -134,9 +138,6 @@ def _checked(
     given = as_observed(read_inputs(inputs, choices, source, stages))
     numbers, notes = numbers_of(observed, given, is_shared=is_shared)
     check_flags([inputs, choices], facts=given.facts | of_lse(numbers))
-    has_gradients = any(name in GRADIENTS for name in numbers)
-    if given.inputs.is_of_x and "w_o" in given.inputs.originals and not has_gradients:
-        notes = (*notes, "w_o is not used: the output is compared as it goes into it")
     earlier = [] if earlier is None else earlier
     new = [text for text in (*given.notes, *notes) if text not in earlier]
     earlier += new
@@ -159,7 +160,8 @@ def _check_flags(observed: Observed, inputs: InputFlags) -> None:
         what = f"--positions {observed.positions} would be added to each head, not to the embedding"
         hint = "add them first (attncli posenc --add), or give q, k and v in one head"
         raise ConventionError(what, hint)
-    if observed.stage is not None and observed.stage not in known_stages(inputs.tiles):
+    known = known_stages(inputs.tiles)
+    if observed.stage is not None and not any(x in known for x in stages_of(observed.stage)):
         of_tiles = f"use tile.1.m, {', '.join(OF_TILES)} …"
         hint = nearest(observed.stage, STAGES) if inputs.tiles is None else of_tiles
         raise ConventionError(f"there is no stage {observed.stage!r}", hint)
@@ -172,6 +174,13 @@ def _check_flags(observed: Observed, inputs: InputFlags) -> None:
         raise ConventionError("--output and --suggest name one file", "name two")
     if observed.rows is not None:
         slice_of(observed.rows, "--rows")
+
+
+def stages_of(name: str) -> tuple[str, ...]:
+    """The stages that an array of this name may be, one by a stage's own name among them."""
+    stages = stages_named(name) or (name,)
+    made = {OUTPUT: PROJECTED, WEIGHTS: MEAN_WEIGHTS}  # of all heads
+    return (*stages, *(made[x] for x in stages if x in made))
 
 
 def form_of(observed: Observed) -> str:
@@ -208,12 +217,11 @@ def _verdict(
     if observed.head is not None and observed.head > n_heads:
         heads = "is only 1 head" if n_heads == 1 else f"are {n_heads} heads"
         raise ShapeError(f"there is no head {observed.head}", f"there {heads}")
-    if OUTPUT in numbers:
+    for name in [name for name in numbers if OUTPUT in stages_named(name)]:
         sizes = (n_heads if observed.head is None else 1, len(range(n_q)[rows or slice(None)]))
-        output = heads_to_front(numbers[OUTPUT], flags.layout, sizes)
-        numbers = numbers | {OUTPUT: output}
+        numbers = numbers | {name: heads_to_front(numbers[name], flags.layout, sizes)}
     decimals = {} if given.observed is None else given.observed.decimals
-    zeros = {gradient_named(name): n for name, n in decimals.items()}
+    zeros = {stage: n for name, n in decimals.items() for stage in stages_of(name)}
     if len(zeros) == 1:  # the only array, whatever it is called
         zeros = dict.fromkeys(numbers, *zeros.values())
     form = "A,B,…, such as 2,5"
@@ -262,7 +270,7 @@ def _suggest(verdict: Verdict, given: AttentionInputs, observed: Observed, path:
     elif len(verdict.explanations) < 2:
         return f"{path} is not written: there are no two bugs to distinguish"
     else:
-        names = tuple(stage.name for stage in verdict.stages) or (OUTPUT,)
+        names = tuple(OF_HEADS.get(x.name, x.name) for x in verdict.stages) or (OUTPUT,)
         made = suggest_input(
             verdict.explanations, convention=how, positions=positions, stages=names
         )

@@ -11,9 +11,18 @@ from attncli.cli.groups import Command, flag, group
 from attncli.cli.options import MASK, MAX_SIZE, PAGES, Choices, DisplayFlags, InputFlags, Own
 from attncli.convention import flag_of
 from attncli.files.roles import D_OUTPUT, ROLES, gradient_named
-from attncli.stages import CONCAT, GRADIENTS, LSE, MAPS, OUTPUT
+from attncli.stages import (
+    CONCAT,
+    GRADIENTS,
+    LSE,
+    MAPS,
+    MEAN_WEIGHTS,
+    OUTPUT,
+    PROJECTED,
+    stages_called,
+)
 
-STAGES = (*MAPS, LSE, OUTPUT, CONCAT, *GRADIENTS)
+STAGES = (*MAPS, MEAN_WEIGHTS, LSE, OUTPUT, CONCAT, PROJECTED, *GRADIENTS)
 """The stages that can be checked."""
 
 
@@ -346,8 +355,11 @@ class Observed:
     max_size: str | None = MAX_SIZE
 
     def __post_init__(self) -> None:
-        """A stage is found in any case of letters."""
-        self.stage = self.stage and gradient_named(self.stage.lower())
+        """A stage is found in any case of letters, and by the names that libraries have for it."""
+        if self.stage and len(stages := stages_called(self.stage)) != 1:
+            self.stage = self.stage if stages else gradient_named(self.stage.lower())
+        elif self.stage:
+            self.stage = stages[0]
 
 
 _DROPOUT = "Probability with which each weight is set to 0 (default: 0)."

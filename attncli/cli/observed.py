@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
+from attncli.attention.heads import shape_text
 from attncli.attention.inputs import entered
 from attncli.attention.names import is_published
 from attncli.cli.commands import STAGES, Observed
 from attncli.cli.inputs import AttentionInputs
 from attncli.cli.layouts import as_given, observed_inputs
 from attncli.convention import Layout, flag_text
-from attncli.errors import InputError
-from attncli.files.load import Loaded
-from attncli.files.messages import listing, quote
+from attncli.errors import AttncliError, InputError
+from attncli.files.load import IF_NUMBERS, Loaded, load
+from attncli.files.messages import LITERAL, STANDARD_INPUT, listing, quote, safe
 from attncli.files.roles import (
+    EMBEDDINGS,
     fields_of,
-    gradient_named,
     is_attended,
     is_field,
     name_of,
     outermost,
     role_of,
+    stages_named,
 )
 from attncli.stages import (
     CONCAT,
@@ -77,24 +80,25 @@ def numbers_of(
     known = known_stages(given.flags.tiles)
     if loaded.member is None and loaded.trace is None and given.flags.tiles is None:
         check_names(loaded)
-    named, ndim = _stages(loaded, known), len(given.inputs.sizes.scores)
+    named, read_as = _stages(loaded, known, given)
     named = {name: _arranged(name, x, given) for name, x in named.items()}
-    if given.in_heads and OUTPUT in named and named[OUTPUT].ndim == ndim - 1:
-        named = {CONCAT: named.pop(OUTPUT)} | named
     if observed.stage is not None:
-        is_there = not is_shared or observed.stage in named
+        is_there = not is_shared or any(map(_may_be(observed.stage), named))
         named = {observed.stage: _only(loaded, named, observed.stage)} if is_there else {}
+    named = {_side_by_side(name, x, given): x for name, x in named.items()}
     named, left_out = _that_follow(named, given)
+    left_out = (*([f"{loaded.origin}: read as {read_as}"] if read_as else []), *left_out)
     if is_shared:
         if not named:
             own = observed.stage or "output, weights …"
             what = f"{loaded.origin} holds no {observed.stage or 'stage to check'}"
+            what += f"; it holds {_holdings(loaded)}"
             raise InputError(what, f"call it {own} there, or use --q and --observed")
         return named, left_out
     if named and loaded.member not in loaded.arrays:
         others = [name for name in (*loaded.arrays, *loaded.unread) if name not in known]
         others = [name for name in others if not is_attended(name) and loaded.trace is None]
-        others = [name for name in others if gradient_named(name) not in named]
+        others = [name for name in others if not {name, *stages_named(name)} & named.keys()]
         others = [x for x in others if not any(loaded.arrays.get(x) is y for y in named.values())]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
         notes = [*left_out, *([text] if others else [])]
@@ -102,8 +106,23 @@ def numbers_of(
     if named:
         return named, left_out
     array = _only(loaded, named, "")
-    merged = given.in_heads and array.ndim == ndim - 1
-    return {CONCAT if merged else OUTPUT: array}, ()
+    return {_side_by_side(OUTPUT, array, given): array}, ()
+
+
+def _side_by_side(name: str, array: Any, given: AttentionInputs) -> str:
+    """The name of an observed array; concat, where it is an output whose heads are side by side.
+
+    Where there is an output projection it may be that after it: both are tried.
+    """
+    is_merged = given.in_heads and array.ndim == len(given.inputs.sizes.scores) - 1
+    may_be = OUTPUT in stages_named(name) and "w_o" not in given.inputs.originals
+    return CONCAT if is_merged and may_be else name
+
+
+def _may_be(stage: str) -> Callable[[str], bool]:
+    """Whether an array of a name may be the stage that was asked for by one of its names."""
+    asked = {stage, *stages_named(stage)}
+    return lambda name: bool({name, *stages_named(name)} & asked)
 
 
 def _that_follow(
@@ -122,21 +141,31 @@ def _that_follow(
     return {name: x for name, x in named.items() if name not in lacking}, (text,)
 
 
-def _stages(loaded: Loaded, known: Collection[str]) -> dict[str, Any]:
-    """The stages that a file names; of a saved trace, those of its outermost attention."""
+def _stages(
+    loaded: Loaded, known: Collection[str], given: AttentionInputs
+) -> tuple[dict[str, Any], str]:
+    """The stages that a file names, and what arrays of other names are read as; of a saved trace,
+    those of its outermost attention. A name that may mean several stages is kept."""
     prefix = "" if loaded.trace is None else outermost(loaded) or ""
     names = {name.removeprefix(prefix): name for name in loaded.arrays if name.startswith(prefix)}
     stages: dict[str, Any] = {}
+    others = list[str]()
     for name, whole in names.items():
-        if (stage := gradient_named(name)) not in known:
+        may_be = [name] if name in known else [x for x in stages_named(name) if x in known]
+        is_input = role_of(name) in EMBEDDINGS and given.inputs.is_of_x  # such as a context
+        if not may_be or is_input:
             continue
-        if stage in GRADIENTS and loaded.arrays[whole].ndim == 0:  # such as a width, d_k
+        is_other = may_be[0] != name
+        if is_other and loaded.arrays[whole].ndim == 0:  # such as a width, d_k
             continue
+        stage = may_be[0] if len(may_be) == 1 else name
         if stage in stages:
             what = f"{loaded.origin} holds several arrays that could be {stage}"
             raise InputError(what, f"keep one, or name it: {loaded.origin}::NAME")
         stages[stage] = loaded.arrays[whole]
-    return stages
+        if is_other and len(may_be) == 1 and stage not in GRADIENTS:
+            others.append(f"{stage}: {safe(name, 60)}")
+    return stages, ", ".join(others)
 
 
 def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:
@@ -158,7 +187,7 @@ def check_names(loaded: Loaded) -> None:
     """InputError for a misspelt stage: it would be ignored."""
     for name in (*loaded.arrays, *loaded.unread, *loaded.others):
         close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
-        is_known = gradient_named(name) in STAGES or role_of(name) or is_field(name)
+        is_known = stages_named(name) or role_of(name) or is_field(name)
         if close and not is_known and not is_published(name):
             what = f"{loaded.origin} names {quote(name)}, which is not a stage"
             raise InputError(what, f"did you mean {close[0]}?")
@@ -166,10 +195,22 @@ def check_names(loaded: Loaded) -> None:
 
 def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
     """The array of a stage: that of its name, else the one that was asked for, or the only one."""
-    if name in named:
-        return named[name]
+    may_be = [x for x in named if name in {x, *stages_named(x)}]
+    if name in named or len(may_be) == 1:
+        return named[name if name in named else may_be[0]]
     names = [loaded.member] if loaded.member in loaded.arrays else [*loaded.arrays, *loaded.unread]
     if len(names) == 1 and loaded.arrays:
         return loaded.arrays[names[0]]
-    what = f"{loaded.origin} holds several arrays: {listing(names)}"
+    what = f"{loaded.origin} holds several arrays: {_holdings(loaded)}"
     raise InputError(what, f"name one: {loaded.origin}::NAME")
+
+
+def _holdings(loaded: Loaded) -> str:
+    """What a file holds, for a message: the names of its arrays and their shapes."""
+    arrays = loaded.arrays
+    if loaded.unread and loaded.origin not in (STANDARD_INPUT, LITERAL):
+        with suppress(AttncliError):  # what nobody asked for was not read
+            arrays = load(loaded.origin, wanted=lambda _: IF_NUMBERS).arrays
+    shapes = {name: shape_text(x) or "one number" for name, x in arrays.items()}
+    names = dict.fromkeys((*loaded.arrays, *loaded.unread))
+    return listing(f"{name} ({shapes[name]})" if name in shapes else name for name in names)

@@ -21,13 +21,13 @@ from attncli.files.roles import (
     RANDOM,
     ROLES,
     Role,
-    gradient_named,
     is_attended,
     is_field,
     name_of,
     only,
     pick,
     role_of,
+    stages_named,
 )
 from attncli.stages import QKV
 
@@ -120,7 +120,7 @@ def _is_used(
     role = role_of(name)
     if role and (is_observed or source == sources.get(role, sources["q"])):
         return True
-    if is_observed and gradient_named(name) in stages:
+    if is_observed and (name in stages or any(x in stages for x in stages_named(name))):
         return True
     if (is_main or is_observed) and is_field(name):  # it says something of the attention
         return True
@@ -214,7 +214,7 @@ def unused_notes(
             ]
         skipped = (*file.unread, *file.others)
         names += [name for name in skipped if not is_attended(name) or file is of_weights]
-        names = [name for name in names if not {name, gradient_named(name)} & known]
+        names = [name for name in names if not {name, *stages_named(name)} & known]
         if file is of_weights is not main:  # what it says of the attention is that of its model
             names += ["scale"] * (file.scale is not None) + ["tokens"] * bool(file.query_labels)
         if names:

@@ -22,6 +22,7 @@ from attncli.files.messages import (
     quote,
     several,
 )
+from attncli.stages import GRADIENTS, stages_called
 
 if TYPE_CHECKING:  # --help reads ROLES, without NumPy
     from attncli.arrays import Array
@@ -168,6 +169,16 @@ def gradient_named(name: str) -> str:
     'output'
     """
     return _GRADIENT_OF.get(name.lower().replace("-", "_").replace(" ", "_"), name)
+
+
+def stages_named(name: str) -> tuple[str, ...]:
+    """The stages that an array of this name may hold, gradients among them: see `stages_called`.
+
+    >>> stages_named("attn_weights"), stages_named("k.grad"), stages_named("layer")
+    (('weights',), ('d_k',), ())
+    """
+    gradient = gradient_named(name)
+    return (gradient,) if gradient in GRADIENTS else stages_called(name)
 
 
 def is_attended(name: str) -> bool:

@@ -303,5 +303,6 @@ def named_stages(trace: Trace, wanted: str) -> Collection[str]:
     found = found or [name for name in trace if f".{wanted}." in f".{name}"]
     if found:
         return found
-    hint = LEFT_OUT.get(wanted) or nearest(CALLED.get(wanted, wanted), trace)
+    called = CALLED.get(wanted, (wanted,))
+    hint = LEFT_OUT.get(wanted) or nearest(called[0], trace)
     raise StageError(f"there is no stage {wanted!r}", hint)

@@ -277,7 +277,7 @@ def test_the_data_is_json_without_nan() -> None:
     text = json.dumps(verdict_to_dict(check(observed, Q4, K4, V4)), allow_nan=False)
     data = json.loads(text)
     fields = """schema matches status dtype stages first_difference explanations quiet inside common
-    tell_apart shape exactness undecided notes meanings is_default hidden edit"""
+    tell_apart shape exactness undecided notes meanings is_default hidden edit reading"""
     assert {*data} == {*fields.split()}
     assert (data["schema"], data["status"], data["matches"]) == (4, "no match", False)
     # weights of q2: 0.401112, 0.197776, 0.401112; 10 · 0.197776 + 5 · 0.401112 = 3.983319

@@ -15,7 +15,7 @@ from attncli.commands.check.number_types import SMALL, Arithmetic, row_rms
 from attncli.commands.check.rounding import AGAIN, FEW, draws_of, rounding_noise, simulated_noise
 from attncli.commands.check.run import Indices, Subset, all_of, stages
 from attncli.commands.check.setup import Setup
-from attncli.commands.check.spans import is_whole, span_of
+from attncli.commands.check.spans import is_whole, rows_of, span_of
 from attncli.commands.check.tolerance import (
     ROW_FLOOR,
     Rule,
@@ -83,7 +83,7 @@ class Comparison:
         """Which batch items, heads and rows of an observed stage are compared."""
         span = span_of(stage, self.setup.how.softmax_over)
         if span == "rows":
-            return tuple(self.at)
+            return tuple(rows_of(stage, self.at))
         sizes = tuple(np.arange(n) for n in self.observed[stage].shape[:3])
         if span == "totals":
             return sizes
@@ -135,7 +135,7 @@ class Comparison:
         for name, stage in self.errors.items():
             if (span := span_of(name, over)) != "totals":
                 every_key = np.arange(stage.expected.shape[2])
-                positions = at if span == "rows" else (*of_keys, every_key)
+                positions = rows_of(name, at) if span == "rows" else (*of_keys, every_key)
                 errors[name] = stage.at(*positions, slack=SAMPLE_SLACK)
         if is_whole and (not errors or at.sizes == self.subset.sizes):
             errors = {name: replace(x, slack=SAMPLE_SLACK) for name, x in self.errors.items()}
@@ -232,7 +232,7 @@ def _draw_again(
     """Puts more draws into the noise of these stages, of the rows that are off by too much."""
     is_of_rows, rows = not is_whole(noise, setup.how.softmax_over), np.arange(subset.sizes[2])
     if is_of_rows:
-        wrong = np.any([stage.wrong_rows for stage in unsure.values()], axis=(0, 1, 2))
+        wrong = np.any([x.wrong_rows.any(axis=(0, 1)) for x in unsure.values()], axis=0)
         rows = rows[wrong] if wrong.any() else rows
     at = (..., rows) if is_of_rows else ...
     some = {
@@ -263,7 +263,7 @@ def noise_of_few(
     for name, x in rounding_noise(setup, rows, some, rule.arithmetic(), draws=1).items():
         heads[name] = row_rms(x)
         least = ROW_FLOOR * heads[name][..., None]
-        noise[name] = np.broadcast_to(least, subset.sizes).copy()
+        noise[name] = np.repeat(least, subset.sizes[2], axis=-1)
         noise[name][:, :, few] = x
     return noise, heads
 

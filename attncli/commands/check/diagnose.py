@@ -36,6 +36,8 @@ from attncli.commands.check.generated import described
 from attncli.commands.check.number_types import EPS, SMALL, fitting_type, narrower
 from attncli.commands.check.observe import GIVEN, Pick, differing_inputs, observe, to_numpy
 from attncli.commands.check.positions import PositionKind
+from attncli.commands.check.readings import Observed, readings, with_projection
+from attncli.commands.check.run import PROJECTION
 from attncli.commands.check.search import Match, Progress, Search
 from attncli.commands.check.setup import Setup, setup_of
 from attncli.commands.check.shapes import WrongShapeError, fitting_layouts
@@ -82,6 +84,7 @@ def check(  # noqa: PLR0913
     observed    an array, the stage of that name; or a mapping of several stages by name. Inputs
                 among them (q, k, v, mask …) must be the given ones. Left out, or None, where
                 gradients are keywords
+    stage       a name that libraries have for one will do, such as attn_weights
     d_q, d_k …  among `more`: observed gradients by their names, d_q, d_k, d_v, d_weights, d_scores,
                 delta, d_sinks, d_bias; they need d_output, and are compared whole
     q, k, v …   what `attend` takes, with mask, past_k, past_v, kv_len, sinks and d_output among
@@ -106,6 +109,8 @@ def check(  # noqa: PLR0913
     split       the keys were cut after so many, and the parts merged by their log-sum-exp: what may
                 go wrong there is tried with these parts; see `attend_split`
     rows, heads which query rows and heads were observed, counted from 0; else all
+    w_o, b_o    among `more`: the output projection, [h·d_v, d_out] and [d_out]. With it the stage
+                "projected" is known, and an output may be that of the heads or that after it
     projected   x, the weights and how q, k and v were made of them: their bugs are tried too
     pairs       whether pairs of bugs are tried where no single one fits
     progress    called with how many bugs, then pairs, then edits, are tried, and of how many
@@ -122,6 +127,7 @@ def check(  # noqa: PLR0913
     'scale left out'
     """
     arrays = _observed(observed, stage, more)
+    projection = {name: more.pop(name) for name in PROJECTION if more.get(name) is not None}
     if missing := [name for name, x in (("q", q), ("k", k), ("v", v)) if x is None]:
         raise ShapeError(f"there is no {missing[0]}", "check needs q, k and v")
     fields = {name: more.pop(name) for name in KNOBS if name in more}
@@ -131,32 +137,44 @@ def check(  # noqa: PLR0913
     asked = Asked(_chosen(chosen, how, fields), inputs.get("mask"), means)
     setup = setup_of(**inputs, layout=layout, means=means, convention=how, positions=positions)
     setup = _in_parts(replace(setup, projected=projected), tiles, split)
+    setup = with_projection(setup, projected, projection)
     rule = rule_of(decimals, rtol, atol, setup.how.dtype, inside)
     hints = partial(_with_hints, observed=arrays, setup=setup, layout=layout)
     if wrong := differing_inputs(arrays, inputs, setup, layout):
         first = next(iter(wrong))
         return Verdict("no match", rule.dtype, first_difference=first, notes=tuple(wrong.values()))
-    try:
-        seen = observe(arrays, setup, rows=rows, heads=heads, layout=layout)
-    except WrongShapeError as error:
-        return hints(_wrong_shape(error, setup, rule), rule=rule)
-    rule = replace(rule, dtype=narrower(seen.dtype, rule.dtype))
-    whole = comparison_of(setup, seen.subset, seen.stages, rule)
     is_default = not (asked.chosen or how.changes())
-    plain = Verdict("match", rule.dtype, is_default=is_default, notes=seen.notes)
     labels = {"query": query_labels or (), "key": key_labels or ()}
-    ways = list[tuple[Verdict, Comparison]]()
-    for verdict, comparison in ways_to_read(plain, whole, zeros, labels):
-        if comparison.matches:
-            return hints(_with_direction(verdict, comparison), rule=comparison.rule)
-        ways.append((verdict, comparison))
+    differing = list[list[tuple[Verdict, Comparison]]]()
+    for reading in readings(arrays, Observed(setup, rows, heads, layout), rule):
+        plain = Verdict("match", rule.dtype, is_default=is_default, reading=reading.words)
+        try:
+            seen = observe(reading.stages, reading.setup, rows=rows, heads=heads, layout=layout)
+        except WrongShapeError as error:
+            return hints(_wrong_shape(error, setup, rule), rule=rule)
+        own_rule = replace(rule, dtype=narrower(seen.dtype, rule.dtype))
+        whole = comparison_of(reading.setup, seen.subset, seen.stages, own_rule)
+        plain = replace(plain, dtype=own_rule.dtype, notes=(*reading.notes, *seen.notes))
+        ways = [*ways_to_read(plain, whole, zeros, labels)]
+        for verdict, comparison in ways:
+            if comparison.matches:
+                return hints(_with_direction(verdict, comparison), rule=comparison.rule)
+        differing.append(ways)
     before_search()
-    return hints(_with_cause_in(ways, progress, asked, pairs), rule=ways[0][1].rule)
+    verdicts = list[Verdict]()
+    for ways in differing:
+        verdicts.append(_with_cause_in(ways, progress, asked, pairs))
+        if verdicts[-1].status != "no match":
+            break  # no other reading explains more
+    if all(verdict.status == "no match" for verdict in verdicts):
+        more = "; read otherwise it differs as well" * (len(verdicts) > 1)
+        verdicts[-1] = replace(verdicts[0], reading=verdicts[0].reading + more)
+    return hints(verdicts[-1], rule=differing[0][0][1].rule)
 
 
 def _observed(observed: Any, stage: str, more: dict[str, Any]) -> dict[str, Any]:
     """The observed stages by name; gradients among the keywords are taken out of these."""
-    arrays = {} if observed is None else {stage: observed}
+    arrays: dict[str, Any] = {} if observed is None else {stage: observed}
     if isinstance(observed, Mapping):
         arrays = dict(observed)
     arrays |= {name: more.pop(name) for name in GRADIENTS if name in more}

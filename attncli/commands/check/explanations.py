@@ -26,7 +26,17 @@ from attncli.commands.check.suggest import FAR, suggest_input
 from attncli.commands.check.verdict import Explanation, Left
 from attncli.convention import KNOBS, flag_text
 from attncli.expression import Cell, Formula, letters_in, line_of, rebuilt
-from attncli.stages import GRADIENTS, MASKED, OF_X, OUTPUT, SCALED, SCORES, WEIGHTS
+from attncli.stages import (
+    GRADIENTS,
+    MASKED,
+    MEAN_WEIGHTS,
+    OF_X,
+    OUTPUT,
+    PROJECTED,
+    SCALED,
+    SCORES,
+    WEIGHTS,
+)
 
 # ---- the formulas that a bug changes
 
@@ -166,12 +176,17 @@ def distinguished_by(
     how, positions = comparison.setup.how, comparison.setup.positions
     kind = None if positions is None else positions.kind
     for more in (None, SCORES, SCALED, MASKED, WEIGHTS):
-        stages = [*comparison.errors, *([more] if more else [])]
+        own = (OF_HEADS.get(name, name) for name in comparison.errors)
+        stages = [*own, *([more] if more else [])]
         suggestion = suggest_input(explanations, convention=how, positions=kind, stages=stages)
         if suggestion is not None:
             observed = f"the {more} observed as well, on " if more else ""
             return f"{observed}an input with {suggestion.words}"
     return "no input that was tried: they may always compute the same numbers"
+
+
+OF_HEADS = {PROJECTED: OUTPUT, MEAN_WEIGHTS: WEIGHTS}
+"""Stages that are made of all heads → those of each head, which q, k and v alone give."""
 
 
 def _told_by(matches: Sequence[Match], comparison: Comparison) -> str:

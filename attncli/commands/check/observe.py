@@ -23,7 +23,7 @@ from attncli.commands.check.number_types import EPS, fitting_type, narrower, siz
 from attncli.commands.check.run import Indices, Subset, all_of, computes, mask_of, steps_of
 from attncli.commands.check.setup import Setup
 from attncli.commands.check.shapes import fitted
-from attncli.commands.check.spans import D_BIAS, axes_of, is_whole, span_of
+from attncli.commands.check.spans import D_BIAS, OF_ALL_HEADS, axes_of, is_whole, span_of
 from attncli.commands.check.tolerance import Places, distance, largest
 from attncli.convention import DType, Layout
 from attncli.errors import ConventionError, ShapeError, StageError, nearest
@@ -35,9 +35,11 @@ from attncli.stages import (
     LEFT_OUT,
     LSE,
     MAPS,
+    MEAN_WEIGHTS,
     OF_TILES,
     OF_X,
     OUTPUT,
+    PROJECTED,
     TILE,
     gradient_of,
 )
@@ -102,6 +104,8 @@ def observe(
     if LSE in names and setup.how.softmax_over == "queries":
         raise StageError("this attention has no lse", LEFT_OUT[LSE])
     _check_gradients(names, setup, is_all=rows is None and heads is None)
+    if heads is not None and (joint := [name for name in names if name in OF_ALL_HEADS]):
+        raise StageError(f"{joint[0]} is made of all heads", "leave out heads (--head)")
     arrays: dict[str, Array] = {}
     types: list[DType] = []
     notes: list[str] = []
@@ -283,7 +287,7 @@ def _difference(name: str, array: Array, allowed: Array, dtype: DType) -> str:
 
 
 def _in_order(observed: Mapping[str, Any], setup: Setup) -> list[str]:
-    known = (*MAPS, LSE, OUTPUT, CONCAT, *GRADIENTS)
+    known = (*MAPS, MEAN_WEIGHTS, LSE, OUTPUT, CONCAT, PROJECTED, *GRADIENTS)
     there = ", ".join(known)
     if setup.tiles:
         numbers = range(1, len(tile_bounds(setup.shape[3], setup.tiles)))
@@ -298,6 +302,9 @@ def _in_order(observed: Mapping[str, Any], setup: Setup) -> list[str]:
         raise StageError(f"there is no stage {unknown[0]!r} to check", hint)
     if not names:
         raise StageError("no stage was observed", f"name one of {there}")
+    if PROJECTED in names and "w_o" not in setup.inputs:
+        what = "projected follows from the output by w_o, which is not given"
+        raise StageError(what, "give w_o, or x and its weights")
     return names
 
 

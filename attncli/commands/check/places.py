@@ -87,7 +87,9 @@ class Entries:
         over = self.setup.how.softmax_over
         self.of, self.ndim = comparison.errors[name], self.setup.ndim
         self.positions = comparison.positions(name)
-        axes, shape = axes_of(name, over), (*self.setup.shape[:3], self.of.wrong.shape[3])
+        axes, (_, n_heads, _, last) = axes_of(name, over), self.of.wrong.shape
+        n_batch, all_heads, n_q, _ = self.setup.shape
+        shape = n_batch, all_heads if axes[1] else n_heads, n_q, last
         self.is_row = span_of(name, over) == "rows"
         value = np.broadcast_to(np.float64(0), shape if self.is_row else self.of.wrong.shape)
         words = {axis: tuple(names) for axis, names in labels.items() if names}
@@ -101,7 +103,7 @@ class Entries:
 
     def index(self, axis: int) -> Indices:
         """The whole stage's indices of an axis that were observed."""
-        if axis < 3 and self.is_row:
+        if axis < 3 and self.is_row and self.whole.axes[axis]:
             return self.subset[axis]
         return self.positions[axis] if axis < 3 else np.arange(self.whole.value.shape[3])
 
@@ -115,7 +117,7 @@ class Entries:
         kind = self.whole.axes[axis]
         at = int(self.index(axis)[position]) + self.first_key * (kind == "key")
         name = safe(self.whole.label(kind, at), LONGEST_LABEL)
-        return f"d_v {name}" if kind == "d_v" else name
+        return f"{kind} {name}" if kind in ("d_v", "d_model") else name
 
     def place(self, position: Sequence[int]) -> str:
         """One entry, such as head 1, q3, k2."""

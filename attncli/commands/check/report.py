@@ -5,9 +5,9 @@ Verdict ──┬── StageVerdict …   each observed stage: how far off, whe
           └── Explanation …    each explanation: one bug, or two at once
 
 The data (`verdict_to_dict`) are the fields below by their names; besides them
-    schema    4; from 3 on there are meanings and is_default, and the status may be "meaning"; a
+    schema    5; from 3 on there are meanings and is_default, and the status may be "meaning"; a
               bug has an id from 4 on, and there is edit: None, or {stage, formula, edited, old,
-              new, n_alike}
+              new, n_alike}; from 5 on there is reading
     matches   true | false
     name      of an explanation: the names of its bugs, joined
 A bug is {id, name, sentence, threads}. NaN and infinity are strings, as everywhere.
@@ -26,7 +26,7 @@ from attncli.errors import joined
 from attncli.files.numbers import nan_to_text
 from attncli.stages import GRADIENTS
 
-SCHEMA = 4
+SCHEMA = 5
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:
@@ -92,7 +92,8 @@ def _lines(verdict: Verdict) -> Iterator[str]:
         yield f"  in common: {verdict.common}"
     if verdict.tell_apart:
         yield f"  distinguished by: {verdict.tell_apart}"
-    notes = [f"  note: {note}" for note in verdict.notes]
+    reading = [verdict.reading] if verdict.reading and not verdict.matches else []
+    notes = [f"  note: {note}" for note in (*reading, *verdict.notes)]
     parts = [[*_stages(verdict)], notes]
     # what to try comes before where it differs
     yield from chain(*(reversed(parts) if verdict.status == "no match" else parts))
@@ -142,7 +143,9 @@ def _headline(verdict: Verdict) -> str:
         )
     inside = "TF32" if verdict.inside == "tf32" else verdict.inside
     return {
-        "match": "it matches" + f", {verdict.exactness}" * bool(verdict.exactness),
+        "match": "it matches"
+        + f": {verdict.reading}" * bool(verdict.reading)
+        + f", {verdict.exactness}" * bool(verdict.exactness),
         "found": "it differs; the cause:",
         "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
         "inside": f"it matches only with {inside} arithmetic inside, which is less exact than "

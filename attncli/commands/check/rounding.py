@@ -46,7 +46,7 @@ from attncli.commands.check.spans import span_of
 from attncli.commands.check.tolerance import Rule, distance, errors_of
 from attncli.convention import DType
 from attncli.evaluate import sizes_of
-from attncli.expression import Apply, Cell, Over, Shape, walk
+from attncli.expression import Apply, Cell, Expr, Formula, Over, Shape, walk
 from attncli.parser import parse
 from attncli.stages import (
     DELTA,
@@ -216,10 +216,18 @@ def sums_of(
     letters = dict.fromkeys(letter for over in overs for letter in over.letters)
     match overs[-1:]:
         case [Over("sum", _, Apply("*", (Cell(_, one), Cell(_, other))))]:
-            is_product = one != other and formula.body == overs[0]
+            is_product = one != other and formula.body in (overs[0], _with_bias(overs[0], formula))
         case _:
             is_product = False
     return math.prod(sizes.get(letter, 1) for letter in letters), is_product
+
+
+def _with_bias(product: Over, formula: Formula) -> Expr | None:
+    """A product of matrices with the bias that the formula adds, if it does."""
+    match formula.body:
+        case Apply("+", (_, Cell() as bias)):
+            return Apply("+", (product, bias))
+    return None
 
 
 class _Errors:

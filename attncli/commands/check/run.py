@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from attncli import budget
 from attncli.arrays import Array
+from attncli.attention.attention import PROJECTED_HEADS
 from attncli.attention.kernels import round_to, widen
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step, run
@@ -27,6 +28,7 @@ from attncli.attention.tiles import LSE_OF_PARTS, split_steps, tile_bounds, tile
 from attncli.commands.check.setup import NANS, ZEROS, Edit, Setup
 from attncli.commands.check.spans import (
     D_BIAS,
+    OF_ALL_HEADS,
     ROWS,
     axes_of,
     in_four,
@@ -39,9 +41,11 @@ from attncli.stages import (
     GIVEN_GRADIENT,
     GRADIENTS,
     LSE,
+    MEAN_WEIGHTS,
     OF_X,
     OUTPUT,
     QKV,
+    WEIGHTS,
     gradient_of,
     kind_of,
 )
@@ -163,6 +167,8 @@ def _stages(
     real = {name: setup.relabel.get(name, name) for name in wanted}
     result = _other_span(setup, subset, real, dtype, alter)
     todo = {name: source for name, source in real.items() if name not in result}
+    if {*wanted} <= {*OF_ALL_HEADS}:
+        subset = subset.with_axis(1, np.arange(setup.shape[1]))
     by_keys = is_whole(todo.values(), over)
     if by_keys and setup.instead:  # what is computed in place of a row is another row's
         rows = [name for name, source in todo.items() if span_of(source, over) == "rows"]
@@ -170,7 +176,9 @@ def _stages(
         todo = {name: source for name, source in todo.items() if name not in result}
     keys = setup.key_heads_of(subset.head)
     sizes = dict(zip((*ROWS, "kv_head"), (*subset.sizes, len(keys)), strict=True))
-    blocks = _blocks_of_keys(setup, subset, keys) if by_keys else _blocks_of_rows(setup, subset)
+    whole = setup.whole_axes | ({1} if {*wanted} & {*OF_ALL_HEADS} else set())
+    by_rows = _blocks_of_rows(setup, subset, whole)
+    blocks = _blocks_of_keys(setup, subset, keys) if by_keys else by_rows
     for block in blocks:
         shape = (*block.computed.sizes[:2], *setup.shape[2:])
         n_kv_heads = None if block.keys is None else len(block.keys)
@@ -213,9 +221,9 @@ def _axes_of(setup: Setup, stage: str) -> tuple[str, ...]:
     return tuple("" if n == 1 else kind for n, kind in zip(sizes, axes, strict=True))
 
 
-def _blocks_of_rows(setup: Setup, subset: Subset) -> Iterator[Block]:
+def _blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterator[Block]:
     """The subset, cut in halves until none needs more than CELLS scores; whole axes are not cut."""
-    whole, every = setup.whole_axes, all_of(setup.shape)
+    every = all_of(setup.shape)
 
     def cut(at: Subset) -> Iterator[Subset]:
         sizes = [setup.shape[i] if i in whole else size for i, size in enumerate(at.sizes)]
@@ -311,7 +319,7 @@ def steps_of(
     key = dtype, shape or setup.shape, n_kv_heads
     if key in setup.plans:
         return setup.plans[key]
-    inputs, shape = frozenset({*setup.inputs, "rows"}), key[1]
+    inputs, shape = frozenset({*setup.inputs, "rows"} - {*PROJECTION}), key[1]
     n_kv_heads = n_kv_heads or shape[1]
     given = setup.inputs["given_mask"].shape if "given_mask" in inputs else ()
     whole = shape[len(shape) - len(given) :]
@@ -326,10 +334,26 @@ def steps_of(
         at = names.index(OUTPUT)
         before = [step for step in steps[:at] if step.name != LSE]
         steps = [*before, *parts, *steps[at + 1 :]]
+    steps += (_of_all_heads(setup, name, shape[1], dtype) for name in sorted(setup.of_all_heads))
     for edit in setup.edits:
         steps = edit(steps)
     setup.plans[key] = steps
     return setup.plans[key]
+
+
+PROJECTION = "w_o", "b_o"
+"""The inputs by which the outputs of the heads are projected."""
+
+
+def _of_all_heads(setup: Setup, name: str, n_heads: int, dtype: DType) -> Step:
+    """The step of a stage that is made of all heads."""
+    if name == MEAN_WEIGHTS:
+        text, reads = "A[b,i,j] = sum[h](x[b,h,i,j]) / size[h]", {"x": WEIGHTS}
+    else:
+        by = {"w": "w_o", "b": "b_o"}
+        reads = {"x": OUTPUT} | {letter: x for letter, x in by.items() if x in setup.inputs}
+        text = PROJECTED_HEADS
+    return Step(name, text, reads, dtype=dtype, sizes={"h": n_heads})
 
 
 @lru_cache(1024)

@@ -16,17 +16,18 @@ import numpy as np
 
 from attncli import budget
 from attncli.arrays import Array
+from attncli.attention.heads import split_heads
 from attncli.commands.check.bugs import CATALOGUE, GRADIENT, TILES
 from attncli.commands.check.bugs.bug import Bug, Evidence
 from attncli.commands.check.comparison import Comparison, Fit, fit
 from attncli.commands.check.direction import OWN, Directions, beta
 from attncli.commands.check.number_types import EPS, SMALL
-from attncli.commands.check.run import CELLS, at_once, computes, mask_of, steps_of
+from attncli.commands.check.run import CELLS, at_once, computes, mask_of, stages, steps_of
 from attncli.commands.check.samples import narrow_sample_of, sample_of, wide_sample_of, worst_of
 from attncli.commands.check.setup import Setup
 from attncli.commands.check.tolerance import distance, largest
 from attncli.convention import EmptyRows
-from attncli.stages import BEFORE_SOFTMAX, DELTA, GRADIENTS, gradient_of
+from attncli.stages import BEFORE_SOFTMAX, DELTA, GRADIENTS, OUTPUT, PROJECTED, gradient_of
 
 Progress = Callable[[int, int], None] | None
 
@@ -88,14 +89,17 @@ class Search:
     def __init__(self, comparison: Comparison, progress: Progress = None) -> None:
         self.comparison, self.samples = comparison, [sample_of(comparison)]
         self.progress = progress or (lambda done, total: None)
-        stages = comparison.errors.items()
-        expected = {name: stage.expected for name, stage in stages}
+        of_stages = comparison.errors.items()
+        expected = {name: stage.expected for name, stage in of_stages}
         sample, wide = self.samples[0], wide_sample_of(comparison)
         eps = EPS[comparison.rule.dtype]
         rows = comparison.of_rows().errors  # bugs look at batch items, heads and queries
         observed = {name: x for name, x in comparison.observed.items() if name in rows}
+        if PROJECTED in observed and OUTPUT not in observed:
+            both = before_projection(comparison)
+            observed, expected = observed | both.observed, expected | both.expected
         self.evidence = Evidence(observed, expected, eps, sample, wide, comparison.subset)
-        self.only_nan = all(np.isnan(stage.observed[stage.wrong]).all() for _, stage in stages)
+        self.only_nan = all(np.isnan(stage.observed[stage.wrong]).all() for _, stage in of_stages)
         self.narrow = narrow_sample_of(sample)
         self.skipped: dict[str, int] = {}
         self.alone: dict[Bug, list[Setup]] = {}
@@ -321,6 +325,34 @@ class Search:
             empty = any(x is not None and np.isneginf(x).all(axis=-1).any() for x in masks)
             self._emptied[key] = empty, setup
         return self._emptied[key][0]
+
+
+class Outputs(NamedTuple):
+    """The output of the heads: as it was before a projection, and as it should be."""
+
+    observed: dict[str, Array]
+    expected: dict[str, Array]
+
+
+def before_projection(comparison: Comparison) -> Outputs:
+    """The output that the observed projection was made of; none where W_o cannot be inverted.
+
+    It says what a bug may be; whether it is, is judged on the projected numbers.
+    """
+    setup, observed = comparison.setup, comparison.observed[PROJECTED][:, 0]
+    w_o, b_o = setup.inputs["w_o"], setup.inputs.get("b_o", 0.0)
+    is_small = observed.size <= ALL and w_o.size <= CELLS
+    sizes = np.linalg.svd(w_o, compute_uv=False) if is_small else np.zeros(1)
+    if len(w_o) > w_o.shape[1] or sizes[-1] <= INVERTIBLE * sizes[0]:
+        return Outputs({}, {})
+    output = split_heads((observed - b_o) @ np.linalg.pinv(w_o), setup.shape[1])
+    expected = stages(setup, comparison.subset, [OUTPUT])[OUTPUT]
+    return Outputs({OUTPUT: output}, {OUTPUT: expected})
+
+
+INVERTIBLE = 1e-4
+"""Below this share of the largest singular value of W_o, the rounding of float32 in what it made
+is as large as what went in."""
 
 
 def enough_evidence(comparison: Comparison, n_pairs: int) -> bool:

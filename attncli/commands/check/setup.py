@@ -54,6 +54,7 @@ class Setup:
     relayout      observed stage → a function that corrects its layout
     tiles         where not 0, the plan is that of a walk through tiles of so many keys
     split         after how many keys they were cut into parts that were merged; (): unknown
+    of_all_heads  the observed stages that are made of all heads: steps of its plan besides
     merges        whether lse and output are computed by merging these parts, as `in_parts` says
     details       what the names of the bugs leave open, such as "share 0.3"
     plans         its plans so far, by what `steps_of` was asked for: each is made once
@@ -75,6 +76,7 @@ class Setup:
     tiles: int = 0
     split: tuple[int, ...] = ()
     merges: bool = False
+    of_all_heads: frozenset[str] = frozenset()
     details: tuple[str, ...] = ()
     plans: dict[Any, list[Step]] = field(default_factory=dict, init=False, repr=False)
 

@@ -10,7 +10,7 @@ from attncli.arrays import Array
 from attncli.attention.heads import shape_text, split_heads
 from attncli.commands.check.run import Subset
 from attncli.commands.check.setup import Setup
-from attncli.commands.check.spans import ROWS, first_key, in_four
+from attncli.commands.check.spans import OF_ALL_HEADS, ROWS, first_key, in_four
 from attncli.convention import DType
 from attncli.errors import ShapeError
 from attncli.files.messages import count
@@ -51,12 +51,19 @@ def fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset)
         axes[-1] = "key"
     sizes = dict(zip(ROWS, subset.sizes, strict=True)) | {"d_k": setup.d_k, "key": setup.shape[3]}
     sizes |= {"kv_head": inputs["k"].shape[1], "d_v": setup.inputs["v"].shape[-1]}
+    sizes["d_model"] = inputs["w_o"].shape[-1] if "w_o" in inputs else 0
     if stage.startswith(f"{TILE}."):
         sizes["key"] = min(setup.tiles, setup.shape[3] - first_key(stage, setup.tiles))
     of_inputs = {gradient_of(name): x.shape for name, x in inputs.items() if name not in QKV}
-    expected = of_inputs.get(stage) or tuple(sizes[x] for x in axes[4 - setup.ndim :])
-    numbered = enumerate(expected, 4 - setup.ndim)
-    squeezed = tuple(size for axis, size in numbered if size != 1 or axis not in {1, 2})
+    if stage in OF_ALL_HEADS:  # [batch, query, …], whose batch of one may be missing
+        axes = axes if setup.ndim > 3 else axes[1:]
+        expected = tuple(sizes[x] for x in axes)
+        of_one = {"batch", "query"}
+        squeezed = tuple(n for x, n in zip(axes, expected, strict=True) if n > 1 or x not in of_one)
+    else:
+        expected = of_inputs.get(stage) or tuple(sizes[x] for x in axes[4 - setup.ndim :])
+        numbered = enumerate(expected, 4 - setup.ndim)
+        squeezed = tuple(size for axis, size in numbered if size != 1 or axis not in {1, 2})
     fits = array.shape in {expected, squeezed, *([(*expected, 1)] if axes == ROWS else [])}
     if stage in GRADIENTS:
         fits = [n for n in array.shape if n != 1] == [n for n in expected if n != 1]

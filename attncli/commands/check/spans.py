@@ -4,24 +4,42 @@
     keys    d_k, d_v                                       [batch, kv_head, key, …]
     totals  d_sinks, d_bias, d_w_q, d_x …                  sums over batch items or heads as well
 
-A few rows of the first kind represent all of them; the others are computed with all queries.
+A few rows of the first kind represent all of them; the others are computed with all queries. Some
+of the first kind are made of all heads: they have one head here, see `OF_ALL_HEADS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes
 from attncli.convention import SoftmaxOver
-from attncli.stages import DELTA, MAPS, OUTPUT, TILE, gradient_of, kind_of
+from attncli.stages import (
+    DELTA,
+    MAPS,
+    MEAN_WEIGHTS,
+    OUTPUT,
+    PROJECTED,
+    TILE,
+    gradient_of,
+    kind_of,
+)
+
+if TYPE_CHECKING:
+    from attncli.commands.check.run import Subset
 
 Span = Literal["rows", "keys", "totals"]
 
 ROWS = ["batch", "head", "query"]
 
 D_BIAS = gradient_of("given_mask")
+
+OF_ALL_HEADS = (MEAN_WEIGHTS, PROJECTED)
+"""The stages whose rows are made of all heads: [batch, query, …], compared with one head."""
 
 
 def span_of(stage: str, over: SoftmaxOver = "keys") -> Span:
@@ -31,10 +49,17 @@ def span_of(stage: str, over: SoftmaxOver = "keys") -> Span:
     ('rows', 'rows', 'keys', 'totals')
     """
     axes = kind_of(stage).axes.split()
+    if stage in OF_ALL_HEADS:
+        return "rows"
     if axes[1:2] == ["kv_head"]:
         return "keys"
     is_turned = over == "queries" and stage == DELTA
     return "rows" if axes[2:3] == ["query"] and stage != D_BIAS and not is_turned else "totals"
+
+
+def rows_of(stage: str, at: Subset) -> Subset:
+    """Where the rows of a stage are, of those of each head: a stage of all heads has one head."""
+    return at._replace(head=np.zeros(1, np.intp)) if stage in OF_ALL_HEADS else at
 
 
 def first_key(stage: str, tiles: int) -> int:
@@ -59,6 +84,8 @@ def axes_of(stage: str, over: SoftmaxOver = "keys") -> tuple[str, ...]:
     (('batch', 'head', 'query', ''), ('', 'head', '', ''))
     """
     axes = kind_of(stage).axes.split()
+    if stage in OF_ALL_HEADS:
+        return axes[0], "", *axes[1:]
     if axes == ROWS:
         return ("batch", "head", "", "key") if over == "queries" else (*axes, "")
     if axes == ["head"]:
@@ -77,6 +104,8 @@ def in_four(stage: str, x: Array, over: SoftmaxOver = "keys") -> Array:
         return four_axes(x[..., None, :] if over == "queries" else x[..., None])
     if kind_of(stage).axes == "head":
         return x.reshape(1, -1, 1, 1)
+    if stage in OF_ALL_HEADS:
+        return four_axes(x[..., None, :, :])
     return four_axes(x)
 
 

@@ -154,6 +154,7 @@ class Verdict:
     undecided         bugs that would be within rounding on this input, so that it cannot show them
     notes             what was assumed
     hidden            where gradients match, bugs of gradients that this input cannot show
+    reading           what an observed array was read as, where its name leaves it open, or ""
     edit              where nothing known explains the numbers, the edit of the formulas that does
     """
 
@@ -174,6 +175,7 @@ class Verdict:
     is_default: bool = True
     hidden: tuple[str, ...] = ()
     edit: Edit | None = None
+    reading: str = ""
 
     def __str__(self) -> str:
         from attncli.commands.check.report import report_text

@@ -43,7 +43,7 @@ from attncli.commands.check.bugs.rewrite import Rewrite, letters_of
 from attncli.commands.check.setup import Setup
 from attncli.expression import cells
 from attncli.parser import parsed
-from attncli.stages import GRADIENTS, MAPS, QKV, TILE, gradient_of
+from attncli.stages import GRADIENTS, MAPS, OUTPUT, PROJECTED, QKV, TILE, gradient_of
 
 DELTAS = {
     "either delta": ("δ from O and dO", "sum[e](output[b,h,i,e] * d_output[b,h,i,e])"),
@@ -158,6 +158,10 @@ class Patch(NamedTuple):
         arrays = _arrays(facts, start, edits["input"])
         if other is None or arrays is None:
             return None
+        if PROJECTED in self.evidence.expected:  # which is made of what is read otherwise
+            of_output = [x for x in edits["observed"] if x.name == OUTPUT and "right[" in x.new]
+            edits["observed"] = [x for x in edits["observed"] if x not in of_output]
+            edits[""] += [x._replace(kind="", new=x.new.replace(",d]", ",e]")) for x in of_output]
         reading = edits["index"] + edits["observed"]
         if (other := _read_otherwise(facts, other.with_inputs(**arrays), reading)) is None:
             return None

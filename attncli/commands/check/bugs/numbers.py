@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.commands.check.run import PROJECTION
 from attncli.commands.check.setup import Setup
 from attncli.commands.check.tolerance import largest
 from attncli.stages import QKV, gradient_of
@@ -79,7 +80,7 @@ def _hides(setup: Setup) -> bool:
 def _has_qkv_alone(setup: Setup) -> bool:
     """Whether nothing but q, k, v and a causal mask over as many heads says what is computed."""
     is_causal = setup.how.causal and setup.inputs["k"].shape[1] != setup.shape[1]
-    return setup.inputs.keys() <= {*QKV} and setup.how.window is None and not is_causal
+    return setup.inputs.keys() <= {*QKV, *PROJECTION} and setup.how.window is None and not is_causal
 
 
 def _model_width(setup: Setup) -> int:

@@ -13,14 +13,15 @@ from functools import partial
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.heads import four_axes
+from attncli.attention.heads import four_axes, merge_heads
 from attncli.commands.check.bugs.bug import Change, Evidence
 from attncli.commands.check.bugs.facts import number_text
 from attncli.commands.check.bugs.fits import EXPLAINED
-from attncli.commands.check.run import all_of, stages
+from attncli.commands.check.run import PROJECTION, all_of, stages
 from attncli.commands.check.setup import Setup
+from attncli.commands.check.spans import OF_ALL_HEADS
 from attncli.commands.check.tolerance import rms
-from attncli.stages import DROPPED, OUTPUT, QKV, WEIGHTS
+from attncli.stages import DROPPED, OUTPUT, PROJECTED, QKV, WEIGHTS
 
 TIMES = 3
 """So many numbers must agree with each one that is computed from them."""
@@ -81,12 +82,35 @@ def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     if not best or (best[0][0] == 0).any():
         return
     times, words = best[0]
+    if PROJECTED in evidence.expected and times.size <= MOST_FACTORS:
+        times = _times_of_projected(times, setup, evidence)
     if times.size == 1:
         changed = setup.with_result(OUTPUT, partial(np.multiply, float(times.item())))
+    elif PROJECTED in evidence.expected:
+        changed = setup.with_whole(1).with_result(OUTPUT, partial(np.multiply, times))
     else:
         changed = setup.with_relayout(lambda x: x / times, OUTPUT)
     yield changed.with_detail(f"times {number_text(times.ravel())}, {words}")
 
+
+def _times_of_projected(times: Array, setup: Setup, evidence: Evidence) -> Array:
+    """The factors as they follow from the projected numbers: what W_o was inverted for is less
+    exact. Those that are as good as 0 are 0."""
+    projected, right, rows = evidence.few(PROJECTED)
+    left = (projected - right)[:, 0].ravel()
+    output = evidence.expected[OUTPUT][:, :, rows]
+    parts = np.eye(times.size).reshape(times.size, *times.shape)
+    columns = [merge_heads(output * part) @ setup.inputs["w_o"] for part in parts]
+    more = np.linalg.lstsq(np.stack([x.ravel() for x in columns], axis=-1), left)[0]
+    result = 1 + more.reshape(times.shape)
+    return np.where(np.abs(result) < ROUND_OFF, 0.0, result)
+
+
+MOST_FACTORS = 64
+"""So many are solved for at once: of each there is a column as long as what was observed."""
+
+ROUND_OFF = 1e-6
+"""A factor that is so small is 0, and the rounding of float32."""
 
 # ---- a projection that was solved for
 
@@ -127,7 +151,7 @@ def solved(x: Array, y: Array) -> Array | None:
 def _projected(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """One matrix for each head, or one for all heads side by side."""
     over, v = evidence.over(setup, OUTPUT), setup.inputs["v"]
-    if over is None or setup.positions is not None:
+    if over is None or setup.positions is not None or "w_o" in setup.inputs:
         return
     observed, expected, _ = evidence.few(OUTPUT)
     key_heads, projected = setup.key_heads[over.head], np.zeros(v.shape)
@@ -247,11 +271,20 @@ def _dropout(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
 
 
 def _remade(
-    change: Callable[[Array], Array | None], names: Collection[str], setup: Setup, _: Evidence
+    change: Callable[[Array], Array | None],
+    names: Collection[str],
+    setup: Setup,
+    evidence: Evidence,
 ) -> Iterator[Setup]:
-    """q, k and v of other arrays for each of these weights by itself and for all of them."""
+    """q, k and v of other arrays for each of these weights by itself and for all of them; and the
+    output projection."""
+    of_output = [x for x in names if x in PROJECTION and x in setup.inputs]
+    for name in of_output if PROJECTED in evidence.expected else ():
+        if (x := change(setup.inputs[name])) is not None:
+            yield setup.with_inputs(**{name: x}).with_detail(name)
     if (made := setup.projected) is None:
         return
+    names = {*names} - {*PROJECTION}
     others = {name: change(made.values[name]) for name in names if name in made.values}
     changed = {name: x for name, x in others.items() if x is not None}
     singly = [{name: x} for name, x in changed.items()]
@@ -263,13 +296,35 @@ def _remade(
             yield setup.with_inputs(**arrays).with_detail(" and ".join(weights))
 
 
+def _unprojected(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """The heads side by side, where that is as wide as what W_o makes of it."""
+    w_o = setup.inputs.get("w_o")
+    if w_o is not None and PROJECTED in evidence.expected and w_o.shape[0] == w_o.shape[1]:
+        yield setup.with_inputs(w_o=np.eye(len(w_o)), b_o=None)
+
+
+def _unsplit(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """One head as wide as all of them: what is made of all heads shows it."""
+    (n_batch, n_heads, *_), mask = setup.shape, setup.inputs.get("given_mask")
+    is_by_head = mask is not None and mask.ndim > 2 and mask.shape[-3] > 1
+    shared = setup.inputs["k"].shape[1] != n_heads
+    if n_heads == 1 or shared or is_by_head or {"sinks", "kept"} & setup.inputs.keys():
+        return
+    compared = {} if evidence.sample is None else evidence.sample.errors
+    if compared and compared.keys() <= {*OF_ALL_HEADS} and setup.positions is None:
+        wide = {name: merge_heads(setup.inputs[name])[:, None] for name in QKV}
+        yield setup.with_inputs(**wide)
+
+
 SOLVED: Mapping[str, Change] = {
     "output times a factor": _output_times,
     "bias of the values missing": _value_bias,
     "output projected already": _projected,
     "dropout left on": _dropout,
     "weights of a projection transposed": partial(
-        _remade, lambda w: w.T if w.shape == w.T.shape else None, ("w_q", "w_k", "w_v")
+        _remade, lambda w: w.T if w.shape == w.T.shape else None, ("w_q", "w_k", "w_v", "w_o")
     ),
-    "bias of a projection left out": partial(_remade, np.zeros_like, ("b_q", "b_k", "b_v")),
+    "bias of a projection left out": partial(_remade, np.zeros_like, ("b_q", "b_k", "b_v", "b_o")),
+    "output projection left out": _unprojected,
+    "heads not split": _unsplit,
 }

@@ -1,0 +1,177 @@
+"""What the observed arrays are, where their names leave it open: each reading that fits.
+
+    {"attn_output": …, "logits": …} ── readings ──> Reading, Reading …
+
+The output of a module is that of the heads, or that of the output projection; weights without heads
+are the mean over all heads; logits may be scaled or masked already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from attncli.arrays import Array
+from attncli.attention.inputs import Inputs
+from attncli.attention.shapes import as_numbers
+from attncli.commands.check.comparison import comparison_of
+from attncli.commands.check.number_types import narrower
+from attncli.commands.check.observe import GIVEN, Observation, Pick, observe
+from attncli.commands.check.run import PROJECTION, steps_of
+from attncli.commands.check.setup import Setup
+from attncli.commands.check.spans import OF_ALL_HEADS
+from attncli.commands.check.tolerance import Rule
+from attncli.convention import Layout
+from attncli.errors import AttncliError, ShapeError, StageError
+from attncli.files.messages import listing
+from attncli.stages import (
+    CONCAT,
+    GRADIENTS,
+    LETTERS,
+    MEAN_WEIGHTS,
+    OUTPUT,
+    PROJECTED,
+    WEIGHTS,
+    stages_called,
+)
+
+ONLY_PLANNED = ("biased", "capped", "dropped")
+"""Where a convention has no such stage, no letter means it."""
+
+
+class Reading(NamedTuple):
+    """One way to read the observed arrays.
+
+    stages  stage → array, and the inputs among what was observed
+    setup   what computes these stages
+    words   what was decided, where it could be otherwise: "the mean over the 4 heads"
+    notes   what arrays of other names are read as
+    """
+
+    stages: Mapping[str, Any]
+    setup: Setup
+    words: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Observed(NamedTuple):
+    """What was observed of a setup: which rows and heads, and the layout of the output."""
+
+    setup: Setup
+    rows: Pick
+    heads: Pick
+    layout: Layout | None
+
+    def seen(self, stages: Mapping[str, Any]) -> Observation:
+        """The arrays as these stages; raises where they do not fit."""
+        setup = reading_setup(self.setup, stages)
+        return observe(stages, setup, rows=self.rows, heads=self.heads, layout=self.layout)
+
+    def fits(self, stage: str, array: Any) -> bool:
+        """Whether an array has the shape of a stage that this setup has."""
+        with suppress(AttncliError):
+            self.seen({stage: array})
+            return True
+        return False
+
+    def matches(self, stage: str, array: Any, rule: Rule) -> bool:
+        """Whether an array is this stage, by itself."""
+        setup, seen = reading_setup(self.setup, [stage]), self.seen({stage: array})
+        rule = replace(rule, dtype=narrower(seen.dtype, rule.dtype))
+        return comparison_of(setup, seen.subset, seen.stages, rule).matches
+
+
+def with_projection(setup: Setup, inputs: Inputs | None, given: Mapping[str, Any]) -> Setup:
+    """The setup with the output projection, of x's weights or given by itself; ShapeError for one
+    that does not fit."""
+    originals = {} if inputs is None else inputs.originals
+    arrays = {name: originals[name] for name in PROJECTION if name in originals}
+    arrays |= {name: as_numbers(x, name) for name, x in given.items()}
+    if "b_o" in arrays and "w_o" not in arrays:
+        raise ShapeError("b_o is given without w_o", "give both")
+    if "w_o" in arrays:
+        width = setup.shape[1] * setup.inputs["v"].shape[-1]
+        check_width(arrays["w_o"], width)
+    return setup.with_inputs(**{name: x.astype("float64") for name, x in arrays.items()})
+
+
+def check_width(w_o: Array, width: int) -> None:
+    """ShapeError where the heads side by side are not as wide as the weights are high."""
+    if w_o.ndim != 2 or len(w_o) != width:
+        shape = " × ".join(map(str, w_o.shape))
+        what = f"w_o is {shape}, and the heads side by side are {width} wide"
+        raise ShapeError(what, f"w_o has {width} rows: Y = H W_o")
+
+
+def reading_setup(setup: Setup, stages: Any) -> Setup:
+    """The setup with the steps of those stages that are made of all heads."""
+    joint = frozenset(name for name in stages if name in OF_ALL_HEADS)
+    return replace(setup, of_all_heads=joint) if joint != setup.of_all_heads else setup
+
+
+def readings(arrays: Mapping[str, Any], observed: Observed, rule: Rule) -> Iterator[Reading]:
+    """The ways to read what was observed, the likeliest first: a stage that matches is decided.
+
+    One at least, which may fit nowhere: then an error, or a wrong shape, follows.
+    """
+    given = {name: x for name, x in arrays.items() if name in GIVEN}
+    ways = {name: _ways(name, x, observed, rule) for name, x in arrays.items() if name not in GIVEN}
+    every = [dict(zip(ways, stages, strict=True)) for stages in product(*ways.values())]
+    distinct = [one for one in every if len({*one.values()}) == len(one)]
+    if not distinct:
+        twice = next(x for x in every[0].values() if [*every[0].values()].count(x) > 1)
+        names = [name for name, stage in every[0].items() if stage == twice]
+        raise StageError(f"{listing(names)} could each be {twice}", "leave one of them out")
+    for one in distinct:
+        stages = {stage: arrays[name] for name, stage in one.items()}
+        setup = reading_setup(observed.setup, stages)
+        words = filter(None, (_words(name, stage, setup) for name, stage in one.items()))
+        aliases = [(name, stage) for name, stage in one.items() if name != stage]
+        read = [
+            f"{name} is read as {stage}" for name, stage in aliases if stage not in OF_ALL_HEADS
+        ]
+        note = (", ".join(read),) if read else ()
+        yield Reading({**given, **stages}, setup, "; ".join(words), note)
+
+
+def _ways(name: str, array: Any, observed: Observed, rule: Rule) -> list[str]:
+    """The stages that an array of this name may be: those that it fits, or the one it matches."""
+    stages = _candidates(name, observed.setup)
+    fitting = [stage for stage in stages if observed.fits(stage, array)]
+    if len(fitting) > 1:
+        matching = (x for x in fitting if observed.matches(x, array, rule))
+        if (match := next(matching, None)) is not None:
+            return [match]
+        # what is made of all heads is looked at through them: both are searched for a bug
+        return fitting if PROJECTED in fitting else fitting[:1]
+    return fitting or stages[:1]
+
+
+def _candidates(name: str, setup: Setup) -> list[str]:
+    """The stages that a name may mean, under this setup."""
+    if name in GRADIENTS or "." in name:
+        return [name]
+    stages = list(stages_called(name) or (name,))
+    if name in LETTERS:
+        planned = {step.name for step in steps_of(setup)}
+        stages = [x for x in stages if x not in ONLY_PLANNED or x in planned] or stages
+    if OUTPUT in stages and "w_o" in setup.inputs:
+        stages[stages.index(OUTPUT) :] = [PROJECTED, OUTPUT, CONCAT]
+    if WEIGHTS in stages and setup.shape[1] > 1 and not setup.tiles:
+        stages.append(MEAN_WEIGHTS)
+    return stages
+
+
+def _words(name: str, stage: str, setup: Setup) -> str:
+    """What was decided of an array that is made of all heads, or of none."""
+    if stage == MEAN_WEIGHTS and stage not in stages_called(name):
+        return f"{name} is the mean over the {setup.shape[1]} heads"
+    may_be = OUTPUT in stages_called(name) and "w_o" in setup.inputs
+    if may_be and stage == PROJECTED:
+        return f"{name} is after the output projection W_o (projected)"
+    if may_be and stage in (OUTPUT, CONCAT):
+        return f"{name} is before the output projection W_o"
+    return ""
