@@ -14,7 +14,7 @@ from attncli.trace import Trace
 from attncli.views.page import Page, parts
 from attncli.views.parts import Closing, Code, Heading, Headline, Part
 from attncli.views.select import DisplayOptions
-from attncli.views.text import clean, sentence
+from attncli.views.text import captions, clean, sentence
 
 NAMED = 5  # queries called by name
 
@@ -86,7 +86,7 @@ def _rows(group: Group, names: tuple[str, ...]) -> Iterator[str]:
     if not names:
         return
     rows = np.flatnonzero(group.apart)
-    queries = [names[row] for row in rows[:NAMED]]
+    queries = captions(names, rows[:NAMED].tolist(), quotes=True)
     more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
     where = "every query" if len(rows) == len(names) else f"{', '.join(queries)}{more}"
     largest = group.apart[rows].max()

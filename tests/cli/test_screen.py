@@ -2,19 +2,15 @@
 
 import ast
 import codecs
-import json
 import re
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import attncli
 from attncli.cli.commands import COMMANDS
 from attncli.cli.main import LazyGroup, near
-from attncli.views.formats import FORMATS
 
 from .conftest import SAMPLES, Call
 
@@ -88,88 +84,6 @@ def test_every_sign_of_ours_has_a_form_in_ascii() -> None:
     ours = {sign for sign in signs if not sign.isascii() and not sign.isalpha()} - MARKS
     assert len(ours) > 40
     assert [x for x in ours if near(UnicodeEncodeError("ascii", x, 0, 1, ""))[0][0] == "\\"] == []
-
-
-# ---- hostile text
-
-BAD = "\x1b[31mA\x1b]8;;http://x\x07L\x9b2J\u202eb\u200bc\ufeff\u00ad<b>*x*</b>|`y`\r\n=1"
-WORD = "\x1b[31m\x9b\u202eb\u200b\u00ad"  # without what separates tokens and members
-FILE = f"f{WORD}|.json"
-TEXTS = [name for name, form in FORMATS.items() if not form.binary]
-PAGES = ["table", "markdown"]
-
-
-def poisoned(document: Any, names: set[str], inside: bool = False) -> Any:
-    """A document whose texts under these names all end in what is hostile."""
-    if isinstance(document, Mapping):
-        return {key: poisoned(x, names, inside or key in names) for key, x in document.items()}
-    if isinstance(document, list):
-        return [poisoned(item, names, inside) for item in document]
-    return f"{document}{BAD}" if inside and isinstance(document, str) else document
-
-
-@pytest.fixture
-def hostile(call: Call, tmp_path: Path) -> Call:
-    """A folder with files of every kind that holds text, and the way to call attncli there."""
-
-    def write(name: str, document: object) -> None:
-        (tmp_path / name).write_text(json.dumps(document))
-
-    q = [[1, 0], [0, 1]]
-    write("tokens.json", {"q": q, "tokens": [BAD, "b"], BAD: [[1]]})
-    write(FILE, {"q": [["NaN", 1], [0, 1]]})
-    write("vectors.json", {WORD: [1, 2], "b": [2, 1], "c": [0, 1]})
-    write("weights.json", {"w_q": q, "w_k": q, "w_v": q})
-    (tmp_path / "t.csv").write_text(f',"{BAD}",d\n"{BAD}",1,0\nx,0,1\n', newline="")
-    trace = call("compute", "--q", "tokens.json", "--quiet", "--format", "json", "--causal").json
-    names = {"title", "symbol", "formula", "note", "notes", "labels"}
-    write("trace.json", poisoned(trace, names))
-    write("other.json", poisoned(json.loads(json.dumps(trace).replace("0.5", "0.25")), names))
-    examples = json.loads((SAMPLES / "my-examples.json").read_text())
-    write("ex.json", poisoned(examples, {"title", "author", "date", "why", "note", "id"}))
-    return call
-
-
-# fmt: off
-HOSTILE: list[tuple[list[str], list[str]]] = [
-    *((["compute", "--q", name], TEXTS) for name in ("tokens.json", "t.csv", "trace.json", FILE)),
-    (["explain", BAD], TEXTS), (["explain", "the bank", "--target", BAD], TEXTS),
-    (["explain", "--tokens", json.dumps([WORD, "b"]), "--glove", "vectors.json"], TEXTS),
-    (["explain", f"b {WORD}", "--dim", "2", "--weights", "weights.json"], TEXTS),
-    (["similarity", f"{WORD}=1,2", "b=2,1", "c=1,1", "--pca"], TEXTS),
-    (["similarity", WORD, "b", "--vectors", "vectors.json", "--nearest", "2"], TEXTS),
-    (["examples", "--file", "ex.json"], ["table"]),
-    (["examples", "--file", "ex.json", "--verify"], [*PAGES, "json"]),
-    (["examples", "exercise-1", "--file", "ex.json"], [*PAGES, "json"]),
-    (["diff", "trace.json", "other.json"], [form for form in TEXTS if form != "mermaid"]),
-    (["check", "--q", "trace.json", "--observed", "[[1, 2], [3, 4]]"], ["text", "json"]),
-]
-# fmt: on
-
-
-@pytest.mark.parametrize(("line", "forms"), HOSTILE, ids=map(str, range(len(HOSTILE))))
-def test_no_text_acts_on_a_terminal(hostile: Call, line: list[str], forms: list[str]) -> None:
-    for form in forms:
-        result = hostile(*line, "--format", form)
-        assert result.code in (0, 1), result.err
-        plain = result.out.replace("\n", "").replace("\t", "" if form == "tsv" else "\t")
-        assert plain.isprintable(), form
-        assert result.err.replace("\n", "").isprintable(), form
-
-
-MESSAGES = """compute --q {}|compute --q [[1]] --cell {},1 --quiet|compute --q [[1]] --output x.{}|
-compute --q esc.json|compute --q esc.json::{}3|check --q [[1]] --observed esc.json|explain a --glove {}|
-similarity {}=x|examples {}|examples --verify --file esc.json|{}|compute --{}"""
-
-
-@pytest.mark.parametrize("line", MESSAGES.replace("\n", "").split("|"))
-@pytest.mark.parametrize("text", ["a\x1b[31mb\x9b\u202e\u200b", "x" * 5000])
-def test_no_message_acts_or_is_long(call: Call, tmp_path: Path, line: str, text: str) -> None:
-    (tmp_path / "esc.json").write_text(json.dumps({text: [[1]], f"{text}2": [["x"]], "b": [[2]]}))
-    result = call(*(argument.replace("{}", text) for argument in line.split()))
-    assert (result.code, result.err.count("\n")) == (2, 1), result.out
-    assert result.err[:-1].isprintable()
-    assert len(result.err) < 1000
 
 
 # ---- version and help

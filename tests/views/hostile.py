@@ -10,7 +10,9 @@ LABELS = {
     "controls": "a\b\b\rb\x07\x0e\x7f", "lines": "one\ntwo\x0b\x0c\x85\u2028\u2029",
     "tab": "\t=1+1", "override": "\u202egnp.exe", "isolates": "\u2067a\u2069\u200f\u061c",
     "zero width": "a\u200bb\u200d\u2060c\ufeff", "tags": "\U000e0041\U000e007f",
-    "soft hyphen": "a\u00adb", "surrogate": "\ud83d",
+    "soft hyphen": "a\u00adb", "surrogate": "\ud83d", "clipboard": "\x1b]52;c;eA==\x07",
+    "marks": "\u202a\u202b\u202c\u202d\u2066\u2068\u200e", "blink": "\x1b[5mb", "nothing": "a\0b",
+    "forged": "a\nFORGED", "overwritten": "wrong\rFORGED", "style": "[red]x[/red]",
 
     "emphasis": "**b** _i_ ~~s~~", "link": "[x](http://y.z)", "image": "![x](y.png)",
     "reference": "[x][y] [^1]", "address": "<http://y.z>", "bare address": "http://y.z/ www.y.z",

@@ -14,12 +14,13 @@ import hashlib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
-from html import escape
+from html import escape as markup
 from importlib.resources import files
 from string import Template
 
 from rich.cells import cell_len
 
+from attncli.files.messages import visible
 from attncli.trace import Trace
 from attncli.views import parts as kinds
 from attncli.views.html.content import content
@@ -66,7 +67,7 @@ def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[
 
 def fragment(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
     """The page within a frame of its own, to stand in another page, such as a notebook."""
-    document = escape("".join(text(trace, options, page)))
+    document = markup("".join(text(trace, options, page)))
     title = escape(clean(trace.title))
     style = "width:100%;height:36em;border:0;resize:vertical"
     yield f'<iframe title="{title}" style="{style}" srcdoc="{document}"></iframe>\n'
@@ -201,3 +202,8 @@ def _quiet(words: str) -> str:
 
 def _lines_of(lines: Sequence[str]) -> str:
     return f"<pre>{escape(chr(10).join(lines))}</pre>"
+
+
+def escape(text: str) -> str:
+    """Text as a page shows it; a terminal that is shown the page does not act on it, either."""
+    return markup(visible(text))
