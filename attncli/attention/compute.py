@@ -346,7 +346,8 @@ class _Compiler(NamedTuple):
             cells = Values(Formula("", (), node), values, values, self.sizes)
 
             def picked(*ends: range) -> Array:
-                return np.asarray(cells.number(node, dict(zip(letters, np.ix_(*ends), strict=True))))
+                places = dict(zip(letters, np.ix_(*ends), strict=True))
+                return np.asarray(cells.number(node, places))
 
             if prod(full) <= _GATHERED:
                 return np.broadcast_to(np.ascontiguousarray(picked(*map(range, full))), full)
