@@ -9,11 +9,11 @@ A computation returns a Trace of named stages; tables, exports and checks only r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,30 @@ INPUTS = (*QKV, *(name for name, kind in KINDS.items() if kind.role == "input"))
 
 # Axes whose entries are called by a letter and a number where no token names them.
 _LETTERS = {"query": "q", "key": "k", "head": "head ", "kv_head": "key head ", "batch": "batch "}
+
+
+class Numbered(Sequence[str]):
+    """The names of so many entries without labels: a letter and a number from 1, no two alike.
+
+    >>> names = Numbered("k", 10**9)
+    >>> names[0], names[-1], names[7:9]
+    ('k1', 'k1000000000', ('k8', 'k9'))
+    """
+
+    def __init__(self, letter: str, size: int) -> None:
+        self.letter, self.numbers = letter, range(1, size + 1)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, at: int | slice) -> str | tuple[str, ...]:
+        if isinstance(at, slice):
+            return tuple(f"{self.letter}{number}" for number in self.numbers[at])
+        return f"{self.letter}{self.numbers[at]}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,10 +131,11 @@ class Stage:
             return self.labels[axis][index]
         return f"{_LETTERS.get(axis, '')}{index + 1}"
 
-    def names(self, axis: str) -> tuple[str, ...]:
-        """All names along an axis."""
-        size = self.value.shape[self.axes.index(axis)]
-        return tuple(self.label(axis, index) for index in range(size))
+    def names(self, axis: str) -> Sequence[str]:
+        """All names along an axis; those that are no labels are made as they are read."""
+        if axis in self.labels:
+            return self.labels[axis]
+        return Numbered(_LETTERS.get(axis, ""), self.value.shape[self.axes.index(axis)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

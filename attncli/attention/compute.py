@@ -80,6 +80,8 @@ def compute(
 
 PRODUCT = "@"
 """How a function finds another product of matrices than NumPy's."""
+_GATHERED = 1 << 18
+"""Cells at places that are computed, picked at once: of each the places take 48 bytes."""
 _EACH = 64
 """Terms of a matrix product that take the time of one number."""
 
@@ -341,11 +343,22 @@ class _Compiler(NamedTuple):
         axes = [axis if isinstance(axis, tuple) else self.letters(axis) for axis in node.index]
         letters = [*dict.fromkeys(x for axis in axes for x in axis if isinstance(x, str))]
         full = self.shape(letters)
+        at_once = max(1, _GATHERED // max(1, prod(full[1:])))  # entries of the first letter
 
         def run(values: Mapping[str, Any]) -> Array:
-            places = dict(zip(letters, np.ix_(*map(range, full)), strict=True))
             cells = Values(Formula("", (), node), values, values, self.sizes)
-            return np.broadcast_to(np.ascontiguousarray(cells.number(node, places)), full)
+
+            def picked(*ends: range) -> Array:
+                places = dict(zip(letters, np.ix_(*ends), strict=True))
+                return np.asarray(cells.number(node, places))
+
+            if prod(full) <= _GATHERED:
+                return np.broadcast_to(np.ascontiguousarray(picked(*map(range, full))), full)
+            result = np.empty(full, values[node.name].dtype)
+            for start in range(0, full[0], at_once):
+                piece = range(full[0])[start : start + at_once]
+                result[piece.start : piece.stop] = picked(piece, *map(range, full[1:]))
+            return result
 
         return run, letters
 

@@ -24,13 +24,11 @@ from attncli.files.messages import quote
 from attncli.stages import GIVEN_GRADIENT, LSE, OUTPUT, QKV, gradient_of, kind_of
 from attncli.trace import Trace
 from attncli.views.formats import PAGE
-from attncli.views.select import check_written
 from attncli.views.text import find
 
 _WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
 _SURELY_FITS = 1 << 16  # scores, in any memory
 _ROWS = 16  # shown of a matrix too large to compute, where no rows are named
-_TEXTS = ("json", "csv", "tsv")  # forms that hold every number as text
 _FEWER = "give fewer queries, heads or batch items, or --dtype float32"
 _WHOLE_GRADIENTS = "gradients are sums over all queries, whose stages need"
 _FEWER_OF_GRADIENTS = "ask for those of q, k, v, x and weights alone, or give fewer queries"
@@ -120,7 +118,7 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
     """The trace of what is asked for, from x to heads side by side, and what is left to choose."""
     attention, shape, how = given.inputs, given.inputs.sizes.scores, given.inputs.how
     if given.flags.tiles is not None or given.flags.split is not None:
-        return _in_parts(given, quiet=show.quiet), show
+        return _in_parts(given, show), show
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
     if math.prod(shape) <= _SURELY_FITS and not streams:
         return attention.trace(), show
@@ -130,8 +128,7 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
         what = f"the output of {shape[-2]} queries needs"
         memory.check_fits(memory.of_streaming(given.arguments, shape), what, _FEWER)
         return attention.trace_of({OUTPUT: _streamed(given, show)}), show
-    if show.form.name in _TEXTS and not (show.stage or show.rows or show.head or show.batch):
-        check_written(2 * math.prod(shape))  # the scores and the weights, at least
+    memory.check_text(show, memory.maps_of(how, shape, given.inputs.originals))
     if memory.fits(_need(given, shape, show)):
         return attention.trace(), show
     rows, shown, hint = None, show, _FEWER
@@ -159,20 +156,22 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
     return attention.trace(), shown
 
 
-def _in_parts(given: AttentionInputs, *, quiet: bool) -> Trace:
+def _in_parts(given: AttentionInputs, show: DisplayFlags) -> Trace:
     """The trace of --tiles or --split. SizeError where it does not fit into memory."""
     from attncli.attention.tiles import split_bounds, tile_bounds, trace_in_splits, trace_in_tiles
     from attncli.cli import memory
 
     flags, shape = given.flags, given.inputs.sizes.scores
     if GIVEN_GRADIENT in given.inputs.originals and flags.d_output is None:
-        note("the gradient in the file is not used: parts of the keys have none", quiet=quiet)
+        note("the gradient in the file is not used: parts of the keys have none", quiet=show.quiet)
         given = given.without_gradient()
     places = whole_numbers(flags.split, "--split", "A,B,…, such as 2,5") if flags.split else []
     if flags.tiles is None:
         bounds = split_bounds(shape[-1], places)
     else:
         bounds = tile_bounds(shape[-1], flags.tiles)
+    maps = memory.maps_of(given.inputs.how, shape, given.inputs.originals)
+    memory.check_text(show, [] if show.stage else maps)
     need = memory.of_parts(given.arguments, shape, len(bounds) - 1)
     what = f"the stages of {len(bounds) - 1} parts of the keys need"
     memory.check_fits(need, what, "give larger parts, or fewer queries or heads")

@@ -300,6 +300,20 @@ def _check_room(
         if n_layers > 1:
             what, hint = f"{what} in {n_layers} layers", f"{hint}, or --layers"
     memory.check_fits(of_weights + of_stages, f"the {what} need", hint)
+    is_padded = sizes.n_keys > sizes.n_words or sizes.mask is not None
+    given = ["mask"] * is_padded + [D_OUTPUT] * (flags.d_output is not None)
+    layers = {"": (n_q, sizes.n_keys)}
+    if block.kind != "attention":
+        at = range(1, n_layers + 1)
+        layers = {f"encoder.{n}.attention.": (sizes.n_keys, sizes.n_keys) for n in at}
+        if sizes.n_target:
+            own, crossing = (sizes.n_target, sizes.n_target), (sizes.n_target, sizes.n_keys)
+            layers |= {f"decoder.{n}.attention.": own for n in at}
+            layers |= {f"decoder.{n}.cross_attention.": crossing for n in at}
+    maps = memory.maps_of(how, shape, given)
+    memory.check_text(
+        show, [(f"{at}{name}", (shape[0], *two)) for at, two in layers.items() for name, _ in maps]
+    )
 
 
 _AXES = ("d_model", "h·d_k", "h_kv·d_k", "h_kv·d_v", "h·d_v")  # as wide as x without weights

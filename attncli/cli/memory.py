@@ -25,10 +25,11 @@ from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import slice_of
 from attncli.convention import Convention
 from attncli.files.roles import D_OUTPUT
-from attncli.stages import DROPPED, GIVEN_GRADIENT, MAPS, gradient_of
-from attncli.views.formats import FIGURE, PAGE
+from attncli.stages import DROPPED, GIVEN_GRADIENT, MAPS, gradient_of, kind_of
+from attncli.views.formats import EXACT, FIGURE, PAGE
 from attncli.views.matrix import LARGE
 from attncli.views.page import MOST
+from attncli.views.select import check_written
 
 FLOAT = 8  # bytes of a float64
 WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 4, "float16": 2}
@@ -75,13 +76,10 @@ def of_maps(how: Convention, scores: tuple[int, ...], given: Iterable[str], n_ma
     given   the names of what restricts it, mask and kv_len, and d_output, for gradients
     n_mask  numbers of the mask, where there is one
     """
-    own = {"mask": "given_mask", D_OUTPUT: GIVEN_GRADIENT}
-    inputs = {"q", "k", "v", *(own.get(name, name) for name in given)}
-    names = {step.name for step in plan(how, Sizes(scores, 1, 1, given=frozenset(inputs)))}
+    names = _maps(how, scores, given)
     n_scores, width = math.prod(scores), WIDTHS[how.dtype]
-    maps = names & {*MAPS, *map(gradient_of, MAPS)}
-    need = n_scores * (width * len(maps) + WIDENED[how.dtype])
-    if GIVEN_GRADIENT in inputs:
+    need = n_scores * (width * len(names - {"mask"}) + WIDENED[how.dtype])
+    if any(kind_of(name).heading for name in names):
         need += n_scores * FLOAT  # weights times their gradients, for δ
     if DROPPED in names:
         need += n_scores  # which weights are kept, a byte each
@@ -276,6 +274,53 @@ _MAPPED, _MAPS = 5, 4_000_000  # bytes of a weight while its picture is made, of
 _BUFFER = 1 << 24  # bytes of the pieces in which NumPy writes an array into an archive
 
 
+def check_text(show: DisplayFlags, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> None:
+    """SizeError where a form that writes every number as text would have more than are allowed.
+
+    shapes  stages by dotted name, all or the largest, with their shapes. Only those count that are
+            named, and of them the heads, rows and columns that are chosen
+    """
+    form, count = show.form, 0
+    if form.holds != EXACT or form.binary:
+        return
+    for name, shape in shapes:
+        is_named = any(f".{own}." in f".{name}." for own in show.stage or ())
+        is_input = kind_of(name).role == "input"  # which json has beside what follows from it
+        if is_named or not (show.stage or (is_input and form.name != "json")):
+            sizes = [1, 1, *shape]
+            for at, chosen in ((-4, show.batch), (-3, show.head)):
+                if chosen is not None and len(shape) >= -at:
+                    sizes[at] = 1
+            if len(shape) > 1:
+                sizes[-2:] = _asked(show, shape)
+            count += math.prod(sizes)
+    check_written(count)
+
+
+def maps_of(
+    how: Convention, scores: tuple[int, ...], given: Iterable[str]
+) -> list[tuple[str, tuple[int, ...]]]:
+    """The stages with a number for every query and key, as `check_text` reads them."""
+    return [(name, scores) for name in _maps(how, scores, given)]
+
+
+def _maps(how: Convention, scores: tuple[int, ...], given: Iterable[str]) -> frozenset[str]:
+    """The names of those stages; of what is given only what restricts, and d_output, counts."""
+    own = {"mask": "given_mask", D_OUTPUT: GIVEN_GRADIENT}
+    inputs = {"q", "k", "v", *(own.get(name, name) for name in given)}
+    names = {step.name for step in plan(how, Sizes(scores, 1, 1, given=frozenset(inputs)))}
+    return frozenset(names & {"mask", *MAPS, *map(gradient_of, MAPS)})
+
+
+def _asked(show: DisplayFlags, shape: tuple[int, ...]) -> list[int]:
+    """How many rows and columns are asked for."""
+    asked = []
+    for size, text in zip(shape[-2:], (show.rows, show.cols), strict=True):
+        start, stop, _ = slice(*(slice_of(text, "") if text else (None,))).indices(size)
+        asked.append(max(stop - start, 0))
+    return asked
+
+
 def of_output(
     show: DisplayFlags, shape: tuple[int, ...], *, masked: bool = False, weights: bool = False
 ) -> int:
@@ -287,10 +332,7 @@ def of_output(
         return _PAGE + _MAPPED * min(math.prod(shape), _MAPS) * weights
     if form.holds not in {PAGE, FIGURE}:
         return 0  # written row by row
-    asked = []
-    for size, text in zip(shape[-2:], (show.rows, show.cols), strict=True):
-        start, stop, _ = slice(*(slice_of(text, "") if text else (None,))).indices(size)
-        asked.append(max(stop - start, 0))
+    asked = _asked(show, shape)
     if form.holds == FIGURE:
         from attncli.views.pictured import ACROSS, MANY
 

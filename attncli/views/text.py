@@ -16,7 +16,7 @@ from rich.cells import cell_len, chop_cells
 
 from attncli.errors import ShapeError
 from attncli.files.messages import escaped, is_visible
-from attncli.trace import Stage
+from attncli.trace import Numbered, Stage
 
 LABEL_CELLS = 16
 """The widest a label is shown where there is room."""
@@ -140,7 +140,8 @@ def captions(
     """
     short = [shorten(names[i], cells) for i in at]
     meanings = Counter(text for text, _ in {*zip(short, (names[i] for i in at), strict=True)})
-    equal = Counter(names)
+    wanted = set[str]() if isinstance(names, Numbered) else {names[i] for i in at}
+    equal = Counter(name for name in names if name in wanted) if wanted else Counter[str]()
     texts = []
     for i, text in zip(at, short, strict=True):
         tag, number = f"#{i + 1}", f" ({i + 1})" if equal[names[i]] > 1 else ""

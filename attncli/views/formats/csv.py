@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,14 @@ from attncli.views.numbers import style_of
 from attncli.views.page import Page, Place, parts, places_of
 from attncli.views.select import Block, DisplayOptions, blocks_of, check_written, select
 
+AT_ONCE = 1 << 16
+"""Fields of a row that are made at once: a few megabytes, however long it is."""
+
 
 def text(
     trace: Trace, options: DisplayOptions, page: Page = parts, delimiter: str = ","
 ) -> Iterator[str]:
-    """The chosen stages as delimited text, a row at a time."""
+    """The chosen stages as delimited text, some fields of a row at a time."""
     cut = select(trace, options)
     check_written(sum(stage.value.size for _, stage in cut.stages()))
     places = (
@@ -41,26 +44,31 @@ def text(
     writer = csv.writer(written, delimiter=delimiter, lineterminator="\n")
     for at, (block, place) in enumerate(places):
         for row in chain([[]] if at else [], _rows(block, place, options)):
-            writer.writerow(row)
-            yield written.getvalue()
-            written.seek(0)
-            written.truncate()
+            fields, before = iter(row), ""
+            while some := [*islice(fields, AT_ONCE)]:
+                writer.writerow(some)
+                yield before + written.getvalue().removesuffix("\n")
+                before = delimiter
+                written.seek(0)
+                written.truncate()
+            yield "\n"
 
 
-def _rows(block: Block, place: Place, options: DisplayOptions) -> Iterator[list[str]]:
+def _rows(block: Block, place: Place, options: DisplayOptions) -> Iterator[Iterable[str]]:
     stage, title = place.stage, " ".join([f"{block.prefix}{place.stage.name}", *place.names])
     if stage.value.ndim >= 2:
         labels, columns = (stage.names(axis) for axis in stage.axes[-2:])
     else:
         labels, columns = (stage.symbol,), stage.names(stage.axes[0]) if stage.axes else ("",)
-    yield [guarded(title), *map(guarded, columns)]
+    yield chain([guarded(title)], map(guarded, columns))
     matrix = block.matrix(stage, place.where)
     is_rounded = options.rounded and matrix.dtype.kind in NUMERIC
     rounded = style_of(matrix, options.precision).write if is_rounded else repr
     for label, values in zip(labels, matrix, strict=True):
         is_plain = values.dtype.kind == "f" and np.isfinite(values).all()
         write = rounded if is_plain else partial(_value, write=rounded)
-        yield [guarded(label), *map(write, values.tolist())]
+        parts = (values[at : at + AT_ONCE].tolist() for at in range(0, len(values), AT_ONCE))
+        yield chain([guarded(label)], map(write, chain.from_iterable(parts)))
 
 
 def _value(x: Any, write: Callable[[Any], str]) -> str:

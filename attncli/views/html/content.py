@@ -16,7 +16,7 @@ import numpy as np
 from attncli.errors import StageError
 from attncli.files.messages import listing
 from attncli.stages import CONCAT, OUTPUT, PARTS, PROJECTED, QKV, SCORES, WEIGHTS
-from attncli.trace import Trace
+from attncli.trace import Stage, Trace
 from attncli.views.html.command import command, seed_of
 from attncli.views.html.data import PageData, packed
 from attncli.views.html.slips import slips_of
@@ -111,7 +111,8 @@ class _Part(NamedTuple):
         """The stages themselves."""
         if not self.names or not (self.is_cut or self.options.index):
             return trace.keep(set(self.names))
-        return select(trace, replace(self.options, stages=tuple(self.names)))
+        part = select(trace, replace(self.options, stages=tuple(self.names)))
+        return part.mapped(_shortened) if self.is_cut else part
 
     def size(self, trace: Trace) -> int:
         """How many numbers they have."""
@@ -181,6 +182,15 @@ def _shown(trace: Trace, options: DisplayOptions, page: Page) -> tuple[list[Part
     if not options.stages:  # keys and values of a tile are no tables of other formats
         names += [n for n in trace if n.split(".")[0] in PARTS and n not in names]
     return shown, names
+
+
+def _shortened(stage: Stage) -> Stage:
+    """The stage; of a vector, which has neither rows nor columns to choose, the first entries."""
+    room = ROOMS[0]
+    if stage.value.ndim != 1 or stage.value.size <= room:
+        return stage
+    labels = {axis: names[:room] for axis, names in stage.labels.items()}
+    return replace(stage, value=stage.value[:room], labels=labels)
 
 
 def _cut(bounds: Bounds, room: int, at: int) -> Bounds:
