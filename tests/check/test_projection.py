@@ -144,7 +144,16 @@ def planted() -> dict[str, tuple[Array, Array]]:
     }
 
 
-@pytest.mark.parametrize("name", planted())
+SLOW = ("another scale", "scale left out and causal mask where none is wanted")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.exhaustive] if name in SLOW else [])
+        for name in planted()
+    ],
+)
 def test_bugs_are_named_from_the_projected_output_alone(name: str) -> None:
     w_o, observed = planted()[name]
     verdict = verdict_on(observed, "projected", w_o, b_o=B_O if w_o is W_O else BIAS)
@@ -159,14 +168,6 @@ def test_bugs_are_named_from_the_mean_of_the_weights() -> None:
         assert names(verdict_on(weights, "weights")) == [name]
 
 
-def test_what_nothing_explains_says_how_it_was_read() -> None:
-    observed = RNG.normal(size=(N_BATCH, N_Q, N_HEADS * D_V))
-    verdict = verdict_on(observed, "output", SQUARE, b_o=None, pairs=False)
-    assert verdict.status == "no match"
-    assert "read otherwise it differs as well" in report_text(verdict)
-    assert verdict_to_dict(verdict)["reading"] == verdict.reading
-
-
 def test_a_linear_map_is_no_cause_where_the_projection_is_known() -> None:
     """40 rows and more of any linear map of the heads are "projected already" without it."""
     q, k, v = (np.random.default_rng(5).normal(size=(2, 43, d)) for d in (3, 3, 2))
@@ -174,7 +175,10 @@ def test_a_linear_map_is_no_cause_where_the_projection_is_known() -> None:
     w_o, other = np.random.default_rng(6).normal(size=(2, 4, 4))
     merged = np.concatenate([*heads], axis=-1)
     assert check(merged @ w_o, q, k, v, w_o=w_o).matches
-    assert names(check(merged @ other, q, k, v, w_o=w_o, pairs=False)) == []
+    verdict = check(merged @ other, q, k, v, w_o=w_o, pairs=False)
+    assert verdict.status == "no match"
+    assert "read otherwise it differs as well" in report_text(verdict)
+    assert verdict_to_dict(verdict)["reading"] == verdict.reading
 
 
 # ---- what does not fit
