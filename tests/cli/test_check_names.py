@@ -20,7 +20,13 @@ def stages() -> dict[str, np.ndarray[Any, Any]]:
     powers = np.exp(scaled)
     weights = powers / powers.sum(axis=-1, keepdims=True)
     lse = np.log(powers.sum(axis=-1))
-    return {"scores": scores, "scaled": scaled, "weights": weights, "lse": lse, "output": weights @ V}
+    return {
+        "scores": scores,
+        "scaled": scaled,
+        "weights": weights,
+        "lse": lse,
+        "output": weights @ V,
+    }
 
 
 NAMES = {
@@ -193,3 +199,14 @@ def test_diff_reads_the_same_names(call: Call) -> None:
     np.savez("a.npz", weights=stages()["weights"], output=stages()["output"])
     np.savez("b.npz", attn_probs=stages()["weights"], attn_output=stages()["output"])
     assert call("diff", "a.npz", "b.npz").code == 0
+
+
+def test_batch_and_tokens_exchanged_as_without_batch_first(call: Call) -> None:
+    """It is said, and is no match: whoever forgot batch_first has these numbers, too."""
+    arrays = module()
+    for name in ("x", "attn_output"):
+        arrays[name] = arrays[name].swapaxes(0, 1)
+    for left_out in ("", "attn_output", "attn_output_weights"):
+        np.savez("a.npz", **{name: x for name, x in arrays.items() if name != left_out})
+        result = call("check", "a.npz", "--heads", "2", "--single")
+        assert (result.code, "without batch_first" in result.out) == (1, True), result
