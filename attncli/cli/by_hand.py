@@ -1,7 +1,8 @@
 """attncli check --by-hand: sheets as pupils fill them in, marked one by one.
 
-A sheet is JSON: q, k, v or x and weights, the convention, and the stages under their names or their
-letters. A cell may be null or "" where it is blank, and text such as "1/3", "0.50" or "-inf".
+A sheet is JSON: q, k, v or x and weights, the convention, and the stages under the names and
+letters that --observed reads. A cell may be null or "" where it is blank, and text such as "1/3",
+"0.50" or "-inf". Of a csv, and of every other file that holds numbers, its stages are read.
 """
 
 from __future__ import annotations
@@ -27,20 +28,21 @@ from attncli.commands.check.marking import Marking, Written
 from attncli.commands.check.setup import setup_of
 from attncli.errors import AttncliError, ConventionError, InputError
 from attncli.files.json import Printed, parse
-from attncli.files.load import Loaded, load
+from attncli.files.load import IF_NUMBERS, Loaded, load
 from attncli.files.messages import count, location, quote
-from attncli.files.roles import is_field, role_of
+from attncli.files.roles import ATTENDED, is_field, role_of, stages_named
 from attncli.files.source import TEXT, open_source
+from attncli.files.table import cells_of
 from attncli.numerals import number
-from attncli.stages import MAPS, OUTPUT, QKV, kind_of
+from attncli.stages import MAPS, OUTPUT, QKV
 from attncli.views.text import clean
 
 STAGES = (*MAPS, OUTPUT)
-_LETTERS = {kind_of(name).symbol: name for name in STAGES}
 _BLANK = re.compile(r"[\s_/·.?-]*")
+_BINARY = ("npy", "npz", "zip", "safetensors")
 _INFINITE = ("inf", "infinity", "∞")
 _NOT_BY_HAND = (
-    *("stage", "rows", "head", "positions", "decimals", "rtol", "atol", "inside"),
+    *("rows", "head", "positions", "decimals", "rtol", "atol", "inside"),
     *("single", "suggest"),
 )
 MOST_COLUMNS = 10_000
@@ -85,7 +87,7 @@ def assumed(inputs: InputFlags, choices: Choices, observed: Observed) -> Marking
     """The marking of numbers with so few decimals as are written by hand, in a file of named
     stages, where the call asks for nothing of kernels; None for all others."""
     inputs, sheets = _sheets(inputs, observed)
-    asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
+    asked = given_of(observed, "stage", *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     asked |= given_of(inputs, "tiles", "split")
     if asked or not (sheets and sheets[0].endswith(".json")):
         return None
@@ -119,16 +121,14 @@ def marked(
     sheet: str, inputs: InputFlags, choices: Choices, observed: Observed, *, quiet: bool
 ) -> Marking:
     """The marking of one sheet."""
-    with open_source(sheet) as opened:
-        origin, text = opened.origin, opened.read(TEXT)
-    document = parse(text, origin, other_forms=True)
-    if not isinstance(document, dict):
-        raise InputError(f"{origin} is no sheet", "it should name q, k, v and the stages")
+    origin, text, document = _document(sheet, observed.stage or OUTPUT)
     if is_trace := document.get("attncli") == "trace":
         steps = [x for x in document.get("steps", ()) if isinstance(x, dict)]
         document = {str(x.get("name")): x.get("value") for x in steps}
     roles = {*map(role_of, document)}
     names = _stages(document, of_x="x" in roles or inputs.x is not None)
+    if observed.stage is not None:
+        names = {stage: name for stage, name in names.items() if stage == observed.stage}
     tables = {x: _written(document[name], location(origin, name)) for x, name in names.items()}
     inputs, known = replace(inputs), dict[str, Loaded]()
     if not (inputs.q or inputs.x or inputs.weights):
@@ -140,8 +140,9 @@ def marked(
             return bool(name) and is_read and name not in names.values()
 
         inputs.q = sheet
-        known[sheet] = load("-", stdin=io.BytesIO(text), wanted=wanted, origin=origin)
-        if not is_trace:
+        if text:
+            known[sheet] = load("-", stdin=io.BytesIO(text), wanted=wanted, origin=origin)
+        if text and not is_trace:
             check_names(known[sheet])
     given = read_inputs(inputs, choices, known=known, stages={*names.values()})
     if not tables:
@@ -157,17 +158,50 @@ def marked(
     return mark(setup, tables, given.inputs.labels)
 
 
+def _document(sheet: str, stage: str) -> tuple[str, bytes, dict[str, Any]]:
+    """What a sheet is called, its text where that is JSON, and what it holds by name.
+
+    stage  which one a table without a name is
+    """
+    with open_source(sheet) as opened:
+        if opened.kind == "table":
+            cells = cells_of(opened)
+            return opened.origin, b"", {name or stage: x for name, x in cells.items()}
+        origin, kind = opened.origin, opened.kind
+        text = b"" if kind in _BINARY else opened.read(TEXT)
+    if kind in _BINARY:
+        arrays = load(sheet, wanted=lambda _: IF_NUMBERS).arrays
+        return origin, b"", {name or stage: x.tolist() for name, x in arrays.items()}
+    document = parse(text, origin, other_forms=True)
+    if isinstance(document, list):
+        document = {stage: document}
+    if not isinstance(document, dict):
+        raise InputError(f"{origin} is no sheet", "it should name q, k, v and the stages")
+    return origin, text, document
+
+
 def _stages(document: Mapping[str, Any], *, of_x: bool) -> dict[str, str]:
-    """The stages that were written, and their names there; of x and weights q, k and v, too."""
-    names = dict[str, str]()
+    """The stages that were written, and their names there; of x and weights q, k and v, too.
+
+    A name that may mean several is the first of them that is not there under another name.
+    """
+    names, wanted = dict[str, str](), (*STAGES, *(QKV if of_x else ()))
+    may_be = dict[str, list[str]]()
     for name, value in document.items():
-        stage = _LETTERS.get(name, name.lower().replace("-", "_"))
-        if value is not None and stage in (*STAGES, *(QKV if of_x else ())):
-            if stage in names:
-                what = f"{stage} is there twice, as {names[stage]} and {name}"
-                raise InputError(what, "keep one")
-            names[stage] = name
-    return names
+        plain = name.lower().replace("-", "_")
+        stages = [plain] if plain in wanted else [x for x in stages_named(name) if x in wanted]
+        if value is not None and stages and not (is_field(name) or role_of(name) in ATTENDED):
+            may_be[name] = stages
+        elif value is not None and plain in QKV and of_x:
+            may_be[name] = [plain]
+    for name, stages in sorted(may_be.items(), key=lambda item: len(item[1])):
+        stage = next((x for x in stages if x not in names), stages[0])
+        if stage in names:
+            what = f"{stage} is there twice, as {names[stage]} and {name}"
+            raise InputError(what, "keep one")
+        names[stage] = name
+    order = [*document]
+    return dict(sorted(names.items(), key=lambda item: order.index(item[1])))
 
 
 def _written(nested: Any, where: str) -> Written:

@@ -32,8 +32,8 @@ from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError, InputError, ShapeError, listed, nearest
 from attncli.files.load import IF_NUMBERS, Loaded, load
 from attncli.files.messages import LITERAL, ask_for, listing
-from attncli.files.roles import fields_of, gradient_named, is_field, layout_of, name_of, role_of
-from attncli.stages import CALLED, KINDS, OUTPUT, QKV, Kind, kind_of
+from attncli.files.roles import fields_of, is_field, layout_of, name_of, role_of, stages_named
+from attncli.stages import KINDS, OUTPUT, QKV, Kind, kind_of, stages_called
 from attncli.trace import Stage, Trace
 from attncli.views.diff import diff_page
 from attncli.views.formats import FIGURE, FORMATS, PAGE
@@ -155,6 +155,9 @@ def _is_computed(name: str) -> bool:
 def _own_name(name: str) -> str:
     """The last part of a dotted name, as the registry of stages has it."""
     own = name.rpartition(".")[2]
+    stages = stages_called(own)
+    if len(stages) == 1 and role_of(own) is None:
+        return stages[0]
     return role_of(own) or (own.lower() if own.lower() in KINDS else own)
 
 
@@ -299,5 +302,5 @@ def check_own(
 
 def _called(name: str, stages: Collection[str]) -> str:
     """The stage that an array of this name is, or ""."""
-    names = (name, gradient_named(name), CALLED.get(name.lower(), ""))
+    names = (name, *stages_named(name))
     return next((x for x in names if x in stages), "")

@@ -106,7 +106,8 @@ def numbers_of(
     if named:
         return named, left_out
     array = _only(loaded, named, "")
-    return {_side_by_side(OUTPUT, array, given): array}, ()
+    name = loaded.corner if loaded.corner in known else OUTPUT
+    return {_side_by_side(name, array, given): array}, ()
 
 
 def _side_by_side(name: str, array: Any, given: AttentionInputs) -> str:

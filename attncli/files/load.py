@@ -77,6 +77,7 @@ class Loaded:
     query_labels: Labels = None  # of `tokens` or `query_tokens`; of a trace: its labels
     key_labels: Labels = None  # names of the keys
     row_labels: Labels = None  # of the rows of a csv or tsv: queries or keys, by its role
+    corner: str = ""  # of a csv or tsv, where it names a stage: that which the matrix is
     column_labels: Labels = None  # the header of a csv or tsv, without its corner
     decimals: Mapping[str, int] = field(default_factory=dict)  # the most, where they end in zeros
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # those of an array's rows

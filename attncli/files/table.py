@@ -1,4 +1,4 @@
-"""Reads csv, tsv and columns of text: one matrix, its row labels and its header.
+"""Reads csv, tsv and columns of text: one matrix, its row labels and its header; or several.
 
     weights,the,cat      a header, where a cell of the first line is not a number
     the,0.7,0.3          a row label, where the first column holds no numbers
@@ -7,6 +7,9 @@
 A header whose corner is empty or the name of a stage shows that the first column holds labels, even
 if they look like numbers. Lines that begin with # are comments, unless they are as wide as the
 others and numbers but for their label (## begins a word piece).
+
+Several matrices stand below each other, as attncli writes the stages of a computation: each has a
+header whose corner names its stage. Those of `weights head 1`, `weights head 2` … are one stage.
 """
 
 from __future__ import annotations
@@ -83,7 +86,10 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
     if not rows:
         raise InputError(f"{origin} is empty", "it should hold rows of numbers")
     grid = [[read_cell(cell) for cell in row.cells] for row in rows]
-    _check_rows(rows, grid, origin)
+    if len(blocks := _blocks(rows, grid, origin)) > 1:
+        readers = {name: partial(_stacked, parts, origin) for name, parts in _by_stage(blocks)}
+        decimals = {name: _most_decimals(parts) for name, parts in _by_stage(blocks)}
+        return collected(source, wanted, readers, decimals=decimals)
     first, corner = rows[0].cells, rows[0].cells[0].strip()
     labelled = len(first) > 1 and not _any_number(values[0] for values in grid[1:] or grid)
     headed = None in grid[0][1 if labelled else 0 :]
@@ -104,6 +110,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         {"": partial(_matrix, rows[top:], grid[top:], start, origin)},
         row_labels=tuple(unguarded(row.cells[0]) for row in rows[top:]) if labelled else None,
         column_labels=tuple(map(unguarded, first[start:])) if headed else None,
+        corner=corner if headed and _names_stage(corner) else "",
         decimals={"": decimals_of([values[start:] for values in grid[top:]])},
         warnings=remarks,
     )
@@ -119,14 +126,93 @@ def _as_header(row: _Row, values: list[Any], start: int, corner: str, origin: st
     return [f"{origin}: line {row.line} is read as a header"]
 
 
+class _Block(NamedTuple):
+    """One of several matrices: its stage and head, as the corner names them, and its rows."""
+
+    corner: str
+    rows: list[_Row]
+    grid: list[list[Any]]
+
+    @property
+    def stage(self) -> str:
+        return self.corner.partition(" ")[0]
+
+
+def _blocks(rows: list[_Row], grid: list[list[Any]], origin: str) -> list[_Block]:
+    """The matrices of a table, each from its header on; one where the first line names no stage."""
+    blocks = list[_Block]()
+    last = rows[0].line
+    for row, values in zip(rows, grid, strict=True):
+        corner, is_apart = row.cells[0].strip(), row.line > last + 1
+        is_header = _names_stage(corner) and (is_apart or not _any_number(values[1:]))
+        if not blocks or (is_header and any(row.cells[1:]) and _names_stage(blocks[0].corner)):
+            blocks.append(_Block(corner, [], []))
+        last = row.line
+        blocks[-1].rows.append(row)
+        blocks[-1].grid.append(values)
+    for block in blocks:
+        _check_rows(block.rows, block.grid, origin)
+    return blocks
+
+
+def _by_stage(blocks: list[_Block]) -> list[tuple[str, list[_Block]]]:
+    """The matrices of each stage: one, or one a head."""
+    stages: dict[str, list[_Block]] = {}
+    for block in blocks:
+        stages.setdefault(block.stage, []).append(block)
+    return [*stages.items()]
+
+
+def _stacked(parts: list[_Block], origin: str) -> Array:
+    """The numbers of a stage: a matrix, or one a head."""
+    matrices = [_matrix(x.rows[1:], x.grid[1:], 1, origin) for x in parts]
+    if len(matrices) == 1:
+        return matrices[0]
+    _check_heads(parts, origin)
+    return np.stack(matrices)
+
+
+def _check_heads(parts: list[_Block], origin: str) -> None:
+    """InputError where several matrices of one name are not the heads of one stage, in order."""
+    first, sizes = parts[0], {(len(x.rows), len(x.rows[0].cells)) for x in parts}
+    corners = [f"{first.stage} head {number}" for number in range(1, len(parts) + 1)]
+    if [x.corner for x in parts] != corners or len(sizes) > 1:
+        line = parts[1].rows[0].line
+        what = f"{origin} holds several matrices of {first.stage}, the second from line {line}"
+        raise InputError(what, "save one alone with --stage and --head, or all of them as npz")
+
+
+def _most_decimals(parts: list[_Block]) -> int:
+    return max(decimals_of([row[1:] for row in x.grid[1:]]) for x in parts)
+
+
+def cells_of(source: Source) -> dict[str, Any]:
+    """The cells of each stage of a table as they are written, blank ones too; the stage of a table
+    that names none is ""."""
+    text = decoded(source.read(TEXT), "utf-8-sig", source.origin)
+    rows = _rows(text, _DELIMITERS.get(source.ending, _ANY_DELIMITER), source.origin)
+    if not rows:
+        raise InputError(f"{source.origin} is empty", "it should hold rows of numbers")
+    grid = [[read_cell(cell) for cell in row.cells] for row in rows]
+    blocks = _blocks(rows, grid, source.origin)
+    if len(blocks) == 1 and not _names_stage(blocks[0].corner):
+        top = int(not _any_number(grid[0]))
+        start = int(not _any_number(values[0] for values in grid[top:]))
+        start = start and len(rows[0].cells) > 1
+        return {"": [row.cells[start:] for row in rows[top:]]}
+    cells: dict[str, Any] = {}
+    for name, parts in _by_stage(blocks):
+        matrices = [[row.cells[1:] for row in part.rows[1:]] for part in parts]
+        if len(parts) > 1:
+            _check_heads(parts, source.origin)
+        cells[name] = matrices if len(parts) > 1 else matrices[0]
+    return cells
+
+
 def _check_rows(rows: list[_Row], grid: list[list[Any]], origin: str) -> None:
-    """Raise InputError for a second header, as attncli writes more stages, and for a ragged row."""
-    corner, width = rows[0].cells[0].strip(), len(rows[0].cells)
+    """Raise InputError for a ragged row."""
+    width = len(rows[0].cells)
     for row, values in zip(rows[1:], grid[1:], strict=True):
-        if _names_stage(corner) and _names_stage(row.cells[0]) and not _any_number(values[1:]):
-            what = f"{origin} holds several matrices, the second from line {row.line}"
-            hint = "save one alone with --stage and --head, or all of them as npz"
-            raise InputError(what, hint)
         if len(values) != width:
             cells = [value for line in grid for value in line]
             if sum(value is not None for value in cells) < len(cells) * _FEW:

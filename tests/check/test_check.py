@@ -279,7 +279,7 @@ def test_the_data_is_json_without_nan() -> None:
     fields = """schema matches status dtype stages first_difference explanations quiet inside common
     tell_apart shape exactness undecided notes meanings is_default hidden edit reading"""
     assert {*data} == {*fields.split()}
-    assert (data["schema"], data["status"], data["matches"]) == (4, "no match", False)
+    assert (data["schema"], data["status"], data["matches"]) == (5, "no match", False)
     # weights of q2: 0.401112, 0.197776, 0.401112; 10 · 0.197776 + 5 · 0.401112 = 3.983319
     (stage,) = data["stages"]
     (worst,) = stage["worst"]

@@ -269,7 +269,7 @@ REFUSED: list[tuple[str | bytes, ...]] = [
     ("t.csv", "line 1, column 2 is the text", "0,-l,-9\n0,0,0\n", "1,0x10\n3,4\n"),
     ("t.csv", "line 1, column 2 is the text 'a', expected a number; a header", "5,a,b\ncat,1,2\n"),
     ("t.csv", "line 1, column 1 is the text '#1', expected a number; a comment", "#1,2\n3,4\n"),
-    ("t.csv", "several matrices, the second from line 4", "q,d1\nq1,1\n\nk,d1\nk1,2\n"),
+    ("t.csv", "several matrices of q, the second from line 4", "q,d1\nq1,1\n\nq,d1\nk1,2\n"),
     ("t.csv", "only a header", "a,b\n"),
     ("t.csv", "is empty", "\n\n", "# only\n"),
     ("t.csv", "line 2 is not valid", '1,2\n"3,4\n'),

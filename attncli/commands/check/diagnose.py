@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,9 +34,16 @@ from attncli.commands.check.explanations import (
 )
 from attncli.commands.check.generated import described
 from attncli.commands.check.number_types import EPS, SMALL, fitting_type, narrower
-from attncli.commands.check.observe import GIVEN, Pick, differing_inputs, observe, to_numpy
+from attncli.commands.check.observe import GIVEN, Pick, differing_inputs, to_numpy
 from attncli.commands.check.positions import PositionKind
-from attncli.commands.check.readings import Observed, readings, with_projection
+from attncli.commands.check.readings import (
+    TOKENS_FIRST,
+    Observed,
+    readings,
+    tokens_first,
+    turned_outputs,
+    with_projection,
+)
 from attncli.commands.check.run import PROJECTION
 from attncli.commands.check.search import Match, Progress, Search
 from attncli.commands.check.setup import Setup, setup_of
@@ -145,21 +152,20 @@ def check(  # noqa: PLR0913
         return Verdict("no match", rule.dtype, first_difference=first, notes=tuple(wrong.values()))
     is_default = not (asked.chosen or how.changes())
     labels = {"query": query_labels or (), "key": key_labels or ()}
-    differing = list[list[tuple[Verdict, Comparison]]]()
-    for reading in readings(arrays, Observed(setup, rows, heads, layout), rule):
-        plain = Verdict("match", rule.dtype, is_default=is_default, reading=reading.words)
-        try:
-            seen = observe(reading.stages, reading.setup, rows=rows, heads=heads, layout=layout)
-        except WrongShapeError as error:
-            return hints(_wrong_shape(error, setup, rule), rule=rule)
-        own_rule = replace(rule, dtype=narrower(seen.dtype, rule.dtype))
-        whole = comparison_of(reading.setup, seen.subset, seen.stages, own_rule)
-        plain = replace(plain, dtype=own_rule.dtype, notes=(*reading.notes, *seen.notes))
-        ways = [*ways_to_read(plain, whole, zeros, labels)]
-        for verdict, comparison in ways:
-            if comparison.matches:
-                return hints(_with_direction(verdict, comparison), rule=comparison.rule)
-        differing.append(ways)
+    plain = Verdict("match", rule.dtype, is_default=is_default)
+    judge = partial(_judged, plain=plain, rule=rule, zeros=zeros, labels=labels)
+    judged = judge(arrays, Observed(setup, rows, heads, layout))
+    is_match = judged.verdict is not None and judged.verdict.matches
+    if not is_match and (other := tokens_first(projected)) is not None:
+        own = replace(setup_of(**other.qkv, convention=how, positions=positions), projected=other)
+        own = with_projection(own, other, projection)
+        turned = judge(turned_outputs(arrays), Observed(own, rows, heads, None))
+        if turned.verdict is not None and turned.verdict.matches:
+            first = turned.verdict.stages[0].name
+            return Verdict("wrong shape", rule.dtype, first_difference=first, shape=TOKENS_FIRST)
+    if judged.verdict is not None:
+        return hints(judged.verdict, rule=judged.rule)
+    differing = judged.differing
     before_search()
     verdicts = list[Verdict]()
     for ways in differing:
@@ -170,6 +176,42 @@ def check(  # noqa: PLR0913
         more = "; read otherwise it differs as well" * (len(verdicts) > 1)
         verdicts[-1] = replace(verdicts[0], reading=verdicts[0].reading + more)
     return hints(verdicts[-1], rule=differing[0][0][1].rule)
+
+
+class _Judged(NamedTuple):
+    """What a reading gives without a search: a match or a wrong shape; else all that differ, each
+    in every way to read its numbers."""
+
+    verdict: Verdict | None
+    rule: Rule
+    differing: Sequence[Sequence[tuple[Verdict, Comparison]]]
+
+
+def _judged(
+    arrays: Mapping[str, Any],
+    observed: Observed,
+    plain: Verdict,
+    rule: Rule,
+    zeros: Mapping[str, int],
+    labels: Mapping[str, Sequence[str]],
+) -> _Judged:
+    """Does what was observed match, in any reading of what the arrays are?"""
+    differing = list[list[tuple[Verdict, Comparison]]]()
+    for reading in readings(arrays, observed, rule):
+        try:
+            seen = observed._replace(setup=reading.setup).seen(reading.stages)
+        except WrongShapeError as error:
+            return _Judged(_wrong_shape(error, observed.setup, rule), rule, ())
+        own_rule = replace(rule, dtype=narrower(seen.dtype, rule.dtype))
+        whole = comparison_of(reading.setup, seen.subset, seen.stages, own_rule)
+        notes = (*reading.notes, *seen.notes)
+        own = replace(plain, dtype=own_rule.dtype, reading=reading.words, notes=notes)
+        ways = [*ways_to_read(own, whole, zeros, labels)]
+        for verdict, comparison in ways:
+            if comparison.matches:
+                return _Judged(_with_direction(verdict, comparison), comparison.rule, ())
+        differing.append(ways)
+    return _Judged(None, rule, differing)
 
 
 def _observed(observed: Any, stage: str, more: dict[str, Any]) -> dict[str, Any]:

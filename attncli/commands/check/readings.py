@@ -14,8 +14,11 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from attncli.arrays import Array
-from attncli.attention.inputs import Inputs
+from attncli.attention.inputs import EMBEDDINGS, Inputs, inputs_of
+from attncli.attention.inputs import WEIGHTS as WEIGHTS_OF_X
 from attncli.attention.shapes import as_numbers
 from attncli.commands.check.comparison import comparison_of
 from attncli.commands.check.number_types import narrower
@@ -163,6 +166,42 @@ def _candidates(name: str, setup: Setup) -> list[str]:
     if WEIGHTS in stages and setup.shape[1] > 1 and not setup.tiles:
         stages.append(MEAN_WEIGHTS)
     return stages
+
+
+# ---- tokens before batch items, as PyTorch has them by default
+
+TOKENS_FIRST = (
+    "x is taken as (batch, tokens, d_model), and it differs. Batch and tokens are exchanged, as in "
+    "PyTorch without batch_first=True: swap these two axes of x and of the output; then it matches"
+)
+"""No match, as a module whose caller forgot batch_first gives these numbers, too."""
+
+
+def tokens_first(inputs: Inputs | None) -> Inputs | None:
+    """The same attention where x is (tokens, batch, d_model); None where it has no batch, or where
+    a mask or a cache says that it is not."""
+    if inputs is None or inputs.originals["x"].ndim != 3:
+        return None
+    if inputs.originals.keys() - {*EMBEDDINGS, *WEIGHTS_OF_X}:
+        return None
+    arrays = {
+        name: np.swapaxes(x, 0, 1) if name in EMBEDDINGS else x
+        for name, x in inputs.originals.items()
+    }
+    sizes = inputs.sizes
+    heads = {"n_heads": sizes.n_heads, "n_kv_heads": sizes.n_kv_heads}
+    return inputs_of(arrays, inputs.how, **heads, merge=inputs.merge)
+
+
+def turned_outputs(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """What was observed, with the batch before the tokens in outputs that have them reversed."""
+    outputs = {OUTPUT, CONCAT, PROJECTED}
+    return {
+        name: np.swapaxes(as_numbers(x, name), 0, 1)
+        if outputs & {name, *stages_called(name)} and np.ndim(x) == 3
+        else x
+        for name, x in arrays.items()
+    }
 
 
 def _words(name: str, stage: str, setup: Setup) -> str:

@@ -305,7 +305,7 @@ def _unprojected(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
 
 def _unsplit(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """One head as wide as all of them: what is made of all heads shows it."""
-    (n_batch, n_heads, *_), mask = setup.shape, setup.inputs.get("given_mask")
+    (_, n_heads, *_), mask = setup.shape, setup.inputs.get("given_mask")
     is_by_head = mask is not None and mask.ndim > 2 and mask.shape[-3] > 1
     shared = setup.inputs["k"].shape[1] != n_heads
     if n_heads == 1 or shared or is_by_head or {"sinks", "kept"} & setup.inputs.keys():
