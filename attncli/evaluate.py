@@ -177,6 +177,8 @@ def sizes_of(
     sizes, packed = {**known}, list[tuple[list[str], int]]()
     for axis, size in pairs:
         letters = [x for x in axis if isinstance(x, str)] if isinstance(axis, tuple) else []
+        if len(letters) < len(axis if isinstance(axis, tuple) else ()):
+            continue  # how long what is at a place is follows from its letters, not they from it
         if len(letters) == 1:
             sizes[letters[0]] = max(size, sizes.get(letters[0], 1))
         elif letters:
@@ -216,6 +218,16 @@ def _axes(index: tuple[Index | Expr, ...], shape: Shape) -> Iterator[tuple[Index
     return zip(index[len(index) - n :], shape[len(shape) - n :], strict=True)
 
 
+def lengths_along(axis: Index, size: int, sizes: Mapping[str, int]) -> list[int]:
+    """How long each of what is side by side on an axis of this size is: p·0 has the rest at 0.
+
+    >>> lengths_along(("p", 0), 6, {"p": 3})
+    [3, 2]
+    """
+    whole = prod(sizes.get(x, 1) for x in axis if isinstance(x, str))
+    return [sizes.get(x, 1) if isinstance(x, str) else size // whole for x in axis]
+
+
 def place_of(
     cell: Cell,
     places: Mapping[str, Any],
@@ -233,8 +245,8 @@ def place_of(
         if not isinstance(axis, tuple):
             at = computed(axis, size)
         else:
-            for x in axis:
-                at = at * sizes.get(x, 1) + places.get(x, 0) if isinstance(x, str) else x
+            for x, n in zip(axis, lengths_along(axis, size, sizes), strict=True):
+                at = at * n + (places.get(x, 0) if isinstance(x, str) else x)
         index.append(at if size > 1 else 0)
     return tuple(index)
 

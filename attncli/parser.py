@@ -285,9 +285,12 @@ def _axis(node: ast.expr) -> Index | Expr:
     match node:
         case ast.BinOp(left, ast.MatMult(), right):
             both = _axis(left), _axis(right)
-            if all(isinstance(x, tuple) and all(isinstance(a, str) for a in x) for x in both):
-                return (*both[0], *both[1])  # type: ignore[misc]
-            raise _wrong("letters are side by side on an axis: h·d", node)
+            if all(isinstance(x, tuple) and x for x in both):
+                whole: Index = (*both[0], *both[1])  # type: ignore[misc]
+                if sum(isinstance(x, int) for x in whole) < 2:
+                    return whole
+            what = "letters are side by side on an axis, one of them may be at a place: h·d, p·0"
+            raise _wrong(what, node)
         case ast.Name("_"):
             return ()
         case ast.Name(letter) if len(letter) == 1:

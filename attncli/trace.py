@@ -21,7 +21,7 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError, nearest
-from attncli.stages import KINDS, QKV, Kind, kind_of
+from attncli.stages import HIDDEN, KINDS, QKV, Kind, kind_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,7 +109,8 @@ class Stage:
         kind = kind_of(self.name)
         own = kind.axes_of(len(self.axes))
         is_vector = kind.vector and len(own) == self.value.ndim
-        if kind.axes and "" not in self.axes and own != self.axes and not is_vector:
+        is_other = kind.axes and "" not in self.axes and own != self.axes and not is_vector
+        if is_other or (kind.role in HIDDEN and self.expression):  # of a program of the user's own
             kind = Kind(self.symbol, heading=kind.heading)
         object.__setattr__(self, "kind", kind)
         stage, n_axes = f"stage {self.name}", len(self.axes)

@@ -27,6 +27,7 @@ from attncli.arrays import Array
 from attncli.attention.chain import ZERO, Chain, TooLongError, free_names
 from attncli.attention.matrices import axes_of, formula_of, own_formula, worded
 from attncli.attention.run import Step
+from attncli.evaluate import lengths_along
 from attncli.expression import (
     Apply,
     Cell,
@@ -46,12 +47,13 @@ from attncli.expression import (
     letters_in,
     line_of,
     renamed,
+    text_of,
     walk,
     with_bound,
     with_letters,
     with_parts,
 )
-from attncli.parser import MOST_CHARACTERS, MOST_DEPTH, depth_of, parse, parsed, written
+from attncli.parser import MOST_CHARACTERS, MOST_DEPTH, depth_of, parse, written
 from attncli.stages import GIVEN_GRADIENT, gradient_of, kind_of
 
 D, Y = "d", "y"
@@ -94,12 +96,13 @@ def backward(
             flat.add(step.name)
     last_first = [*reversed(steps)]
     for at, step in enumerate(last_first):  # queries before keys, as where they have no norm
-        if step.name.endswith("q_norm"):
+        after = last_first[at - 1] if at else step
+        if step.name.endswith("q_norm") and after.name.endswith("k_norm"):
             last_first[at - 1 : at + 1] = step, last_first[at - 1]
     for step in last_first:
         if step.name in reverse.gradients and step.expression:
             reverse.through(step, goals[step.name])
-    rows = {reverse.named(x) for x in ("x", "x_kv", "x_v")}
+    rows = {reverse.named(x) for x in ("x", "x_kv", "x_v") if x not in order}
     return sorted(reverse.steps, key=lambda step: step.name in rows)
 
 
@@ -230,15 +233,24 @@ class _Backward:
         """
         n, index, own = len(cell.index) - len(shape or cell.index), list[Index](), set[str]()
         for at, axis in enumerate(cell.index):
-            letters = [str(x) for x in axis] if isinstance(axis, tuple) else []
+            letters = letters_at([axis]) if isinstance(axis, tuple) else []
+            is_packed = isinstance(axis, tuple) and 0 < len(letters_at([axis])) < len(axis)
             is_long = prod(chain.sizes.get(x, 1) for x in letters) > 1
             if at < n and chain.sizes.keys() & {*letters}:
                 continue
             if shape is not None and at >= n and shape[at - n] == 1 and is_long:
                 index.append(())
+            elif is_packed and shape is not None and not own & {*letters}:  # p·0: 0 elsewhere
+                (place,) = (x for x in axis if isinstance(x, int))
+                size = lengths_along(axis, shape[at - n], chain.sizes)[axis.index(place)]
+                new = chain.axis_letter(size, own)
+                back = If(Apply("==", (Place(new), Number(float(place)))), back, ZERO)
+                index.append(tuple(x if isinstance(x, str) else new for x in axis))
+                own |= {new, *letters}
             elif not isinstance(axis, tuple) or letters != [*axis] or own & {*letters}:
-                new = chain.axis_letter(None if shape is None else shape[at - n], own)
-                place = axis if not isinstance(axis, tuple) else parsed(letters[0])
+                size = None if shape is None else shape[at - n]
+                new = chain.axis_letter(size, own)
+                place = _place_on(axis, size or 1, chain.sizes)
                 back = If(Apply("==", (Place(new), place)), back, ZERO)
                 index.append((new,))
                 own.add(new)
@@ -250,15 +262,19 @@ class _Backward:
     def append(self, name: str, symbol: str, parts: Sequence[Part], kind: str = "") -> None:
         """Adds the step of a gradient; what is too long for one formula is summed in several."""
         try:
+            n_characters = sum(len(text_of(part.body)) for part in parts)
+            if len(parts) > 1 and n_characters > 2 * MOST_CHARACTERS:
+                raise TooLongError
             self.steps.append(self.summed(name, symbol, parts, kind))
         except TooLongError:
             if len(parts) == 1:
                 raise _too_long(parts[0].step) from None
-            whole, index = list[Part](), _index_of(parts)
+            whole = list[Part]()
             for n, own in enumerate((parts[: len(parts) // 2], parts[len(parts) // 2 :]), start=1):
-                part_of = f"{name}_{n}"
-                self.append(part_of, f"{symbol}_{n}", own)
-                whole.append(Part(index, Cell(D, index), {D: part_of}, own[0].step, own[0].of))
+                self.append(f"{name}_{n}", f"{symbol}_{n}", own)
+                last = self.steps[-1]
+                index = parse(last.text).index
+                whole.append(Part(index, Cell(D, index), {D: last.name}, last, D))
             self.append(name, symbol, whole, kind)
 
     def summed(self, name: str, symbol: str, parts: Sequence[Part], kind: str) -> Step:
@@ -267,7 +283,7 @@ class _Backward:
         One part reads stages by the names that it has for them, several by those of the stages.
         """
         first, is_sum, index = parts[0], len(parts) > 1, _index_of(parts)
-        reads, terms, letters = dict[str, str](), list[Expr](), _Letters(index)
+        reads, terms, letters = dict[str, str](), list[Expr](), _Letters(index, parts)
         for part in parts:
             body = _relettered(part, index, letters)
             term, names = _summed(body, index, part.step.params), dict[str, str]()
@@ -308,6 +324,18 @@ OF_READERS = ("axis", "n_kv_heads", "order")
 """Parameters that no formula names, but those who read a plan: the axis of a softmax, say."""
 
 
+def _place_on(axis: Index | Expr, size: int, sizes: Mapping[str, int]) -> Expr:
+    """Where an index is on an axis of this size."""
+    if not isinstance(axis, tuple):
+        return axis
+    place: Expr = ZERO
+    for x, n in zip(axis, lengths_along(axis, size, sizes), strict=True):
+        own: Expr = Place(x) if isinstance(x, str) else Number(float(x))
+        before = Apply("*", (place, Number(float(n))))
+        place = own if place == ZERO else Apply("+", (before, own))
+    return place
+
+
 def _too_long(step: Step) -> TypeError:
     """What is said of a formula whose gradient is more than a formula may be."""
     limits = f"{MOST_DEPTH} operators within each other, {MOST_CHARACTERS} characters"
@@ -328,8 +356,10 @@ def _declared(of: str, reads: Mapping[str, str], step: Step) -> Part:
 class _Letters:
     """The letters of a gradient so far, and how long they are."""
 
-    def __init__(self, index: tuple[Any, ...]) -> None:
-        self.taken, self.sizes = {*letters_at(index)}, dict[str, int]()
+    def __init__(self, index: tuple[Any, ...], parts: Sequence[Part]) -> None:
+        self.taken = {*letters_at(index)}
+        owners = [part.step.sizes for part in parts if {*letters_at(part.at)} >= self.taken]
+        self.sizes = {x: n for x, n in owners[0].items() if x in self.taken} if owners else {}
 
     def other(self, size: int | None, avoided: Collection[str]) -> str:
         """A letter for an axis of this size: one that there is already, or that is free."""
@@ -338,6 +368,10 @@ class _Letters:
         self.taken.add(new)
         self.sizes |= {new: size} if size is not None else {}
         return new
+
+    def is_alike(self, letter: str, size: int | None) -> bool:
+        """Whether a letter may be as long as this, as far as that is known."""
+        return size is None or self.sizes.get(letter, size) == size
 
     def apart(self, node: Expr, used: frozenset[str]) -> Expr:
         """The expression in which no sum has letters that are used around it."""
@@ -380,14 +414,18 @@ def _relettered(part: Part, index: tuple[Any, ...], known: _Letters) -> Expr:
     """
     change: dict[str, Index] = {}
     n = min(len(part.at), len(index))  # the first axes may be those that an array lacks
-    for own, axis in zip(part.at[len(part.at) - n :], index[len(index) - n :], strict=True):
-        if len(own) == len(axis):
-            change |= {a: (b,) for a, b in zip(own, axis, strict=True)}
-        elif own:
-            change[own[0]] = axis
     sizes, params, target = part.step.sizes, part.step.params, {*letters_at(index)}
+    others_packed = list[tuple[Index, Index]]()
+    for own, axis in zip(part.at[len(part.at) - n :], index[len(index) - n :], strict=True):
+        pairs = [*zip(own, axis, strict=False)]
+        if len(own) == len(axis) and all(known.is_alike(b, sizes.get(a)) for a, b in pairs):
+            change |= {a: (b,) for a, b in pairs}
+        elif len(own) == 1:
+            change[own[0]] = axis
+        elif own:  # g·r and r·g of one array
+            others_packed.append((own, axis))
     letters = [x for x in every_letter(Formula("", part.at, part.body)) if x not in params]
-    others = {x for x in letters if x in sizes and known.sizes.get(x, sizes[x]) != sizes[x]}
+    others = {x for x in letters if not known.is_alike(x, sizes.get(x))}
     for x in letters:
         if x not in change and x in target | others:
             avoided = {*letters, *params, *target, *(str(y) for to in change.values() for y in to)}
@@ -396,7 +434,11 @@ def _relettered(part: Part, index: tuple[Any, ...], known: _Letters) -> Expr:
     known.sizes |= {x: sizes[x] for x in letters if x in sizes and x not in change} | news
     known.taken |= {*letters}
     is_same = all(new == (old,) for old, new in change.items())
-    return part.body if is_same else with_letters(part.body, change)
+    body = part.body if is_same else with_letters(part.body, change)
+    for own, axis in others_packed:
+        place = with_letters(_place_on(own, 1, sizes), change)
+        body = If(Apply("==", (_place_on(axis, 1, known.sizes), place)), body, ZERO)
+    return body
 
 
 def _summed(body: Expr, index: tuple[Any, ...], params: Collection[str]) -> Expr:

@@ -31,6 +31,7 @@ from attncli.expression import (
     letters_at,
     rebuilt,
     text_of,
+    walk,
     with_bound,
     with_letters,
     with_parts,
@@ -59,11 +60,10 @@ FLOWS = {
     "arccos": ("-(d / sqrt(1 - a ** 2))",),
     "degrees": ("d * degrees(1)",),
     "abs": ("d * sign(a)",),
-    "max": ("0 if b > a else d", "d if y > a else 0"),
-    "min": ("0 if b < a else d", "d if y < a else 0"),
 }
 """What of the gradient d of y, which a function gives, flows to the numbers a and b that it is of;
 c is b − 1."""
+_LARGER = {"max": ">", "min": "<"}
 FLAT = ("floor", "sign", "//", "==", "!=", "<", "<=", ">", ">=", "and", "or", "not")
 """Functions of which nothing flows back."""
 FREE = "nfcopqstuvwxyzklabrghmeijdABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -160,11 +160,14 @@ class Chain:
             case Apply(function, args) if function in FLOWS:
                 a, b = args[0], args[-1]
                 c = Number(b.value - 1) if isinstance(b, Number) else Apply("-", (b, ONE))
-                other = b if function in ("max", "min") else node
-                names = {"a": a, "b": b, "c": c, "d": d, "y": y or other}
+                names = {"a": a, "b": b, "c": c, "d": d, "y": y or node}
                 for x, flow in zip(args, FLOWS[function], strict=True):
                     if cells(x):
                         yield from self.parts(x, _bound(flow, names), guards=guards)
+            case Apply("max" | "min" as function, (a, b)):
+                is_b, chosen = (Apply(_LARGER[function], (x, a)) for x in (b, y or b))
+                yield from self.parts(a, d, guards=(*guards, (is_b, False)))
+                yield from self.parts(b, d, guards=(*guards, (chosen, True)))
             case Apply(function) if function in FLAT:
                 return
             case If(Apply("<", (Place(j), Param() as n)), Cell(), b) if self.is_cache(j):
@@ -194,7 +197,7 @@ class Chain:
         body, slope = node.body, d
         if node.kind != "sum":
             other = with_bound(node, self.fresh(node.letters))
-            own, whole = other.letters, y or other
+            own, whole = other.letters, y if y is not None and node.kind == "lse" else other
         match node.kind:
             case "lse":
                 ends = [body] if node.sink is None else [body, node.sink]
@@ -202,6 +205,9 @@ class Chain:
                 slope, *of_sink = (Apply("*", (d, x)) for x in shares)
                 for x in of_sink:
                     yield from self.parts(ends[-1], x, guards=guards)
+            case "max" if not _is_exact(body):  # rounded otherwise elsewhere: no two are equal
+                shares = replace(node, kind="softmax", body=Apply("*", (Number(_STEEP), body)))
+                slope = Apply("*", (d, shares))
             case "max":  # of several that are the largest each has an equal share
                 same = Apply("==", (other.body, whole))
                 both = same if other.where is None else Apply("and", (other.where, same))
@@ -235,15 +241,15 @@ class Chain:
         d, whole = _guarded(d, of_shares), y or node
         own = tuple(str(change[x][0]) for x in node.letters)
         product = Apply("*", (with_letters(whole, change), with_letters(d, change)))
-        where = node.where and with_letters(node.where, change)
-        delta = Over("sum", own, product, where)
-        if node.sink is not None:
+        delta = Over("sum", own, product, node.where and with_letters(node.where, change))
+        terms = (*rest, *_counted(node))
+        if node.sink is not None:  # of which every share has a part
             log = replace(with_bound(node, change), kind="lse", empty="")
             share = Apply("exp", (Apply("-", (node.sink, log)),))
-            back = Apply("neg", (Apply("*", (delta, share)),))
-            yield from self.parts(node.sink, back, guards=rest)
+            back = Apply("neg", (Apply("*", (Apply("*", (whole, d)), share)),))
+            yield from self.parts(node.sink, back, guards=terms)
         slope = Apply("*", (whole, Apply("-", (d, delta))))
-        yield from self.parts(node.body, slope, guards=(*rest, *_counted(node)))
+        yield from self.parts(node.body, slope, guards=terms)
 
     def check_length(self, d: Expr) -> None:
         """TooLongError where what flows back is more than a formula can be."""
@@ -260,6 +266,19 @@ class Chain:
             known = depth, 1 + sum(x[1] for x in parts), node  # held, so that its id stays its own
             self.extents[id(node)] = known
         return known
+
+
+_STEEP = float(2**40)
+"""A softmax of numbers times so much gives all to the largest; those that differ by rounding alone,
+1e-16 of 1, share it, and one that is less by 1e-10 has nothing."""
+
+
+def _is_exact(node: Expr) -> bool:
+    """Whether an expression has the same bits wherever it stands, unlike functions and sums."""
+    kinds = (Cell, Number, Param, Place, Size, If)
+    plain = ("+", "-", "*", "/", "neg", *FLAT)
+    every = walk(node, guards=True)
+    return all(isinstance(x, kinds) or (type(x) is Apply and x.function in plain) for x in every)
 
 
 def _guarded(d: Expr, guards: Sequence[Guard]) -> Expr:

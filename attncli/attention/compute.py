@@ -19,7 +19,7 @@ from attncli.arrays import Array
 from attncli.attention import kernels
 from attncli.convention import EmptyRows
 from attncli.errors import InputError
-from attncli.evaluate import FILLERS, Values, present_axes, sizes_of
+from attncli.evaluate import FILLERS, Values, lengths_along, present_axes, sizes_of
 from attncli.evaluate import FUNCTIONS as OF_NUMBERS
 from attncli.expression import (
     Apply,
@@ -114,7 +114,7 @@ def compiled(text: str | Formula, shapes: Items, sizes: Items, hides: bool = Fal
     """A formula for arrays of these shapes, with the axes of its left side."""
     arrays = dict(shapes)
     formula = text if isinstance(text, Formula) else parse(written(text, frozenset(arrays)))
-    compiler = _Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides, [])
+    compiler = _Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides, [], {})
     index = present_axes(formula.index, compiler.sizes)
     order = [str(letter) for axis in index for letter in axis]
     if unknown := {*order} - compiler.sizes.keys():
@@ -137,12 +137,14 @@ class _Compiler(NamedTuple):
     hides  as in `compute`
     made   the arrays that are made on the way: how often, in parts of _EACH, their letters, and
            nodes that have more of them
+    known  the letters of nodes, by their id
     """
 
     shapes: Mapping[str, Shape]
     sizes: dict[str, int]
     hides: bool
     made: list[tuple[int, Letters, Sequence[Expr]]]
+    known: dict[int, tuple[Expr, list[str]]]
 
     def shape(self, letters: Sequence[str | int]) -> Shape:
         """How long each of these letters is."""
@@ -290,15 +292,23 @@ class _Compiler(NamedTuple):
 
     def letters(self, node: Expr) -> list[str]:
         """The letters along which an expression has numbers: not those of a sum in it."""
+        if id(node) not in self.known:  # with the node, so that its id stays its own
+            self.known[id(node)] = node, self.letters_of(node)
+        return self.known[id(node)][1]
+
+    def letters_of(self, node: Expr) -> list[str]:
+        """The same, each once, of a node that is new."""
         if isinstance(node, Cell):
             return self.cell(node)[1]
         if isinstance(node, Place):
             return [node.letter] if node.letter in self.sizes else []
         if not isinstance(node, Over) or node.kind == "softmax":
-            return [x for part in children(node, guards=True) for x in self.letters(part)]
+            parts = children(node, guards=True)
+            return [*dict.fromkeys(x for part in parts for x in self.letters(part))]
         of_sink = [] if node.sink is None else self.letters(node.sink)
         terms = [x for x in (node.body, node.where) if x is not None]
-        return [x for term in terms for x in self.letters(term) if x not in node.letters] + of_sink
+        inner = [x for term in terms for x in self.letters(term) if x not in node.letters]
+        return [*dict.fromkeys(inner + of_sink)]
 
     def matrix(
         self, node: Expr, letters: Letters, both: Letters, rows: Letters, columns: Letters
@@ -330,9 +340,9 @@ class _Compiler(NamedTuple):
                 case _ if not axis or (size == 1 and prod(self.shape(axis)) != 1):
                     apart, picked = [*apart, 1], [*picked, 0]
                 case _:
-                    apart += self.shape(axis)
-                    picked += [slice(None)] * len(axis)
-                    letters += map(str, axis)
+                    apart += lengths_along(axis, size, self.sizes)
+                    picked += [slice(None) if isinstance(x, str) else x for x in axis]
+                    letters += [x for x in axis if isinstance(x, str)]
         where, full = tuple(picked), tuple(apart)
         if full == shape and all(isinstance(x, slice) for x in where):
             return lambda values: values[name], letters

@@ -21,7 +21,7 @@ from attncli.attention.kernels import round_to, widen
 from attncli.convention import Convention, DType
 from attncli.errors import StageError
 from attncli.parser import only_guards, written
-from attncli.stages import HIDDEN, MAPS, kind_of
+from attncli.stages import GIVEN_GRADIENT, HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace
 
 Values = Mapping[str, Array]
@@ -152,7 +152,7 @@ def trace_of(
     computed = {step.name: step for step in steps}
     kinds = {name: (computed[name].kind or name) if name in computed else name for name in values}
     shown = [name for name, kind in kinds.items() if kind_of(kind).role not in HIDDEN]
-    asked = [name for name in computed if kind_of(name).asked and name not in values]
+    asked = [x for x, step in computed.items() if kind_of(step.kind or x).asked and x not in values]
 
     def nested(prefix: str, names: Collection[str], heading: Heading) -> Trace:
         """The trace of the stages of these names, which all begin with the prefix."""
@@ -234,7 +234,8 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
     guards = only_guards(text) if text and not is_own else frozenset()  # which terms count, alone
     for parameter, read in step.reads.items():
         place, dot, last = read.rpartition(".")
-        if parameter not in guards and kind_of(read).role != "aside":
+        is_aside = kind_of(read).role == "aside" and not (is_own and read != GIVEN_GRADIENT)
+        if parameter not in guards and not is_aside:
             reads[parameter] = last if place + dot == prefix else read
     plain = {n: x for n, x in step.params.items() if isinstance(x, bool | int | float | str)}
     symbol = step.symbol or kind.symbol or step.formula.partition(" = ")[0]

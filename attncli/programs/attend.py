@@ -18,10 +18,10 @@ from attncli.attention.shapes import Gradient, as_numbers, given_gradient
 from attncli.convention import Convention, DType
 from attncli.errors import ConventionError, ShapeError
 from attncli.expression import Shape
-from attncli.programs.read import Line, Program, arrays_named, lines_of, read
+from attncli.programs.read import SHOWN, Line, Program, arrays_named, lines_of, read
 from attncli.programs.variants import text_of
 from attncli.programs.written import written
-from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, kind_of
+from attncli.stages import GIVEN_GRADIENT, HIDDEN, OUTPUT, QKV, gradient_of, kind_of
 from attncli.trace import Stage, Trace
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def attend_by(
     if fields := how.changes().keys() - {"dtype", "seed", "dropout"}:
         what = f"{', '.join(sorted(fields))} is not of formulas: these say it themselves"
         raise ConventionError(what, "leave it out")
-    is_written_out = GIVEN_GRADIENT in arrays_named(lines)
+    defined = {name for line in lines for name in line.names}
+    is_written_out = GIVEN_GRADIENT in arrays_named(lines) - defined
     if d_output is not None and is_written_out:
         known[GIVEN_GRADIENT] = _where_read(lines, known, d_output, how.seed)
         d_output = None
@@ -79,18 +80,18 @@ def attend_by(
     steps, values = program.steps, {**inputs}
     if d_output is not None:
         last = steps[-1].name
-        given = given_gradient(d_output, program.shapes[last], last, how.seed)
-        values[GIVEN_GRADIENT] = entered(given, how)
+        d = given_gradient(d_output, program.shapes[last], last, how.seed)
+        values[GIVEN_GRADIENT] = entered(d, how)
         steps = [*steps, *_gradients(program, origin)]
     stages = dict[str, Stage]()
     for name, x in inputs.items():
-        index = [axis if isinstance(axis, tuple) else ("entry",) for axis in program.inputs[name]]
-        axes = axes_of(index, x.ndim)
+        axes = input_axes(program, name)
         sizes = dict(zip(axes, x.shape, strict=True))
         own = {axis: tuple(x) for axis, x in labels.items() if x and len(x) == sizes.get(axis)}
         stages[name] = Stage(name, kind_of(name).symbol, "", x, axes, own)
     results = run(steps, values)
-    shown = {name: results[name] for name in results if name != GIVEN_GRADIENT}
+    given = {GIVEN_GRADIENT} - defined
+    shown = {name: results[name] for name in results if name not in given}
     title = title or f"Attention by the formulas of {origin}"
     heading = Heading(title, None, labels, program.remarks)
     return trace_of(steps, shown, {"": heading}, stages, values)
@@ -111,11 +112,35 @@ def _gradients(program: Program, origin: str) -> list[Step]:
         steps = backward(program.steps, letters=letters, shapes=shapes)
     except TypeError as error:
         raise ConventionError(f"{origin}: {error}", "leave out --d-output") from None
+    twice = {*shapes, *letters} & {GIVEN_GRADIENT, *(step.name for step in steps)}
+    if twice:
+        what = f"{min(twice)} is a stage, and a gradient would be called so"
+        raise ConventionError(f"{origin}: {what}", "give the stage another name")
     known = {**shapes, GIVEN_GRADIENT: shapes[program.steps[-1].name]}
     for step in steps:
         what, of = f"{origin}: the gradients", known[GIVEN_GRADIENT]
         known[step.name] = program.costs.add(what, step, known) if step.text else of
-    return steps
+    axes = {gradient_of(step.name): step.axes for step in program.steps}
+    axes |= {gradient_of(name): input_axes(program, name) for name in program.inputs}
+    hidden = {step.name for step in steps if kind_of(step.name).role in HIDDEN}
+    return [
+        step._replace(
+            axes=axes.get(step.name, step.axes), kind=SHOWN if step.name in hidden else step.kind
+        )
+        for step in steps
+    ]
+
+
+def input_axes(program: Program, name: str) -> tuple[str, ...]:
+    """The names of the axes of an input: of letters, or as usual where it is read at places."""
+    index, usual = program.inputs[name], kind_of(name).axes.split()
+    n = len(program.shapes[name])
+    axes = list[str]()
+    for at, axis in zip(range(-n, 0), index[len(index) - n :], strict=True):
+        is_letters = isinstance(axis, tuple) and all(isinstance(x, str) for x in axis)
+        own = axes_of([axis])[0] if is_letters and isinstance(axis, tuple) else ""
+        axes.append(own or (usual[at] if len(usual) >= -at else "entry"))
+    return tuple(x if axes.count(x) == 1 else f"{x} {at}" for at, x in enumerate(axes, start=1))
 
 
 # ---- in the place of an attention: of a sentence that is explained, or in a layer

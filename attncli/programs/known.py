@@ -11,6 +11,7 @@ from attncli.attention.matrices import SIZES
 from attncli.errors import nearest
 from attncli.evaluate import axes_read, sizes_of
 from attncli.expression import (
+    ONE,
     Apply,
     Cell,
     Expr,
@@ -114,7 +115,8 @@ class Checker:
             raise FormulaError(what, part=part)
         terms = (x for x in (node.body, node.where) if x is not None)
         there = {x for term in terms for x in letters_in(term)}
-        if idle := [x for x in node.letters if x not in there]:
+        is_count = node.body == ONE  # of mean, all and any, too
+        if not is_count and (idle := [x for x in node.letters if x not in there]):
             raise FormulaError(f"{idle[0]} does not occur in what {kind} is of", part=part)
 
     def cell(self, node: Cell, around: frozenset[str]) -> None:
@@ -174,7 +176,7 @@ def lengths_of(formula: Formula, known: Known) -> dict[str, int]:
     sizes |= {x: known.sizes[x] for x in sizes.keys() & known.sizes.keys()}
     sizes = {**sizes_of(Formula("", (), formula.body), (), known.shapes, sizes), **sizes}
     for axis, n, text in sorted(plain, key=lambda x: len(x[0]) > 1):
-        sizes |= {str(x): 1 for x in axis if len(axis) > n == 1 and x not in sizes}
+        sizes |= {x: 1 for x in letters_at([axis]) if len(axis) > n == 1 and x not in sizes}
         if what := _contradiction(axis, n, text, sizes, plain):
             raise FormulaError(what, part=text)
     for x in (x for x in asked if x not in sizes):
@@ -198,10 +200,15 @@ def _contradiction(
             others = (f"{m} in {other}" for a, m, other in axes if a == axis and m == sizes[x] != 1)
             return f"{x} is {n} in {text}, but " + next(others, f"size[{x}] = {sizes[x]}")
         case (_, _, *_) if n != 1:
-            letters = [*map(str, axis)]
+            letters = letters_at([axis])
             if unknown := [x for x in letters if x not in sizes]:
-                what = f"an axis of {n} is {'·'.join(letters)}: say how long one of them is"
+                what = f"an axis of {n} is {'·'.join(map(str, axis))}: say how long one of them is"
                 return f"{what}, such as size[{unknown[0]}] = 2"
+            whole, places = prod(sizes[x] for x in letters), [x for x in axis if type(x) is int]
+            if places and n % whole == 0:
+                is_out = places[0] >= n // whole
+                what = f"there is no entry {places[0]} among {n // whole}, counted from 0"
+                return what if is_out else ""
             if n != prod(sizes[x] for x in letters):
                 return f"an axis of {n} is not {' · '.join(str(sizes[x]) for x in letters)}"
     return ""

@@ -50,6 +50,8 @@ from attncli.stages import HIDDEN, KINDS, kind_of
 
 MOST_LINES, MOST_AXES, MOST_LETTERS, MOST_NODES = 300, 8, 24, 4_000  # NumPy has 32 axes
 """Of a program, and of one line."""
+SHOWN = "stage"
+"""The kind of a stage whose name is one that attncli does not show by itself."""
 _LEFT = re.compile(
     r"\s*(?:(?P<name>\w+)\s*:)?\s*(?P<symbol>[^\W\d]\w*)\s*(?:\[(?P<axes>[^\]=]*)\])?\s*=(?!=)"
 )
@@ -236,9 +238,6 @@ def _known(lines: Sequence[Line], arrays: Mapping[str, Array]) -> Known:
 def _check_new(line: Line, known: Known) -> None:
     """FormulaError where a line defines what is there already, or has a name that is not free."""
     for own in (line.name, line.symbol or line.name):
-        if line.symbol and own in KINDS and KINDS[own].role in HIDDEN:
-            what = f'"{own}" is what attncli calls an input; take another name'
-            raise FormulaError(what, part=own)
         if own in known.names or own in known.params or (own in RESERVED and not line.symbol):
             hint = "; give the stage another name" * bool(line.symbol)
             raise FormulaError(f'"{own}" is there already{hint}', part=own)
@@ -300,7 +299,10 @@ def _step(line: Line, known: Known, dtype: DType) -> Step:
     for letter, n in sizes.items():
         known.lengths[letter].add(n)
     reads = {ours.get(name, name): of for name, of in reads.items()}
+    usual = kind_of(line.name)
+    is_shown = not (usual.asked or usual.role in HIDDEN)  # every name is free in a program
     step = Step(line.name, text, reads, params)._replace(
+        kind="" if is_shown else SHOWN,
         formula=own_formula(formula, symbols, params),
         dtype=None if is_truth or kind_of(line.name).role == "input" else dtype,
         note=line.statement.note,

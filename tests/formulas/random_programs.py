@@ -8,7 +8,7 @@ numbers are of 64 bits of mantissa: the slopes by differences are right to about
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -32,6 +32,10 @@ PARAMS = {"on": 1.0, "half": 0.5, "low": -2.0}
 
 Array = Any
 Function = Callable[[Mapping[str, Array]], Array]
+
+
+class EmptyError(ArithmeticError):
+    """A largest number, a mean and so on of nothing: it is infinite, or none."""
 
 
 class Node(NamedTuple):
@@ -151,7 +155,7 @@ class Maker:
         r = self.r
         if r.random() < 0.06:
             return _applied("half", lambda: np.longdouble(0.5))
-        name = r.choice([*self.arrays])
+        name = r.choice([x for x in self.arrays if _fits(self.arrays[x], around)])
         axes = list[list[str | int]]()
         for axis in self.arrays[name]:
             letters = axis.split("·")
@@ -197,11 +201,9 @@ class Maker:
         where = self.condition(1, around) if self.r.random() < 0.35 else None
         for letter in letters:
             if letter not in body.letters | (where.letters if where else frozenset()):
-                name = self.r.choice(HOLDERS[letter])
-                axes = [
-                    [x if x in {letter, *around} else 0 for x in axis.split("·")]
-                    for axis in INPUTS[name]
-                ]
+                scope = {letter, *around}
+                name = self.r.choice([x for x in HOLDERS[letter] if _fits(INPUTS[x], scope)])
+                axes = [[x if x in scope else 0 for x in axis.split("·")] for axis in INPUTS[name]]
                 form = self.r.choice(("({} + {})", "({} - {})", "({} * {})"))
                 body = _applied(form, PAIRS[form], body, _cell(name, axes))
         return body, where
@@ -226,6 +228,8 @@ class Maker:
                 full[AXIS[letter]] = size[letter]
             counts = np.bool_(1) if where is None else where.run(arrays)
             x, counts = np.broadcast_arrays(x, counts, np.empty(full))[:2]
+            if kind not in ("sum", "prod") and not counts.any(axis=axes).all():
+                raise EmptyError(kind)
             lowest = np.where(counts, x, -np.inf)
             match kind:
                 case "sum":
@@ -276,6 +280,11 @@ class Maker:
         every = [x.letters for x in (body, where, sink) if x]
         own = frozenset(letters).union(*every)
         return Node(f"softmax[{','.join(letters)}]({body.text}{more})", run, own)
+
+
+def _fits(axes: Sequence[str], letters: Collection[str]) -> bool:
+    """Whether of letters side by side one at most is not there: it may be at a fixed place."""
+    return all(len({*axis.split("·")} - {*letters}) < 2 for axis in axes if "·" in axis)
 
 
 def _place(letter: str) -> Node:

@@ -67,7 +67,8 @@ CASES = {
     "A[b] = max(prefix[b])": ("max is over letters: max[j]", "max(prefix[b])"),
     "A[b] = sum[jj](prefix[b])": ("each once: sum[i,j]", "jj"),
     "A[b] = softmax[b](prefix[b], empty=one)": ("zero, nan or uniform", "softmax[b]"),
-    "A[b] = prefix[b·2]": ("letters are side by side", "b·2"),
+    "A[b] = prefix[b·2]": ("there is no entry 2 among 1", "prefix[b·2]"),
+    "A[b] = prefix[b·0·1]": ("letters are side by side", "b·0·1"),
     "A[b] = " + "-(" * 130 + "b" + ")" * 130: ("within each other", "-("),
     "size[h] = 2\nA[b,h] = q[b,h,0,0]": ("h is 3 in q[b,h,0,0], but size[h] = 2", "q[b,h,0,0]"),
     "A[b,g,r] = q[b,g·r,0,0]": ("say how long one of them is, such as size[g]", "q[b,g·r,0,0]"),
@@ -79,7 +80,6 @@ CASES = {
     "b = 2\nA[b] = prefix[b]": ("b is a parameter, and a letter here", "b]"),
     "A[b] = A[b] + prefix[b]": ("a line cannot read itself", "A[b] +"),
     "A[b] = prefix[b] + " + " + ".join("abcdefghijklmnopqrstuvwxyz"): ("a stage of its own", "A"),
-    "given_mask[b] = prefix[b]": ("what attncli calls an input", "given_mask"),
 }
 
 

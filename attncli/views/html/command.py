@@ -68,7 +68,7 @@ def _call(trace: Trace) -> dict[str, Any]:
     """The same without what is empty."""
     blocks = [block for block in blocks_of(trace) if block.weights]
     stages: dict[str, Any] = next(blocks_of(trace)).stages
-    if "vectors" in stages:
+    if "vectors" in stages and stages["vectors"].labels.get("word"):
         return _similarity(stages)
     if trace.convention is None and {"q", WEIGHTS, OUTPUT} & stages.keys():
         return _formulas(trace)

@@ -5,9 +5,9 @@
      "at": ["b", "h", "i", "j"], "sizes": {"d": 2, …}, "reads": {"q": "q", "k": "k"}}
 
 A list is an operator and what it is of; a string a parameter, or if it is one letter its place; an
-object a cell and its axes: letters side by side, a fixed place, or a computed one in a list. What
-runs along letters is ["sum d", body, where, sink, what a softmax of nothing is]. The last ones are
-left out where there are none.
+object a cell and its axes: letters side by side, a fixed place, both in a list ["p", 0], or a
+computed one alone in a list. What runs along letters is ["sum d", body, where, sink, what a softmax
+of nothing is]. The last ones are left out where there are none.
 """
 
 from __future__ import annotations
@@ -88,9 +88,14 @@ def _number(value: float) -> float | str:
 
 
 def _axis(axis: Index | Expr) -> Any:
-    if not isinstance(axis, tuple):
-        return [tree_of(axis)]
-    return axis[0] if axis and isinstance(axis[0], int) else "".join(map(str, axis))
+    match axis:
+        case (int(at),):
+            return at
+        case tuple() if all(isinstance(x, str) for x in axis):
+            return "".join(map(str, axis))
+        case tuple():
+            return [*axis]
+    return [tree_of(axis)]
 
 
 def formula(formula: Formula, sizes: dict[str, int]) -> dict[str, Any]:
