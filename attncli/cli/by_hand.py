@@ -1,7 +1,8 @@
 """attncli check --by-hand: sheets as pupils fill them in, marked one by one.
 
 A sheet is JSON: q, k, v or x and weights, the convention, and the stages under their names or their
-letters. A cell may be null or "" where it is blank, and text such as "1/3", "0.50" or "-inf".
+letters. A cell may be null or "" where it is blank, and text such as "1/3", "0.50" or "-inf". One
+array alone, in JSON or of any other format, is the stage that --stage names, or its --rows.
 """
 
 from __future__ import annotations
@@ -18,31 +19,33 @@ import numpy as np
 from attncli.attention.names import is_published
 from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of
-from attncli.cli.inputs import read_inputs
-from attncli.cli.observed import check_names
+from attncli.cli.inputs import AttentionInputs, read_inputs
+from attncli.cli.observed import as_observed, check_names, numbers_of
 from attncli.cli.options import Choices, InputFlags
 from attncli.cli.output import note, text_width, write_report
+from attncli.cli.parsing import rows_of
 from attncli.commands.check.by_hand import mark
 from attncli.commands.check.marking import Marking, Written
-from attncli.commands.check.setup import setup_of
-from attncli.errors import AttncliError, ConventionError, InputError
+from attncli.commands.check.observe import observe, to_numpy
+from attncli.commands.check.setup import Setup, setup_of
+from attncli.commands.check.shapes import WrongShapeError
+from attncli.convention import Layout
+from attncli.errors import AttncliError, ConventionError, InputError, ShapeError
 from attncli.files.json import Printed, parse
 from attncli.files.load import Loaded, load
 from attncli.files.messages import count, location, quote
-from attncli.files.roles import is_field, role_of
+from attncli.files.roles import gradient_named, is_field, role_of
 from attncli.files.source import TEXT, open_source
 from attncli.numerals import number
-from attncli.stages import MAPS, OUTPUT, QKV, kind_of
+from attncli.stages import CONCAT, GRADIENTS, LSE, MAPS, OUTPUT, QKV, kind_of
 from attncli.views.text import clean
 
 STAGES = (*MAPS, OUTPUT)
 _LETTERS = {kind_of(name).symbol: name for name in STAGES}
+_PART = "stage", "rows", "head"
 _BLANK = re.compile(r"[\s_/·.?-]*")
 _INFINITE = ("inf", "infinity", "∞")
-_NOT_BY_HAND = (
-    *("stage", "rows", "head", "positions", "decimals", "rtol", "atol", "inside"),
-    *("single", "suggest"),
-)
+_NOT_BY_HAND = "positions", "decimals", "rtol", "atol", "inside", "single", "suggest"
 MOST_COLUMNS = 10_000
 """Of the table of several sheets in a pipe or a file, where no line is wrapped."""
 MOST_DECIMALS = 4
@@ -81,19 +84,37 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
     return int(max(codes))
 
 
-def assumed(inputs: InputFlags, choices: Choices, observed: Observed) -> Marking | None:
-    """The marking of numbers with so few decimals as are written by hand, in a file of named
-    stages, where the call asks for nothing of kernels; None for all others."""
-    inputs, sheets = _sheets(inputs, observed)
+def assumed(
+    inputs: InputFlags,
+    choices: Choices,
+    observed: Observed,
+    given: AttentionInputs,
+    numbers: Mapping[str, Any],
+) -> Marking | None:
+    """The marking of numbers with so few decimals as are written by hand, in whatever form they
+    came, where the call asks for nothing of kernels; None for all others."""
     asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     asked |= given_of(inputs, "tiles", "split")
-    if asked or not (sheets and sheets[0].endswith(".json")):
+    written = {
+        name: _of_array(x, name, given) for name, x in numbers.items() if name in (*STAGES, CONCAT)
+    }
+    if asked or not written or max(x.decimals for x in written.values()) > MOST_DECIMALS:
+        return None
+    _, sheets = _sheets(inputs, observed)
+    is_file = bool(sheets) and sheets[0].endswith(".json") and not given_of(observed, *_PART)
+    others = numbers.keys() - written.keys()
+    if others & {*GRADIENTS, LSE} or (
+        others and not is_file
+    ):  # numbers of a program are there, too
         return None
     try:
-        marking = marked(sheets[0], inputs, choices, observed, quiet=True)
+        if is_file:
+            return marked(sheets[0], inputs, choices, observed, quiet=True)
+        marking = _marking(given, written, observed)
     except AttncliError:  # it is no sheet: the usual check has said what it found
         return None
-    return marking if marking.decimals <= MOST_DECIMALS else None
+    # of a wrong shape the usual check says which layouts would be right
+    return None if any(mistake.shape for mistake in marking.mistakes) else marking
 
 
 def _sheets(inputs: InputFlags, observed: Observed) -> tuple[InputFlags, list[str]]:
@@ -120,8 +141,10 @@ def marked(
 ) -> Marking:
     """The marking of one sheet."""
     with open_source(sheet) as opened:
-        origin, text = opened.origin, opened.read(TEXT)
-    document = parse(text, origin, other_forms=True)
+        origin, kind, text = opened.origin, opened.kind, opened.read(TEXT)
+    document = parse(text, origin, other_forms=True) if kind == "json" else []
+    if isinstance(document, list):
+        return _of_one_stage(sheet, document, inputs, choices, observed)
     if not isinstance(document, dict):
         raise InputError(f"{origin} is no sheet", "it should name q, k, v and the stages")
     if is_trace := document.get("attncli") == "trace":
@@ -129,6 +152,8 @@ def marked(
         document = {str(x.get("name")): x.get("value") for x in steps}
     roles = {*map(role_of, document)}
     names = _stages(document, of_x="x" in roles or inputs.x is not None)
+    if observed.stage is not None:
+        names = {stage: name for stage, name in names.items() if stage == observed.stage}
     tables = {x: _written(document[name], location(origin, name)) for x, name in names.items()}
     inputs, known = replace(inputs), dict[str, Loaded]()
     if not (inputs.q or inputs.x or inputs.weights):
@@ -151,10 +176,69 @@ def marked(
         raise InputError(f"{origin} holds no number to mark", "all its cells are blank")
     notes = (text for text in given.notes if not text.startswith(f"{origin} sets "))
     note(*notes, quiet=quiet)
+    return _marking(given, tables, observed)
+
+
+def _of_one_stage(
+    sheet: str, nested: list[Any], inputs: InputFlags, choices: Choices, observed: Observed
+) -> Marking:
+    """The marking of an array that is one stage: nested lists, or else read from the sheet."""
+    stage = observed.stage or OUTPUT
+    if stage not in STAGES:
+        raise InputError(f"{stage} is not computed by hand", f"there are {', '.join(STAGES)}")
+    if not (inputs.q or inputs.x or inputs.weights):
+        hint = "name q, k, v and the stages in it, or add --q SOURCE and --stage NAME"
+        raise InputError(f"{sheet} is no sheet", hint)
+    if nested:
+        given = read_inputs(inputs, choices)
+        tables = {stage: _written(nested, stage)}
+    else:
+        given = as_observed(read_inputs(inputs, choices, sheet, (stage,)))
+        numbers, notes = numbers_of(replace(observed, stage=stage), given, is_shared=False)
+        note(*notes, quiet=observed.quiet)
+        tables = {stage: _of_array(numbers[stage], stage, given)}
+    note(*given.notes, quiet=observed.quiet)
+    return _marking(given, tables, observed)
+
+
+def _of_array(x: Any, name: str, given: AttentionInputs) -> Written:
+    """An array as it was written; its decimals may end in zeros, where that is known."""
+    values, _ = to_numpy(x, name)
+    printed = {} if given.observed is None else given.observed.decimals
+    decimals = [_number(float(number), name)[1] for number in values[np.isfinite(values)].flat]
+    zeros = [n for own, n in printed.items() if len(printed) == 1 or gradient_named(own) == name]
+    return Written(values.astype(np.float64), max([*decimals, *zeros], default=0))
+
+
+def _marking(given: AttentionInputs, tables: Mapping[str, Written], observed: Observed) -> Marking:
+    """The marking of stages of an attention, or of those of its rows and heads that were asked for;
+    InputError where none has a number."""
     layout = given.flags.layout and ("bhsd" if len(given.inputs.sizes.scores) > 3 else "hsd")
     setup = setup_of(**given.arguments, layout=layout)
     setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
-    return mark(setup, tables, given.inputs.labels)
+    is_part = given_of(observed, "rows", "head") or CONCAT in tables
+    sheet = _whole(setup, tables, observed, layout) if is_part else tables
+    blank = int(sum(np.isnan(x.values).sum() for x in tables.values()))
+    return mark(setup, sheet, given.inputs.labels)._replace(blank=blank)
+
+
+def _whole(
+    setup: Setup, tables: Mapping[str, Written], observed: Observed, layout: Layout | None
+) -> dict[str, Written]:
+    """The stages with all their rows and heads, blank where these were not asked for."""
+    rows = None if observed.rows is None else rows_of(observed.rows, setup.shape[2])
+    heads = None if observed.head is None else observed.head - 1
+    values = {name: x.values for name, x in tables.items()}
+    try:
+        seen = observe(values, setup, rows=rows, heads=heads, layout=layout)
+    except WrongShapeError as error:
+        raise ShapeError(error.message, "give the rows and heads that were asked for") from None
+    sheet = dict[str, Written]()
+    for name, x in seen.stages.items():
+        whole = np.full((*setup.shape[:3], x.shape[-1]), np.nan)
+        whole[np.ix_(seen.subset.batch, seen.subset.head, seen.subset.row)] = x
+        sheet[name] = Written(whole, tables[name if name in tables else CONCAT].decimals)
+    return sheet
 
 
 def _stages(document: Mapping[str, Any], *, of_x: bool) -> dict[str, str]:
