@@ -23,7 +23,7 @@ class Slip(NamedTuple):
 def slips() -> tuple[Slip, ...]:
     """The rows of slips.md, in the order in which they are named."""
     text = (Path(__file__).parent / "slips.md").read_text(encoding="utf-8").partition("\n---\n")[2]
-    rows = re.findall(r"^(\S.*) \| (table|row|cell|alone)\n((?: .*\n)+)", text, re.M)
+    rows = re.findall(r"^(\S.*) \| (table|row|cell)\n((?: .*\n)+)", text, re.M)
     return tuple(
         Slip(name, place, tuple(line.strip() for line in edits.splitlines()))
         for name, place, edits in rows

@@ -2,7 +2,8 @@
 
 A sheet is JSON: q, k, v or x and weights, the convention, and the stages under the names and
 letters that --observed reads. A cell may be null or "" where it is blank, and text such as "1/3",
-"0.50" or "-inf". Of a csv, and of every other file that holds numbers, its stages are read.
+"0.50" or "-inf". Of a csv, and of every other file that holds numbers, its stages are read; an
+array without a name is the stage that --stage names, or its --rows.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ import numpy as np
 from attncli.attention.names import is_published
 from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of
-from attncli.cli.inputs import read_inputs
+from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.observed import check_names
 from attncli.cli.options import Choices, InputFlags
 from attncli.cli.output import note, text_width, write_report
+from attncli.cli.parsing import rows_of
 from attncli.commands.check.by_hand import mark
 from attncli.commands.check.marking import Marking, Written
-from attncli.commands.check.setup import setup_of
-from attncli.errors import AttncliError, ConventionError, InputError
+from attncli.commands.check.observe import observe, to_numpy
+from attncli.commands.check.setup import Setup, setup_of
+from attncli.commands.check.shapes import WrongShapeError
+from attncli.convention import Layout
+from attncli.errors import AttncliError, ConventionError, InputError, ShapeError
 from attncli.files.json import Printed, parse
 from attncli.files.load import IF_NUMBERS, Loaded, load
 from attncli.files.messages import count, location, quote
@@ -34,17 +39,15 @@ from attncli.files.roles import ATTENDED, is_field, role_of, stages_named
 from attncli.files.source import TEXT, open_source
 from attncli.files.table import cells_of
 from attncli.numerals import number
-from attncli.stages import MAPS, OUTPUT, QKV
+from attncli.stages import CONCAT, GRADIENTS, LSE, MAPS, OUTPUT, QKV
 from attncli.views.text import clean
 
 STAGES = (*MAPS, OUTPUT)
+_PART = "stage", "rows", "head"
 _BLANK = re.compile(r"[\s_/·.?-]*")
 _BINARY = ("npy", "npz", "zip", "safetensors")
 _INFINITE = ("inf", "infinity", "∞")
-_NOT_BY_HAND = (
-    *("rows", "head", "positions", "decimals", "rtol", "atol", "inside"),
-    *("single", "suggest"),
-)
+_NOT_BY_HAND = "positions", "decimals", "rtol", "atol", "inside", "single", "suggest"
 MOST_COLUMNS = 10_000
 """Of the table of several sheets in a pipe or a file, where no line is wrapped."""
 MOST_DECIMALS = 4
@@ -83,19 +86,35 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
     return int(max(codes))
 
 
-def assumed(inputs: InputFlags, choices: Choices, observed: Observed) -> Marking | None:
-    """The marking of numbers with so few decimals as are written by hand, in a file of named
-    stages, where the call asks for nothing of kernels; None for all others."""
-    inputs, sheets = _sheets(inputs, observed)
-    asked = given_of(observed, "stage", *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
+def assumed(
+    inputs: InputFlags,
+    choices: Choices,
+    observed: Observed,
+    given: AttentionInputs,
+    numbers: Mapping[str, Any],
+) -> Marking | None:
+    """The marking of numbers with so few decimals as are written by hand, in whatever form they
+    came, where the call asks for nothing of kernels; None for all others."""
+    asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     asked |= given_of(inputs, "tiles", "split")
-    if asked or not (sheets and sheets[0].endswith(".json")):
+    written = {
+        name: _of_array(x, name, given) for name, x in numbers.items() if name in (*STAGES, CONCAT)
+    }
+    if asked or not written or max(x.decimals for x in written.values()) > MOST_DECIMALS:
+        return None
+    _, sheets = _sheets(inputs, observed)
+    is_file = bool(sheets) and sheets[0].endswith(".json") and not given_of(observed, *_PART)
+    others = numbers.keys() - written.keys()
+    if others & {*GRADIENTS, LSE} or (others and not is_file):  # a program's are there, too
         return None
     try:
-        marking = marked(sheets[0], inputs, choices, observed, quiet=True)
+        if is_file:
+            return marked(sheets[0], inputs, choices, observed, quiet=True)
+        marking = _marking(given, written, observed)
     except AttncliError:  # it is no sheet: the usual check has said what it found
         return None
-    return marking if marking.decimals <= MOST_DECIMALS else None
+    # of a wrong shape the usual check says which layouts would be right
+    return None if any(mistake.shape for mistake in marking.mistakes) else marking
 
 
 def _sheets(inputs: InputFlags, observed: Observed) -> tuple[InputFlags, list[str]]:
@@ -121,6 +140,9 @@ def marked(
     sheet: str, inputs: InputFlags, choices: Choices, observed: Observed, *, quiet: bool
 ) -> Marking:
     """The marking of one sheet."""
+    if observed.stage not in (None, *STAGES, *QKV):
+        hint = f"there are {', '.join(STAGES)}"
+        raise InputError(f"{observed.stage} is not computed by hand", hint)
     origin, text, document = _document(sheet, observed.stage or OUTPUT)
     if is_trace := document.get("attncli") == "trace":
         steps = [x for x in document.get("steps", ()) if isinstance(x, dict)]
@@ -152,10 +174,48 @@ def marked(
         raise InputError(f"{origin} holds no number to mark", "all its cells are blank")
     notes = (text for text in given.notes if not text.startswith(f"{origin} sets "))
     note(*notes, quiet=quiet)
+    return _marking(given, tables, observed)
+
+
+def _of_array(x: Any, name: str, given: AttentionInputs) -> Written:
+    """An array as it was written; its decimals may end in zeros, where that is known."""
+    values, _ = to_numpy(x, name)
+    printed = {} if given.observed is None else given.observed.decimals
+    decimals = [_number(float(number), name)[1] for number in values[np.isfinite(values)].flat]
+    may_be = {own: {own, *stages_named(own)} for own in printed}
+    zeros = [n for own, n in printed.items() if len(printed) == 1 or name in may_be[own]]
+    return Written(values.astype(np.float64), max([*decimals, *zeros], default=0))
+
+
+def _marking(given: AttentionInputs, tables: Mapping[str, Written], observed: Observed) -> Marking:
+    """The marking of stages of an attention, or of those of its rows and heads that were asked for;
+    InputError where none has a number."""
     layout = given.flags.layout and ("bhsd" if len(given.inputs.sizes.scores) > 3 else "hsd")
     setup = setup_of(**given.arguments, layout=layout)
     setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
-    return mark(setup, tables, given.inputs.labels)
+    is_part = given_of(observed, "rows", "head") or CONCAT in tables
+    sheet = _whole(setup, tables, observed, layout) if is_part else tables
+    blank = int(sum(np.isnan(x.values).sum() for x in tables.values()))
+    return mark(setup, sheet, given.inputs.labels)._replace(blank=blank)
+
+
+def _whole(
+    setup: Setup, tables: Mapping[str, Written], observed: Observed, layout: Layout | None
+) -> dict[str, Written]:
+    """The stages with all their rows and heads, blank where these were not asked for."""
+    rows = None if observed.rows is None else rows_of(observed.rows, setup.shape[2])
+    heads = None if observed.head is None else observed.head - 1
+    values = {name: x.values for name, x in tables.items()}
+    try:
+        seen = observe(values, setup, rows=rows, heads=heads, layout=layout)
+    except WrongShapeError as error:
+        raise ShapeError(error.message, "give the rows and heads that were asked for") from None
+    sheet = dict[str, Written]()
+    for name, x in seen.stages.items():
+        whole = np.full((*setup.shape[:3], x.shape[-1]), np.nan)
+        whole[np.ix_(seen.subset.batch, seen.subset.head, seen.subset.row)] = x
+        sheet[name] = Written(whole, tables[name if name in tables else CONCAT].decimals)
+    return sheet
 
 
 def _document(sheet: str, stage: str) -> tuple[str, bytes, dict[str, Any]]:

@@ -28,6 +28,7 @@ from attncli.commands.check import (
 )
 from attncli.commands.check import check as compare
 from attncli.commands.check.explanations import OF_HEADS
+from attncli.commands.check.marking import Marking
 from attncli.commands.check.observe import GIVEN, heads_to_front
 from attncli.commands.check.suggest import Suggestion, showing_input
 from attncli.errors import ConventionError, SeveralError, ShapeError, nearest
@@ -83,27 +84,29 @@ def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
         return by_hand(inputs, choices, observed, form_of(observed))
     main, source = _sources(inputs, observed)
     try:
-        verdict, given = _checked(inputs, choices, observed, main, source)
+        verdict, given, numbers = _checked(inputs, choices, observed, main, source)
     except SeveralError as several:
         if main != source or observed.suggest or not several.parts:
             raise
         file = main.removesuffix(f"::{several.asked}")
         return _check_each(inputs, choices, observed, file, several.parts)
-    _report(verdict, inputs, choices, observed)
+    marking = None
+    if not (verdict or verdict.explanations or verdict.meanings) and observed.by_hand is None:
+        from attncli.cli.by_hand import assumed
+
+        marking = assumed(inputs, choices, observed, given, numbers)
+    _report(verdict, marking, observed)
     if observed.suggest is not None:
         note(_suggest(verdict, given, observed, observed.suggest), quiet=observed.quiet)
     return 0 if verdict.matches else 1
 
 
-def _report(verdict: Verdict, inputs: InputFlags, choices: Choices, observed: Observed) -> None:
+def _report(verdict: Verdict, marking: Marking | None, observed: Observed) -> None:
     """Writes the verdict, or the marking of numbers that were computed by hand."""
     text, data = report_text(verdict), verdict_to_dict(verdict)
-    if not (verdict or verdict.explanations or verdict.meanings) and observed.by_hand is None:
-        from attncli.cli.by_hand import assumed
-
-        if (marking := assumed(inputs, choices, observed)) is not None:
-            text = f"{ASSUMED}\n{marking}" if marking.mistakes else f"{text}\n{ROUNDED}"
-            data = {**data, "by_hand": marking.to_dict()}
+    if marking is not None:
+        text = f"{ASSUMED}\n{marking}" if marking.mistakes else f"{text}\n{ROUNDED}"
+        data = {**data, "by_hand": marking.to_dict()}
     write_report(text, data, observed, as_json=form_of(observed) == "json")
 
 
@@ -115,7 +118,7 @@ def _check_each(
     for part in parts:
         source = f"{file}::{part}"
         with named(part):
-            verdicts[part], _ = _checked(replace(inputs), choices, observed, source, source, notes)
+            verdicts[part], *_ = _checked(replace(inputs), choices, observed, source, source, notes)
     as_json = form_of(observed) == "json"
     write_report(summary_text(verdicts), summary_to_dict(verdicts), observed, as_json=as_json)
     return 0 if all(verdicts.values()) else 1
@@ -128,8 +131,8 @@ def _checked(
     main: str,
     source: str,
     earlier: list[str] | None = None,
-) -> tuple[Verdict, AttentionInputs]:
-    """The verdict on a source, and its inputs; the notes among `earlier` are not repeated."""
+) -> tuple[Verdict, AttentionInputs, dict[str, Any]]:
+    """The verdict on a source, its inputs and what was observed; no note of `earlier` again."""
     is_shared = main == source and None in (inputs.q, observed.observed)
     if not (inputs.x or inputs.weights):
         inputs = replace(inputs)
@@ -143,7 +146,7 @@ def _checked(
     earlier += new
     note(*new, quiet=observed.quiet)
     verdict = _verdict(numbers, given, observed, _chosen(choices, given))
-    return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), given
+    return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), given, numbers
 
 
 def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:

@@ -15,158 +15,36 @@ from attncli.commands.check.by_hand import mark
 from attncli.commands.check.marking import Marking, Written
 from attncli.commands.check.setup import setup_of
 from attncli.convention import Convention
-
-Stages = dict[str, Array]
-CHAIN = ("scores", "scaled", "masked", "weights", "output")
-
-
-def softmax(x: Array, axis: int = -1) -> Array:
-    with np.errstate(invalid="ignore"):  # a row with nothing to attend to
-        powers = np.exp(x - x.max(axis=axis, keepdims=True))
-        shares: Array = powers / powers.sum(axis=axis, keepdims=True)
-        return shares
-
-
-def stages(inputs: tuple[Array, ...], wrong: Stages, *, causal: bool = False) -> Stages:
-    """Attention in NumPy; each stage follows from those before it, wrong ones included."""
-    q, k, v = inputs
-    s: Stages = {"scores": wrong.get("scores", q @ np.swapaxes(k, -1, -2))}
-    s["scaled"] = wrong.get("scaled", s["scores"] / np.sqrt(q.shape[-1]))
-    if causal:
-        hidden = np.arange(k.shape[-2]) > np.arange(q.shape[-2])[:, None]
-        s["masked"] = wrong.get("masked", np.where(hidden, -np.inf, s["scaled"]))
-    s["weights"] = wrong.get("weights", softmax(s["masked" if causal else "scaled"]))
-    s["output"] = wrong.get("output", s["weights"] @ v)
-    return s
-
-
-def sheet_of(numbers: Stages, decimals: int) -> dict[str, Written]:
-    return {name: Written(np.round(x, decimals), decimals) for name, x in numbers.items()}
-
+from tests.check.planted_slips import (
+    CHAIN,
+    ELSEWHERE,
+    PLANTED,
+    Planted,
+    Stages,
+    exercise,
+    one,
+    rounded,
+    sheet_of,
+    sheet_with,
+    softmax,
+    stages,
+)
 
 RNG = np.random.default_rng(11)
 Q, K, V = (RNG.integers(-3, 4, (3, 2)).astype(float) + 0.25 for _ in range(3))
 SQUARE = tuple(RNG.normal(size=(3, 3)).round(1) for _ in range(3))
 HEADS = tuple(RNG.normal(size=(2, 3, 5)).round(1) for _ in range(3))
 WIDE = Q, K, RNG.integers(-3, 4, (3, 5)).astype(float)
-S, E = Q @ K.T, np.exp(Q @ K.T / np.sqrt(2))
-Z, A = S / np.sqrt(2), softmax(S / np.sqrt(2))
-ROWS, HIDDEN = np.arange(3)[:, None], np.arange(3) > np.arange(3)[:, None]
-SS = SQUARE[0] @ SQUARE[1].T
-ZZ = SS / np.sqrt(3)
-AA = softmax(ZZ)
-OF_CAUSAL = softmax(np.where(HIDDEN, -np.inf, Z))
+S, A = Q @ K.T, softmax(Q @ K.T / np.sqrt(2))
+Z, ROWS = S / np.sqrt(2), np.arange(3)[:, None]
+PEN = (  # what is seen in the number that was written
+    *("rounded too early", "cut off, not rounded"),
+    *("the decimal point is in the wrong place", "copied from its neighbour"),
+)
 
 
-def dropped_term(numbers: Array) -> Array:
-    x = numbers.copy()
-    x[1, 0] = Q[1, 1] * K[0, 1]
-    return x
-
-
-def one(numbers: Array, at: tuple[int, int], value: float) -> Array:
-    x = numbers.copy()
-    x[at] = value
-    return x
-
-
-# slip → stage and what somebody wrote there, with the inputs, and whether there is a causal mask
-Planted = tuple[str, Array, tuple[Array, ...], bool]
-PLANTED: dict[str, Planted] = {
-    "K is not transposed": ("scores", SQUARE[0] @ SQUARE[1], SQUARE, False),
-    "K of another head": (
-        "scores", HEADS[0] @ np.swapaxes(HEADS[1][::-1], -1, -2), HEADS, False,
-    ),
-    "added in place of multiplied": ("scores", (Q[:, None] + K).sum(-1), (Q, K, V), False),
-    "a term is left out": ("scores", dropped_term(S), (Q, K, V), False),
-    "a term has the wrong sign": (
-        "output", one(A @ V, (2, 1), A[2, 0] * V[0, 1] - A[2, 1] * V[1, 1] + A[2, 2] * V[2, 1]),
-        (Q, K, V), False,
-    ),
-    "a term is counted twice": (
-        "output", one(A @ V, (0, 0), A[0] @ V[:, 0] + A[0, 1] * V[1, 0]), (Q, K, V), False,
-    ),
-    "the sign is wrong": ("scaled", -Z, (Q, K, V), False),
-    "not divided by √d_k": ("scaled", S, (Q, K, V), False),
-    "divided by d_k, not by √d_k": ("scaled", S / 2, (Q, K, V), False),
-    "multiplied by √d_k, not divided": ("scaled", S * np.sqrt(2), (Q, K, V), False),
-    "divided by the square root of the number of keys": ("scaled", S / np.sqrt(3), (Q, K, V), False),
-    "divided by the number of keys": ("scaled", S / 3, (Q, K, V), False),
-    "divided by the square root of d_model, the width of all heads": (
-        "scaled", HEADS[0] @ np.swapaxes(HEADS[1], -1, -2) / np.sqrt(10), HEADS, False,
-    ),
-    "√d_k is rounded too early": ("scaled", S / 1.4, (Q, K, V), False),
-    "the mask is left out": ("masked", Z, (Q, K, V), True),
-    "0 in place of −∞": ("masked", np.where(HIDDEN, 0, Z), (Q, K, V), True),
-    "the mask is of the other triangle": (
-        "masked", np.where(HIDDEN.T, -np.inf, Z), (Q, K, V), True,
-    ),
-    "a query does not see its own key": (
-        "masked", np.where(np.arange(3) >= ROWS, -np.inf, Z), (Q, K, V), True,
-    ),
-    "no exp, each score is divided by the sum of its row": (
-        "weights", Z / Z.sum(-1, keepdims=True), (Q, K, V), False,
-    ),
-    "softmax over columns, not over rows": ("weights", softmax(Z, 0), (Q, K, V), False),
-    "exp, but not divided by the sum of the row": ("weights", E, (Q, K, V), False),
-    "divided by the sum of another row": (
-        "weights", E / E.sum(-1)[[2, 1, 2], None], (Q, K, V), False,
-    ),
-    "exp with another base than e": (
-        "weights", 10**Z / (10**Z).sum(-1, keepdims=True), (Q, K, V), False,
-    ),
-    "softmax of the whole table, not of the row": ("weights", E / E.sum(), (Q, K, V), False),
-    "exp(−Z) in place of exp(Z)": ("weights", softmax(-Z), (Q, K, V), False),
-    "no softmax": ("weights", Z, (Q, K, V), False),
-    "softmax twice": ("weights", softmax(A), (Q, K, V), False),
-    "ReLU in place of exp": (
-        "weights", np.maximum(ZZ, 0) / np.maximum(ZZ, 0).sum(-1, keepdims=True), SQUARE, False,
-    ),
-    "the mask is applied after softmax, so the rows do not sum to 1": (
-        "weights", np.where(HIDDEN, 0, A), (Q, K, V), True,
-    ),
-    "a term is missing from the sum of exp": (
-        "weights", E / E[:, 1:].sum(-1, keepdims=True), (Q, K, V), False,
-    ),
-    "exp is rounded too early": (
-        "weights", E.round(1) / E.round(1).sum(-1, keepdims=True), (Q, K, V), False,
-    ),
-    "a column of the weights is used, not their row": ("output", A.T @ V, (Q, K, V), False),
-    "the values are added without their weights": (
-        "output", np.ones((3, 3)) @ V, (Q, K, V), False,
-    ),
-    "V of another head": (
-        "output",
-        softmax(HEADS[0] @ np.swapaxes(HEADS[1], -1, -2) / np.sqrt(5)) @ HEADS[2][::-1],
-        HEADS, False,
-    ),
-    "the plain mean of the values": ("output", np.ones((3, 3)) / 3 @ V, (Q, K, V), False),
-    "the scores in place of the weights": ("output", S @ V, (Q, K, V), False),
-    "the scores in place of the values": ("output", AA @ SS, SQUARE, False),
-    "K in place of V": ("output", A @ K, (Q, K, V), False),
-    "V is transposed": ("output", AA @ SQUARE[2].T, SQUARE, False),
-    "the weights are rounded too early": ("output", A.round(1) @ WIDE[2], WIDE, False),
-    "rows and columns are swapped": ("weights", A.T, (Q, K, V), False),
-    "two rows are swapped": ("scores", S[[0, 2, 1]], (Q, K, V), False),
-    "two columns are swapped": ("output", (A @ V)[:, [1, 0]], (Q, K, V), False),
-    "the numbers of another row": ("scaled", Z[[0, 1, 0]], (Q, K, V), False),
-    "rounded too early": ("scaled", Z.round(2), (Q, K, V), False),
-    "cut off, not rounded": ("scaled", np.trunc(Z * 1000) / 1000, (Q, K, V), False),
-    "the decimal point is in the wrong place": (
-        "weights", one(A, (0, 0), A[0, 0].round(4) * 10), (Q, K, V), False,
-    ),
-    "copied from its neighbour": ("weights", one(A, (0, 1), A[0, 2]), (Q, K, V), False),
-}  # fmt: skip
-# the same slips in other stages
-ELSEWHERE: list[tuple[str, Planted]] = [
-    ("not divided by √d_k", ("weights", softmax(S), (Q, K, V), False)),
-    ("the mask is left out", ("weights", A, (Q, K, V), True)),
-    ("the mask is left out", ("masked", np.where(HIDDEN & (ROWS > 0), -np.inf, Z), (Q, K, V), True)),
-    ("exp, but not divided by the sum of the row",
-     ("weights", np.exp(Z - Z.max(-1, keepdims=True)), (Q, K, V), False)),
-    ("rows and columns are swapped", ("scores", K @ Q.T, (Q, K, V), False)),
-    ("two rows are swapped", ("output", (A @ V)[[2, 1, 0]], (Q, K, V), False)),
-]  # fmt: skip
+def inputs_for(needs: str) -> tuple[Array, ...]:
+    return {"square": SQUARE, "heads": HEADS, "wide": WIDE}.get(needs, (Q, K, V))
 
 
 X = RNG.integers(-3, 4, (3, 5)).astype(float)
@@ -203,13 +81,15 @@ def marked(
 
 def test_every_row_of_the_table_is_planted() -> None:
     names = [*dict.fromkeys(slip.name for slip in slips())]
-    assert [*PLANTED] == [name for name in names if name in PLANTED]
-    assert {*PLANTED, *OF_X} == {*names}
+    assert [name for name in PLANTED if name not in PEN] == [x for x in names if x in PLANTED]
+    assert {*PLANTED, *OF_X} == {*names, *PEN}
 
 
 @pytest.mark.parametrize(("name", "planted"), [*PLANTED.items(), *ELSEWHERE])
 def test_a_planted_slip_is_named_and_the_rest_follows(name: str, planted: Planted) -> None:
-    stage, wrong, inputs, causal = planted
+    stage, slip, needs = planted
+    inputs, causal = inputs_for(needs), "causal" in needs
+    wrong = slip(sheet_with(inputs, causal=causal))
     sheet = sheet_of(stages(inputs, {stage: wrong}, causal=causal), 4)
     marking = marked(inputs, sheet, causal=causal)
     assert [x.stage for x in marking.mistakes] == [stage], str(marking)
@@ -348,3 +228,146 @@ def _by_rounding(
     unit = 10.0**-decimals
     of_weights = np.abs(inputs[2]).sum(axis=0)[at[1]] * unit if stage == "output" else 4 * unit
     return float(of_weights + 2 * unit)
+
+
+OF_DIGITS = ("one digit is wrong", "two digits are exchanged")
+"""True of a number wherever it is said."""
+
+
+def random_number(seed: int) -> tuple[Marking, str]:
+    """The marking of a sheet with one random number, of two decimals to four, and its stage."""
+    rng = np.random.default_rng(seed)
+    inputs, causal, decimals = exercise(rng), bool(rng.random() < 0.25), 2 + seed % 3
+    right = stages(inputs, {}, causal=causal)
+    stage = str(rng.choice([*right]))
+    numbers = right[stage]
+    cells = np.argwhere(np.isfinite(numbers))
+    at = tuple(cells[rng.integers(len(cells))])
+    size = max(0.5, float(np.std(numbers[np.isfinite(numbers)])))
+    value = rng.uniform() if stage == "weights" else numbers[at] + size * rng.normal()
+    wrong = {stage: one(numbers, at, value)}
+    is_of_rounded = rng.random() < 0.5
+    written = rounded(inputs, wrong, decimals, causal=causal)
+    written = written if is_of_rounded else stages(inputs, wrong, causal=causal)
+    return marked(inputs, sheet_of(written, decimals), causal=causal), stage
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(18), pytest.param(range(18, 1018), marks=pytest.mark.exhaustive)]
+)
+def test_one_random_number_is_given_a_slip_less_often_than_once_in_50(seeds: range) -> None:
+    false, tried = list[str](), 0
+    for seed in seeds:
+        marking, stage = random_number(seed)
+        tried += bool(marking.mistakes)  # else the number is right by chance
+        named = {text for mistake in marking.mistakes for text in mistake.slips}
+        false += [f"{seed} {stage}: {marking}"] if named - {*OF_DIGITS} else []
+    assert 50 * len(false) < max(tried, 51), "\n".join(false)
+
+
+def is_named(name: str, planted: Planted, seed: int) -> bool | None:
+    """Whether a slip that is planted in a random sheet is named; None where it changes nothing."""
+    stage, slip, needs = planted
+    rng, causal = np.random.default_rng(seed), "causal" in needs
+    inputs = exercise(rng, needs)
+    cell = (int(rng.integers(2)), int(rng.integers(2)))
+    sheet = sheet_with(inputs, cell, causal=causal)
+    with np.errstate(all="ignore"):
+        wrong = {stage: slip(sheet)}
+        is_of_rounded = rng.random() < 0.5
+        numbers = stages(inputs, wrong, causal=causal)
+        numbers = rounded(inputs, wrong, 4, causal=causal) if is_of_rounded else numbers
+    if any((np.isnan(x) | np.isposinf(x)).any() for x in numbers.values()):
+        return None
+    marking = marked(inputs, sheet_of(numbers, 4), causal=causal)
+    names = [text for mistake in marking.mistakes for text in mistake.slips]
+    is_one = [mistake.stage for mistake in marking.mistakes] == [stage]
+    return None if not marking.mistakes else is_one and any(x.startswith(name) for x in names)
+
+
+@pytest.mark.parametrize(
+    ("every", "seeds"), [(4, range(1)), pytest.param(1, range(12), marks=pytest.mark.exhaustive)]
+)
+def test_a_slip_planted_in_a_random_sheet_keeps_its_name(every: int, seeds: range) -> None:
+    """Now and then two slips give the same numbers, or one gives a right number in a row."""
+    cases = [*PLANTED.items(), *ELSEWHERE][::every]
+    outcomes = [(name, is_named(name, x, seed)) for name, x in cases for seed in seeds]
+    judged = [(name, outcome) for name, outcome in outcomes if outcome is not None]
+    missed = [name for name, outcome in judged if not outcome]
+    assert 50 * len(missed) <= len(judged), missed
+
+
+# ---- what is said of one number
+
+TIDY = (  # A[q1] = (0.248, 0.248, 0.503): O[q1,1] is 4.50 of the rounded numbers, 4.497 unrounded
+    np.array([[1.0, 0], [2, 0], [0, 1]]),
+    np.array([[1.0, 1], [1, 2], [2, 2]]),
+    np.array([[7.0, 6], [3, 9], [4, 2]]),
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "slips"),
+    [
+        (4.30, ["one digit is wrong"]),
+        (4.60, ["one digit is wrong"]),
+        (5.55, []),
+        (3.72, []),
+        (5.0, ["rounded too early, to whole numbers"]),
+        (
+            4.0,
+            [
+                "one digit is wrong",
+                "rounded too early, to whole numbers",
+                "cut off, not rounded, after the point",
+            ],
+        ),
+        (4.05, ["two digits are exchanged"]),
+        (14.50, ["a carry is wrong, the number is off by exactly 10"]),
+        (45.0, ["the decimal point is in the wrong place"]),
+        (4.73, ["copied from its neighbour, the one on the right"]),
+    ],
+)
+def test_a_wrong_number_in_a_tidy_sheet(value: float, slips: list[str]) -> None:
+    right = stages(TIDY, {})
+    sheet = sheet_of(right | {"output": one(right["output"], (0, 0), value)}, 2)
+    (mistake,) = marked(TIDY, sheet).mistakes
+    assert [*mistake.slips] == slips
+    if not slips:
+        assert str(mistake).endswith(f"off by {abs(value - 4.5):.2f}, cause unknown")
+        assert mistake.to_dict()["cause"] == mistake.slip
+
+
+def test_a_weight_with_a_wrong_digit_is_no_exp() -> None:
+    """exp(Z − max) of q2 and k3 is e^−1.41 = 0.24, its weight 0.14: only one digit differs."""
+    inputs = np.array([[1.0, 0], [2, 0]]), np.array([[2.0, 1], [1.0, 2], [1, 0]]), np.eye(3)
+    numbers = stages(inputs, {})
+    assert numbers["weights"].round(2)[1].tolist() == [0.67, 0.16, 0.16]
+    weights = one(numbers["weights"], (1, 2), 0.24)
+    (mistake,) = marked(inputs, sheet_of(stages(inputs, {"weights": weights}), 2)).mistakes
+    assert (len(mistake.cells), mistake.slips) == (1, ())
+
+
+def test_a_blank_cell_is_rounded_as_its_neighbours_are() -> None:
+    """Of 0.174, 0.537 (blank) and 0.289 the output is 22.9 · 0.537 + 0.1846 = 12.482."""
+    inputs = (
+        np.array([[2.2, 1, 0, 1.4]]),
+        np.array([[-3.2, 0.9, 0.5, 1.7], [-1.1, 0.5, 2.1, 0.3], [-2.6, -0.1, -1.2, 2.2]]),
+        np.array([[-0.6], [22.9], [1.0]]),
+    )
+    sheet = {
+        "weights": Written(np.array([[0.174, np.nan, 0.289]]), 3),
+        "output": Written(np.array([[12.482]]), 3),
+    }
+    assert marked(inputs, sheet).mistakes == ()
+    wrong = {**sheet, "output": Written(np.array([[12.432]]), 3)}
+    assert len(marked(inputs, wrong).mistakes) == 1
+
+
+@pytest.mark.parametrize("scale", ["none", 1.0])
+def test_scaled_scores_where_nothing_is_scaled_are_the_scores(scale: Any) -> None:
+    setup = setup_of(Q, K, V, convention=Convention(scale=scale))
+    numbers = stages((Q, K, V), {"scaled": S})
+    assert mark(setup, sheet_of(numbers, 3)).mistakes == ()
+    (mistake,) = mark(setup, sheet_of(stages((Q, K, V), {"scaled": one(S, (0, 1), 9)}), 3)).mistakes
+    assert (mistake.stage, mistake.cells[0].at) == ("scaled", (0, 1))

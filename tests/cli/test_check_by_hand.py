@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from tests.turns import in_turn
 
 from .conftest import Call
 
@@ -56,7 +59,9 @@ def test_as_json_and_into_a_file(call: Call) -> None:
     marks = json.loads(Path("marks.json").read_text())
     assert marks["follows"] == ["scaled", "weights", "output"]
     (mistake,) = marks["mistakes"]
-    assert mistake["cells"] == [{"name": "S[q3,k1]", "at": [3, 1], "written": "3", "expected": "2"}]
+    number = {"name": "S[q3,k1]", "at": [3, 1], "written": "3", "expected": "2", "off": "1"}
+    assert mistake["cells"] == [number]
+    assert mistake["cause"] in ONE_TEXT
 
 
 def test_a_folder_gives_a_table_and_an_unusable_sheet_is_one_line(call: Call) -> None:
@@ -188,7 +193,7 @@ def test_what_only_rounding_by_hand_explains_is_called_so(call: Call) -> None:
     [
         (("--by-hand",), "there is no sheet to mark"),
         (("none.json", "--by-hand"), "none.json"),
-        (("list.json", "--by-hand"), "list.json is no sheet"),
+        (("list.json", "--by-hand"), "list.json holds no q"),
         (("empty.json", "--by-hand"), "holds no stage to mark"),
         (("stages.json", "--by-hand"), "stages.json holds no q"),
         (("ragged.json", "--by-hand"), "is no table"),
@@ -227,3 +232,95 @@ def test_a_sheet_that_cannot_be_read_is_named(call: Call) -> None:
     assert outcome.code == 2
     assert "ragged.json" in outcome.err
     assert "standard input" not in outcome.err
+
+
+# S = (1 1 0; 1 0 1; 2 1 1) and Z = S / 1.4142: e^0.7071 = 2.0281, e^1.4142 = 4.1133
+OF_A_HAND = {  # slip → the weights that somebody wrote
+    # all exponentials: 4 · 2.0281 + 4.1133 + 2 · 2.0281 + 2 · 1 = 18.282
+    "softmax of the whole table, not of the row": [
+        [0.1109, 0.1109, 0.0547], [0.1109, 0.0547, 0.1109], [0.225, 0.1109, 0.1109],
+    ],
+    # e^0.4011 = 1.4935, e^0.1978 = 1.2187, e^0.5035 = 1.6545, e^0.2483 = 1.2818
+    "softmax twice": [
+        [0.3551, 0.3551, 0.2898], [0.3551, 0.2898, 0.3551], [0.3922, 0.3039, 0.3039],
+    ],
+    # e^−0.7071 = 0.4931, e^−1.4142 = 0.2431
+    "exp(−Z) in place of exp(Z)": [
+        [0.2483, 0.2483, 0.5035], [0.2483, 0.5035, 0.2483], [0.1978, 0.4011, 0.4011],
+    ],
+    "no exp, each score is divided by the sum of its row": [
+        [0.5, 0.5, 0], [0.5, 0, 0.5], [0.5, 0.25, 0.25],
+    ],
+}  # fmt: skip
+
+
+def form_of(form: str, weights: list[list[float]]) -> tuple[str, ...]:
+    """The words of a call that give the weights in this form."""
+    if form == "npz":
+        np.savez("weights.npz", weights=np.array(weights))
+    elif form == "csv":
+        Path("weights.csv").write_text("\n".join(",".join(map(str, row)) for row in weights))
+    elif form == "stages":
+        return ("--observed", write("stages.json", weights=weights))
+    source = {"literal": json.dumps(weights)}.get(form, f"weights.{form}")
+    return "--observed", source, "--stage", "weights"
+
+
+@pytest.mark.parametrize(("name", "form"), in_turn(OF_A_HAND, ["literal", "csv", "stages", "npz"]))
+def test_numbers_of_a_hand_are_known_in_whatever_form_they_come(
+    call: Call, name: str, form: str
+) -> None:
+    words = ("check", "--q", write("qkv.json", **INPUTS), *form_of(form, OF_A_HAND[name]))
+    asked = call(*words, "--by-hand")
+    assert (asked.code, name in asked.out) == (1, True)
+    unasked = call(*words)
+    assert (unasked.code, unasked.out.partition("\n")[2]) == (1, asked.out)
+    marks = call(*words, "--by-hand", "--format", "json").json
+    assert name in marks["mistakes"][0]["cause"]
+
+
+def test_numbers_of_a_program_are_not_marked_unasked(call: Call) -> None:
+    words = ("check", "--q", write("qkv.json", **INPUTS), "--stage", "weights", "--rows", "1")
+    assert "marked by hand" not in call(*words, "--observed", "[[0.31234567, 0.3, 0.2]]").out
+    rounded = ("--observed", "[[0.31, 0.3, 0.2]]")
+    assert "marked by hand" not in call(*words, *rounded, "--dtype", "float32").out
+
+
+def test_some_rows_are_marked_and_the_others_are_not_blank(call: Call) -> None:
+    """O[q1,2] = 0.40 · 10 + 0.20 · 5 = 5; without the term of key 3 it is 4."""
+    call_of_row = ("check", "--q", write("qkv.json", **INPUTS), "--rows", "1", "--observed")
+    text = "one mistake: O[q1,2] is 4, should be 5: a term is left out, that of key 3\n"
+    done = call(*call_of_row, "[5, 4]", "--by-hand")
+    assert (done.code, done.out) == (1, text)
+    assert call(*call_of_row, "[5, 4]").out.endswith(text)
+    assert call(*call_of_row, "[5, 5]", "--by-hand").out == "all right: 2 numbers\n"
+    blank = call(*call_of_row, "[5, null]", "--by-hand")
+    assert blank.out == "all right: 1 number, 1 cell left blank\n"
+    assert call(*call_of_row, "[5, 5, 5]", "--by-hand").code == 2
+
+
+def test_one_head_is_marked(call: Call) -> None:
+    """Of the second head q1·k1 = 2·1, q1·k2 = 2·3, and of q2 half as much."""
+    heads = {
+        "q": [[[1], [0]], [[2], [1]]],
+        "k": [[[1], [2]], [[1], [3]]],
+        "v": [[[1], [2]], [[1], [2]]],
+    }
+    q = ("--q", write("heads.json", **heads), "--head", "2", "--stage", "scores")
+    assert call("check", *q, "--observed", "[[2, 6], [1, 3]]", "--by-hand").code == 0
+    done = call("check", *q, "--observed", "[[2, 5], [1, 3]]", "--by-hand")
+    assert done.out.startswith("one mistake: S[head 2,q1,k2] is 5, should be 6: ")
+
+
+def test_a_cause_that_is_not_known_is_said_to_be_unknown(call: Call) -> None:
+    """0.50 · 0 + 0.25 · 10 + 0.25 · 5 = 3.75, or of unrounded weights 3.72."""
+    output = [["5.00", "5.00"], [6.02, 3.98], [6.28, 4.3]]
+    done = call("check", write("off.json", **INPUTS, output=output), "--by-hand")
+    assert done.out == "one mistake: O[q3,2] is 4.30, should be 3.72: off by 0.58, cause unknown\n"
+
+
+def test_a_form_with_scaled_scores_where_the_scale_is_none(call: Call) -> None:
+    sheet = {**INPUTS, "scale": "none", "scores": RIGHT["scores"], "scaled": RIGHT["scores"]}
+    assert call("check", write("form.json", **sheet), "--by-hand").code == 0
+    sheet["scaled"] = RIGHT["scaled"]
+    assert call("check", write("form.json", **sheet), "--by-hand").code == 1

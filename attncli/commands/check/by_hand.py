@@ -10,7 +10,7 @@ last place, and as much as the same rounding of what it is computed from can cha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +22,18 @@ from attncli.commands.check.bugs.bug import Evidence
 from attncli.commands.check.bugs.edits import variants
 from attncli.commands.check.bugs.facts import full
 from attncli.commands.check.bugs.rewrite import letters_of
+from attncli.commands.check.causes import (
+    Place,
+    Slip,
+    most_of,
+    of_digits,
+    of_one,
+    of_rounding,
+    of_shape,
+)
 from attncli.commands.check.marking import (
     FEWEST,
     HIDES,
-    MOST_CELLS_NAMED,
     Cell,
     Marking,
     Mistake,
@@ -38,11 +46,14 @@ from attncli.commands.check.run import steps_of
 from attncli.commands.check.setup import Setup
 from attncli.errors import InputError
 from attncli.files.messages import safe
-from attncli.stages import MAPS, MASKED, OUTPUT, QKV, SCORES, kind_of
+from attncli.stages import MAPS, MASKED, QKV, SCALED, kind_of
 from attncli.trace import Stage
 
 MOST_CELLS = 400
 """Larger tables nobody computes by hand."""
+PART = 1e-3
+"""Of half a unit: a rounding turns over within so little once in 1,000 numbers, and a change of it
+has ten digits of its own."""
 
 
 def mark(
@@ -64,21 +75,11 @@ def mark(
         return _Marker(setup, sheet, labels).marking()
 
 
-Place = tuple[int, ...]
-
-
-class Named(NamedTuple):
-    """A slip, what its name leaves open, and whether it is named where no other explains a cell."""
-
-    name: str
-    detail: str
-    is_alone: bool
-
-
 class _Table(NamedTuple):
     """A stage as it was written beside what it should be, all in the axes of the computation.
 
     half    half a unit of the last place of each number
+    right   what it would be with no mistake before it
     spread  how far off rounding of what it is computed from may put it
     wrong   where it is neither what should be there nor what is right
     """
@@ -87,6 +88,7 @@ class _Table(NamedTuple):
     values: Array
     half: Array
     expected: Array
+    right: Array
     spread: Array
     wrong: BoolArray
 
@@ -94,18 +96,38 @@ class _Table(NamedTuple):
         """Where the numbers are those of another table, or blank."""
         return near(self.values, other, self.half + more) | np.isnan(self.values)
 
+    def beside(self, at: Place) -> dict[str, float]:
+        """The numbers that are written beside a cell."""
+        outer, row, column = at[:-2], *at[-2:]
+        places = {
+            "the one above": (row - 1, column),
+            "the one below": (row + 1, column),
+            "the one on the left": (row, column - 1),
+            "the one on the right": (row, column + 1),
+        }
+        n_rows, n_columns = self.values.shape[-2:]
+        return {
+            which: float(self.values[(*outer, *place)])
+            for which, place in places.items()
+            if 0 <= place[0] < n_rows and 0 <= place[1] < n_columns
+        }
+
 
 class _Marker:
     """One sheet, while it is marked.
 
     setup  what is computed, with q, k and v as they were written
     own    the stages so far, as they were written, and how far off rounding may put their numbers
+    unrounded  the same stages as they would be unrounded, with what is wrong in them
     """
 
     def __init__(
         self, setup: Setup, sheet: Mapping[str, Written], labels: Mapping[str, Sequence[str] | None]
     ) -> None:
+        if SCALED in sheet and setup.how.scale == "none":  # a form may have it: the scores again
+            setup = setup.with_how(scale=1.0)
         self.setup, self.sheet, self.own = setup, sheet, dict[str, tuple[Array, Array]]()
+        self.unrounded = dict[str, Array]()
         self.labels = {axis: tuple(names) for axis, names in labels.items() if names}
 
     def marking(self) -> Marking:
@@ -120,7 +142,7 @@ class _Marker:
         for stage in stages:
             shapes = self.sheet[stage].values.shape, self.shown(right[stage].shape)
             if [n for n in shapes[0] if n != 1] != [n for n in shapes[1] if n != 1]:
-                mistakes.append(_of_shape(stage, *shapes, self.setup))
+                mistakes.append(of_shape(stage, *shapes, self.setup))
                 continue
             if right[stage].size > MOST_CELLS:
                 what = f"{stage} has {right[stage].size} numbers, more than are computed by hand"
@@ -148,44 +170,58 @@ class _Marker:
         half, expected = half_units(values, written.decimals), self.computed(stage, self.setup)
         spread = self.spread(stage, self.setup, expected)
         wrong = ~(near(values, expected, half + spread) | near(values, right, half))
-        return _Table(stage, values, half, expected, spread, wrong & ~np.isnan(values))
+        return _Table(stage, values, half, expected, right, spread, wrong & ~np.isnan(values))
 
     def keep(self, table: _Table) -> None:
-        """Takes a stage as it was written for what comes after, blank cells as they should be."""
+        """Takes a stage as it was written for what comes after, blank cells as they should be.
+
+        A blank cell has the rounding of its neighbours: somebody computed it, and went on from it.
+        """
         stage, values, expected = table.stage, table.values, table.expected
         is_blank = np.isnan(values)
         hides = (values <= HIDES) & np.isneginf(expected)
         numbers = np.where(is_blank | hides, expected, values)
-        is_exact = near(values, expected, 0.0) & (table.spread == 0)  # nothing had to be rounded
+        decimals = self.sheet[stage].decimals
+        is_short = near(expected, np.round(expected, decimals), 0.0)
+        is_exact = (is_short | ~is_blank) & near(numbers, expected, 0.0) & (table.spread == 0)
         is_exact |= table.wrong & (values == np.round(values)) & (is_exact | table.wrong).all()
-        half = np.where(is_exact, 0.0, np.where(is_blank, table.spread, table.half))
+        of_blank = half_units(expected, decimals) + table.spread
+        half = np.where(is_exact, 0.0, np.where(is_blank, of_blank, table.half))
+        unrounded = run(_plan(self.setup), self.inputs(self.setup, self.unrounded), [stage])[stage]
+        self.unrounded[stage] = np.where(table.wrong, numbers, unrounded)
         self.own[stage] = numbers, half
         if stage == MASKED:  # what is hidden from here on is what is hidden there
             hidden = np.where(np.isneginf(numbers), -np.inf, 0.0)
             self.own["mask"] = hidden, np.zeros(hidden.shape)
+            self.unrounded["mask"] = hidden
         if stage in QKV:
             self.setup = self.setup.with_inputs(**{stage: numbers})
 
-    def inputs(self, setup: Setup) -> dict[str, Array]:
-        """What the plan reads: the stages as they were written, where there are any."""
-        own = {name: x for name, (x, _) in self.own.items() if name not in QKV}
+    def inputs(self, setup: Setup, stages: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """What the plan reads: the stages as they were written, where there are any, or these."""
+        stages = {name: x for name, (x, _) in self.own.items()} if stages is None else stages
+        own = {name: x for name, x in stages.items() if name not in QKV}
         return {**setup.inputs, "rows": np.arange(setup.shape[2]), **own}
 
     def computed(self, stage: str, setup: Setup) -> Array:
         """A stage computed from the stages as they were written."""
         return run(_plan(setup), self.inputs(setup), [stage])[stage]
 
-    def spread(self, stage: str, setup: Setup, value: Array) -> Array:
+    def spread(self, stage: str, setup: Setup, value: Array, *, of_slip: bool = False) -> Array:
         """How far off rounding puts a stage that is computed from what was written.
 
         Each number that was read is put up and down by half a unit of its last place in turn, and
-        each of a stage in between that was not written, as if it had as many decimals.
+        each of a stage in between that was not written, as if it had as many decimals. A slip may
+        itself round: there it is put up and down by so little that no rounding of the slip's turns
+        over, and what changes is multiplied.
         """
+        part = PART if of_slip else 1.0
+        least_or_most = np.min if of_slip else np.max
         plan, inputs, spread = _plan(setup), self.inputs(setup), np.zeros(value.shape)
-        steps, decimals = needed(plan, inputs, [stage]), self.sheet[stage].decimals
-        read = {name for step in steps for name in step.reads.values()}
+        read, between = self.read(stage, setup)
+        decimals = self.sheet[stage].decimals
         halves = {name: half for name, (_, half) in self.own.items() if name in read}
-        for name, x in run(plan, inputs, between := [*read & {*MAPS} - inputs.keys()]).items():
+        for name, x in run(plan, inputs, between).items():
             if name in between:
                 is_exact = near(x, np.round(x, decimals), 0.0)
                 inputs[name], halves[name] = x, np.where(is_exact, 0, half_units(x, decimals))
@@ -195,41 +231,69 @@ class _Marker:
                 changes = []
                 for step in (half[at], -half[at]):
                     moved = inputs[name].copy()
-                    moved[at] += step
+                    moved[at] += part * step
                     changes.append(run(plan, {**start, name: moved}, [stage])[stage] - value)
-                spread += np.nan_to_num(np.max(np.abs(changes), axis=0), posinf=0)
+                spread += np.nan_to_num(least_or_most(np.abs(changes), axis=0), posinf=0) / part
         return spread * 1.05  # beyond the first order
+
+    def read(self, stage: str, setup: Setup) -> tuple[set[str], list[str]]:
+        """What a stage is computed from, and those stages of it that were not written, in order."""
+        inputs = self.inputs(setup)
+        steps = needed(_plan(setup), inputs, [stage])
+        read = {name for step in steps for name in step.reads.values()}
+        return read, [name for name in MAPS if name in read - inputs.keys()]
+
+    def rounded(self, stage: str, setup: Setup) -> dict[str, Array]:
+        """The stages as they were written, and those in between rounded as the numbers of this."""
+        inputs, decimals = self.inputs(setup), max(self.sheet[stage].decimals, FEWEST[0].n)
+        for name in self.read(stage, setup)[1]:
+            inputs[name] = np.round(run(_plan(setup), inputs, [name])[name], decimals)
+        return inputs
 
     def mistakes(self, table: _Table) -> list[Mistake]:
         """The wrong numbers of a stage by their slips: each time that which gives most of them."""
-        mistakes, explained = list[Mistake](), self.explained(table)
-        left = {at: self.cell(table, at) for at in _places(table.wrong)}
+        mistakes, left = list[Mistake](), {at: self.cell(table, at) for at in _places(table.wrong)}
+        digits, decimals = dict[Place, list[Slip]](), self.sheet[table.stage].decimals
+        explained, exactly = self.explained(table)
+        for at in left:
+            if cell := _seen(table, at):
+                digits[at] = [*of_digits(*cell, decimals)]
+                for slip in of_rounding(*cell, decimals):
+                    explained.setdefault(slip, set()).add(at)
+                    exactly.setdefault(slip, set()).add(at)
+                for slip in of_one(*cell, table.beside(at), decimals):
+                    exactly.setdefault(slip, set()).add(at)
         while left:
-            cells, slips = _most(explained, {*left})
+            cells, slips = most_of(explained, exactly, digits, {*left})
             mistakes.append(Mistake(table.stage, tuple(map(left.pop, sorted(cells))), slips))
         return sorted(mistakes, key=lambda mistake: mistake.cells[0].at)
 
-    def explained(self, table: _Table) -> dict[Named, set[Place]]:
-        """The wrong numbers that each slip gives."""
-        explained = dict[Named, set[Place]]()
+    def explained(self, table: _Table) -> tuple[dict[Slip, set[Place]], dict[Slip, set[Place]]]:
+        """The wrong numbers that each slip of a formula gives: as far as rounding allows, and those
+        to the last decimal, of the numbers as they were written, of unrounded ones, or with those
+        that are not on the sheet rounded as its numbers are."""
+        explained, exactly = dict[Slip, set[Place]](), dict[Slip, set[Place]]()
         for slip, place, other in self.others(table.stage):
             x = self.computed(table.stage, other)
             if near(table.values, x, 10 * table.half + 0.05 * np.abs(x)).any():
-                agrees = table.agrees(x, self.spread(table.stage, other, x))
+                agrees = table.agrees(x, self.spread(table.stage, other, x, of_slip=True))
                 axes = {"table": (-2, -1), "row": (-1,)}.get(place, ())
-                places = _places(table.wrong & agrees.all(axis=axes, keepdims=True))
-                explained.setdefault(slip, set()).update(places)
-        decimals = self.sheet[table.stage].decimals
-        for at in _places(table.wrong):
-            for name in _of_digits(table.values[at], table.expected[at], decimals):
-                explained.setdefault(Named(name, "", is_alone=True), set()).add(at)
-        return explained
+                cells = table.wrong & agrees.all(axis=axes, keepdims=True)
+                is_exact = table.agrees(x)
+                for inputs in (
+                    self.inputs(other, self.unrounded),
+                    self.rounded(table.stage, other),
+                ):
+                    is_exact |= table.agrees(run(_plan(other), inputs, [table.stage])[table.stage])
+                explained.setdefault(slip, set()).update(_places(cells))
+                exactly.setdefault(slip, set()).update(_places(cells & is_exact))
+        return explained, exactly
 
-    def others(self, stage: str) -> Iterator[tuple[Named, str, Setup]]:
+    def others(self, stage: str) -> Iterator[tuple[Slip, str, Setup]]:
         """Every slip that this attention can have, where it may be in a stage, and its setup."""
         letters = letters_of(stage)
         texts = {"outer": ",".join(letters[:-2]), "row": letters[-2], "column": letters[-1]}
-        texts |= {"unit": str(10 ** self.sheet[stage].decimals), "head": letters[1]}
+        texts["head"] = letters[1]
         place_of_any = f"input.{stage}" if stage in QKV else stage
         setup = self.with_weights(stage)
         for name, place, lines in slips():
@@ -241,7 +305,7 @@ class _Marker:
             for patch in variants(edits, setup, Evidence({}, {})):
                 if (other := patch.on(setup)) is not None:
                     is_here = any(edit.name == stage for edit in patch.edits)
-                    slip = Named(name, ", ".join(other.details), place == "alone")
+                    slip = Slip(name, ", ".join(other.details))
                     yield slip, place if is_here else "row", other
 
     def with_weights(self, stage: str) -> Setup:
@@ -268,63 +332,13 @@ def _plan(setup: Setup) -> list[Step]:
     return steps_of(setup, "float64", setup.shape, setup.inputs["k"].shape[1])
 
 
+def _seen(table: _Table, at: Place) -> tuple[float, list[float]] | None:
+    """A wrong number and those that would be right there; None where one of them is infinite."""
+    value, expected, right = (float(x[at]) for x in (table.values, table.expected, table.right))
+    is_both = abs(right - expected) <= table.half[at] + table.spread[at]
+    numbers = [expected, right] if is_both else [expected]
+    return (value, numbers) if np.isfinite([value, *numbers]).all() else None
+
+
 def _places(cells: BoolArray) -> list[Place]:
     return [tuple(map(int, at)) for at in np.argwhere(cells)]
-
-
-def _most(
-    explained: Mapping[Named, set[Place]], left: set[Place]
-) -> tuple[set[Place], tuple[str, ...]]:
-    """The most of the wrong numbers that one slip gives, and the slips that give just these.
-
-    Of many numbers one that gives less than half may do so by chance, and is not named.
-    """
-    shared = {slip: cells & left for slip, cells in explained.items() if not slip.is_alone}
-    most = max(shared.values(), key=len, default=set[Place]())
-    if len(left) > MOST_CELLS_NAMED and len(most) < len(left):
-        of_name: dict[str, set[Place]] = {slip.name: set() for slip in shared}
-        for slip, cells in shared.items():
-            of_name[slip.name] |= cells
-        names = tuple(name for name, cells in of_name.items() if cells == left)
-        if names or 2 * len(most) < len(left):
-            return left, names
-    elif not most:
-        most = {min(left)}
-        shared = {slip: cells & most for slip, cells in explained.items()}
-    return most, _named(slip for slip, cells in shared.items() if cells == most)
-
-
-def _of_digits(x: float, right: float, decimals: int) -> Iterator[str]:
-    """How the digits of a number differ from those that it should have."""
-    digits, correct = (f"{abs(number):.{decimals}f}" for number in (x, right))
-    if len(digits) == len(correct) > 1:
-        pairs = [(a, b) for a, b in zip(digits, correct, strict=True) if a != b]
-        if len(pairs) == 1:
-            yield "one digit is wrong"
-        elif len(pairs) == 2 and pairs[0] == pairs[1][::-1]:
-            yield "two digits are exchanged"
-
-
-def _named(slips: Iterable[Named]) -> tuple[str, ...]:
-    """Slips in words, each once, with all that its name leaves open."""
-    details = dict[str, list[str]]()
-    for name, detail, _ in slips:
-        details.setdefault(name, []).extend([detail] if detail else [])
-    words = {name: " or ".join(dict.fromkeys(more)) for name, more in details.items()}
-    return tuple(f"{name}, {more}" if more else name for name, more in words.items())
-
-
-def _of_shape(stage: str, shape: Sequence[int], right: Sequence[int], setup: Setup) -> Mistake:
-    """A table of another shape, and the product that has this one."""
-    n_q, n_k, last = *setup.shape[2:], tuple(shape[-2:])
-    slips = {
-        "rows and columns are swapped": last == tuple(right[:-3:-1]),
-        "Qᵀ K in place of Q Kᵀ": stage == SCORES and last == (setup.d_k,) * 2 and n_q == n_k,
-        "the weights times a table of queries and keys, not times V": (
-            stage == OUTPUT and last == (n_q, n_k)
-        ),
-    }
-    sizes = (" × ".join(map(str, x)) for x in (shape, right))
-    is_list = "one list of " if len(shape) == 1 else ""
-    names = tuple(name for name, applies in slips.items() if applies)
-    return Mistake(stage, (), names, f"is {is_list}{{}}, should be {{}}".format(*sizes))

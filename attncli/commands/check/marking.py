@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,12 @@ class Cell(NamedTuple):
     written: str
     expected: str
 
+    @property
+    def off(self) -> str:
+        """By how much it is off, as whoever reads both numbers computes it; "" beside infinity."""
+        difference = Decimal(self.written) - Decimal(self.expected)
+        return f"{abs(difference)}" if difference.is_finite() else ""
+
     def __str__(self) -> str:
         return f"{self.name} is {self.written}, should be {self.expected}"
 
@@ -67,7 +74,11 @@ class Mistake(NamedTuple):
 
     @property
     def slip(self) -> str:
-        """The slip in words; several that cannot be told apart as "either … or …"."""
+        """The slip in words, several that cannot be told apart as "either … or …"; else that none
+        is known, and how far off the number is."""
+        if self.cells and not self.slips:
+            off = self.cells[0].off if len(self.cells) == 1 else ""
+            return f"off by {off}, cause unknown" if off else "cause unknown"
         return f"{'either ' if len(self.slips) > 1 else ''}{', or '.join(self.slips)}"
 
     def __str__(self) -> str:
@@ -76,9 +87,12 @@ class Mistake(NamedTuple):
         return f"{where}: {self.slip}" if self.slip else where
 
     def to_dict(self) -> dict[str, Any]:
-        """The mistake as JSON has it: places count from 1."""
-        cells = [{**cell._asdict(), "at": [n + 1 for n in cell.at]} for cell in self.cells]
-        return {**self._asdict(), "cells": cells}
+        """The mistake as JSON has it, with the words of the text: places count from 1."""
+        cells = [
+            {**cell._asdict(), "at": [n + 1 for n in cell.at], "off": cell.off}
+            for cell in self.cells
+        ]
+        return {**self._asdict(), "cells": cells, "cause": self.slip}
 
 
 class Marking(NamedTuple):
