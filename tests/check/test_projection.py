@@ -115,8 +115,8 @@ def test_a_module_of_pytorch_matches_with_its_own_weights() -> None:
 
 def one_head() -> Array:
     """The weights of one head of the whole width, whose scale is that of this width."""
-    wide = (x.swapaxes(1, 2).reshape(N_BATCH, 1, x.shape[2], -1) for x in (Q, K))
-    return weights_of(*wide, (N_HEADS * D_K) ** -0.5)
+    q, k = (x.swapaxes(1, 2).reshape(N_BATCH, 1, x.shape[2], -1) for x in (Q, K))
+    return weights_of(q, k, (N_HEADS * D_K) ** -0.5)
 
 
 def wide_values() -> Array:

@@ -188,7 +188,7 @@ def test_what_only_rounding_by_hand_explains_is_called_so(call: Call) -> None:
     [
         (("--by-hand",), "there is no sheet to mark"),
         (("none.json", "--by-hand"), "none.json"),
-        (("list.json", "--by-hand"), "list.json is no sheet"),
+        (("list.json", "--by-hand"), "list.json holds no q"),
         (("empty.json", "--by-hand"), "holds no stage to mark"),
         (("stages.json", "--by-hand"), "stages.json holds no q"),
         (("ragged.json", "--by-hand"), "is no table"),

@@ -43,7 +43,8 @@ NAMES = {
 @pytest.mark.parametrize("stage", NAMES)
 def test_names_that_libraries_have_for_stages_are_read(call: Call, stage: str) -> None:
     for name in NAMES[stage].split():
-        np.savez("a.npz", query_states=Q, key_states=K, value_states=V, **{name: stages()[stage]})
+        arrays: dict[str, Any] = {name: stages()[stage]}
+        np.savez("a.npz", query_states=Q, key_states=K, value_states=V, **arrays)
         result = call("check", "a.npz")
         assert (result.code, f"{stage} matches" in result.out) == (0, True), (name, result)
         assert name in result.err + result.out  # a note says what it was read as
@@ -62,7 +63,7 @@ def test_a_file_in_which_nothing_is_known_lists_what_it_holds(call: Call) -> Non
     np.savez("a.npz", q=Q, k=K, v=V, y1=stages()["output"], y2=np.zeros((2, 13)))
     result = call("check", "a.npz")
     assert (result.code, "y1 (3 × 5 × 11), y2 (2 × 13)" in result.err) == (2, True), result.err
-    many = {f"y{n}": np.zeros(n + 1) for n in range(40)}
+    many: dict[str, Any] = {f"y{n}": np.zeros(n + 1) for n in range(40)}
     np.savez("b.npz", q=Q, k=K, v=V, **many)
     assert "more" in (err := call("check", "b.npz").err)
     assert err.count("y") < 20

@@ -173,8 +173,8 @@ def check(  # noqa: PLR0913
         if verdicts[-1].status != "no match":
             break  # no other reading explains more
     if all(verdict.status == "no match" for verdict in verdicts):
-        more = "; read otherwise it differs as well" * (len(verdicts) > 1)
-        verdicts[-1] = replace(verdicts[0], reading=verdicts[0].reading + more)
+        otherwise = "; read otherwise it differs as well" * (len(verdicts) > 1)
+        verdicts[-1] = replace(verdicts[0], reading=verdicts[0].reading + otherwise)
     return hints(verdicts[-1], rule=differing[0][0][1].rule)
 
 

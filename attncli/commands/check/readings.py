@@ -188,9 +188,8 @@ def tokens_first(inputs: Inputs | None) -> Inputs | None:
         name: np.swapaxes(x, 0, 1) if name in EMBEDDINGS else x
         for name, x in inputs.originals.items()
     }
-    sizes = inputs.sizes
-    heads = {"n_heads": sizes.n_heads, "n_kv_heads": sizes.n_kv_heads}
-    return inputs_of(arrays, inputs.how, **heads, merge=inputs.merge)
+    n_heads, n_kv_heads, merge = inputs.sizes.n_heads, inputs.sizes.n_kv_heads, inputs.merge
+    return inputs_of(arrays, inputs.how, n_heads=n_heads, n_kv_heads=n_kv_heads, merge=merge)
 
 
 def turned_outputs(arrays: Mapping[str, Any]) -> dict[str, Any]:
