@@ -134,6 +134,17 @@ def test_a_wrong_scale_in_a_module_is_named_from_its_output(call: Call) -> None:
     assert (result.code, "scale left out" in result.out) == (1, True), result
 
 
+def test_what_a_student_does_with_in_proj_weight_is_named(call: Call) -> None:
+    """x W for x Wᵀ, and the heads not split: two slips at once, seen in the mean over heads."""
+    x, w = RNG.normal(size=(5, 4)), RNG.normal(size=(12, 4))
+    powers = np.exp(x @ w[:4] @ (x @ w[4:8]).T / np.sqrt(2))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    np.savez("a.npz", x=x, in_proj_weight=w, weights=weights)
+    result = call("check", "a.npz", "--heads", "2", "--single")
+    assert (result.code, "heads not split" in result.out) == (1, True), result
+    assert "these weights transposed: w_q and w_k" in result.out
+
+
 # ---- sheets: one table of names, and one reader, for marks and for checks
 
 SHEET: dict[str, Any] = {  # worked by hand, as in article 004

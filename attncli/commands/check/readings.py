@@ -50,14 +50,18 @@ class Reading(NamedTuple):
 
     stages  stage → array, and the inputs among what was observed
     setup   what computes these stages
-    words   what was decided, where it could be otherwise: "the mean over the 4 heads"
+    decided what each array is, where it could be otherwise: "the mean over the 4 heads"
     notes   what arrays of other names are read as
     """
 
     stages: Mapping[str, Any]
     setup: Setup
-    words: str = ""
+    decided: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+
+    def words(self, verb: str) -> str:
+        """What was decided: the verb is "is" where it matches, else "is taken as"."""
+        return "; ".join(f"{name} {verb} {what}" for name, what in self.decided)
 
 
 class Observed(NamedTuple):
@@ -131,13 +135,14 @@ def readings(arrays: Mapping[str, Any], observed: Observed, rule: Rule) -> Itera
     for one in distinct:
         stages = {stage: arrays[name] for name, stage in one.items()}
         setup = reading_setup(observed.setup, stages)
-        words = filter(None, (_words(name, stage, setup) for name, stage in one.items()))
+        words = [(name, _words(name, stage, setup)) for name, stage in one.items()]
+        decided = tuple((name, what) for name, what in words if what)
         aliases = [(name, stage) for name, stage in one.items() if name != stage]
         read = [
             f"{name} is read as {stage}" for name, stage in aliases if stage not in OF_ALL_HEADS
         ]
         note = (", ".join(read),) if read else ()
-        yield Reading({**given, **stages}, setup, "; ".join(words), note)
+        yield Reading({**given, **stages}, setup, decided, note)
 
 
 def _ways(name: str, array: Any, observed: Observed, rule: Rule) -> list[str]:
@@ -206,10 +211,10 @@ def turned_outputs(arrays: Mapping[str, Any]) -> dict[str, Any]:
 def _words(name: str, stage: str, setup: Setup) -> str:
     """What was decided of an array that is made of all heads, or of none."""
     if stage == MEAN_WEIGHTS and stage not in stages_called(name):
-        return f"{name} is the mean over the {setup.shape[1]} heads"
+        return f"the mean over the {setup.shape[1]} heads"
     may_be = OUTPUT in stages_called(name) and "w_o" in setup.inputs
     if may_be and stage == PROJECTED:
-        return f"{name} is after the output projection W_o (projected)"
+        return "that after the output projection W_o (projected)"
     if may_be and stage in (OUTPUT, CONCAT):
-        return f"{name} is before the output projection W_o"
+        return "that before the output projection W_o"
     return ""
