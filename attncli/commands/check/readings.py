@@ -33,6 +33,7 @@ from attncli.files.messages import listing
 from attncli.stages import (
     CONCAT,
     GRADIENTS,
+    KINDS,
     LETTERS,
     MEAN_WEIGHTS,
     OUTPUT,
@@ -125,7 +126,10 @@ def readings(arrays: Mapping[str, Any], observed: Observed, rule: Rule) -> Itera
     One at least, which may fit nowhere: then an error, or a wrong shape, follows.
     """
     given = {name: x for name, x in arrays.items() if name in GIVEN}
-    ways = {name: _ways(name, x, observed, rule) for name, x in arrays.items() if name not in GIVEN}
+    own = {name: x for name, x in arrays.items() if name not in GIVEN}
+    alike = _of_other_shapes(own, observed)
+    ways = {name: _ways(name, x, observed, rule) for name, x in own.items() if name not in alike}
+    left_out = [f"{name} is not compared: it has the shape of no {alike[name]}" for name in alike]
     every = [dict(zip(ways, stages, strict=True)) for stages in product(*ways.values())]
     distinct = [one for one in every if len({*one.values()}) == len(one)]
     if not distinct:
@@ -141,8 +145,20 @@ def readings(arrays: Mapping[str, Any], observed: Observed, rule: Rule) -> Itera
         read = [
             f"{name} is read as {stage}" for name, stage in aliases if stage not in OF_ALL_HEADS
         ]
-        note = (", ".join(read),) if read else ()
+        note = (*([", ".join(read)] if read else []), *left_out)
         yield Reading({**given, **stages}, setup, decided, note)
+
+
+def _of_other_shapes(arrays: Mapping[str, Any], observed: Observed) -> dict[str, str]:
+    """The arrays beside others whose names may mean a stage, but whose shapes do not: y may be
+    anything. And which stage that is."""
+    others = {name: _candidates(name, observed.setup) for name in arrays if name not in KINDS}
+    alike = {
+        name: stages[0]
+        for name, stages in others.items()
+        if stages[0] != name and not any(observed.fits(stage, arrays[name]) for stage in stages)
+    }
+    return alike if len(alike) < len(arrays) else {}
 
 
 def _ways(name: str, array: Any, observed: Observed, rule: Rule) -> list[str]:
