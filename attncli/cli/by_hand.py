@@ -248,6 +248,8 @@ def _stages(document: Mapping[str, Any], *, of_x: bool) -> dict[str, str]:
     names, wanted = dict[str, str](), (*STAGES, *(QKV if of_x else ()))
     may_be = dict[str, list[str]]()
     for name, value in document.items():
+        if isinstance(value, Mapping):  # such as the weights of an attention
+            continue
         plain = name.lower().replace("-", "_")
         stages = [plain] if plain in wanted else [x for x in stages_named(name) if x in wanted]
         if value is not None and stages and not (is_field(name) or role_of(name) in ATTENDED):

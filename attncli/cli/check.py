@@ -140,7 +140,8 @@ def _checked(
     stages = known_stages(inputs.tiles) if observed.stage is None else (observed.stage,)
     given = as_observed(read_inputs(inputs, choices, source, stages))
     numbers, notes = numbers_of(observed, given, is_shared=is_shared)
-    check_flags([inputs, choices], facts=given.facts | of_lse(numbers))
+    lse = of_lse(stage for name in numbers for stage in stages_of(name))
+    check_flags([inputs, choices], facts=given.facts | lse)
     earlier = [] if earlier is None else earlier
     new = [text for text in (*given.notes, *notes) if text not in earlier]
     earlier += new

@@ -20,7 +20,7 @@ from attncli.cli.layouts import as_given, observed_inputs
 from attncli.convention import Layout, flag_text
 from attncli.errors import AttncliError, InputError
 from attncli.files.load import IF_NUMBERS, Loaded, load
-from attncli.files.messages import LITERAL, STANDARD_INPUT, listing, quote, safe
+from attncli.files.messages import LITERAL, STANDARD_INPUT, listing, quote
 from attncli.files.roles import (
     EMBEDDINGS,
     fields_of,
@@ -80,14 +80,13 @@ def numbers_of(
     known = known_stages(given.flags.tiles)
     if loaded.member is None and loaded.trace is None and given.flags.tiles is None:
         check_names(loaded)
-    named, read_as = _stages(loaded, known, given)
+    named = _stages(loaded, known, given)
     named = {name: _arranged(name, x, given) for name, x in named.items()}
     if observed.stage is not None:
         is_there = not is_shared or any(map(_may_be(observed.stage), named))
         named = {observed.stage: _only(loaded, named, observed.stage)} if is_there else {}
     named = {_side_by_side(name, x, given): x for name, x in named.items()}
     named, left_out = _that_follow(named, given)
-    left_out = (*([f"{loaded.origin}: read as {read_as}"] if read_as else []), *left_out)
     if is_shared:
         if not named:
             own = observed.stage or "output, weights …"
@@ -142,15 +141,12 @@ def _that_follow(
     return {name: x for name, x in named.items() if name not in lacking}, (text,)
 
 
-def _stages(
-    loaded: Loaded, known: Collection[str], given: AttentionInputs
-) -> tuple[dict[str, Any], str]:
-    """The stages that a file names, and what arrays of other names are read as; of a saved trace,
-    those of its outermost attention. A name that may mean several stages is kept."""
+def _stages(loaded: Loaded, known: Collection[str], given: AttentionInputs) -> dict[str, Any]:
+    """The stages that a file names, gradients by ours, others by the file's names for them; of a
+    saved trace, those of its outermost attention."""
     prefix = "" if loaded.trace is None else outermost(loaded) or ""
     names = {name.removeprefix(prefix): name for name in loaded.arrays if name.startswith(prefix)}
     stages: dict[str, Any] = {}
-    others = list[str]()
     for name, whole in names.items():
         may_be = [name] if name in known else [x for x in stages_named(name) if x in known]
         is_input = role_of(name) in EMBEDDINGS and given.inputs.is_of_x  # such as a context
@@ -159,14 +155,12 @@ def _stages(
         is_other = may_be[0] != name
         if is_other and loaded.arrays[whole].ndim == 0:  # such as a width, d_k
             continue
-        stage = may_be[0] if len(may_be) == 1 else name
+        stage = may_be[0] if may_be[0] in GRADIENTS else name
         if stage in stages:
             what = f"{loaded.origin} holds several arrays that could be {stage}"
             raise InputError(what, f"keep one, or name it: {loaded.origin}::NAME")
         stages[stage] = loaded.arrays[whole]
-        if is_other and len(may_be) == 1 and stage not in GRADIENTS:
-            others.append(f"{stage}: {safe(name, 60)}")
-    return stages, ", ".join(others)
+    return stages
 
 
 def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:

@@ -113,10 +113,10 @@ def test_a_module_of_pytorch_matches_with_its_own_weights() -> None:
 # ---- what is wrong is named through it
 
 
-def one_head() -> Array:
-    """The weights of one head of the whole width, whose scale is that of this width."""
-    wide = (x.swapaxes(1, 2).reshape(N_BATCH, 1, x.shape[2], -1) for x in (Q, K))
-    return weights_of(*wide, (N_HEADS * D_K) ** -0.5)
+def one_head(factor: float = (N_HEADS * D_K) ** -0.5) -> Array:
+    """The weights of one head of the whole width, whose scale is mostly that of this width."""
+    q, k = (x.swapaxes(1, 2).reshape(N_BATCH, 1, x.shape[2], -1) for x in (Q, K))
+    return weights_of(q, k, factor)
 
 
 def wide_values() -> Array:
@@ -164,6 +164,7 @@ def test_bugs_are_named_from_the_mean_of_the_weights() -> None:
     for name, weights in (
         ("scale left out", weights_of(Q, K, 1.0).mean(axis=1)),
         ("heads not split", one_head()[:, 0]),
+        ("heads not split", one_head(D_K**-0.5)[:, 0]),  # with the scale of a head that is split
     ):
         assert names(verdict_on(weights, "weights")) == [name]
 

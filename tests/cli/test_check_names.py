@@ -43,7 +43,8 @@ NAMES = {
 @pytest.mark.parametrize("stage", NAMES)
 def test_names_that_libraries_have_for_stages_are_read(call: Call, stage: str) -> None:
     for name in NAMES[stage].split():
-        np.savez("a.npz", query_states=Q, key_states=K, value_states=V, **{name: stages()[stage]})
+        arrays: dict[str, Any] = {name: stages()[stage]}
+        np.savez("a.npz", query_states=Q, key_states=K, value_states=V, **arrays)
         result = call("check", "a.npz")
         assert (result.code, f"{stage} matches" in result.out) == (0, True), (name, result)
         assert name in result.err + result.out  # a note says what it was read as
@@ -62,7 +63,7 @@ def test_a_file_in_which_nothing_is_known_lists_what_it_holds(call: Call) -> Non
     np.savez("a.npz", q=Q, k=K, v=V, y1=stages()["output"], y2=np.zeros((2, 13)))
     result = call("check", "a.npz")
     assert (result.code, "y1 (3 × 5 × 11), y2 (2 × 13)" in result.err) == (2, True), result.err
-    many = {f"y{n}": np.zeros(n + 1) for n in range(40)}
+    many: dict[str, Any] = {f"y{n}": np.zeros(n + 1) for n in range(40)}
     np.savez("b.npz", q=Q, k=K, v=V, **many)
     assert "more" in (err := call("check", "b.npz").err)
     assert err.count("y") < 20
@@ -78,6 +79,14 @@ def test_a_context_is_that_of_cross_attention_beside_x(call: Call) -> None:
     output = powers / powers.sum(axis=-1, keepdims=True) @ context
     np.savez("a.npz", x=x, context=context, w_q=w, w_k=w, w_v=w, attn_output=output)
     assert call("check", "a.npz").code == 0
+
+
+def test_a_name_that_may_be_anything_is_left_out_beside_others(call: Call) -> None:
+    np.savez("a.npz", q=Q, k=K, v=V, output=stages()["output"], y=np.arange(3.0), a=np.zeros(2))
+    result = call("check", "a.npz")
+    assert (result.code, "y is not compared" in result.out) == (0, True), result
+    np.savez("b.npz", q=Q, k=K, v=V, attn_output=stages()["output"][:, 1:])
+    assert "the shape is wrong" in call("check", "b.npz").out
 
 
 def test_two_names_of_one_stage_are_refused(call: Call) -> None:
@@ -131,6 +140,17 @@ def test_a_wrong_scale_in_a_module_is_named_from_its_output(call: Call) -> None:
     np.savez("a.npz", **arrays)
     result = call("check", "a.npz", "--heads", "2", "--single")
     assert (result.code, "scale left out" in result.out) == (1, True), result
+
+
+def test_what_a_student_does_with_in_proj_weight_is_named(call: Call) -> None:
+    """x W for x Wᵀ, and the heads not split: two slips at once, seen in the mean over heads."""
+    x, w = RNG.normal(size=(5, 4)), RNG.normal(size=(12, 4))
+    powers = np.exp(x @ w[:4] @ (x @ w[4:8]).T / np.sqrt(2))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    np.savez("a.npz", x=x, in_proj_weight=w, weights=weights)
+    result = call("check", "a.npz", "--heads", "2", "--single")
+    assert (result.code, "heads not split" in result.out) == (1, True), result
+    assert "these weights transposed: w_q and w_k" in result.out
 
 
 # ---- sheets: one table of names, and one reader, for marks and for checks

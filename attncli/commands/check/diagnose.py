@@ -173,8 +173,8 @@ def check(  # noqa: PLR0913
         if verdicts[-1].status != "no match":
             break  # no other reading explains more
     if all(verdict.status == "no match" for verdict in verdicts):
-        more = "; read otherwise it differs as well" * (len(verdicts) > 1)
-        verdicts[-1] = replace(verdicts[0], reading=verdicts[0].reading + more)
+        otherwise = "; read otherwise it differs as well" * (len(verdicts) > 1)
+        verdicts[-1] = replace(verdicts[0], reading=verdicts[0].reading + otherwise)
     return hints(verdicts[-1], rule=differing[0][0][1].rule)
 
 
@@ -205,11 +205,13 @@ def _judged(
         own_rule = replace(rule, dtype=narrower(seen.dtype, rule.dtype))
         whole = comparison_of(reading.setup, seen.subset, seen.stages, own_rule)
         notes = (*reading.notes, *seen.notes)
-        own = replace(plain, dtype=own_rule.dtype, reading=reading.words, notes=notes)
+        taken = reading.words("is taken as")
+        own = replace(plain, dtype=own_rule.dtype, reading=taken, notes=notes)
         ways = [*ways_to_read(own, whole, zeros, labels)]
         for verdict, comparison in ways:
             if comparison.matches:
-                return _Judged(_with_direction(verdict, comparison), comparison.rule, ())
+                own = replace(verdict, reading=reading.words("is"))
+                return _Judged(_with_direction(own, comparison), comparison.rule, ())
         differing.append(ways)
     return _Judged(None, rule, differing)
 

@@ -121,14 +121,16 @@ def explanation(match: Match, comparison: Comparison) -> Explanation:
     """A match in words, by the first of its variants that fit."""
     first, plain = match.fits[0], comparison.errors
     details = tuple(dict.fromkeys("; ".join(fit.setup.details) for fit in match.fits))
-    change = next(iter(changes_between(comparison.setup, first.setup)), Change("", "", "", ""))
+    is_same_shape = first.setup.shape == comparison.setup.shape  # else its formulas say too little
+    changed = changes_between(comparison.setup, first.setup) if is_same_shape else []
+    change = next(iter(changed), Change("", "", "", ""))
     return Explanation(
         bugs=match.bugs,
         details=details if all(details) else (),
         flag=flags(comparison.setup, first.setup),
         errors={x: Left(*y, plain[x].typical, plain[x].largest) for x, y in first.errors.items()},
         command="compute" if comparison.setup.positions is None else "check",
-        expected=_expected(comparison.setup, first.setup),
+        expected=_expected(comparison.setup, first.setup) if is_same_shape else "",
         formula=change.right,
         edited=change.wrong,
         fix=change.fix,

@@ -33,6 +33,7 @@ from attncli.files.messages import listing
 from attncli.stages import (
     CONCAT,
     GRADIENTS,
+    KINDS,
     LETTERS,
     MEAN_WEIGHTS,
     OUTPUT,
@@ -50,14 +51,18 @@ class Reading(NamedTuple):
 
     stages  stage → array, and the inputs among what was observed
     setup   what computes these stages
-    words   what was decided, where it could be otherwise: "the mean over the 4 heads"
+    decided what each array is, where it could be otherwise: "the mean over the 4 heads"
     notes   what arrays of other names are read as
     """
 
     stages: Mapping[str, Any]
     setup: Setup
-    words: str = ""
+    decided: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+
+    def words(self, verb: str) -> str:
+        """What was decided: the verb is "is" where it matches, else "is taken as"."""
+        return "; ".join(f"{name} {verb} {what}" for name, what in self.decided)
 
 
 class Observed(NamedTuple):
@@ -121,7 +126,10 @@ def readings(arrays: Mapping[str, Any], observed: Observed, rule: Rule) -> Itera
     One at least, which may fit nowhere: then an error, or a wrong shape, follows.
     """
     given = {name: x for name, x in arrays.items() if name in GIVEN}
-    ways = {name: _ways(name, x, observed, rule) for name, x in arrays.items() if name not in GIVEN}
+    own = {name: x for name, x in arrays.items() if name not in GIVEN}
+    alike = _of_other_shapes(own, observed)
+    ways = {name: _ways(name, x, observed, rule) for name, x in own.items() if name not in alike}
+    left_out = [f"{name} is not compared: it has the shape of no {alike[name]}" for name in alike]
     every = [dict(zip(ways, stages, strict=True)) for stages in product(*ways.values())]
     distinct = [one for one in every if len({*one.values()}) == len(one)]
     if not distinct:
@@ -131,13 +139,26 @@ def readings(arrays: Mapping[str, Any], observed: Observed, rule: Rule) -> Itera
     for one in distinct:
         stages = {stage: arrays[name] for name, stage in one.items()}
         setup = reading_setup(observed.setup, stages)
-        words = filter(None, (_words(name, stage, setup) for name, stage in one.items()))
+        words = [(name, _words(name, stage, setup)) for name, stage in one.items()]
+        decided = tuple((name, what) for name, what in words if what)
         aliases = [(name, stage) for name, stage in one.items() if name != stage]
         read = [
             f"{name} is read as {stage}" for name, stage in aliases if stage not in OF_ALL_HEADS
         ]
-        note = (", ".join(read),) if read else ()
-        yield Reading({**given, **stages}, setup, "; ".join(words), note)
+        note = (*([", ".join(read)] if read else []), *left_out)
+        yield Reading({**given, **stages}, setup, decided, note)
+
+
+def _of_other_shapes(arrays: Mapping[str, Any], observed: Observed) -> dict[str, str]:
+    """The arrays beside others whose names may mean a stage, but whose shapes do not: y may be
+    anything. And which stage that is."""
+    others = {name: _candidates(name, observed.setup) for name in arrays if name not in KINDS}
+    alike = {
+        name: stages[0]
+        for name, stages in others.items()
+        if stages[0] != name and not any(observed.fits(stage, arrays[name]) for stage in stages)
+    }
+    return alike if len(alike) < len(arrays) else {}
 
 
 def _ways(name: str, array: Any, observed: Observed, rule: Rule) -> list[str]:
@@ -188,9 +209,8 @@ def tokens_first(inputs: Inputs | None) -> Inputs | None:
         name: np.swapaxes(x, 0, 1) if name in EMBEDDINGS else x
         for name, x in inputs.originals.items()
     }
-    sizes = inputs.sizes
-    heads = {"n_heads": sizes.n_heads, "n_kv_heads": sizes.n_kv_heads}
-    return inputs_of(arrays, inputs.how, **heads, merge=inputs.merge)
+    n_heads, n_kv_heads, merge = inputs.sizes.n_heads, inputs.sizes.n_kv_heads, inputs.merge
+    return inputs_of(arrays, inputs.how, n_heads=n_heads, n_kv_heads=n_kv_heads, merge=merge)
 
 
 def turned_outputs(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,10 +227,10 @@ def turned_outputs(arrays: Mapping[str, Any]) -> dict[str, Any]:
 def _words(name: str, stage: str, setup: Setup) -> str:
     """What was decided of an array that is made of all heads, or of none."""
     if stage == MEAN_WEIGHTS and stage not in stages_called(name):
-        return f"{name} is the mean over the {setup.shape[1]} heads"
+        return f"the mean over the {setup.shape[1]} heads"
     may_be = OUTPUT in stages_called(name) and "w_o" in setup.inputs
     if may_be and stage == PROJECTED:
-        return f"{name} is after the output projection W_o (projected)"
+        return "that after the output projection W_o (projected)"
     if may_be and stage in (OUTPUT, CONCAT):
-        return f"{name} is before the output projection W_o"
+        return "that before the output projection W_o"
     return ""

@@ -284,7 +284,7 @@ def _remade(
             yield setup.with_inputs(**{name: x}).with_detail(name)
     if (made := setup.projected) is None:
         return
-    names = {*names} - {*PROJECTION}
+    names = [name for name in names if name not in PROJECTION]
     others = {name: change(made.values[name]) for name in names if name in made.values}
     changed = {name: x for name, x in others.items() if x is not None}
     singly = [{name: x} for name, x in changed.items()]
@@ -294,6 +294,11 @@ def _remade(
         arrays = {name: four_axes(x).astype(np.float64) for name, x in arrays.items()}
         if all(x.shape == setup.inputs[name].shape for name, x in arrays.items()):
             yield setup.with_inputs(**arrays).with_detail(" and ".join(weights))
+
+
+def _transposed(names: Collection[str], setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """Square weights the other way round."""
+    return _remade(lambda w: w.T if w.shape == w.T.shape else None, names, setup, evidence)
 
 
 def _unprojected(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -312,8 +317,17 @@ def _unsplit(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return
     compared = {} if evidence.sample is None else evidence.sample.errors
     if compared and compared.keys() <= {*OF_ALL_HEADS} and setup.positions is None:
-        wide = {name: merge_heads(setup.inputs[name])[:, None] for name in QKV}
-        yield setup.with_inputs(**wide)
+        *_, transposed = setup, *_transposed(("w_q", "w_k", "w_v"), setup, evidence)
+        for other in [setup, transposed] if transposed is not setup else [setup]:
+            wide = {name: merge_heads(other.inputs[name])[:, None] for name in QKV}
+            unsplit = other.with_inputs(**wide)
+            if other is not setup:
+                words = f"and these weights transposed: {', '.join(other.details)}"
+                unsplit = replace(unsplit, details=(words,))
+            yield unsplit
+            if setup.how.scale == "1/sqrt(d_k)":
+                of_head = unsplit.with_how(scale=setup.how.scale_factor(setup.d_k))
+                yield of_head.with_detail("the scale is that of one of the heads")
 
 
 SOLVED: Mapping[str, Change] = {
@@ -321,9 +335,7 @@ SOLVED: Mapping[str, Change] = {
     "bias of the values missing": _value_bias,
     "output projected already": _projected,
     "dropout left on": _dropout,
-    "weights of a projection transposed": partial(
-        _remade, lambda w: w.T if w.shape == w.T.shape else None, ("w_q", "w_k", "w_v", "w_o")
-    ),
+    "weights of a projection transposed": partial(_transposed, ("w_q", "w_k", "w_v", "w_o")),
     "bias of a projection left out": partial(_remade, np.zeros_like, ("b_q", "b_k", "b_v", "b_o")),
     "output projection left out": _unprojected,
     "heads not split": _unsplit,
