@@ -142,7 +142,7 @@ def result_lines(result: Result, width: int | None) -> Iterator[str]:
             yield from fold(reason, width, 4, 4)
 
 
-def verification_lines(results: Sequence[Result]) -> Iterator[str]:
+def verification_lines(results: Sequence[Result], width: int | None = None) -> Iterator[str]:
     """One line an example and a summary."""
     names = max((len(result.example.name) for result in results), default=0)
     for result in results:
@@ -150,15 +150,17 @@ def verification_lines(results: Sequence[Result]) -> Iterator[str]:
         mark, text = "ok" if result.ok else "FAILED", _counted(counts)
         if result.needs:
             mark, text = "needs", clean(result.needs)
-        yield f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {text}"
+        line = f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {text}"
+        yield from fold(line, width, 10, 0)
         for row in rows(result):
-            yield from (f"        {row.claim}: {reason}" for reason in row.reasons if not row.ok)
+            for reason in row.reasons if not row.ok else ():
+                yield from fold(f"{row.claim}: {reason}", width, 8, 8)
     is_ok = all(result.ok for result in results)
     state = "each as recorded" if is_ok else "not all as recorded"
     yield ""
     yield f"{len(results)} examples, {state}"
-    for basis, counts in verdict_counts(results).items():
-        yield f"  {pad(basis, BASIS)}  {_counted(counts)}"
+    for basis, verdicts in verdict_counts(results).items():
+        yield from fold(f"{pad(basis, BASIS)}  {_counted(verdicts)}", width, BASIS + 4, 2)
 
 
 def verdict_counts(results: Iterable[Result]) -> dict[Basis, dict[Verdict, int]]:
