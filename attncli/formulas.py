@@ -53,6 +53,10 @@ COSINES = "cos(a, b) = dots[a,b] / (lengths[a] * lengths[b])"
 ROW_COSINES = (
     "cos(a, b) = sum[d](x[a,d] * x[b,d]) / (sqrt(sum[d](x[a,d] ** 2)) * sqrt(sum[d](x[b,d] ** 2)))"
 )
+SUM_COSINES = (
+    "cos(a, b) = sum[d]((x[a,d] + y[a,d]) * (x[b,d] + y[b,d]))"
+    " / (sqrt(sum[d]((x[a,d] + y[a,d]) ** 2)) * sqrt(sum[d]((x[b,d] + y[b,d]) ** 2)))"
+)
 DIFFERENCE = "D[d] = x[1,d] - x[0,d]"
 ANALOGY = "D[d] = difference[d] + x[2,d]"
 CENTRE = "μ[m] = sum[i](x[i,m]) / size[i]"

@@ -90,7 +90,7 @@ def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> in
     elif form == "markdown":
         lines = views.errata(results)
     elif which.name is None or len(results) > 1:
-        lines = views.verification_lines(results)
+        lines = views.verification_lines(results, text_width(show.output, show.width))
     else:
         lines = views.result_lines(results[0], text_width(show.output, show.width))
     write_text((f"{line}\n" for line in lines), show, is_safe=form == "json")

@@ -27,6 +27,7 @@ from attncli.errors import ConventionError
 
 PAGES = files("attncli") / "help"
 ALL, HELP = "all", "help"
+_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")  # keeps its backticks where nothing has a style
 
 
 def show_help(arguments: Sequence[str]) -> bool:
@@ -90,7 +91,13 @@ def _show_topics(names: Sequence[str]) -> None:
     with unshielded(), screen.pager(styles=True) if screen.is_terminal else nullcontext():
         for at, name in enumerate(names or [HELP]):
             screen.print("\n" * (at > 0), end="")
-            if name in pages:
-                screen.print(Markdown((PAGES / f"{name}.md").read_text("utf-8")))
+            text = (PAGES / f"{name}.md").read_text("utf-8") if name in pages else _short(name)
+            if name not in pages:
+                screen.print(text, end="", soft_wrap=True)
+            elif screen.color_system is None:
+                with screen.capture() as page:
+                    screen.print(Markdown(_CODE.sub(r"`` `\1` ``", text)))
+                lines = map(str.rstrip, page.get().splitlines())
+                screen.print("\n".join(lines), soft_wrap=True)
             else:
-                screen.print(_short(name), end="", soft_wrap=True)
+                screen.print(Markdown(text))

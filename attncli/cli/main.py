@@ -45,7 +45,7 @@ _NO_MEMORY = "this needs more memory than there is; use fewer tokens"
 _NEAR = "ᵀ ^T Σ sum ∞ inf ₀ _0 ₁ _1 ₂ _2 ₃ _3 ₄ _4 ₅ _5 ₆ _6 ₇ _7 ₈ _8 ₉ _9 ₙ _n "
 _NEAR += "≥ >= ≤ <= ≠ != ‖ || · * ∘ * × x − - … ... ′ ' ½ 1/2 ⋮ : ⋱ \\ ␣ _ ◌ o "
 _NEAR += "→ -> ← <- │ | ─ - ┼ + ├ |- └ `- ║ | ● o α alpha β beta γ gamma δ delta ε epsilon θ theta "
-_NEAR += "╭ + ╮ + ╰ + ╯ + Δ d ∂ d "
+_NEAR += "╭ + ╮ + ╰ + ╯ + Δ d ∂ d • * Π prod ━ - ╺ - ╸ - ▌ | "
 _NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ # “ \" ” \" ‘ ' ’ ' – - — -- ‐ - ‑ - "
 _PAIRS = dict(zip(_NEAR.split()[::2], _NEAR.split()[1::2], strict=True))
 _PAIRS |= {"√": "sqrt ", "°": " deg"}

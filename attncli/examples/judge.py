@@ -37,7 +37,7 @@ MOST_STAGES = 3
 """How many printed stages replace ours at once, the nearest first: seven combinations at most."""
 
 _RIGHT = VERDICTS[:2]
-_FINE = (*_RIGHT, "not printed", "needs --glove FILE")
+_FINE = (*_RIGHT, "agrees", "not printed", "needs --glove FILE")
 _ALONG: dict[str, Any] = {"sum": np.sum, "mean": np.mean, "deviation": np.std}
 
 
@@ -133,17 +133,19 @@ def _judged(
     claim: Claim, ours: FloatArray, computed: Computed, before: Sequence[Judgement]
 ) -> Judgement:
     """The judgement, and for a difference its cause or what the printed stages give."""
-    verdict = _verdict(ours, computed.trace[claim.stage], claim.at, claim, claim.printed)
+    verdict = _verdict(ours, computed.trace[claim.stage], claim.at, claim, claim.numbers)
+    if claim.basis == "shown here" and verdict == "reproduced":
+        verdict = "agrees"
     judgement = Judgement(claim, verdict, ours)
-    if judgement.verdict != "differs" or not claim.printed or claim.take or claim.free_sign:
+    if judgement.verdict != "differs" or not claim.numbers or claim.take or claim.free_sign:
         return judgement
-    if cut_off(ours, claim.printed):
+    if cut_off(ours, claim.numbers):
         return replace(judgement, cause="cut off")
     nearest = None
     for start, stage in _from_printed(computed, claim, [b.claim for b in before]):
         made = numbers_of(stage, claim, claim.at)
         text = f"from the printed {' and '.join(start)}"
-        own = Recomputed(text, made, worst(compare(made, claim.printed)))
+        own = Recomputed(text, made, worst(compare(made, claim.numbers)))
         used = {b.verdict for b in before if b.claim.stage in start and b.claim.printed}
         if own.verdict in _RIGHT:
             cause: Cause = "rounding only" if used <= set(_RIGHT) else "carried over"
@@ -169,7 +171,7 @@ def _recomputed(
     made = numbers_of(stage, claim, at)
     if other.at is not None and made.size == ours.size:
         made = made.reshape(ours.shape)
-    verdict = _verdict(made, stage, at, claim, other.gives or claim.printed)
+    verdict = _verdict(made, stage, at, claim, other.gives or claim.numbers)
     return Recomputed(other.text, made, verdict)
 
 
@@ -239,7 +241,7 @@ def numbers_of(stage: Stage, claim: Claim, at: At) -> FloatArray:
     value, axes = select(stage, at)
     if claim.take:
         value, axes = _taken(stage, value, axes, claim.take)
-    printed, axis = claim.printed, claim.free_sign
+    printed, axis = claim.numbers, claim.free_sign
     if not axis:
         return value
     if axis not in axes or printed is None or printed.value.shape != value.shape:

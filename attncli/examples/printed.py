@@ -39,8 +39,9 @@ from attncli.errors import InputError
 from attncli.files.json import described, to_array
 from attncli.files.numbers import NOT_JSON
 
-Recorded = Literal["reproduced", "agrees as rounded", "differs", "not printed"]
-"""The verdicts that an example can record, the best first; the last: nothing to compare with."""
+Recorded = Literal["reproduced", "agrees as rounded", "differs", "not printed", "agrees"]
+"""The verdicts that an example can record, the best first; the last two: nothing to compare with,
+and the same as an illustration of ours, which is not reproduced."""
 Verdict = Literal[Recorded, "needs --glove FILE"]
 """The verdict of a claim."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

@@ -1,6 +1,6 @@
 """The form of a file of examples: a pydantic model, which reads it and writes catalog.schema.json.
 
-    Document ── examples ── Example ── claims ── Claim ── printed, or states
+    Document ── examples ── Example ── claims ── Claim ── printed, expected, or states
                                └─ inputs           └───── ways ── Alternative
 
 A file that does not follow it is refused in one line: which file, example, claim and key, what was
@@ -128,16 +128,24 @@ class Alternative(Model):
     gives: PrintedNumbers | None = None
 
 
+Basis = Literal["printed", "claimed", "shown here"]
+"""Where the number comes from that ours are compared with: it stands in the document; a sentence,
+formula or code of the document says so, without the number; it is an illustration of our own."""
+
+
 class Claim(Model):
-    """One statement of a document about its example.
+    """One statement of a document about its example, or one that illustrates it.
 
     claim      in words
+    basis      where the expected number comes from; where it is left out, that is "printed" for
+               `printed`, and "claimed" for others
     stage      dotted name of the stage it is about
     at         axis to number from 1, label or a list of them; an axis left out is taken whole
     take       what is computed from the numbers there
     printed    as printed: "0.540", "1/√2", "cos(0.0001)"; or numbers
-    decimals   of numbers in `printed` that are not text
-    states     in place of `printed`: each number is `equal` or `close_to` (within a thousandth) to
+    expected   in place of `printed`: numbers in this form that do not stand in the document
+    decimals   of numbers in `printed` or `expected` that are not text
+    states     in place of both: each number is `equal` or `close_to` (within a thousandth) to
                this value, or `above` or `below` it, or one of them at least is `unequal`
     free_sign  axis each of whose entries may be negated as a whole
     verdict    as recorded; so are the cause, why it differs in words, and the ways to compute
@@ -145,11 +153,13 @@ class Claim(Model):
     """
 
     text: str = Field(alias="claim")
+    stated_basis: Basis | None = Field(None, alias="basis")
     stage: str
     at: At = Field({})
     take: Take | None = None
     decimals: Decimals | None = None
     printed: PrintedNumbers | None = None
+    expected: PrintedNumbers | None = None
     states: States | None = None
     free_sign: str = ""
     verdict: Recorded | None = None
@@ -159,9 +169,25 @@ class Claim(Model):
 
     @model_validator(mode="after")
     def _check_one_expectation(self) -> Self:
-        if self.printed and self.states:
-            raise InputError(" has both printed and states", "leave one of them out")
+        names = ("printed", "expected", "states")
+        if len(given := [name for name in names if getattr(self, name)]) > 1:
+            raise InputError(f" has both {given[0]} and {given[1]}", "leave one of them out")
+        if (self.basis == "printed") != bool(self.printed):
+            hint = 'write "printed" for numbers of the document, else "expected" or "states"'
+            raise InputError(
+                f" has the basis {self.basis} and {given[0] if given else 'nothing'}", hint
+            )
         return self
+
+    @property
+    def basis(self) -> Basis:
+        """Where the expected number comes from."""
+        return self.stated_basis or ("printed" if self.printed else "claimed")
+
+    @property
+    def numbers(self) -> Printed | None:
+        """The numbers that ours are compared with, whether they stand in the document or not."""
+        return self.printed or self.expected
 
 
 # ---- examples and their document

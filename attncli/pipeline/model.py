@@ -228,15 +228,15 @@ def meaning(
         return None
     own, context = "between the words' own vectors", "between the vectors in their context"
     stages: tuple[Stage, ...] = (
-        _cosines("static", f"before: {own}", words, before, reads[0], letters[0]),
-        _cosines("contextual", f"after: {context}", words, after, reads[1], letters[1]),
+        _cosines("static", f"before: {own}", words, before, reads[:1], letters[0]),
+        _cosines("contextual", f"after: {context}", words, after, reads[1:], letters[1]),
     )
     a, b = (stage.value for stage in stages)
     notes = [*_of_equal_words(words, a, b, placed, masked), *_of_the_farthest(words, a, b)]
     if adds_input and before.shape == after.shape:
         both = " + ".join(letters)
         with_input = "with the word's own vector added, as a residual connection does"
-        stages = (*stages, _cosines("added", with_input, words, before + after, "", both))
+        stages = (*stages, _cosines("added", with_input, words, before + after, reads, both))
         c = stages[-1].value
         equal = [*_of_equal_words(words, a, c, placed, masked)][:1]
         sentences = [*equal, *_of_the_farthest(words, a, c)]
@@ -246,12 +246,14 @@ def meaning(
 
 
 def _cosines(
-    name: str, note: str, words: Sequence[str], matrix: Array, of: str, letter: str
+    name: str, note: str, words: Sequence[str], matrix: Array, of: Sequence[str], letter: str
 ) -> Stage:
+    """The cosines of the rows of a matrix, made of one stage, or the sum of two."""
     stage = similarity(words, matrix)["cosines"]
     axes, names = ("token", "other"), {"token": tuple(words), "other": tuple(words)}
     note = f"cosines {note}{f'; {stage.note}' if stage.note else ''}"
-    reads, text = ({"x": of}, formulas.ROW_COSINES) if of else ({}, "")
+    text = formulas.ROW_COSINES if len(of) == 1 else formulas.SUM_COSINES
+    reads, text = (dict(zip("xy", of, strict=False)), text) if all(of) else ({}, "")
     formula = f"cos(a, b) = {stage.formula} of the rows a and b of {letter}"
     value, symbol = stage.value, f"cos {letter}"
     return Stage(name, symbol, formula, value, axes, names, note, reads, expression=text)

@@ -5,36 +5,39 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from attncli.examples import Example, Judgement, Result
 from attncli.examples.printed import VERDICTS, Verdict
+from attncli.examples.schema import Basis
 from attncli.files.numbers import nan_to_text
 from attncli.views.formats.markdown import escape
 from attncli.views.text import clean, fold, pad, sentence
 
-SCHEMA = 1
+SCHEMA = 2  # from 2 on claims have basis and expected, and the counts are by basis
 EXACT = 15  # decimals from which a number is written in full: float64 has hardly more
 MORE = 2  # decimals beyond the printed ones, to show where a number was rounded
 FEWEST = 4
+BASIS = len("shown here")
 SHOWN = 24  # numbers of an array that are written out: more would be a page
 
-_MANY = {"agrees as rounded": "agree as rounded", "differs": "differ"}
+_MANY = {"agrees as rounded": "agree as rounded", "differs": "differ", "agrees": "agree"}
 _RELATIONS = {"equal": "equal to", "close_to": "close to", "unequal": "other than"}
 
 
 class Row(NamedTuple):
-    """One claim: what was printed, what is computed, and why they differ where they do.
+    """One claim: what is expected, what is computed, and why they differ where they do.
 
-    label  what the line of `printed` is called: "printed", or "claimed" where it is no number
+    basis     whether what is expected is printed, claimed or shown here
+    expected  "" where there is nothing to compare with
     """
 
     claim: str
-    label: str
-    printed: str
+    basis: Basis
+    expected: str
     ours: str
     verdict: str
     ok: bool
@@ -44,12 +47,12 @@ class Row(NamedTuple):
 def rows(result: Result) -> Iterator[Row]:
     """The claims of an example, judged."""
     for judgement in result.judgements:
-        claim, ours, label, printed = judgement.claim, "", "printed", "not printed"
-        if claim.printed is not None:
-            printed = _nested(claim.printed.text, str)
+        claim, ours, expected = judgement.claim, "", ""
+        if claim.numbers is not None:
+            expected = _nested(claim.numbers.text, str)
         elif claim.states is not None:
             ((relation, value),) = claim.states.items()
-            label, printed = "claimed", f"{_RELATIONS.get(relation, relation)} {value:g}"
+            expected = f"{_RELATIONS.get(relation, relation)} {value:g}"
         decimals = _decimals(judgement)
         if judgement.ours is not None:
             ours = _numbers(judgement.ours, decimals)
@@ -58,17 +61,17 @@ def rows(result: Result) -> Iterator[Row]:
         for other in judgement.alternatives or filter(None, [judgement.own]):
             reasons.append(f"{sentence(other.text)}: {_numbers(other.ours, decimals)}")
         reasons += [] if judgement.ok else [f"not as recorded: {sentence(judgement.problem)}"]
-        text, printed = sentence(claim.text), clean(printed)
-        yield Row(text, label, printed, ours, verdict, judgement.ok, tuple(reasons))
+        text, expected = sentence(claim.text), clean(expected)
+        yield Row(text, claim.basis, expected, ours, verdict, judgement.ok, tuple(reasons))
 
 
 def _decimals(judgement: Judgement) -> int:
-    """Decimals for our numbers: a few more than were printed."""
-    printed = judgement.claim.printed
-    if printed is None:
+    """Decimals for our numbers: a few more than are expected."""
+    expected = judgement.claim.numbers
+    if expected is None:
         return FEWEST + MORE
-    is_counted = printed.decimals < 10**6  # not so for an expression such as cos(0.0001)
-    most = int(printed.decimals[is_counted].max(initial=0)) + MORE
+    is_counted = expected.decimals < 10**6  # not so for an expression such as cos(0.0001)
+    most = int(expected.decimals[is_counted].max(initial=0)) + MORE
     return max(most, FEWEST if is_counted.all() else FEWEST + MORE)
 
 
@@ -121,7 +124,7 @@ def list_lines(examples: Sequence[Example], width: int | None = None) -> Iterato
 
 
 def result_lines(result: Result, width: int | None) -> Iterator[str]:
-    """An example: each claim, as printed and as computed, and why they differ."""
+    """An example: each claim, what is expected and what is computed, and why they differ."""
     example = result.example
     yield f"{clean(example.name)}  {sentence(example.title)}"
     yield from fold(source_line(example), width, 2, 2)
@@ -132,14 +135,14 @@ def result_lines(result: Result, width: int | None) -> Iterator[str]:
     for row in rows(result):
         yield ""
         yield from fold(f"{row.claim}: {row.verdict}", width, 2, 2)
-        yield from fold(f"{row.label}  {row.printed}", width, 13, 4)
-        if row.ours:
-            yield from fold(f"ours     {row.ours}", width, 13, 4)
+        for label, numbers in ((row.basis, row.expected), ("ours", row.ours)):
+            if numbers:
+                yield from fold(f"{pad(label, BASIS)}  {numbers}", width, BASIS + 6, 4)
         for reason in row.reasons:
             yield from fold(reason, width, 4, 4)
 
 
-def verification_lines(results: Sequence[Result]) -> Iterator[str]:
+def verification_lines(results: Sequence[Result], width: int | None = None) -> Iterator[str]:
     """One line an example and a summary."""
     names = max((len(result.example.name) for result in results), default=0)
     for result in results:
@@ -147,25 +150,31 @@ def verification_lines(results: Sequence[Result]) -> Iterator[str]:
         mark, text = "ok" if result.ok else "FAILED", _counted(counts)
         if result.needs:
             mark, text = "needs", clean(result.needs)
-        yield f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {text}"
+        line = f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {text}"
+        yield from fold(line, width, 10, 0)
         for row in rows(result):
-            yield from (f"        {row.claim}: {reason}" for reason in row.reasons if not row.ok)
+            for reason in row.reasons if not row.ok else ():
+                yield from fold(f"{row.claim}: {reason}", width, 8, 8)
     is_ok = all(result.ok for result in results)
     state = "each as recorded" if is_ok else "not all as recorded"
     yield ""
-    yield f"{len(results)} examples, {state}: {_counted(verdict_counts(results))}"
+    yield f"{len(results)} examples, {state}"
+    for basis, verdicts in verdict_counts(results).items():
+        yield from fold(f"{pad(basis, BASIS)}  {_counted(verdicts)}", width, BASIS + 4, 2)
 
 
-def verdict_counts(results: Iterable[Result]) -> dict[Verdict, int]:
-    """How many claims have each verdict."""
-    found = Counter(j.verdict for result in results for j in result.judgements)
-    return {verdict: found[verdict] for verdict in VERDICTS}
+def verdict_counts(results: Iterable[Result]) -> dict[Basis, dict[Verdict, int]]:
+    """How many claims have each verdict, by where what is expected comes from."""
+    found = Counter((j.claim.basis, j.verdict) for result in results for j in result.judgements)
+    return {
+        basis: {verdict: found[basis, verdict] for verdict in VERDICTS if found[basis, verdict]}
+        for basis in get_args(Basis)
+    }
 
 
 def _counted(counts: Mapping[Verdict, int]) -> str:
-    return ", ".join(
-        f"{n} {verdict if n == 1 else _MANY.get(verdict, verdict)}" for verdict, n in counts.items()
-    )
+    words = (f"{n} {v if n == 1 else _MANY.get(v, v)}" for v, n in counts.items())
+    return ", ".join(words) or "none"
 
 
 # ---- Markdown and data
@@ -180,11 +189,11 @@ def errata(results: Iterable[Result]) -> Iterator[str]:
         if result.needs:
             yield f"Needs {escape(clean(result.needs))}."
             continue
-        yield "| claim | printed | recomputed | verdict | why |"
-        yield "| :-- | :-- | :-- | :-- | :-- |"
+        yield "| claim | basis | expected | recomputed | verdict | why |"
+        yield "| :-- | :-- | :-- | :-- | :-- | :-- |"
         for row in rows(result):
             why = " ".join(f"{reason.rstrip('.')}." for reason in row.reasons)
-            cells = (row.claim, row.printed, row.ours, row.verdict, why)
+            cells = (row.claim, row.basis, row.expected, row.ours, row.verdict, why)
             yield f"| {' | '.join(escape(cell) for cell in cells)} |"
 
 
@@ -192,7 +201,8 @@ def verification_data(results: Sequence[Result]) -> dict[str, Any]:
     """The results as plain data for scripts; NaN and infinity as strings.
 
     {schema, ok, counts, examples: [{name, title, source, ok, needs, claims: [{claim, stage,
-    printed, states, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
+    basis, printed, expected, states, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
+    The counts are those of `verdict_counts`.
     """
     examples = [
         {
@@ -215,7 +225,9 @@ def _claim_data(judgement: Judgement) -> dict[str, Any]:
     return {
         "claim": claim.text,
         "stage": claim.stage,
+        "basis": claim.basis,
         "printed": None if claim.printed is None else claim.printed.text,
+        "expected": None if claim.expected is None else claim.expected.text,
         "states": claim.states and nan_to_text(claim.states),
         "ours": None if ours is None else nan_to_text(ours.tolist()),
         "verdict": judgement.verdict,

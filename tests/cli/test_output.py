@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -235,6 +236,24 @@ def test_a_picture_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
         assert main.run(["compute", "--q", THREE, "--format", "png"]) == 2
     os.close(leader)
     assert "not for a terminal" in errors.getvalue()
+
+
+@pytest.mark.parametrize(("line", "given"), [
+    ("explain 'I love AI'", "tokens"), ("explain 'the bank' --projection identity", "tokens"),
+    ("explain 'the bank the' --positions none --block encoder", "tokens"),
+    ("explain 'the bank' --target 'la rive' --block decoder", "tokens mask"),
+    ("compute '[[1,0],[0,1]]' --causal --d-output ones", "q k v mask d_output"),
+    ("posenc --len 3 --dim 4 --dots", "divisors"), ("similarity a=1,2 b=2,1 --pca", "vectors"),
+])  # fmt: skip
+def test_a_flowchart_has_arrows_into_all_that_is_computed(
+    call: Call, line: str, given: str
+) -> None:
+    text = call(*shlex.split(line), "--format", "mermaid").out
+    names = {n: re.split("<br/>|\"", name)[0].replace("#95;", "_") for n, name in re.findall(r'(n\d+)\["(.*)', text)}  # fmt: skip
+    reached = re.findall(r"--> (n\d+)", text)
+    assert {name for node, name in names.items() if node not in reached} == {*given.split()}
+    added = [node for node, name in names.items() if name == "added"]
+    assert [reached.count(node) for node in added] == [2] * len(added)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ SHOWN = [
     "explain 'The bank' --format mermaid", "posenc --kind rope --apply heads.json --work",
     "similarity a=1,2 b=2,1 c=0,1 --pca --work", "examples --verify", "check dump.json --decimals 4",
     "compute '[[1 …]]'", *(f"{name} --help" for name in ("", *COMMANDS)),
+    *(f"help {page.stem}" for page in (Path(attncli.__file__).parent / "help").glob("*.md")),
 ]  # fmt: skip
 # Signs that are only looked for, or are within equations and in nothing that is written.
 ONLY_READ = {"tokens.py", "table.py", "tex.py"}

@@ -41,11 +41,11 @@ FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
         ),
         ("examples", [*(f"(document 00{number})" for number in range(5)), "004-first-example"]),
         ("examples 004-first-example --stage weights", ["q1  0.4011  0.4011  0.1978  1"]),
-        ("examples 004-second-example --format markdown", ["| claim | printed |", "differs"]),
-        ("examples why", ["printed  [1, 2, 4, 8, 16]", "claimed  below 0.4", "--sweep d_k"]),
+        ("examples 004-second-example --format markdown", ["| claim | basis | expected |", "differs"]),
+        ("examples why", ["claimed     [1, 2, 4, 8, 16]", "shown here  below 0.4", "--sweep d_k"]),
         ("examples 003-yogurt --query Yogurt", ["Mango", "69.59", "share·V1"]),
         ("examples --verify", ["ok ", "needs ", "each as recorded"]),
-        ("examples 004 --verify", ["12 examples, each as recorded: 17 reproduced, 3 agree as rounded, 7 differ"]),
+        ("examples 004 --verify", ["12 examples, each as recorded", "  printed     6 reproduced, 3 agree as rounded, 7 differ"]),
         (f"examples --verify --file {MINE}", ["ok "]),
         (f"examples exercise-2 --file {MINE} --glove {WORDS}", ["cosine: agrees as rounded"]),
         ("semantics", [f"\n  {name} " for name in PRESETS]),
@@ -126,7 +126,14 @@ def test_verified_examples_are_json_for_scripts(call: Call) -> None:
     document = call("examples", "--verify", "--format", "json").json
     assert document["ok"] is True
     verdicts = {claim["verdict"] for own in document["examples"] for claim in own["claims"]}
-    known = {"reproduced", "agrees as rounded", "differs", "not printed", "needs --glove FILE"}
+    known = {
+        "agrees",
+        "reproduced",
+        "agrees as rounded",
+        "differs",
+        "not printed",
+        "needs --glove FILE",
+    }
     assert verdicts == known
 
 

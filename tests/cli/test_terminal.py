@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import attncli
 from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import typer_command
 from attncli.cli.main import run
@@ -23,8 +24,10 @@ from tests.views.hostile import LABELS
 
 from .conftest import SAMPLES
 
+HELP = Path(attncli.__file__).parent / "help"
 TEXTS = [name for name, form in FORMATS.items() if not form.binary]
-PAGES = ["table", "markdown"]
+PAGES = sorted(path.stem for path in HELP.glob("*.md"))
+LAID_OUT = ["table", "markdown"]
 
 # As one argument: none can hold NUL; and one word, without what separates words and members.
 SENTENCE = "".join(LABELS[name] for name in (
@@ -66,12 +69,13 @@ class Terminal(io.TextIOWrapper):
         return True
 
 
-def shown(arguments: list[str], stream: type[io.TextIOWrapper]) -> Shown:
+def shown(arguments: list[str], stream: type[io.TextIOWrapper], columns: str = "") -> Shown:
     """A call whose standard output and standard error are streams of this kind."""
     streams = [stream(io.BytesIO(), "utf-8", "surrogatepass", write_through=True) for _ in "oe"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TERM", "xterm-256color")
-        for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR"):
+        patch.setenv("COLUMNS", columns)
+        for name in ("FORCE_COLOR", "NO_COLOR"):
             patch.delenv(name, raising=False)
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
         patch.setattr(sys, "stdout", streams[0])
@@ -150,37 +154,37 @@ PROGRAMS = ["text", "latex", "markdown"]
 CALLS: dict[str, list[tuple[list[str], list[str]]]] = {
     "compute": [
         *(([name], TEXTS) for name in ("all.json", "keys.json", "t.csv", "trace.json", FILE)),
-        (["tokens.json", "--work", "--d-output", "random"], [*PAGES, "latex"]),
-        (["tokens.json", "--cell", "1,2"], PAGES), (["tokens.json", "--query", "1"], PAGES),
-        (["keys.json", "--query", MERGED[0]], PAGES), (["tokens.json", "--full"], PAGES),
+        (["tokens.json", "--work", "--d-output", "random"], [*LAID_OUT, "latex"]),
+        (["tokens.json", "--cell", "1,2"], LAID_OUT), (["tokens.json", "--query", "1"], LAID_OUT),
+        (["keys.json", "--query", MERGED[0]], LAID_OUT), (["tokens.json", "--full"], LAID_OUT),
         (["[[1,0],[0,1]]", "--tokens", json.dumps([BAD, "b"])], DIFFS),
-        (["tokens.json", "--against=--scale 2"], DIFFS), (["tokens.json", "--stage", "{}"], PAGES),
-        (["names.json"], PAGES), (["tokens.json::{}"], PAGES), (["named.json"], PAGES),
-        (["t.csv", "--formulas", "own.attn"], PAGES), (["t.csv", "--formulas", "noted.attn"], PAGES),
-        (["t.csv", "--set", "A[i,j] = {}"], PAGES), (["tokens.json", "--cell", "{},1"], PAGES),
+        (["tokens.json", "--against=--scale 2"], DIFFS), (["tokens.json", "--stage", "{}"], LAID_OUT),
+        (["names.json"], LAID_OUT), (["tokens.json::{}"], LAID_OUT), (["named.json"], LAID_OUT),
+        (["t.csv", "--formulas", "own.attn"], LAID_OUT), (["t.csv", "--formulas", "noted.attn"], LAID_OUT),
+        (["t.csv", "--set", "A[i,j] = {}"], LAID_OUT), (["tokens.json", "--cell", "{},1"], LAID_OUT),
     ],
     "explain": [
-        ([ACTS], TEXTS), (["a", "--target", ACTS], TEXTS), ([SENTENCE, "--outline"], PAGES),
+        ([ACTS], TEXTS), (["a", "--target", ACTS], TEXTS), ([SENTENCE, "--outline"], LAID_OUT),
         (["--tokens", json.dumps([WORD, "b"]), "--glove", "word.json"], TEXTS),
-        ([ACTS, "--dim", "2", "--weights", "weights.json"], PAGES), (["--glove", "{}", "a"], PAGES),
-        ([f"{WORD} b", "--against-order", f"b {WORD}"], DIFFS), ([WORD, "--pad-to", "4"], PAGES),
+        ([ACTS, "--dim", "2", "--weights", "weights.json"], LAID_OUT), (["--glove", "{}", "a"], LAID_OUT),
+        ([f"{WORD} b", "--against-order", f"b {WORD}"], DIFFS), ([WORD, "--pad-to", "4"], LAID_OUT),
     ],
-    "model": [(["{}", "b"], PAGES), (["model", "{}"], PAGES), (["model", "b", "--stage", "{}"], PAGES)],
+    "model": [(["{}", "b"], LAID_OUT), (["model", "{}"], LAID_OUT), (["model", "b", "--stage", "{}"], LAID_OUT)],
     "posenc": [
-        (["--add", "t.csv"], TEXTS), (["--add", "tokens.json::q"], PAGES),
-        (["--kind", "rope", "--apply", "t.csv"], TEXTS), (["--add", "names.json"], PAGES),
+        (["--add", "t.csv"], TEXTS), (["--add", "tokens.json::q"], LAID_OUT),
+        (["--kind", "rope", "--apply", "t.csv"], TEXTS), (["--add", "names.json"], LAID_OUT),
     ],
     "similarity": [
-        ([f"{WORD}=1,2", "b=2,1", "c=1,1", "--pca"], TEXTS), (["{}", "b"], PAGES),
+        ([f"{WORD}=1,2", "b=2,1", "c=1,1", "--pca"], TEXTS), (["{}", "b"], LAID_OUT),
         ([WORD, "b", "--vectors", "word.json", "--nearest", "2"], TEXTS),
-        ([WORD, "b", "c", "--vectors", "word.json", "--work"], PAGES),
+        ([WORD, "b", "c", "--vectors", "word.json", "--work"], LAID_OUT),
         (["--analogy", WORD, "b", "c", "--vectors", "word.json"], TEXTS),
     ],
     "examples": [
-        (["--file", "examples.json"], ["table"]), (["{}"], PAGES), (["--file", "{}"], PAGES),
-        (["--file", "examples.json", "--verify"], [*PAGES, "json"]),
-        (["exercise-1", "--file", "examples.json"], [*PAGES, "json"]),
-        (["--file", "refused.json", "--verify"], [*PAGES, "json"]),
+        (["--file", "examples.json"], ["table"]), (["{}"], LAID_OUT), (["--file", "{}"], LAID_OUT),
+        (["--file", "examples.json", "--verify"], [*LAID_OUT, "json"]),
+        (["exercise-1", "--file", "examples.json"], [*LAID_OUT, "json"]),
+        (["--file", "refused.json", "--verify"], [*LAID_OUT, "json"]),
     ],
     "check": [
         (["sheet.json", "--by-hand"], VERDICTS), (["sheet.json", "--single"], VERDICTS),
@@ -195,17 +199,17 @@ CALLS: dict[str, list[tuple[list[str], list[str]]]] = {
         (["sheet.json", "--formulas", "own.attn"], VERDICTS),
         (["sheet.json", "--formulas", "noted.attn"], VERDICTS),
     ],
-    "semantics": [(["{}"], PAGES), (["jax", "{}"], PAGES), (["--q", "tokens.json"], DIFFS),
-                  (["--q", "keys.json", "--causal"], PAGES)],
+    "semantics": [(["{}"], LAID_OUT), (["jax", "{}"], LAID_OUT), (["--q", "tokens.json"], DIFFS),
+                  (["--q", "keys.json", "--causal"], LAID_OUT)],
     "formulas": [
         ([SENTENCE], PROGRAMS), (["--q", "tokens.json"], PROGRAMS),
         (["--q", "names.json"], PROGRAMS), (["--q", FILE], PROGRAMS),
     ],
     "diff": [
         (["trace.json", "other.json"], DIFFS), (["tokens.json", "near.json"], DIFFS),
-        (["trace.json", "named.json"], PAGES), (["trace.json", "other.json", "--by-name"], PAGES),
-        (["names.json", "keys.json"], PAGES), ([FILE, "tokens.json"], PAGES),
-        (["names.json", "names.json"], DIFFS), (["trace.json", "{}"], PAGES),
+        (["trace.json", "named.json"], LAID_OUT), (["trace.json", "other.json", "--by-name"], LAID_OUT),
+        (["names.json", "keys.json"], LAID_OUT), ([FILE, "tokens.json"], LAID_OUT),
+        (["names.json", "names.json"], DIFFS), (["trace.json", "{}"], LAID_OUT),
     ],
 }  # fmt: skip
 
@@ -286,3 +290,42 @@ def test_no_message_is_long(folder: Path, monkeypatch: pytest.MonkeyPatch, text:
         result = shown(call, io.TextIOWrapper)  # fmt: skip
         assert (result.code, result.err.count("\n")) == (2, 1)
         assert len(result.err) < 1000
+
+
+# ---- messages as wide as the terminal
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+@pytest.mark.parametrize("call", [
+    "similarity kng queen", "explain love --format csv", "posenc --len 5 --dim 4 --exponent papr",
+    "compute [[1,0]] --temperature 2", "compute --q nosuch.json --query q1", "examples 004-frist",
+])  # fmt: skip
+def test_a_message_is_broken_between_words_and_on_a_terminal_alone(call: str, columns: int) -> None:
+    one_line, broken = (
+        shown(call.split(), stream, str(columns)).err.splitlines()
+        for stream in (io.TextIOWrapper, Terminal)
+    )
+    assert all(line.startswith("attncli: ") for line in one_line)
+    assert max(map(len, broken)) <= columns
+    assert len(broken) > len(one_line) or max(map(len, one_line)) <= columns
+    words = [line.split() for line in (" ".join(one_line), " ".join(broken))]
+    assert words[0] == words[1]
+
+
+def test_a_terminal_without_a_known_width_gets_whole_lines() -> None:
+    result = shown(["similarity", "kng", "queen"], Terminal)
+    assert (result.code, result.err.count("\n")) == (2, 1)
+
+
+# ---- pages of help
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_of_help_without_styles_keeps_its_backticks(page: str) -> None:
+    text = re.sub(r"^```.*?^```", "", (HELP / f"{page}.md").read_text("utf-8"), flags=re.M | re.S)
+    plain, styled = (shown(["help", page], stream, "80") for stream in (io.TextIOWrapper, Terminal))
+    assert plain.out.count("`") == text.count("`") > 0
+    assert [line for line in plain.out.splitlines() if line != line.rstrip()] == []
+    assert max(map(len, plain.out.splitlines())) <= 80
+    assert "`" not in styled.out.replace("``", "")
+    assert "\x1b[1" in styled.out

@@ -15,7 +15,7 @@ from attncli.examples import Judgement, judge
 from attncli.examples.printed import EXACT, VERDICTS, compare, cut_off, holds, read_printed, worst
 from tests.examples.made import example, judged
 
-R, A, D, N, _ = VERDICTS
+R, A, D, N, _, _ = VERDICTS
 INF = math.inf
 PRINTED: dict[Any, tuple[float, int]] = {
     "0.540": (0.54, 3), "5": (5.0, 0), "-.25": (-0.25, 2), "−0.25": (-0.25, 2), "1e-4": (1e-4, 4),
