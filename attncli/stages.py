@@ -23,6 +23,7 @@ class Kind(NamedTuple):
             from is; "aside" is not shown at all
     shade   how its numbers are shaded without being asked: "share" of 1, "signed" around 0, or ""
     beside  the parameter it is computed from next to whose numbers its own may be as good as 0
+    undefined  what NaN means in it, where it has a meaning: a dash is shown in its place
     """
 
     symbol: str  # the letter in formulas
@@ -39,6 +40,7 @@ class Kind(NamedTuple):
     vector: bool = False  # one number for each row, or column, of a map: shown as one beside it
     heading: str = ""  # of the part of the computation that it belongs to, if not the forward one
     asked: bool = False  # it is computed, shown and written only where it is named
+    undefined: str = ""
 
     def axes_of(self, ndim: int) -> tuple[str, ...]:
         """The axis names of an array with so many dimensions: the last ones."""
@@ -47,6 +49,7 @@ class Kind(NamedTuple):
 
 _MAP, _ROWS, _TOKENS = "batch head query key", "batch head query", "batch query d_model"
 _WORDS, _HEADS_OF = "word other", "layer head"
+_NO_COSINE = "no cosine: a vector of zeros has no direction"
 
 # fmt: off
 KINDS: dict[str, Kind] = {
@@ -161,11 +164,11 @@ KINDS: dict[str, Kind] = {
     "vectors": Kind("V", "word dimension"),
     "lengths": Kind("‖a‖", "word"),
     "word_dots": Kind("a·b", _WORDS, shade="signed"),
-    "cosines": Kind("cos", _WORDS, shade="signed"),
-    "word_angles": Kind("θ", _WORDS),
-    "static": Kind("cos", "token other"),
-    "contextual": Kind("cos", "token other"),
-    "added": Kind("cos", "token other"),
+    "cosines": Kind("cos", _WORDS, shade="signed", undefined=_NO_COSINE),
+    "word_angles": Kind("θ", _WORDS, undefined="no angle: a vector of zeros has no direction"),
+    "static": Kind("cos", "token other", undefined=_NO_COSINE),
+    "contextual": Kind("cos", "token other", undefined=_NO_COSINE),
+    "added": Kind("cos", "token other", undefined=_NO_COSINE),
     "difference": Kind("b − a", "dimension"),
     "analogy": Kind("b − a + c", "dimension"),
     "centre": Kind("μ", "dimension"),

@@ -111,7 +111,9 @@ class Stage:
         is_vector = kind.vector and len(own) == self.value.ndim
         is_other = kind.axes and "" not in self.axes and own != self.axes and not is_vector
         if is_other or (kind.role in HIDDEN and self.expression):  # of a program of the user's own
-            kind = Kind(self.symbol, heading=kind.heading)
+            of_words = kind_of(f"word_{self.name}")  # angles between words, not of positions
+            undefined = of_words.undefined if of_words.axes_of(len(own)) == self.axes else ""
+            kind = Kind(self.symbol, heading=kind.heading, undefined=undefined)
         object.__setattr__(self, "kind", kind)
         stage, n_axes = f"stage {self.name}", len(self.axes)
         if n_axes != self.value.ndim:

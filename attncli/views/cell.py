@@ -18,6 +18,7 @@ from attncli.views.text import (
     FRACTION,
     LABEL_CELLS,
     OVER,
+    UNDEFINED,
     clean,
     label_mark,
     number_mark,
@@ -106,6 +107,8 @@ class Entry(NamedTuple):
         is_blank = isinstance(self.stage, BlankStage) or (
             math.isnan(x) and has_blanks(self.block.root)
         )
+        if math.isnan(x) and self.stage.kind.undefined and not is_blank:
+            return number_mark(UNDEFINED)
         return number_mark("" if is_blank else short(float(x), self.precision))
 
     def constant(self, x: float) -> str:

@@ -17,7 +17,16 @@ from attncli.arrays import Array
 from attncli.trace import Stage, Trace
 from attncli.views import closing, numbers
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index
-from attncli.views.text import BLANK, LABEL_CELLS, NAME_CELLS, captions, clean, sentence, shorten
+from attncli.views.text import (
+    BLANK,
+    LABEL_CELLS,
+    NAME_CELLS,
+    UNDEFINED,
+    captions,
+    clean,
+    sentence,
+    shorten,
+)
 
 Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]
@@ -132,6 +141,9 @@ class Matrix:
         self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
         self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
         self.sign, self.is_repeated = MASKED, False
+        if kind.undefined and not self.is_blank:
+            self.marked, self.sign = np.isnan(self.values), UNDEFINED
+            self.mark = f"{UNDEFINED} {kind.undefined}"
         if kind.masks and block.mask is not None:
             self.marked = block.masked(block.mask, where, self.values.shape)
             value = block.mask_value

@@ -131,7 +131,7 @@ class Pictured:
         if self.form != "cells":
             return ["nothing to show", *self.left_out][self.form == "points" :]
         mark = self.first.mark
-        mark = mark.replace("///", "grey is") if self.is_picture else mark
+        mark = mark.replace(self.first.sign, "grey is", 1) if self.is_picture else mark
         notes = [mark] if self.hidden.any() else []
         if self.is_numeric and (np.isnan(self.values) & ~self.hidden).any():
             notes.append("grey is not a number (NaN)")

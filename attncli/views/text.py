@@ -34,6 +34,9 @@ them: `clean` writes characters for private use as escapes."""
 BLANK = "____"
 """What stands for a number that is left out: room to write one."""
 
+UNDEFINED = "–"
+"""What stands for NaN where it has a meaning, as that a vector has no direction."""
+
 _BREAK = re.compile(" (?!%)")  # a line never begins with the % of a number
 
 

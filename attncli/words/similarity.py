@@ -69,10 +69,11 @@ def similarity(
     angles = angles._replace(function=lambda x: angles_of(vectors))
     zeros = [called(words, at) for at, row in enumerate(vectors) if not row.any()]
     notes = []
-    if len(zeros) == 1:
-        notes = [f"{zeros[0]} is all zeros and has no direction: cosines with it are NaN"]
-    elif zeros:
-        notes = [f"{joined(zeros)} are all zeros and have no direction: cosines with them are NaN"]
+    if zeros:
+        have, them = ("has", "it") if len(zeros) == 1 else ("have", "them")
+        are = "is" if len(zeros) == 1 else "are"
+        no_direction = f"{joined(zeros)} {are} all zeros and {have} no direction"
+        notes = [f"{no_direction}: cosines and angles with {them} are undefined"]
     noted = [step._replace(note="".join(notes)) for step in (cosines, angles)]
     labels = {"word": tuple(words), "other": tuple(words)}
     heading = Heading("Similarity", None, labels, tuple(notes))

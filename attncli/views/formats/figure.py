@@ -27,7 +27,7 @@ from matplotlib.text import Text
 from attncli.errors import ConventionError
 from attncli.trace import Trace
 from attncli.views.formats.colours import page_colours, text_on
-from attncli.views.matrix import round_places
+from attncli.views.matrix import MASKED, round_places
 from attncli.views.page import Page, parts
 from attncli.views.pictured import Pictured, pictured
 from attncli.views.scatter import POINT_SIZE, beside, window
@@ -130,13 +130,18 @@ def _cells(ax: Axes, stage: Pictured, at: int, width: float, height: float) -> A
         style |= {"edgecolors": ax.get_facecolor(), "linewidth": min(width, height) / 20}
         shades = ax.pcolormesh(np.arange(m + 1) - 0.5, np.arange(n + 1) - 0.5, numbers, **style)
         below = (numbers < 0) & (not has_room and min(width, height) > 3)  # a grey has no sign
-        lines = [((j - 0.45, i + 0.45), (j + 0.45, i - 0.45)) for i, j in np.argwhere(hidden)]
-        lines += [((j - 0.2, i), (j + 0.2, i)) for i, j in np.argwhere(below)]
+        slashed = hidden & (stage.first.sign == MASKED)  # another sign is written
+        lines = [((j - 0.45, i + 0.45), (j + 0.45, i - 0.45)) for i, j in np.argwhere(slashed)]
+        dashed = hidden & ~slashed & (not has_room)
+        lines += [
+            ((j - 0.2, i), (j + 0.2, i)) for i, j in [*np.argwhere(dashed), *np.argwhere(below)]
+        ]
         inks = [text_on(*rgb) for *rgb, _ in shades.to_rgba(numbers[below], bytes=True)]
-        inks = ["grey"] * np.count_nonzero(hidden) + inks
+        inks = ["grey"] * np.count_nonzero(slashed | dashed) + inks
         ax.add_collection(LineCollection(lines, colors=inks, linewidths=1))
-    shown = np.argwhere(~hidden & has_room).tolist()
-    grounds = shades.to_rgba(numbers[~hidden & has_room], bytes=True)
+    written = (~hidden | (stage.first.sign != MASKED)) & has_room
+    shown = np.argwhere(written).tolist()
+    grounds = shades.to_rgba(numbers[written], bytes=True)
     for (i, j), (*rgb, alpha) in zip(shown, grounds, strict=True):
         ink = text_on(*rgb) if alpha == 255 else None  # None: that of the style
         ax.text(j, i, stage.texts[at][i][j], color=ink, in_layout=False, **_CENTRED)

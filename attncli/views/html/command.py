@@ -33,10 +33,10 @@ from attncli.words.tokens import is_padding
 
 _OF_X = ("x", "x_kv", "x_v")
 FLAGS: dict[str, dict[str, Any]] = {
-    "root": {"flag": "--scale ", "inverse": 1},
-    "factor": {"flag": "--scale ", "always": 1},
-    "cap": {"flag": "--softcap ", "always": 1},
-    "value": {"flag": "--mask-value "},
+    "root": {"flag": "--scale ", "field": "scale", "inverse": 1},
+    "factor": {"flag": "--scale ", "field": "scale", "always": 1},
+    "cap": {"flag": "--softcap ", "field": "softcap", "always": 1},
+    "value": {"flag": "--mask-value ", "field": "mask_value"},
 }
 EPSILON = 1e-5  # of the norms where --eps does not say otherwise
 _LEFT_OUT = ("scale", "softcap", "lse_base")  # said by the parameters, or of no effect here
@@ -48,20 +48,16 @@ def command(trace: Trace) -> dict[str, Any]:
     inputs     name in the JSON of standard input → stage; constants: those that cannot be changed
     rows       the stage whose rows are arguments: word=0.9,0.5
     literals   option → stage whose numbers it is given as JSON
-    tokens     the stage whose labels are the words
+    labels     name in that JSON → the stage whose rows or columns it names: "rowNames", "colNames"
     drawn      the stages whose numbers follow from the words and a seed
     separate   names of inputs that are options of their own
-    flags      the parameters of stages that a page may change, and the options that say them
-    json       name in the JSON that is copied → stage: all that is given, else what follows
+    flags      the parameters of stages that a page may change, and the options that say them,
+               of FLAGS the fields of a file, too
     """
     own = _call(trace)
     if not own:
         return {}
-    own = {"inputs": {}, "literals": {}, "drawn": [], "separate": [], "flags": FLAGS, **own}
-    given = [*own["literals"].values(), *filter(None, [own.get("rows")])]
-    whole = own["inputs"] | {name.rpartition(".")[2]: name for name in given}
-    last = [name for name, stage in trace.stages() if stage.expression][-1]
-    return {**own, "json": whole or {last: last}}
+    return {"inputs": {}, "literals": {}, "drawn": [], "separate": [], "flags": FLAGS, **own}
 
 
 def _call(trace: Trace) -> dict[str, Any]:
@@ -180,7 +176,7 @@ def _compute(trace: Trace) -> dict[str, Any]:
         "call": f"attncli compute {call}{_options(block.convention)}",
         "inputs": {name: name for name in names if name in first},
         "constants": {f"past_{name}": plain_lists(value) for name, value in past.items()},
-        **({"tokens": "scores"} if is_of_tokens else {}),
+        **({"labels": {"tokens": ("scores", "rowNames")}} if is_of_tokens else {}),
         "literals": {"--d-output": gradient} if gradient else {},
     }
 
@@ -234,7 +230,7 @@ def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
         "flags": flags,
         "inputs": inputs,
         "literals": literals,
-        "tokens": "embeddings",
+        "labels": {"tokens": ("embeddings", "rowNames")},
         "drawn": drawn,
         "separate": ["tokens", "mask"],
     }

@@ -24,6 +24,7 @@ from attncli.views.matrix import Matrix
 from attncli.views.page import Page
 from attncli.views.parts import Heading, Part, Remark
 from attncli.views.select import (
+    BlankStage,
     Bounds,
     DisplayOptions,
     blocks_of,
@@ -35,6 +36,7 @@ from attncli.views.text import clean, find
 
 NUMBERS = 16_000  # that a page holds to the last digit: 11 to 18 bytes each
 NUMBERS_OF_ONE = 12_000  # where the weights of other heads are there as pictures too
+BLANKS = 10  # of a worksheet that cost as much as a number: it has no bytes, but is computed
 ROOMS = (40, 16)  # rows and columns of tables of which only a part is there
 ALL = (None, None)
 
@@ -115,8 +117,10 @@ class _Part(NamedTuple):
         return part.mapped(_shortened) if self.is_cut else part
 
     def size(self, trace: Trace) -> int:
-        """How many numbers they have."""
-        return sum(stage.value.size for _, stage in self.of(trace).stages())
+        """How many numbers they have; one that is left out is but computed by the page."""
+        stages = [stage for _, stage in self.of(trace).stages()]
+        n_blank = sum(stage.value.size for stage in stages if isinstance(stage, BlankStage))
+        return sum(stage.value.size for stage in stages) - n_blank + n_blank // BLANKS
 
 
 def _place(trace: Trace, options: DisplayOptions) -> tuple[str, tuple[int, int]]:

@@ -23,9 +23,10 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.stages import KINDS, MASKED, OUTPUT, PARTS, SCORES, WEIGHTS
 from attncli.trace import Stage, Trace
+from attncli.views.html.copied import file_of
 from attncli.views.html.masked import if_masked
 from attncli.views.html.tree import bytes_of, stage_tree
-from attncli.views.select import BlankStage, Block, blocks_of
+from attncli.views.select import BlankStage, Block, blocks_of, has_blanks
 from attncli.views.text import clean, sentence, shorten
 
 LABEL = 40  # cells of a label
@@ -72,6 +73,8 @@ class PageData:
             if has_formulas:
                 roles = {x: n for x, n in _roles(block).items() if has_mask or x != "mask"}
                 own |= {"attention": roles} if roles else {}
+                file = {} if is_locked or has_blanks(trace) else file_of(block)
+                own |= {"file": file} if file else {}
                 added = self.masked(block) if has_mask and not is_locked else []
                 own |= {"ifMasked": added} if added else {}
         for name, stage in trace.stages():
@@ -137,9 +140,12 @@ class PageData:
         is_bias = 0 < float(np.abs(finite).max(initial=0)) < _AS_NEVER
         is_plain = stage.value.dtype.kind not in "f" or (kind.role == "input" and not is_bias)
         shade = "share" if is_share else "" if is_plain or stage.name in _UNSHADED else "signed"
+        has_dash = kind.undefined and stage.value.dtype.kind == "f" and np.isnan(stage.value).any()
+        is_dash = has_dash and not isinstance(stage, BlankStage)
+        note = "; ".join(filter(None, [stage.note, is_dash and f"– {kind.undefined}"]))
         optional: dict[str, Any] = {
             "called": _CALLED.get(stage.name, stage.name),
-            "note": sentence(stage.note),
+            "note": sentence(note),
             "formula": sentence(stage.formula),
             "shade": shade,
             "vector": vector or "",
@@ -148,6 +154,7 @@ class PageData:
             "input": 1 if is_input else 0,
             "isBackward": 1 if kind.heading else 0,
             "isParameter": 1 if kind.role == "parameter" else 0,
+            "undefined": kind.undefined,
         }
         return {
             "id": clean(block.prefix + stage.name),

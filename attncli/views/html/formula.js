@@ -3,13 +3,14 @@
 // attncli/views/html/tree.py says how the tree is written. Each node becomes a function `run` of the
 // places of all letters, such as { b: 0, h: 1, i: 2, j: 0 }.
 
+const { abs, exp, floor, log, max, min } = Math, { assign, entries, keys, values } = Object;
 const FUNCTIONS = {
   "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b, neg: a => -a,
-  "//": (a, b) => Math.floor(a / b), "%": (a, b) => a - b * Math.floor(a / b), "**": (a, b) => (b === 2 ? a * a : a ** b),
+  "//": (a, b) => floor(a / b), "%": (a, b) => a - b * floor(a / b), "**": (a, b) => (b === 2 ? a * a : a ** b),
   "==": (a, b) => a === b, "!=": (a, b) => a !== b, "<": (a, b) => a < b, "<=": (a, b) => a <= b,
   ">": (a, b) => a > b, ">=": (a, b) => a >= b, and: (a, b) => a && b, or: (a, b) => a || b, not: a => !a,
-  ln: Math.log, degrees: a => (a * 180) / Math.PI,
-  arccos: a => Math.acos(Math.min(Math.max(a, -1), 1)), // but for rounding
+  ln: log, degrees: a => (a * 180) / Math.PI,
+  arccos: a => Math.acos(min(max(a, -1), 1)), // but for rounding
 };
 const SPECIAL = { Infinity, "-Infinity": -Infinity, NaN };
 const numberOfText = x => SPECIAL[x] ?? x;
@@ -27,13 +28,13 @@ const sizeOf = (stage, letter) => stage.sizes[letter] ?? 1;
 function prepare(stage) {
   stage.sources = {};
   stage.operands = [];
-  const n = Math.min(stage.at.length, stage.shape.length);
+  const n = min(stage.at.length, stage.shape.length);
   const axes = n ? stage.at.slice(-n) : [], shape = n ? stage.shape.slice(-n) : [];
   stage.placesAt = flat => {
     const places = {};
     for (let axis = n - 1; axis >= 0; axis--) {
       setLetters(stage, places, axes[axis], flat % shape[axis]);
-      flat = Math.floor(flat / shape[axis]);
+      flat = floor(flat / shape[axis]);
     }
     return places;
   };
@@ -47,7 +48,7 @@ function setLetters(stage, places, letters, at) {
   for (let back = letters.length - 1; back >= 0; back--) {
     const size = sizeOf(stage, letters[back]);
     places[letters[back]] = at % size;
-    at = Math.floor(at / size);
+    at = floor(at / size);
   }
   return places;
 }
@@ -59,7 +60,7 @@ function compiled(stage, is, isGuard) {
     return { op: "number", run: () => x };
   }
   if (typeof is === "string") return { op: is[1] ? "parameter" : "place", run: places => places[is] ?? stage.params[is] ?? 0 };
-  if (!Array.isArray(is)) return compiledCell(stage, ...Object.entries(is)[0], isGuard);
+  if (!Array.isArray(is)) return compiledCell(stage, ...entries(is)[0], isGuard);
   const [op, letters] = is[0].split(" ");
   if (op === "size") return { op, letter: is[1], run: () => sizeOf(stage, is[1]) };
   if (letters) return compiledOver(stage, op, letters, is.slice(1), isGuard);
@@ -96,7 +97,7 @@ function placeAlong(stage, axis, size) {
   }
   if (Array.isArray(axis)) {
     const { run } = compiled(stage, axis[0], true);
-    return places => Math.trunc(Math.min(Math.max(run(places) || 0, 0), size - 1));
+    return places => Math.trunc(min(max(run(places) || 0, 0), size - 1));
   }
   const letters = [...axis];
   return places => letters.reduce((at, letter) => at * sizeOf(stage, letter) + (places[letter] ?? 0), 0);
@@ -112,16 +113,16 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
   node.terms = places => range(count).map(term => setLetters(stage, { ...places }, letters, term));
   const filtered = places => node.terms(places).map(inner => (node.counts(inner) ? body.run(inner) : -Infinity));
   const logSum = places => {
-    const all = filtered(places), end = last ? last.run(places) : -Infinity, top = Math.max(...all, end);
-    const shift = Math.abs(top) === Infinity ? 0 : top; // −∞ − −∞ would be NaN
-    return shift + Math.log(sum(all.map(x => Math.exp(x - shift))) + Math.exp(end - shift));
+    const all = filtered(places), end = last ? last.run(places) : -Infinity, top = max(...all, end);
+    const shift = abs(top) === Infinity ? 0 : top; // −∞ − −∞ would be NaN
+    return shift + log(sum(all.map(x => exp(x - shift))) + exp(end - shift));
   };
   const share = places => {
     const done = stage.rowsDone, key = done && JSON.stringify([own, { ...places, [letters]: 0 }]);
     if (done && !done.has(key)) done.set(key, logSum(places)); // once a row, while the whole stage is computed
     const whole = done ? done.get(key) : logSum(places);
     if (guard && whole === -Infinity) return { nan: NaN, uniform: 1 / count }[empty] ?? 0;
-    return node.counts(places) ? Math.exp(body.run(places) - whole) : 0;
+    return node.counts(places) ? exp(body.run(places) - whole) : 0;
   };
   const total = places => {
     const inner = { ...places }; // one for all terms: there are many
@@ -135,17 +136,17 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
   // The sum of products of a row and a column that a formula is, or is made of first.
   const [a, b] = body.op === "*" ? body.args : [], isOwn = axis => [...String(axis)].some(letter => !a.axes.join("").includes(letter));
   if (op === "sum" && a?.op === "cell" && a.last === letters && b.op === "cell" && b.axes.some(isOwn)) stage.product ??= { node, a, b, isTurned: b.last === letters };
-  node.run = { sum: total, prod: total, max: places => Math.max(...filtered(places)), lse: logSum, softmax: share }[op];
+  node.run = { sum: total, prod: total, max: places => max(...filtered(places)), lse: logSum, softmax: share }[op];
   return node;
 }
 
-const sourcesOf = stage => Object.values(stage.sources);
+const sourcesOf = stage => values(stage.sources);
 
 // ---- A cell is there once: stage, place in its data, plane, row, column. A plane is one head of one
 // batch entry.
 function cellOf(s, at) {
-  const row = Math.floor(at / s.cols);
-  return (s.all[at] ??= { s, at, p: Math.floor(row / s.rows), i: row % s.rows, j: at % s.cols });
+  const row = floor(at / s.cols);
+  return (s.all[at] ??= { s, at, p: floor(row / s.rows), i: row % s.rows, j: at % s.cols });
 }
 const cellAt = (s, p, i, j) => cellOf(s, (p * s.rows + i) * s.cols + j);
 const placesOf = ({ s, at }) => s.placesAt(at);

@@ -21,7 +21,7 @@ function chooseHead(head) {
   }
   state.large = head;
   if (s.bytes) return paint();
-  [state.batch, state.head] = [Math.floor(p / headsOf(s)), p % headsOf(s)];
+  [state.batch, state.head] = [floor(p / headsOf(s)), p % headsOf(s)];
   if (s.group === groupShown() || !s.tree) return paint();
   [state.layer, state.group] = [s.layer ?? null, s.group];
   layOut();
@@ -45,12 +45,12 @@ function drawWords(head) {
     drawPixels(canvas, s, p);
     return el("figure", {}, name, canvas);
   }
-  const gap = Math.max(19, Math.min(28, 320 / s.rows)), height = gap * Math.max(s.rows, s.cols) + 6, ties = [];
+  const gap = max(19, min(28, 320 / s.rows)), height = gap * max(s.rows, s.cols) + 6, ties = [];
   const lines = svg("svg", { viewBox: `0 0 120 ${height}`, width: 120, height, "aria-hidden": "true" });
   planeOf(s, p).forEach((x, at) => {
     if (!(x > 0.004)) return;
     const { i, j } = cellAt(s, p, 0, at), [from, to] = [gap * (i + 0.5), gap * (j + 0.5)], width = 0.5 + 11 * x;
-    ties.push([i, j, svg("path", { d: `M0 ${from}C50 ${from} 70 ${to} 120 ${to}`, "stroke-width": width, opacity: Math.min(0.12 + x, 0.9) })]);
+    ties.push([i, j, svg("path", { d: `M0 ${from}C50 ${from} 70 ${to} 120 ${to}`, "stroke-width": width, opacity: min(0.12 + x, 0.9) })]);
   });
   lines.append(...ties.map(([, , path]) => path));
   const point = (side, at) => { // at a word, whose weights are shown alone; at none
@@ -74,7 +74,7 @@ ACTS.compare = () => {
 };
 function svg(tag, attributes) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  for (const [name, value] of entries(attributes)) element.setAttribute(name, value);
   return element;
 }
 // ---- a word in place of another, with its vector
@@ -93,7 +93,7 @@ const isDrawn = s => s.rowNames.every(({ name }, i) => vectorOf(name, s).every((
 function setWord(at, input) {
   const e = embeddings(), old = e.rowNames, word = input.value.trim(), isPadding = /^(<pad(ding)?>|\[pad\])$/i.test(word);
   const vector = word && !isPadding && vectorOf(word, e), fresh = labelsOf(old.map(({ name }, i) => (i === at ? word : name)));
-  if (!vector) return paintSentence(announce(`there is no vector for ${word || "no word"}`));
+  if (!vector) return paintSentence(refuse(input, word, "a known word", old[at].name));
   remember();
   e.data.set(vector, at * e.cols);
   for (const s of stages)
@@ -112,6 +112,6 @@ function paintSentence() {
   $("sentence").hidden = !canWord();
   all("#sentence input").forEach((input, at) => {
     input.value = embeddings().rowNames[at].name;
-    input.size = Math.max(1, input.value.length);
+    input.size = max(1, input.value.length);
   });
 }

@@ -3,7 +3,8 @@ let views = [], strips = [], order = [];
 const shownAt = new Map(); // a cell → the elements of the page that show it
 const isTurned = s => Boolean(s.product?.isTurned);
 const isNarrow = () => $("main").clientWidth < 520;
-const isPicture = s => s.rows * s.cols > 1600; // drawn, not written
+const MOST_WRITTEN = 1600; // cells of a table; a larger one is drawn
+const isPicture = s => s.rows * s.cols > MOST_WRITTEN && !isAsked(s);
 const SHADE = 14; // pixels of a cell without digits
 let decimals = 4; // at most
 let digit = 9; // pixels of one
@@ -11,7 +12,7 @@ let digit = 9; // pixels of one
 function findStrips() {
   let strip = [];
   strips = [];
-  order = stages.filter(s => isHere(s) && Object.keys(s.sources).length);
+  order = stages.filter(s => isHere(s) && keys(s.sources).length);
   for (const s of order) {
     const read = sourcesOf(s), [start] = read, { stage: before, left } = strip.at(-1) ?? {};
     const belongs = before && s.heading === before.heading && (s.group === before.group || !strip[1]);
@@ -40,10 +41,10 @@ function cutStrip(strip, room) {
 // How wide a table and those above it are: the digits of a cell, the letters of a row's name.
 function measure(piece) {
   const { stage, tops } = piece, tables = [[stage, false], ...tops.map(top => [top, isTurned(stage)])];
-  const longest = isColumn => Math.max(...tables.flatMap(([s, turned]) => (turned === isColumn ? s.rowNames : s.colNames).map(({ name, at }) => Math.min(name.length, 12) + (at ? 1 : 0))));
-  const least = stage.words ? 12 : Math.min(longest(true) + 1, isNarrow() || decimals > 2 ? 9 : 5);
-  piece.cell = piece.isShade ? 1 : Math.max(2, least, Math.min(40, Math.max(...tables.map(([s]) => s.longest))));
-  piece.label = Math.min(longest(false), 9);
+  const longest = isColumn => max(...tables.flatMap(([s, turned]) => (turned === isColumn ? s.rowNames : s.colNames).map(({ name, at }) => min(name.length, 12) + (at ? 1 : 0))));
+  const least = stage.words ? 12 : min(longest(true) + 1, isNarrow() || decimals > 2 ? 9 : 5);
+  piece.cell = piece.isShade ? 1 : max(2, least, min(40, max(...tables.map(([s]) => s.longest))));
+  piece.label = min(longest(false), 9);
   piece.step = piece.isShade ? SHADE : piece.cell * digit + 11;
   piece.edge = (piece.isBare ? 4 : piece.label * digit + 18) + (hasSums(piece) ? 4 * digit + 11 : 0);
   piece.width = piece.edge + (isPicture(stage) ? 256 : stage.cols * piece.step);
@@ -55,11 +56,12 @@ const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 :
 // tables that are made number by number keep their shades alone.
 const SIZES = [...[4, 3, 2].flatMap(most => [1.1, 1, 0.9].map(size => [most, size])), [2, 0.8]];
 function chooseSize(first, room) {
-  const fits = () => widthOf(first) <= room || (isNarrow() && Math.max(...first.map(piece => piece.width)) <= room);
+  const fits = () => widthOf(first) <= room || (isNarrow() && max(...first.map(piece => piece.width)) <= room);
   const isMap = ({ stage }) => stage.cols === part("scores")?.cols && !isAsked(stage), isBetween = piece => isMap(piece) && !piece.stage.product;
+  const standing = new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops])); // also of another layer
   decimals = 0;
   for (const [most, size] of isNarrow() ? [[3, 0.82], [2, 0.82]] : SIZES) {
-    if (most !== decimals) for (const s of stages.filter(isHere)) write(s, most);
+    if (most !== decimals) for (const s of standing) write(s, most);
     decimals = most;
     html.style.setProperty("--size", `${size}rem`);
     digit = ($("probe").offsetWidth / 20) * size;
@@ -78,7 +80,7 @@ function chooseSize(first, room) {
 function write(s, most) {
   s.decimals = decimalsOf(s, most);
   s.longest = isAsked(s) ? 6 : 0;
-  if (!isPicture(s)) (s.words ?? s.data).forEach(x => (s.longest = Math.max(s.longest, num(x, s.decimals).length)));
+  if (!isPicture(s)) (s.words ?? s.data).forEach(x => (s.longest = max(s.longest, num(x, s.decimals).length)));
 }
 function layOut() {
   setLargest();
@@ -133,14 +135,14 @@ function viewOf(s, piece, turned, seen, isOwn) {
 // On paper a table that is too wide stands in bands of columns, each with the names of the rows.
 function tablesOf(view, { room, edge, step }, isSummed) {
   const { s, turned, packed } = view, [rowNames, colNames] = turned ? [s.colNames, s.rowNames] : [s.rowNames, s.colNames];
-  const n = packed || colNames.length, most = $("main").style.width ? Math.max(1, Math.floor((room - edge) / step)) : n;
+  const n = packed || colNames.length, most = $("main").style.width ? max(1, floor((room - edge) / step)) : n;
   const th = (label, scope) => el("th", { scope, title: labelText(label) }, labelNodes(label));
   const kept = (td, list) => list[list.push(td) - 1];
   const cell = (i, j) => kept(el("td", { tabIndex: -1, view, at: turned ? [j, i] : [i, j] }), view.cells);
   return range(Math.ceil(n / most)).map(band => {
     const columns = range(n).slice(band * most, band * most + most), hasSum = isSummed && columns.includes(n - 1);
     const head = el("tr", {}, el("td", { class: "corner" }), columns.map(j => th(colNames[j], "col")), hasSum && el("th", { class: "sum", scope: "col", text: "Σ" }));
-    const rows = rowNames.map((label, i) => el("tr", {}, th(label, "row"), columns.map(j => cell(i, j)), hasSum && kept(el("td", { class: "sum" }), view.sums)));
+    const rows = rowsAsked(s, rowNames.length).map(i => el("tr", {}, th(rowNames[i], "row"), columns.map(j => cell(i, j)), hasSum && kept(el("td", { class: "sum" }), view.sums)));
     return el("table", { "aria-label": `${s.symbol}${turned ? " transposed" : ""}, ${s.short}`, role: "grid", class: s.words ? "words-of" : "" }, head, rows);
   });
 }
@@ -161,7 +163,7 @@ function drawPixels(canvas, s, plane, turned = false) {
   const context = canvas.getContext("2d"), most = s.shade ? undefined : mostOf(s);
   context.clearRect(0, 0, canvas.width, canvas.height);
   planeOf(s, plane).forEach((x, at) => {
-    const i = Math.floor(at / s.cols), j = at % s.cols;
+    const i = floor(at / s.cols), j = at % s.cols;
     context.globalAlpha = isFinite(x) ? strengthOf(s, x, most) : 0.25;
     context.fillStyle = isFinite(x) ? `oklch(0.6 0.14 ${hueOf(s, x)})` : "grey";
     context.fillRect(turned ? i : j, turned ? j : i, 1, 1);
@@ -195,16 +197,15 @@ function paintCell(td, view, plane, isBlank, isChanged) {
   td.cell = cell;
   tint(td, s, isBlank ? NaN : x);
   if (isAsked(s) && view.box.id) askIn(td);
-  else td.textContent = isBlank ? "?" : view.isShade ? "" : num(s.words?.[at] ?? x, s.decimals);
-  td.classList.toggle("flash", isChanged(s, at));
-  td.classList.toggle("masked", x === -Infinity);
-  td.classList.toggle("new", state.edited && !isBlank && differs(x, s.original[at], 1e-12));
+  else td.textContent = isBlank ? "?" : view.isShade ? "" : num(s.words?.[at] ?? x, s.decimals, s);
+  const is = { flash: isChanged(s, at), masked: x === -Infinity, new: state.edited && !isBlank && differs(x, s.original[at], 1e-12) };
+  for (const name in is) td.classList.toggle(name, is[name]);
   shownAt.set(cell, [...(shownAt.get(cell) ?? []), td]);
 }
 
 // The plane that is shown: that of the batch entry and head that are chosen, or of the heads that share it.
-const mostHeads = () => Math.max(...stages.filter(isHere).map(headsOf));
-const headShown = s => (groupShown()?.tiled ? state.head % headsOf(s) : Math.floor((state.head * headsOf(s)) / mostHeads()));
+const mostHeads = () => max(...stages.filter(isHere).map(headsOf));
+const headShown = s => (groupShown()?.tiled ? state.head % headsOf(s) : floor((state.head * headsOf(s)) / mostHeads()));
 const shownPlane = s => (s.batches > 1 ? state.batch * headsOf(s) : 0) + headShown(s);
-const headWords = ({ s, p }) => [s.batches > 1 && `batch entry ${Math.floor(p / headsOf(s)) + 1}`, headsOf(s) > 1 && `head ${(p % headsOf(s)) + 1}`].filter(Boolean).join(", ");
+const headWords = ({ s, p }) => [s.batches > 1 && `batch entry ${floor(p / headsOf(s)) + 1}`, headsOf(s) > 1 && `head ${(p % headsOf(s)) + 1}`].filter(Boolean).join(", ");
 const isHidden = s => state.step < order.length && (order.includes(s) || isStale(s)) && stages.indexOf(s) > stages.indexOf(lastStage());

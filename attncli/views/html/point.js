@@ -44,16 +44,18 @@ function inGeneral(cell) {
   const top = span("top", "column ", labelNodes(column), " of ", math(b.s.symbol), isTurned(s) && el("sup", { text: "T" }));
   return [left, " times ", top];
 }
+let about = null; // the cell that the panel is about
 function explain(cell) {
+  about = cell;
   show({ why: cell || state.quiz, panel: cell });
   if (!cell) return;
   const { s, at } = cell, x = s.words?.[at] ?? s.data[at], was = s.original[at], isSecret = isAsked(s);
   const words = isSecret ? ["?"] : s.tree ? wordsAt(cell) : null, general = words && inGeneral(cell), head = headWords(cell);
-  const result = isSecret ? null : [" = ", el("b", { text: s.words ? x : trimmed(x, 4) }), String(x).length > 7 && span("exact", exact(x))];
+  const result = isSecret ? null : [" = ", el("b", { text: s.words ? x : trimmed(x, 4, s) }), String(x).length > 7 && span("exact", exact(x)), s.undefined && isNaN(x) && span("exact", s.undefined)];
   fill($("sum-up"), nameOf(cell), head && ` of ${head}`, general && [" = ", span("general", general)], s.isInput && span("kind", canEdit(s) ? " an input: drag it, or type another" : " an input"));
   fill($("lines"), el("li", {}, words && ["= ", words], result));
   fill($("was"), !isSecret && differs(x, was, 1e-12) && `was ${trimmed(was, 4)}`);
-  show({ way: computed().length, change: canEdit(s), copy: !isSecret && !s.words });
+  show({ way: computed().length, change: canEdit(s) && shownAt.has(cell), copy: !isSecret && !s.words });
   $("way").setAttribute("aria-pressed", state.forwards);
 }
 function pin(cell) {
@@ -61,12 +63,12 @@ function pin(cell) {
   state.pinned = cell;
   light(cell);
 }
-Object.assign(ACTS, {
+assign(ACTS, {
   way: () => {
     state.forwards = !state.forwards;
-    light(state.pinned);
+    light(about);
   },
-  change: () => (isMaskCell(state.pinned) ? toggleMask(state.pinned) : openEdit(shownAt.get(state.pinned)[0])),
+  change: () => (isMaskCell(about) ? toggleMask(about) : openEdit(shownAt.get(about)[0])),
   close: () => pin(null),
 });
 const canEdit = s => !state.locked && !state.quiz && s.isInput && !s.isFixed;
@@ -87,7 +89,7 @@ function openEdit(td, first) {
   });
   on(input, "blur", () => {
     paint();
-    if (input.value !== text) edit(td.cell, input.value);
+    if (input.value !== text) edit(td, input.value);
   });
   fill(td, input);
   input.focus();
@@ -95,7 +97,7 @@ function openEdit(td, first) {
 }
 
 // ---- a number is dragged as on a slider; its size says how far a pixel goes
-const stepOf = x => 10 ** Math.floor(Math.log10(Math.max(Math.abs(x), 1)) - 1);
+const stepOf = x => 10 ** floor(Math.log10(max(abs(x), 1)) - 1);
 const rounded = x => Number(x.toFixed(4));
 
 function startDrag(td, { clientX: start, shiftKey, pointerId }) {
@@ -103,7 +105,7 @@ function startDrag(td, { clientX: start, shiftKey, pointerId }) {
   td.setPointerCapture(pointerId);
   td.onpointermove = ({ clientX }) => {
     const way = clientX - start, x = rounded(from + Math.trunc(way / 5) * step);
-    if (!isLive && Math.abs(way) < 6) return;
+    if (!isLive && abs(way) < 6) return;
     live();
     state.pinned = cell;
     if (x !== valueAt(cell)) put(cell, x);

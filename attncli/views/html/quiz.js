@@ -3,8 +3,12 @@ const answers = new Map(); // cell → text
 const MOST_ASKED = 36; // cells of a table that is asked as a whole; of a larger one the row of one query
 
 const canAsk = () => ["scores", "weights", "output"].every(role => part(role)?.tree) && !state.locked && !isSheet() && !state.quiz && !isPicture(part("scores"));
-const isAskedCell = ({ s, i }) => isAsked(s) && (isSheet() || s.rows * s.cols <= MOST_ASKED || i === state.asks);
-const askedCells = () => order.filter(isAsked).flatMap(s => range(s.rows * s.cols).map(at => cellAt(s, shownPlane(s), 0, at))).filter(isAskedCell);
+const rowAsked = s => min(state.asks, s.rows - 1), isLarger = (s, most) => isAsked(s) && s.rows * s.cols > most;
+const isAskedCell = ({ s, i }) => isAsked(s) && (!isLarger(s, isSheet() ? MOST_WRITTEN : MOST_ASKED) || i === rowAsked(s));
+// The rows of a table on the page: of one that is too large to be written that which is asked for.
+const rowsAsked = (s, n) => (isLarger(s, MOST_WRITTEN) ? [rowAsked(s)] : range(n));
+const askedCells = () => all("input.ask").map(({ parentElement: { cell } }) => cell).sort((a, b) => stages.indexOf(a.s) - stages.indexOf(b.s));
+const canCheck = s => s.tree && !isStale(s);
 const answerTo = cell => (answers.get(cell) ?? "").trim();
 
 function stagesToAsk() {
@@ -13,16 +17,18 @@ function stagesToAsk() {
   return own.slice(own.indexOf(part("scores")), own.indexOf(part("output")) + 1).filter(s => s.tree);
 }
 function ask(isOn) {
-  state.asks = state.pinned?.s.axes[0] === part("scores")?.axes[0] ? state.pinned.i : 0;
+  const start = state.pinned ?? (page.open && startCell());
+  state.asks = start?.s.axes[0] === "query" ? start.i : 0;
   state.quiz = isOn;
   state.step = Infinity;
   answers.clear();
   asked = new Set(isOn ? stagesToAsk() : []);
-  show({ quizbar: isOn, end: !isSheet() });
+  show({ quizbar: isOn && [...asked].some(canCheck), end: !isSheet() });
   layOut();
   if (!isOn) return pin(startCell());
-  tell("Fill in what you like; Check or Enter judges it. You may write 1/2");
-  pin(askedCells()[0]);
+  tell($("check").title);
+  const cells = askedCells();
+  pin(cells.includes(start) ? start : cells[0]);
   if (!isSheet()) document.querySelector("input.ask")?.focus();
 }
 function askIn(td) {
@@ -41,19 +47,19 @@ on(document, "keydown", ({ key, target }) => key === "Enter" && target.className
 // What an answer is, and its slip where that is known: right, wrong, open, or what follows from one before it.
 function judge(cell) {
   const text = answerTo(cell), { s } = cell, truth = valueAt(cell), x = numberOf(text);
-  if (!text || !s.tree) return ["open"];
-  if (Number.isNaN(x)) return ["wrong", "this is no number"];
+  if (!text) return ["open"];
+  if (isNaN(x)) return s.undefined && isNaN(truth) ? ["right"] : ["wrong", "no number"];
   const places = /[/√]/.test(text) ? 6 : (text.replace(",", ".").split(".")[1] ?? "").length, allowed = 0.5001 * 10 ** -places;
-  const isNear = (y, most = allowed) => x === y || Math.abs(x - y) <= most;
-  const isShort = places < Math.min(2, decimalsOf(s, 4)) && Math.abs(truth - Number(truth.toFixed(places))) > 1e-9;
+  const isNear = (y, most = allowed) => x === y || abs(x - y) <= most;
+  const isShort = places < min(2, decimalsOf(s, 4)) && abs(truth - Number(truth.toFixed(places))) > 1e-9;
   if (isNear(truth)) return isShort ? ["wrong", "right as far as it goes; give two decimals at least"] : ["right"];
   const written = other => { // what was filled in, where something was
     const y = isAsked(other.s) ? numberOf(answerTo(other)) : NaN;
-    return Number.isNaN(y) ? valueAt(other) : y;
+    return isNaN(y) ? valueAt(other) : y;
   };
-  const carried = numberAt(cell, written), isOther = !isNear(truth, 2 * allowed + Math.abs(carried - truth) / 2);
-  if (isOther && isNear(carried, 5 * allowed + 0.005 * Math.abs(carried))) return ["follows"];
-  const slip = [...slipsAt(cell, written), ...slipsAt(cell, valueAt)].find(([, y]) => isNear(y) && Math.abs(y - truth) >= 1e-9);
+  const carried = numberAt(cell, written), isOther = !isNear(truth, 2 * allowed + abs(carried - truth) / 2);
+  if (isOther && isNear(carried, 5 * allowed + 0.005 * abs(carried))) return ["follows"];
+  const slip = [...slipsAt(cell, written), ...slipsAt(cell, valueAt)].find(([, y]) => isNear(y) && abs(y - truth) >= 1e-9);
   return ["wrong", slip?.[0]];
 }
 
@@ -68,12 +74,13 @@ function slipsAt(cell, of) {
   if (i < s.cols && j < s.rows) slips.push(["row and column are swapped", numberAt(cellAt(s, p, j, i), of)]);
   return [...slips, ["the sign is wrong", -whole], ...s.slips.map(([words, other]) => [words, numberAt(cell, of, other)])];
 }
-const judgeAll = () => askedCells().map(cell => [cell, ...judge(cell)]);
+const judgeAll = () => askedCells().filter(cell => canCheck(cell.s)).map(cell => [cell, ...judge(cell)]);
 
 function checkAnswers() {
   const judged = judgeAll(), of = wanted => judged.filter(([, kind]) => kind === wanted), wrong = of("wrong");
+  if (!judged.length) return;
   for (const [cell, kind] of judged) for (const td of shownAt.get(cell)) if (td.querySelector("input")) td.dataset.kind = kind;
-  const lines = Object.values(Object.groupBy(wrong, ([{ s }, , slip]) => s.id + slip)).map(alike => {
+  const lines = values(Object.groupBy(wrong, ([{ s }, , slip]) => s.id + slip)).map(alike => {
     const names = alike.map(([cell]) => plainName(cell)), [, , slip] = alike[0], more = names.length > 3 ? ` and ${names.length - 3} more` : "";
     return names.slice(0, 3).join(", ") + more + (slip ? `: ${slip}` : ` ${names.length > 1 ? "are" : "is"} not right`);
   });
@@ -94,4 +101,4 @@ function tell(...lines) {
   fill($("verdict"), lines.map(words => el("li", { text: `${words}.` })));
   announce($("verdict").textContent);
 }
-Object.assign(ACTS, { quiz: () => ask(true), end: () => ask(false), check: checkAnswers, hint });
+assign(ACTS, { quiz: () => ask(true), end: () => ask(false), check: checkAnswers, hint });

@@ -17,7 +17,7 @@ const ACTS = {}, INPUTS = {}, CHANGES = {};
 const PROPERTIES = { text: "textContent", class: "className" };
 function el(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties))
+  for (const [name, value] of entries(properties))
     if (/^(aria-|role|scope)/.test(name)) element.setAttribute(name, value);
     else element[PROPERTIES[name] ?? name] = value;
   element.append(...nodesOf(children));
@@ -26,7 +26,7 @@ function el(tag, properties = {}, ...children) {
 const nodesOf = children => children.flat(9).filter(child => child || child === 0);
 const fill = (element, ...children) => element.replaceChildren(...nodesOf(children));
 const span = (name, ...children) => el("span", { class: name }, children);
-const show = shows => Object.entries(shows).forEach(([id, is]) => ($(id).hidden = !is));
+const show = shows => entries(shows).forEach(([id, is]) => ($(id).hidden = !is));
 const reveal = element => element?.scrollIntoView({ block: "nearest", inline: "nearest" });
 const focused = () => document.activeElement;
 const announce = text => ($("live").textContent = text);
@@ -50,11 +50,11 @@ function newStage(own, group) {
     rowNames: labels[own.names[0]], colNames: labels[own.names[1]], isShare: own.shade === "share",
     isInput: Boolean(own.input) && !own.is && !own.bytes && !own.words && !own.whole,
   };
-  for (const array of Object.values(s.arrays ?? {})) array.data = numbersOf(array);
+  for (const array of values(s.arrays ?? {})) array.data = numbersOf(array);
   byName.set(s.id, s);
   return s;
 }
-const paramsOf = own => Object.fromEntries(Object.entries(own.params ?? {}).map(([name, x]) => [name, numberOfText(x)]));
+const paramsOf = own => Object.fromEntries(entries(own.params ?? {}).map(([name, x]) => [name, numberOfText(x)]));
 
 // The numbers of a stage, of a picture those of which its bytes are the roots; none where they are left out.
 function numbersOf({ float64, bytes }, n) {

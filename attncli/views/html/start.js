@@ -4,7 +4,7 @@ function startCell() {
   const opened = byName.get(page.open?.id), isWide = $("main").clientWidth >= 900;
   if (opened) return cellAt(opened, shownPlane(opened), 0, page.open.at);
   const s = part(isWide ? "output" : "scores") ?? strips[0]?.at(-1).stage;
-  return !s || s.words || isPicture(s) ? null : cellAt(s, shownPlane(s), Math.min(s.rows, 12) - 1, 0);
+  return !s || s.words || isPicture(s) ? null : cellAt(s, shownPlane(s), min(s.rows, 12) - 1, 0);
 }
 function keepInView(cell) {
   html.style.scrollPaddingBottom = `${$("why").offsetHeight + 8}px`;
@@ -18,10 +18,12 @@ function start() {
   atStart = snapshot();
   globalThis.drawSentence?.();
   const isFlow = computed().length > 0, isPlain = !isFlow && stages.some(s => !s.words);
-  show({ "for-sheet": isSheet(), "for-all": !isSheet() && (isFlow || isPlain), "for-flow": isFlow, "for-plain": isPlain, "for-change": !state.locked });
+  const isChecked = stages.some(s => s.blank && canCheck(s));
+  show({ "for-sheet": isSheet(), "for-check": isChecked, "for-paper": !isChecked, "for-all": !isSheet() && (isFlow || isPlain), "for-flow": isFlow, "for-plain": isPlain, "for-change": !state.locked });
   $("tools").firstElementChild.open = !isNarrow();
   layOut();
   for (const [kind, acts] of [["click", ACTS], ["input", INPUTS], ["change", CHANGES]]) on(document, kind, ({ target }) => acts[target.id]?.(target));
+  on(document, "input", () => refusal.remove());
   listenToPointer();
   listenToKeys();
   let width = innerWidth;
@@ -33,7 +35,7 @@ function start() {
   if (page.open?.walk && canWalk()) startWalk();
   keepInView(state.pinned);
   // Within a notebook the frame is as tall as the page, up to a limit; of another origin it is null.
-  if (frameElement) frameElement.style.height = `${Math.min(html.scrollHeight, 860)}px`;
+  if (frameElement) frameElement.style.height = `${min(html.scrollHeight, 860)}px`;
   html.dataset.ready = "1";
 }
 

@@ -19,21 +19,21 @@ let asked = new Set(); // the stages whose numbers are to be filled in
 const isAsked = s => asked.has(s);
 const isSheet = () => stages.some(s => s.blank); // a worksheet, on which nothing else can be done
 const WORK = 4e6; // products that are computed again at most, at each change
-const differs = (a, b, most) => a !== b && !(Math.abs(a - b) <= most * Math.max(1, Math.abs(a), Math.abs(b))) && (a === a || b === b);
+const differs = (a, b, most) => a !== b && !(abs(a - b) <= most * max(1, abs(a), abs(b))) && (a === a || b === b);
 
 // Computes every stage from the numbers of the trace: a formula that does not give the stage is not
 // used. Says why the numbers cannot be changed, or nothing.
 function check() {
   let problem = page.locked ?? "";
-  const products = s => s.data.length * Math.max(1, ...sourcesOf(s).map(source => source.cols));
-  const isLarge = sum(computed().map(products)) > WORK;
+  const products = s => s.data.length * max(1, ...sourcesOf(s).map(source => source.cols));
+  const isLarge = !isSheet() && sum(computed().map(products)) > WORK; // a sheet is computed once
   for (const s of isLarge ? [] : computed()) {
     compute(s);
     if (!s.blank && s.data.some((x, at) => differs(x, s.original[at], 2e-6))) s.tree = s.product = null; // of a small angle few digits are known
     if (s.blank) s.original.set(s.data);
     s.data.set(s.original);
   }
-  const unknown = page.groups.flatMap(group => Object.values(group.attention ?? {})).map(id => byName.get(id)).find(isStale);
+  const unknown = page.groups.flatMap(group => values(group.attention ?? {})).map(id => byName.get(id)).find(isStale);
   if (isLarge) problem ||= "the tables are too large to be computed again";
   if (unknown) problem ||= `the page does not know the rule of stage ${unknown.short}`;
   if (!computed().length) problem ||= "nothing here is computed from other tables";
@@ -48,7 +48,7 @@ function turnMask(group) {
   const isOn = (group.isMasked = !group.isMasked), changed = group.ifMasked.filter(step => !step.shape);
   const { rowNames, colNames } = byName.get(group.attention.weights);
   const fresh = (group.fresh ??= group.ifMasked.filter(step => step.shape).map(step => newStage(step, group)));
-  for (const s of fresh) isOn ? byName.set(s.id, Object.assign(s, { rowNames, colNames })) : byName.delete(s.id);
+  for (const s of fresh) isOn ? byName.set(s.id, assign(s, { rowNames, colNames })) : byName.delete(s.id);
   for (const step of changed) {
     const s = byName.get(step.id);
     for (const name of FORMULA) [s[name], step[name]] = [step[name], s[name]];
@@ -59,7 +59,7 @@ function turnMask(group) {
   group.attention.mask = isOn && fresh[0].id;
   for (const { id } of isOn ? group.ifMasked : changed) if (byName.get(id).is) prepare(byName.get(id));
 }
-const isAfter = (mask, at) => at % mask.cols > Math.floor(at / mask.cols) % mask.rows;
+const isAfter = (mask, at) => at % mask.cols > floor(at / mask.cols) % mask.rows;
 const isCausal = mask => mask.data.every((x, at) => x === (isAfter(mask, at) ? -Infinity : 0));
 function setCausal(isOn) {
   for (const mask of masks()) mask.data.forEach((_, at) => isAfter(mask, at) && (mask.data[at] = isOn ? -Infinity : 0));
@@ -82,7 +82,7 @@ function restore(was) {
   for (const { id, data, ...rest } of was.each) {
     const s = byName.get(id);
     if (data) s.data.set(data);
-    Object.assign(s, rest, { params: { ...s.params, ...rest.params } });
+    assign(s, rest, { params: { ...s.params, ...rest.params } });
   }
   layOut();
   recompute();
@@ -107,8 +107,9 @@ function live() {
 }
 // Everything again; what has changed flashes.
 function recompute() {
+  refusal.remove();
   computed().forEach(compute);
-  const moved = (s, at) => differs(s.data[at], s.shown[at], 1e-12), isOther = s => s.group.fresh?.includes(s) || Object.keys(s.had).some(name => s.params[name] !== s.had[name]);
+  const moved = (s, at) => differs(s.data[at], s.shown[at], 1e-12), isOther = s => s.group.fresh?.includes(s) || keys(s.had).some(name => s.params[name] !== s.had[name]);
   state.edited = stages.some(s => isOther(s) || s.data.some((x, at) => differs(x, s.original[at], 1e-12)));
   if (!state.edited) for (const s of stages) s.data.set(s.original); // to the last digit as they came
   paint((s, at) => !isLive && moved(s, at));
@@ -121,9 +122,16 @@ function numberOf(text) {
   const number = one => (one === "" ? NaN : one[0] === "√" ? Math.sqrt(number(one.slice(1))) : Number(one.replace(/(inf|∞).*/, "Infinity")));
   return text.replaceAll("−", "-").replace(",", ".").split("/").map(one => number(one.trim())).reduce((a, b) => a / b);
 }
-function edit(cell, text) {
+
+// What is refused is said beside its field, until something else is typed or changed.
+const refusal = el("span", { role: "alert" });
+function refuse(field, text, wanted, kept) {
+  refusal.textContent = `"${text}" is not ${wanted}; ${kept} is kept`;
+  field.after(refusal);
+}
+function edit({ cell, parentElement }, text) {
   const x = numberOf(text);
-  if (Number.isNaN(x) || (!isFinite(x) && !isMaskCell(cell))) return announce(`${text} is no number`);
+  if (!isFinite(x)) return refuse(parentElement.closest("table"), text, $("param-factor").title, num(valueAt(cell), 4));
   remember();
   put(cell, x);
 }
@@ -139,29 +147,42 @@ function nested(s, shape = s.shape, from = 0) {
   const size = shape.slice(1).reduce((n, each) => n * each, 1);
   return range(shape[0]).map(at => nested(s, shape.slice(1), from + at * size));
 }
-function asInput(named, words) {
-  const json = { ...page.command.constants }, [mask] = masks();
-  for (const [name, id] of Object.entries(named)) json[name] = nested(byName.get(id));
-  if (words) json.tokens = byName.get(words).rowNames.map(label => label.name);
+// `shapes`: of weights whose heads stand side by side, [d, heads, e]; as a file they are those of each.
+function asInput({ constants, inputs, labels = {}, shapes = {} }, mask = masks()[0]) {
+  const json = { ...constants };
+  for (const [name, [id, side]] of entries(labels)) json[name] = byName.get(id)[side].map(label => label.name);
+  for (const [name, id] of entries(inputs)) {
+    const [, heads, e] = shapes[name] ?? [], rows = nested(byName.get(id), shapes[name]);
+    json[name] = e ? range(heads).map(head => rows.map(row => row[head])) : rows;
+  }
   if (mask?.data.some(Boolean) && !isSquareCausal(mask)) json.mask = nested(mask);
   return json;
 }
+
+// The file of the attention that is looked at: from it attncli computes what the page shows.
+const filed = () => [groupShown(), ...page.groups].find(group => group.file);
+function fileNow(group = filed()) {
+  const mask = byName.get(`${group.prefix}mask`), json = asInput(group.file, mask ?? null);
+  if (json.mask) json.mask_means = "add";
+  else if (mask?.data.some(Boolean)) json.causal = true;
+  for (const [{ field }, x] of changed(group, group.file.flags)) json[field] = x;
+  return json;
+}
+// What a call or a file says of the parameters that were changed, or always.
+const changed = ({ prefix }, flags) => stages.filter(s => s.id.startsWith(prefix)).flatMap(({ params, had }) =>
+  entries(params).filter(([name, x]) => flags[name] && isFinite(x) && (flags[name].always || x !== had[name])).map(([name, x]) => [flags[name], flags[name].inverse ? 1 / x : x]));
 const isSquareCausal = mask => mask && mask.rows === mask.cols && isCausal(mask);
 function command() {
-  const { call, drawn, flags, inputs, literals, rows, separate, tokens } = page.command, json = asInput(inputs, tokens), words = [call];
+  const { call, drawn, flags, literals, rows, separate } = page.command, json = asInput(page.command), words = [call];
   if (!drawn.every(id => isDrawn(byName.get(id)))) return "";
   const quoted = text => `'${text.replaceAll("'", "'\\''")}'`, add = (flag, x) => words.push(flag, quoted(JSON.stringify(x)));
-  for (const [flag, id] of Object.entries(literals)) add(flag, nested(byName.get(id)));
+  for (const [flag, id] of entries(literals)) add(flag, nested(byName.get(id)));
   byName.get(rows)?.rowNames.forEach(({ name }, i) => words.push(quoted(`${name}=${nested(byName.get(rows))[i]}`)));
   for (const name of separate) {
     if (name in json) add(`--${name}`, json[name]);
     delete json[name];
   }
   if (isSquareCausal(masks()[0])) words.push("--causal");
-  for (const s of inGroup())
-    for (const [name, x] of Object.entries(s.params)) {
-      const { flag, always, inverse } = flags[name] ?? {}, isSaid = words.some(word => word.startsWith(flag));
-      if (flag && isFinite(x) && !isSaid && (always || x !== s.had[name])) words.push(flag + (inverse ? 1 / x : x));
-    }
-  return words.join(" ") + (Object.keys(json).length ? ` <<'END'\n${JSON.stringify(json)}\nEND` : "");
+  for (const [{ flag }, x] of changed(groupShown(), flags)) if (!words.some(word => word.startsWith(flag))) words.push(flag + x);
+  return words.join(" ") + (keys(json).length ? ` <<'END'\n${JSON.stringify(json)}\nEND` : "");
 }

@@ -1,5 +1,5 @@
 // ---- tools: step by step, what if, copying; what they are made of stands in page.html
-const lastStage = () => order[Math.min(state.step, order.length) - 1];
+const lastStage = () => order[min(state.step, order.length) - 1];
 const has = name => inGroup().find(s => isFinite(s.params[name]));
 const canMask = () => (mask()?.isInput || groupShown()?.ifMasked) && part("weights")?.tree?.letters === "j";
 
@@ -10,14 +10,14 @@ function paintTools() {
   const count = order.length, isOpen = !isSheet() && !state.quiz, last = lastStage(), scale = scaleName();
   show({
     bar: stages.some(s => !s.words), walk: canWalk(), quiz: canAsk(), upto: count > 1 && !isSheet(),
-    shares: isShaded("share"), others: isShaded("signed"), locked: state.locked && count, "what-if": isOpen && !state.locked, scale: has(scale), take: page.command, "no-call": !page.command,
+    shares: isShaded("share"), others: isShaded("signed"), locked: state.locked && count, "what-if": isOpen && !state.locked, scale: has(scale), command: page.command, "no-call": !page.command, json: filed(),
     "causal-label": canMask(), "mask-label": canMask() && (!mask() || groupShown().isMasked),
   });
   $("locked").textContent = `Read only: ${state.locked}.`;
   for (const input of all(".param")) {
     const name = input.id.slice(6), s = has(name);
     input.parentElement.hidden = !s || !(name in (page.command?.flags ?? s.params));
-    if (s && input !== focused()) input.value = trimmed(s.params[name], 4).replace("−", "-");
+    if (s && input !== focused()) input.value = paramText(name);
   }
   if (has(scale)) $("scale").value = Math.round(8 * Math.log2(has(scale).params[scale] / has(scale).had[scale]));
   $("causal").checked = mask() && isCausal(mask());
@@ -25,7 +25,7 @@ function paintTools() {
   $("undo").disabled = !past.length;
   $("redo").disabled = !future.length;
   $("reset").disabled = !state.edited;
-  Object.assign($("step"), { max: count, value: Math.min(state.step, count) });
+  assign($("step"), { max: count, value: min(state.step, count) });
   fill($("step-name"), state.step >= count ? "all stages" : last ? [`${state.step} of ${count}: `, math(last.symbol)] : "inputs");
   $("least").textContent = `−${trimmed(largest, 2)}`;
   $("most").textContent = trimmed(largest, 2);
@@ -37,7 +37,7 @@ function paintTools() {
 
 // "Show up to": which stage is the last that is shown.
 function showUpTo(to) {
-  state.step = to >= order.length ? Infinity : Math.max(0, to);
+  state.step = to >= order.length ? Infinity : max(0, to);
   const s = lastStage();
   if (!s) state.pinned = null;
   else if (state.step < order.length) state.pinned = cellAt(s, shownPlane(s), 0, 0);
@@ -52,9 +52,15 @@ function setParameter(name, x) {
 }
 const scaleName = () => (has("root") ? "root" : "factor");
 
+const LIMITS = { root: x => x, cap: x => x > 0, base: x => x >= 1 }; // attncli refuses others, too
+const paramText = name => trimmed(has(name).params[name], 4).replace("−", "-");
+
 function typeParameter(input) {
-  const x = numberOf(input.value), name = input.id.slice(6);
-  if (!isFinite(x) || x === 0) return announce("this is no number");
+  const x = numberOf(input.value), name = input.id.slice(6), kept = paramText(name);
+  if (!isFinite(x) || !(LIMITS[name]?.(x) ?? true)) {
+    refuse(input, input.value, input.title, kept);
+    return (input.value = kept);
+  }
   remember();
   setParameter(name, x);
 }
@@ -69,22 +75,22 @@ function refit(change) {
   recompute();
 }
 const turnMasks = () => page.groups.filter(group => group.ifMasked).forEach(turnMask);
-Object.assign(ACTS, {
-  less: () => showUpTo(Math.min(state.step, order.length) - 1),
+assign(ACTS, {
+  less: () => showUpTo(min(state.step, order.length) - 1),
   more: () => showUpTo(state.step + 1),
   causal: box => refit(() => (mask() || turnMasks(), setCausal(box.checked))),
   mask: () => refit(turnMasks),
   undo: () => turnBack(past, future),
   redo: () => turnBack(future, past),
   reset,
-  command: () => (command() ? copyText(command(), "copied as a command") : announce("no call gives vectors that were changed by hand")),
-  json: () => copyText(JSON.stringify(asInput(page.command.json, page.command.tokens ?? page.command.rows)), "copied as JSON"),
+  command: () => (command() ? copyText(command(), "copied as a command") : announce($("no-call").textContent)),
+  json: () => copyText(JSON.stringify(fileNow()), "copied as JSON"),
 });
-Object.assign(INPUTS, { step: ({ value }) => showUpTo(Number(value)), scale: ({ value }) => slide(value) });
-Object.assign(CHANGES, {
+assign(INPUTS, { step: ({ value }) => showUpTo(Number(value)), scale: ({ value }) => slide(value) });
+assign(CHANGES, {
   scale: () => (isLive = false),
   copy: select => {
-    const { s } = state.pinned;
+    const { s } = about;
     copyText(tableText(s, select.value), `${s.short} was copied`);
     select.selectedIndex = 0;
   },

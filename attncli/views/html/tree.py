@@ -128,7 +128,7 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
         if array is None:
             return {}
         arrays[name] = {"shape": np.shape(array), "float64": bytes_of(array)}
-    reads = {name: _dotted(block, stage, name, source) for name, source in stages.items()}
+    reads = {name: dotted(block, stage, name, source) for name, source in stages.items()}
     if None in reads.values():
         return {}
     nodes = [*walk(body, guards=True)]
@@ -181,7 +181,7 @@ def kept(block: Block, stage: Stage) -> BoolArray | None:
     return None
 
 
-def _dotted(block: Block, stage: Stage, parameter: str, source: Stage) -> str | None:
+def dotted(block: Block, stage: Stage, parameter: str, source: Stage) -> str | None:
     """The dotted name of what a stage reads."""
     name = stage.reads.get(parameter, parameter)
     if name in block.stages and block.stages[name] is source:

@@ -1,6 +1,6 @@
 // ---- one query's way: its row through all stages, one step at a time
 const sameRows = s => s.axes[0] === part("scores").axes[0] && s.rows === part("scores").rows && !s.vector && !s.isBackward;
-const walkStages = () => inGroup().filter(s => sameRows(s) && isHere(s) && Object.keys(s.sources).length);
+const walkStages = () => inGroup().filter(s => sameRows(s) && isHere(s) && keys(s.sources).length);
 const canWalk = () => part("scores")?.tree && part("weights")?.tree && !state.quiz && !isPicture(part("scores"));
 const SECONDS = 2.5; // of a step that is played
 
@@ -27,7 +27,7 @@ function turnPanel() {
 }
 function walkTo(at, row = state.walk.row) {
   const n = walkStages().length, { walk } = state, { rows } = part("scores");
-  [walk.at, walk.row] = [Math.max(0, Math.min(n - 1, at)), (row + rows) % rows];
+  [walk.at, walk.row] = [max(0, min(n - 1, at)), (row + rows) % rows];
   if (walk.at === n - 1) play(false);
   light(null);
 }
@@ -60,7 +60,7 @@ function lightWalk() {
 // What a key contributes, as a part of a bar.
 function barOf(cell) {
   const x = valueAt(cell), bar = span("bar", labelNodes(cell.s.colNames[cell.j]), ` ${percent(x)}`);
-  bar.style.flexGrow = Math.max(x, 0.001);
+  bar.style.flexGrow = max(x, 0.001);
   tint(bar, cell.s, x);
   return bar;
 }
@@ -71,7 +71,7 @@ function walkKeys(event) {
   button.click();
 }
 const step = (by, rows = 0) => () => walkTo(state.walk.at + by, state.walk.row + rows);
-Object.assign(ACTS, {
+assign(ACTS, {
   walk: startWalk, "walk-end": endWalk, "walk-play": () => play(!state.walk.timer), "walk-back": step(-1), "walk-next": step(1),
   "walk-up": step(0, -1), "walk-down": step(0, 1), "walk-first": step(-Infinity), "walk-last": step(Infinity),
 });

@@ -1,9 +1,10 @@
 // ---- numbers, formulas and the arithmetic of a cell as they are written
-function num(x, decimals) {
+// Of a stage in which NaN has a meaning, a dash is written for it.
+function num(x, decimals, s) {
   if (typeof x === "string") return x;
-  if (Number.isNaN(x)) return "NaN";
+  if (isNaN(x)) return s?.undefined ? "–" : "NaN";
   if (!isFinite(x)) return x > 0 ? "∞" : "−∞";
-  const isWide = Math.abs(x) >= 1e6 || (x !== 0 && Math.abs(x) < 1e-12);
+  const isWide = abs(x) >= 1e6 || (x !== 0 && abs(x) < 1e-12);
   const text = isWide ? x.toExponential(3) : fixed(x, decimals);
   return (/^-0\.?0*$/.test(text) ? text.slice(1) : text).replace("-", "−");
 }
@@ -14,7 +15,7 @@ function fixed(x, decimals) {
   const isHalf = long.endsWith("5" + "0".repeat(20)) && "13579".includes(text.at(-1));
   return isHalf ? long.slice(0, decimals ? -21 : -22) : text;
 }
-const trimmed = (x, decimals) => (num(x, 4) === num(Math.round(x), 4) ? num(x, 0) : num(x, decimals));
+const trimmed = (x, decimals, s) => num(x, num(x, 4) === num(Math.round(x), 4) ? 0 : decimals, s);
 const exact = x => String(x).replace("-Infinity", "−∞").replace("-", "−");
 const percent = x => `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`;
 
@@ -22,7 +23,7 @@ const percent = x => `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`;
 function decimalsOf(s, most) {
   if (s.words) return 0;
   const needs = x => (isFinite(x) ? (fixed(x, most).replace(/\.?0+$/, "").split(".")[1] ?? "").length : 0);
-  return s.data.reduce((decimals, x) => (decimals < most ? Math.max(decimals, needs(x)) : decimals), 0);
+  return s.data.reduce((decimals, x) => (decimals < most ? max(decimals, needs(x)) : decimals), 0);
 }
 const joined = (parts, between) => parts.flatMap((part, at) => (at ? [between, part] : [part]));
 const cut = (parts, most = 10) => (parts.length > most + 1 ? [...parts.slice(0, most), `… ${parts.length - most} more`] : parts);
@@ -62,7 +63,7 @@ function wordsOf(s, node, places, tight = false) {
     return isRemark ? [s.remark] : words(taken, tight);
   }
   if (op === "cell" && node.source.id) {
-    const text = trimmed(node.run(places), 4);
+    const text = trimmed(node.run(places), 4, node.source);
     return [span(node.side, tight && text[0] === "−" ? `(${text})` : text)];
   }
   if (isAtom(node) || op === "//" || op === "%") return [trimmed(node.run(places), 4)];
@@ -92,9 +93,9 @@ function wordsOver(s, node, places, tight) {
   if (!exponents.some(x => x > -Infinity)) return none;
   const powers = [written(terms, inner => power("e", wordsOf(s, body, inner)))];
   if (sink) powers.push(" + ", power("e", wordsOf(s, sink, places)));
-  const below = sum([...exponents, ...(sink ? [sink.run(places)] : [])].map(Math.exp));
+  const below = sum([...exponents, ...(sink ? [sink.run(places)] : [])].map(exp));
   if (op === "lse") return ["ln(", powers, ") = ln ", num(below, 4)];
-  const above = body.run(places), result = [" = ", fraction(num(Math.exp(above), 4), num(below, 4))];
+  const above = body.run(places), result = [" = ", fraction(num(exp(above), 4), num(below, 4))];
   return [fraction(power("e", wordsOf(s, body, places)), powers), below < Infinity ? result : null];
 }
 
@@ -102,7 +103,7 @@ function wordsOver(s, node, places, tight) {
 // strength from 0 to 1 looks like is said in page.css.
 let largest = 1; // of the numbers of both signs
 const hueOf = (s, x) => (s.isShare ? 165 : x < 0 ? 255 : 60);
-const strengthOf = (s, x, most = s.isShare ? 1 : largest) => Math.sqrt(Math.min(Math.abs(x) / most, 1));
+const strengthOf = (s, x, most = s.isShare ? 1 : largest) => Math.sqrt(min(abs(x) / most, 1));
 
 function tint(node, s, x) {
   node.style.setProperty("--h", hueOf(s, x));
@@ -110,6 +111,6 @@ function tint(node, s, x) {
 }
 function setLargest() {
   const shown = stages.filter(s => s.shade === "signed" && isHere(s) && !isAsked(s));
-  largest = Math.max(1e-9, ...shown.map(mostOf));
+  largest = max(1e-9, ...shown.map(mostOf));
 }
-const mostOf = s => s.data.reduce((most, x) => (isFinite(x) ? Math.max(most, Math.abs(x)) : most), 0);
+const mostOf = s => s.data.reduce((most, x) => (isFinite(x) ? max(most, abs(x)) : most), 0);
