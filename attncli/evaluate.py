@@ -228,6 +228,23 @@ def lengths_along(axis: Index, size: int, sizes: Mapping[str, int]) -> list[int]
     return [sizes.get(x, 1) if isinstance(x, str) else size // whole for x in axis]
 
 
+def place_along(axis: Index | Expr, size: int, sizes: Mapping[str, int]) -> Expr:
+    """Where an index is on an axis of this size, as an expression.
+
+    >>> from attncli.expression import text_of
+    >>> text_of(place_along(("p", 1), 6, {"p": 3}))
+    'p * 2 + 1'
+    """
+    if not isinstance(axis, tuple):
+        return axis
+    place: Expr = Number(0.0)
+    for x, n in zip(axis, lengths_along(axis, size, sizes), strict=True):
+        own: Expr = Place(x) if isinstance(x, str) else Number(float(x))
+        before = Apply("*", (place, Number(float(n))))
+        place = own if place == Number(0.0) else Apply("+", (before, own))
+    return place
+
+
 def place_of(
     cell: Cell,
     places: Mapping[str, Any],

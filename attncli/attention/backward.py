@@ -27,7 +27,7 @@ from attncli.arrays import Array
 from attncli.attention.chain import ZERO, Chain, TooLongError, free_names
 from attncli.attention.matrices import axes_of, formula_of, own_formula, worded
 from attncli.attention.run import Step
-from attncli.evaluate import lengths_along
+from attncli.evaluate import lengths_along, place_along
 from attncli.expression import (
     Apply,
     Cell,
@@ -250,7 +250,7 @@ class _Backward:
             elif not isinstance(axis, tuple) or letters != [*axis] or own & {*letters}:
                 size = None if shape is None else shape[at - n]
                 new = chain.axis_letter(size, own)
-                place = _place_on(axis, size or 1, chain.sizes)
+                place = place_along(axis, size or 1, chain.sizes)
                 back = If(Apply("==", (Place(new), place)), back, ZERO)
                 index.append((new,))
                 own.add(new)
@@ -322,18 +322,6 @@ class _Backward:
 
 OF_READERS = ("axis", "n_kv_heads", "order")
 """Parameters that no formula names, but those who read a plan: the axis of a softmax, say."""
-
-
-def _place_on(axis: Index | Expr, size: int, sizes: Mapping[str, int]) -> Expr:
-    """Where an index is on an axis of this size."""
-    if not isinstance(axis, tuple):
-        return axis
-    place: Expr = ZERO
-    for x, n in zip(axis, lengths_along(axis, size, sizes), strict=True):
-        own: Expr = Place(x) if isinstance(x, str) else Number(float(x))
-        before = Apply("*", (place, Number(float(n))))
-        place = own if place == ZERO else Apply("+", (before, own))
-    return place
 
 
 def _too_long(step: Step) -> TypeError:
@@ -436,8 +424,8 @@ def _relettered(part: Part, index: tuple[Any, ...], known: _Letters) -> Expr:
     is_same = all(new == (old,) for old, new in change.items())
     body = part.body if is_same else with_letters(part.body, change)
     for own, axis in others_packed:
-        place = with_letters(_place_on(own, 1, sizes), change)
-        body = If(Apply("==", (_place_on(axis, 1, known.sizes), place)), body, ZERO)
+        place = with_letters(place_along(own, 1, sizes), change)
+        body = If(Apply("==", (place_along(axis, 1, known.sizes), place)), body, ZERO)
     return body
 
 

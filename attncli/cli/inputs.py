@@ -127,7 +127,7 @@ def read_inputs(
     attention = inputs_of(given, convention, **heads._asdict(), merge=merge)
     if choices.semantics is not None:
         attention = _as_called(attention, choices, fields, arrays.get("mask"))
-    notes += _on_ones(attention) if drawn == ONES else []
+    notes += _on_ones(attention, is_own=choices.is_own) if drawn == ONES else []
     attention = replace(attention, labels=_labels(attention, files, inputs.tokens))
     return AttentionInputs(
         attention,
@@ -208,10 +208,10 @@ def _as_called(
     return replace(attention, how=replace(attention.how, **own))
 
 
-def _on_ones(attention: Inputs) -> list[str]:
-    """A note on a gradient of ones."""
+def _on_ones(attention: Inputs, *, is_own: bool) -> list[str]:
+    """A note on a gradient of ones; is_own: rows of formulas of the user's own may not sum to 1."""
     note = ONES_SHOW
-    if not attention.is_of_x:
+    if not (attention.is_of_x or is_own):
         sums = attention.originals["v"].sum(axis=-1)
         if np.allclose(sums, sums[..., :1]):
             note += "; every value here has the same sum, so dQ and dK are 0"

@@ -53,6 +53,7 @@ _WIDTHS = ("d_k", "d_v", "d_model")
 _ENTRIES = {axis: many for axis, (_, many) in _WORDS.items()} | {
     **dict.fromkeys(_WIDTHS, "dimensions"),
     "word": "words",
+    "entry": "entries",
     "other": "the same",
     "pair": "pairs of dimensions",
     "component": "components",

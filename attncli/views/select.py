@@ -301,6 +301,7 @@ def named_stages(trace: Trace, wanted: str) -> Collection[str]:
         return [wanted]
     found = [name for name in trace if name.endswith(f".{wanted}")]
     found = found or [name for name in trace if f".{wanted}." in f".{name}"]
+    found = found or [name for name in trace if name.rpartition(".")[2].lower() == wanted]
     if found:
         return found
     called = CALLED.get(wanted, (wanted,))

@@ -129,3 +129,26 @@ def test_threads_may_parse_at_once() -> None:
     finally:
         gc.set_threshold(*thresholds)
     assert texts == [f"x[i] + {number}" for number in range(2003)]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [("on > 0", 1 / 3), ("1 < 2", 1 / 3), ("2 < 1", 0), ("on < 0", 0), ("on > 0 and j < 2", 0.5)],
+)
+def test_a_condition_may_be_of_parameters_alone(where: str, expected: float) -> None:
+    text = f"on = 1\nA[i,j] = softmax[j](x[i] + y[j] where {where})"
+    trace = attend_by(text, {"x": np.ones(2), "y": np.zeros(3)}, d_output="ones")
+    assert trace["A"].value[:, 0] == pytest.approx([expected] * 2)
+    assert np.abs(trace["d_x"].value).max() < 1e-15
+    counts = attend_by(f"on = 1\nN[] = mean[j](y[j] where {where})", {"y": np.arange(3.0)})
+    of_all = np.arange(3.0)[: round(1 / expected)].mean() if expected else np.nan
+    np.testing.assert_allclose(counts["N"].value, of_all)
+
+
+def test_a_sum_within_a_sum_of_the_same_letter_is_its_own() -> None:
+    x = np.array([2.0, 3.0, 7.0])
+    trace = attend_by("A[i] = sum[i](sum[i](x[i]) * x[i])\nB[i] = sum[i](sum[i](x[i]))", {"x": x})
+    assert trace["A"].value.tolist() == [144.0] * 3
+    assert trace["B"].value.tolist() == [36.0] * 3
+    sinks = attend_by("L[i] = lse[i](x[i], sink=x[i])", {"x": x})["L"].value
+    np.testing.assert_allclose(sinks, np.log(np.exp(x).sum() + np.exp(x)))

@@ -13,9 +13,12 @@ import pytest
 import attncli
 from attncli.programs.variants import variants
 from attncli.views.html.data import PageData, packed
+from tests.formulas.random_programs import random_program
 from tests.formulas.references import inputs_of
+from tests.formulas.test_names import ROTARY
 from tests.views.test_script import NODE, RUN
 
+PROGRAMS = (0, 3)
 LIT = """
 const stage = byName.get("weights");
 prepare(stage);
@@ -28,6 +31,8 @@ def test_it_computes_every_stage_of_every_variant(tmp_path: Path) -> None:
     traces, lines = [], []
     roots = "A[i,j] = q[i,j] / sqrt(size[i]) - q[i,j] / sqrt(size[j])"  # neither is the scale
     given = {name: inputs_of(name, n=3) for name in variants()} | {roots: {"q": np.eye(2, 5)}}
+    given |= {ROTARY: {"P": np.random.default_rng(5).normal(size=(2, 5, 6))}}
+    given |= {of.text: of.inputs for of in (random_program(seed) for seed in PROGRAMS)}
     for name, x in given.items():
         trace = attncli.attend_by(name, x, d_output="random")
         data = PageData()

@@ -134,7 +134,7 @@ def _title(
     The facts end the last line at the right edge, or follow on their own. What has no name is the
     whole.
     """
-    count = "" if number is None else f"{number:<3}"
+    count = "" if number is None else f"{number:<2} "
     start: Line = [(count, QUIET), (f"{pad(name, NAME)}  ", BOLD)] if name else []
     used, indent, style = 0, 0, BOLD
     if name:

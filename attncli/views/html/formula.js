@@ -91,10 +91,6 @@ function compiledCell(stage, name, index, isGuard) {
 // Where an axis of a cell is: at letters side by side, a fixed place, or a computed one.
 function placeAlong(stage, axis, size) {
   if (typeof axis === "number" || size === 1) return () => (size > 1 ? axis : 0);
-  if (axis.length > 1 && Array.isArray(axis)) {
-    const own = axis.map(x => (typeof x === "string" ? sizeOf(stage, x) : 0)), whole = own.reduce((all, n) => all * (n || 1), 1);
-    return places => axis.reduce((at, x, n) => at * (own[n] || size / whole) + (own[n] ? places[x] ?? 0 : x), 0);
-  }
   if (Array.isArray(axis)) {
     const { run } = compiled(stage, axis[0], true);
     return places => Math.trunc(min(max(run(places) || 0, 0), size - 1));

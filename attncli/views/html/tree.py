@@ -5,21 +5,23 @@
      "at": ["b", "h", "i", "j"], "sizes": {"d": 2, …}, "reads": {"q": "q", "k": "k"}}
 
 A list is an operator and what it is of; a string a parameter, or if it is one letter its place; an
-object a cell and its axes: letters side by side, a fixed place, both in a list ["p", 0], or a
-computed one alone in a list. What runs along letters is ["sum d", body, where, sink, what a softmax
-of nothing is]. The last ones are left out where there are none.
+object a cell and its axes: letters side by side, a fixed place, or a computed one in a list. What
+runs along letters is ["sum d", body, where, sink, what a softmax of nothing is]. The last ones are
+left out where there are none.
 """
 
 from __future__ import annotations
 
 import math
 from base64 import b64encode
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from attncli.arrays import BoolArray
 from attncli.attention.kernels import draw_kept
+from attncli.evaluate import Values, place_along
 from attncli.expression import (
     Apply,
     Cell,
@@ -33,6 +35,7 @@ from attncli.expression import (
     Place,
     Size,
     cells,
+    letters_at,
     rebuilt,
     walk,
 )
@@ -88,14 +91,26 @@ def _number(value: float) -> float | str:
 
 
 def _axis(axis: Index | Expr) -> Any:
-    match axis:
-        case (int(at),):
-            return at
-        case tuple() if all(isinstance(x, str) for x in axis):
-            return "".join(map(str, axis))
-        case tuple():
-            return [*axis]
-    return [tree_of(axis)]
+    if not isinstance(axis, tuple):
+        return [tree_of(axis)]
+    return axis[0] if axis and isinstance(axis[0], int) else "".join(map(str, axis))
+
+
+def _computed(node: Expr, values: Values) -> Expr:
+    """A cell in which p·0 is a computed place."""
+    if not isinstance(node, Cell):
+        return node
+    shape = np.shape(values.arrays.get(node.name, ()))
+    n, index = len(node.index) - len(shape), [*node.index]
+    for at, axis in enumerate(node.index):
+        if (
+            at >= n
+            and isinstance(axis, tuple)
+            and len(axis) > 1
+            and len(letters_at([axis])) < len(axis)
+        ):
+            index[at] = place_along(axis, shape[at - n], values.sizes)
+    return Cell(node.name, tuple(index))
 
 
 def formula(formula: Formula, sizes: dict[str, int]) -> dict[str, Any]:
@@ -117,7 +132,7 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
     if binding is None:
         return {}
     values, stages = binding
-    body = values.formula.body
+    body = rebuilt(values.formula.body, lambda node: _computed(node, values))
     names = dict.fromkeys(cell.name for cell in cells(body, guards=True))
     arrays = {}
     # No stage: of a row its position, of a weight its fate, of keys and values the cached ones.
@@ -140,7 +155,7 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
         return {}
     if any(node.letter not in values.sizes for node in nodes if isinstance(node, Size)):
         return {}
-    tree = formula(values.formula, dict(values.sizes))
+    tree = formula(replace(values.formula, body=body), dict(values.sizes))
     read = {name: source for name, source in reads.items() if name in names}
     tree |= {"reads": read} | ({"arrays": arrays} if arrays else {})
     roots = {letter for node in nodes for letter in _root(node)}
