@@ -14,7 +14,7 @@ from attncli.cli.commands import STAGES, Observed
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.memory import check_fits, of_check
-from attncli.cli.observed import as_observed, known_stages, numbers_of
+from attncli.cli.observed import as_observed, known_stages, numbers_of, projection_of
 from attncli.cli.options import Choices, InputFlags, ending_of
 from attncli.cli.output import note, progress_bar, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
@@ -248,6 +248,7 @@ def _verdict(
             layout=flags.layout and ("bhsd" if len(shape) > 3 else "hsd"),
             **given.arguments,
             **given.labels,
+            **projection_of(given),
             zeros=zeros,
             **given_of(observed, "positions", "decimals", "rtol", "atol", "inside"),
         )

@@ -40,6 +40,7 @@ from attncli.stages import (
     OF_TILES,
     OF_X,
     OUTPUT,
+    PROJECTED,
     QKV,
     TILE,
     gradient_of,
@@ -115,7 +116,8 @@ def _side_by_side(name: str, array: Any, given: AttentionInputs) -> str:
     Where there is an output projection it may be that after it: both are tried.
     """
     is_merged = given.in_heads and array.ndim == len(given.inputs.sizes.scores) - 1
-    may_be = OUTPUT in stages_named(name) and "w_o" not in given.inputs.originals
+    known = {**given.inputs.originals, **projection_of(given)}
+    may_be = OUTPUT in stages_named(name) and "w_o" not in known
     return CONCAT if is_merged and may_be else name
 
 
@@ -135,10 +137,22 @@ def _that_follow(
     }
     if not given.inputs.is_of_x:
         lacking |= {name for name in named if name in OF_X}
+    if "w_o" not in {**given.inputs.originals, **projection_of(given)}:
+        lacking |= {name for name in named if PROJECTED in {name, *stages_named(name)}}
     if not lacking or lacking == named.keys():
         return named, ()
     text = f"not compared, as they do not follow from what is given: {listing(sorted(lacking))}"
     return {name: x for name, x in named.items() if name not in lacking}, (text,)
+
+
+def projection_of(given: AttentionInputs) -> dict[str, Any]:
+    """W_o and b_o that the observed file holds beside q, k and v; of x they are given by it."""
+    loaded = given.observed
+    if loaded is None or given.inputs.is_of_x:
+        return {}
+    prefix = "" if loaded.trace is None else outermost(loaded) or ""
+    held = {name: loaded.arrays.get(f"{prefix}{name}") for name in ("w_o", "b_o")}
+    return {name: x for name, x in held.items() if x is not None and held["w_o"] is not None}
 
 
 def _stages(loaded: Loaded, known: Collection[str], given: AttentionInputs) -> dict[str, Any]:

@@ -134,6 +134,15 @@ def test_a_module_of_pytorch_matches_by_its_output_and_its_weights(call: Call) -
         assert call("check", "in.npz", "--observed", "y.npy", "--heads", "2", *stage).code == 0
 
 
+def test_a_dump_with_the_projection_is_checked_with_it(call: Call) -> None:
+    """Of q, k and v that were made of x, with w_o beside them."""
+    np.savez("a.npz", **module())
+    for name in ("o.npz", "o.json"):
+        assert call("compute", "a.npz", "--heads", "2", "-o", name).code == 0
+        result = call("check", name)
+        assert (result.code, "projected matches" in result.out) == (0, True), result
+
+
 def test_a_wrong_scale_in_a_module_is_named_from_its_output(call: Call) -> None:
     arrays = module(factor=1.0)
     del arrays["attn_output_weights"]

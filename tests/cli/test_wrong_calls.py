@@ -210,7 +210,7 @@ HINTS = {
     "compute --blank three.json": "put --blank last, or write", "compute q.csv --blank softmax": "weights?",
     "explain a --block encoder --layers 4 --stage encoder.3.wieghts": "did you mean encoder.3.attention.weights",
     "check --q q.csv --observed EYE --stage wieghts": "did you mean weights or d_weights?",
-    "check q.csv --observed '{\"Scores\": [[9]], \"output\": EYE}'": "did you mean scores?",
+    "check q.csv --observed '{\"Scors\": [[9]], \"output\": EYE}'": "did you mean scores?",
     "diff m.json m.json --stage encoder.3.wieghts": "did you mean encoder.4.attention.weights or",
     "semantics jaxx": "did you mean jax?",
     "examples 004-frist-example": "did you mean 004-first-example",

@@ -140,7 +140,7 @@ def readings(arrays: Mapping[str, Any], observed: Observed, rule: Rule) -> Itera
         stages = {stage: arrays[name] for name, stage in one.items()}
         setup = reading_setup(observed.setup, stages)
         words = [(name, _words(name, stage, setup)) for name, stage in one.items()]
-        decided = tuple((name, what) for name, what in words if what)
+        decided = tuple((x, what) for x, what in words if what and PROJECTED not in arrays)
         aliases = [(name, stage) for name, stage in one.items() if name != stage]
         read = [
             f"{name} is read as {stage}" for name, stage in aliases if stage not in OF_ALL_HEADS
