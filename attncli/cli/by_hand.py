@@ -8,6 +8,7 @@ array alone, in JSON or of any other format, is the stage that --stage names, or
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +25,7 @@ from attncli.cli.observed import as_observed, check_names, numbers_of
 from attncli.cli.options import Choices, InputFlags
 from attncli.cli.output import note, text_width, write_report
 from attncli.cli.parsing import rows_of
-from attncli.commands.check.by_hand import mark
+from attncli.commands.check.by_hand import MOST_CELLS, mark
 from attncli.commands.check.marking import Marking, Written
 from attncli.commands.check.observe import observe, to_numpy
 from attncli.commands.check.setup import Setup, setup_of
@@ -95,19 +96,19 @@ def assumed(
     came, where the call asks for nothing of kernels; None for all others."""
     asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     asked |= given_of(inputs, "tiles", "split")
-    written = {
-        name: _of_array(x, name, given) for name, x in numbers.items() if name in (*STAGES, CONCAT)
-    }
-    if asked or not written or max(x.decimals for x in written.values()) > MOST_DECIMALS:
+    tables = {name: x for name, x in numbers.items() if name in (*STAGES, CONCAT)}
+    is_large = math.prod(given.inputs.sizes.scores) > MOST_CELLS
+    if asked or not tables or is_large or any(np.size(x) > MOST_CELLS for x in tables.values()):
         return None
     _, sheets = _sheets(inputs, observed)
     is_file = bool(sheets) and sheets[0].endswith(".json") and not given_of(observed, *_PART)
-    others = numbers.keys() - written.keys()
-    if others & {*GRADIENTS, LSE} or (
-        others and not is_file
-    ):  # numbers of a program are there, too
+    others = numbers.keys() - tables.keys()
+    if others & {*GRADIENTS, LSE} or (others and not is_file):  # these come from a program
         return None
     try:
+        written = {name: _of_array(x, name, given) for name, x in tables.items()}
+        if max(x.decimals for x in written.values()) > MOST_DECIMALS:
+            return None
         if is_file:
             return marked(sheets[0], inputs, choices, observed, quiet=True)
         marking = _marking(given, written, observed)
@@ -142,9 +143,9 @@ def marked(
     """The marking of one sheet."""
     with open_source(sheet) as opened:
         origin, kind, text = opened.origin, opened.kind, opened.read(TEXT)
-    document = parse(text, origin, other_forms=True) if kind == "json" else []
+    document = parse(text, origin, other_forms=True) if kind in ("json", "") else []
     if isinstance(document, list):
-        return _of_one_stage(sheet, document, inputs, choices, observed)
+        return _of_one_stage(sheet, document, inputs, choices, observed, quiet=quiet)
     if not isinstance(document, dict):
         raise InputError(f"{origin} is no sheet", "it should name q, k, v and the stages")
     if is_trace := document.get("attncli") == "trace":
@@ -180,7 +181,13 @@ def marked(
 
 
 def _of_one_stage(
-    sheet: str, nested: list[Any], inputs: InputFlags, choices: Choices, observed: Observed
+    sheet: str,
+    nested: list[Any],
+    inputs: InputFlags,
+    choices: Choices,
+    observed: Observed,
+    *,
+    quiet: bool,
 ) -> Marking:
     """The marking of an array that is one stage: nested lists, or else read from the sheet."""
     stage = observed.stage or OUTPUT
@@ -195,15 +202,19 @@ def _of_one_stage(
     else:
         given = as_observed(read_inputs(inputs, choices, sheet, (stage,)))
         numbers, notes = numbers_of(replace(observed, stage=stage), given, is_shared=False)
-        note(*notes, quiet=observed.quiet)
+        note(*notes, quiet=quiet)
         tables = {stage: _of_array(numbers[stage], stage, given)}
-    note(*given.notes, quiet=observed.quiet)
+    if np.isnan(tables[stage].values).all():
+        raise InputError(f"{sheet} holds no number to mark", "all its cells are blank")
+    note(*given.notes, quiet=quiet)
     return _marking(given, tables, observed)
 
 
 def _of_array(x: Any, name: str, given: AttentionInputs) -> Written:
     """An array as it was written; its decimals may end in zeros, where that is known."""
     values, _ = to_numpy(x, name)
+    if np.isnan(values).any():
+        raise InputError(f"{name} holds NaN, which is no number", "leave out --by-hand")
     printed = {} if given.observed is None else given.observed.decimals
     decimals = [_number(float(number), name)[1] for number in values[np.isfinite(values)].flat]
     zeros = [n for own, n in printed.items() if len(printed) == 1 or gradient_named(own) == name]
@@ -211,8 +222,7 @@ def _of_array(x: Any, name: str, given: AttentionInputs) -> Written:
 
 
 def _marking(given: AttentionInputs, tables: Mapping[str, Written], observed: Observed) -> Marking:
-    """The marking of stages of an attention, or of those of its rows and heads that were asked for;
-    InputError where none has a number."""
+    """The marking of stages of an attention, or of the rows and heads that were asked for."""
     layout = given.flags.layout and ("bhsd" if len(given.inputs.sizes.scores) > 3 else "hsd")
     setup = setup_of(**given.arguments, layout=layout)
     setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
