@@ -93,7 +93,8 @@ def assumed(
     numbers: Mapping[str, Any],
 ) -> Marking | None:
     """The marking of numbers with so few decimals as are written by hand, in whatever form they
-    came, where the call asks for nothing of kernels; None for all others."""
+    came, where the call asks for nothing of kernels; None for all others, and where it says less
+    than the usual check."""
     asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     asked |= given_of(inputs, "tiles", "split")
     tables = {name: x for name, x in numbers.items() if name in (*STAGES, CONCAT)}
@@ -110,12 +111,15 @@ def assumed(
         if max(x.decimals for x in written.values()) > MOST_DECIMALS:
             return None
         if is_file:
-            return marked(sheets[0], inputs, choices, observed, quiet=True)
-        marking = _marking(given, written, observed)
+            marking = marked(sheets[0], inputs, choices, observed, quiet=True)
+        else:
+            marking = _marking(given, written, observed)
     except AttncliError:  # it is no sheet: the usual check has said what it found
         return None
-    # of a wrong shape the usual check says which layouts would be right
-    return None if any(mistake.shape for mistake in marking.mistakes) else marking
+    # where no slip is known, or an array has a wrong shape, the usual check says more
+    is_known = len(tables) > 1 or not marking.mistakes or any(x.slips for x in marking.mistakes)
+    has_shape = is_file or not any(mistake.shape for mistake in marking.mistakes)
+    return marking if is_known and has_shape else None
 
 
 def _sheets(inputs: InputFlags, observed: Observed) -> tuple[InputFlags, list[str]]:
@@ -145,7 +149,10 @@ def marked(
         origin, kind, text = opened.origin, opened.kind, opened.read(TEXT)
     document = parse(text, origin, other_forms=True) if kind in ("json", "") else []
     if isinstance(document, list):
-        return _of_one_stage(sheet, document, inputs, choices, observed, quiet=quiet)
+        known = (
+            {sheet: load(sheet, stdin=io.BytesIO(text))} if sheet == "-" and not document else {}
+        )
+        return _of_one_stage(sheet, document, known, inputs, choices, observed, quiet=quiet)
     if not isinstance(document, dict):
         raise InputError(f"{origin} is no sheet", "it should name q, k, v and the stages")
     if is_trace := document.get("attncli") == "trace":
@@ -183,6 +190,7 @@ def marked(
 def _of_one_stage(
     sheet: str,
     nested: list[Any],
+    known: Mapping[str, Loaded],
     inputs: InputFlags,
     choices: Choices,
     observed: Observed,
@@ -200,7 +208,7 @@ def _of_one_stage(
         given = read_inputs(inputs, choices)
         tables = {stage: _written(nested, stage)}
     else:
-        given = as_observed(read_inputs(inputs, choices, sheet, (stage,)))
+        given = as_observed(read_inputs(inputs, choices, sheet, (stage,), known))
         numbers, notes = numbers_of(replace(observed, stage=stage), given, is_shared=False)
         note(*notes, quiet=quiet)
         tables = {stage: _of_array(numbers[stage], stage, given)}
