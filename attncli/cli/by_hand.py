@@ -9,6 +9,7 @@ array without a name is the stage that --stage names, or its --rows.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +26,7 @@ from attncli.cli.observed import check_names
 from attncli.cli.options import Choices, InputFlags
 from attncli.cli.output import note, text_width, write_report
 from attncli.cli.parsing import rows_of
-from attncli.commands.check.by_hand import mark
+from attncli.commands.check.by_hand import MOST_CELLS, mark
 from attncli.commands.check.marking import Marking, Written
 from attncli.commands.check.observe import observe, to_numpy
 from attncli.commands.check.setup import Setup, setup_of
@@ -94,27 +95,33 @@ def assumed(
     numbers: Mapping[str, Any],
 ) -> Marking | None:
     """The marking of numbers with so few decimals as are written by hand, in whatever form they
-    came, where the call asks for nothing of kernels; None for all others."""
+    came, where the call asks for nothing of kernels; None for all others, and where it says less
+    than the usual check."""
     asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     asked |= given_of(inputs, "tiles", "split")
-    written = {
-        name: _of_array(x, name, given) for name, x in numbers.items() if name in (*STAGES, CONCAT)
-    }
-    if asked or not written or max(x.decimals for x in written.values()) > MOST_DECIMALS:
+    tables = {name: x for name, x in numbers.items() if name in (*STAGES, CONCAT)}
+    is_large = math.prod(given.inputs.sizes.scores) > MOST_CELLS
+    if asked or not tables or is_large or any(np.size(x) > MOST_CELLS for x in tables.values()):
         return None
     _, sheets = _sheets(inputs, observed)
     is_file = bool(sheets) and sheets[0].endswith(".json") and not given_of(observed, *_PART)
-    others = numbers.keys() - written.keys()
-    if others & {*GRADIENTS, LSE} or (others and not is_file):  # a program's are there, too
+    others = numbers.keys() - tables.keys()
+    if others & {*GRADIENTS, LSE} or (others and not is_file):  # these come from a program
         return None
     try:
+        written = {name: _of_array(x, name, given) for name, x in tables.items()}
+        if max(x.decimals for x in written.values()) > MOST_DECIMALS:
+            return None
         if is_file:
-            return marked(sheets[0], inputs, choices, observed, quiet=True)
-        marking = _marking(given, written, observed)
+            marking = marked(sheets[0], inputs, choices, observed, quiet=True)
+        else:
+            marking = _marking(given, written, observed)
     except AttncliError:  # it is no sheet: the usual check has said what it found
         return None
-    # of a wrong shape the usual check says which layouts would be right
-    return None if any(mistake.shape for mistake in marking.mistakes) else marking
+    # where no slip is known, or an array has a wrong shape, the usual check says more
+    is_known = len(tables) > 1 or not marking.mistakes or any(x.slips for x in marking.mistakes)
+    has_shape = is_file or not any(mistake.shape for mistake in marking.mistakes)
+    return marking if is_known and has_shape else None
 
 
 def _sheets(inputs: InputFlags, observed: Observed) -> tuple[InputFlags, list[str]]:
@@ -180,6 +187,8 @@ def marked(
 def _of_array(x: Any, name: str, given: AttentionInputs) -> Written:
     """An array as it was written; its decimals may end in zeros, where that is known."""
     values, _ = to_numpy(x, name)
+    if np.isnan(values).any():
+        raise InputError(f"{name} holds NaN, which is no number", "leave out --by-hand")
     printed = {} if given.observed is None else given.observed.decimals
     decimals = [_number(float(number), name)[1] for number in values[np.isfinite(values)].flat]
     may_be = {own: {own, *stages_named(own)} for own in printed}
@@ -188,8 +197,7 @@ def _of_array(x: Any, name: str, given: AttentionInputs) -> Written:
 
 
 def _marking(given: AttentionInputs, tables: Mapping[str, Written], observed: Observed) -> Marking:
-    """The marking of stages of an attention, or of those of its rows and heads that were asked for;
-    InputError where none has a number."""
+    """The marking of stages of an attention, or of the rows and heads that were asked for."""
     layout = given.flags.layout and ("bhsd" if len(given.inputs.sizes.scores) > 3 else "hsd")
     setup = setup_of(**given.arguments, layout=layout)
     setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
@@ -227,11 +235,11 @@ def _document(sheet: str, stage: str) -> tuple[str, bytes, dict[str, Any]]:
         if opened.kind == "table":
             cells = cells_of(opened)
             return opened.origin, b"", {name or stage: x for name, x in cells.items()}
-        origin, kind = opened.origin, opened.kind
-        text = b"" if kind in _BINARY else opened.read(TEXT)
-    if kind in _BINARY:
-        arrays = load(sheet, wanted=lambda _: IF_NUMBERS).arrays
-        return origin, b"", {name or stage: x.tolist() for name, x in arrays.items()}
+        origin, is_binary = opened.origin, opened.kind in _BINARY
+        text = b"" if is_binary and sheet != "-" else opened.read(TEXT)
+    if is_binary:
+        loaded = load(sheet, stdin=io.BytesIO(text), wanted=lambda _: IF_NUMBERS)
+        return origin, b"", {name or stage: x.tolist() for name, x in loaded.arrays.items()}
     document = parse(text, origin, other_forms=True)
     if isinstance(document, list):
         document = {stage: document}

@@ -114,11 +114,11 @@ def _check_each(
     inputs: InputFlags, choices: Choices, observed: Observed, file: str, parts: tuple[str, ...]
 ) -> int:
     """Checks every attention that a file holds; 0 where all match."""
-    verdicts, notes = {}, list[str]()
+    verdicts, notes = dict[str, Verdict](), list[str]()
     for part in parts:
         source = f"{file}::{part}"
         with named(part):
-            verdicts[part], *_ = _checked(replace(inputs), choices, observed, source, source, notes)
+            verdicts[part] = _checked(replace(inputs), choices, observed, source, source, notes)[0]
     as_json = form_of(observed) == "json"
     write_report(summary_text(verdicts), summary_to_dict(verdicts), observed, as_json=as_json)
     return 0 if all(verdicts.values()) else 1

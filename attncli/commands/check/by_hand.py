@@ -216,7 +216,6 @@ class _Marker:
         over, and what changes is multiplied.
         """
         part = PART if of_slip else 1.0
-        least_or_most = np.min if of_slip else np.max
         plan, inputs, spread = _plan(setup), self.inputs(setup), np.zeros(value.shape)
         read, between = self.read(stage, setup)
         decimals = self.sheet[stage].decimals
@@ -233,7 +232,9 @@ class _Marker:
                     moved = inputs[name].copy()
                     moved[at] += part * step
                     changes.append(run(plan, {**start, name: moved}, [stage])[stage] - value)
-                spread += np.nan_to_num(least_or_most(np.abs(changes), axis=0), posinf=0) / part
+                both = np.abs(changes)
+                change = both.min(axis=0) if of_slip else both.max(axis=0)
+                spread += np.nan_to_num(change, posinf=0) / part
         return spread * 1.05  # beyond the first order
 
     def read(self, stage: str, setup: Setup) -> tuple[set[str], list[str]]:
