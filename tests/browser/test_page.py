@@ -17,6 +17,7 @@ import attncli
 from attncli.cli.main import run
 from attncli.errors import ShapeError, StageError
 from attncli.trace import Trace
+from attncli.views.blank import without_numbers
 from attncli.views.diff import diff_page
 from tests.turns import in_turn
 from tests.views.hostile import LABELS
@@ -225,8 +226,10 @@ def test_pages_of_other_kinds_are_changed_and_copied(opened: Opener, name: str) 
     if page.locator("#param-base").is_visible():
         page.locator("#param-base").fill("77")
         page.keyboard.press("Tab")
-    given = page.evaluate("JSON.stringify(asInput(page.command.json))")
-    assert (given != "{}", "null" in given) == (True, False)
+    has_attention = name in ("tiles", "split", "masked tiles", "cache")
+    assert (
+        page.locator("#json").is_visible() == has_attention
+    )  # of others no file gives the numbers
     changed = [k for k, x in of_page(page).items() if not np.array_equal(x, before[k], True)]
     assert bool(changed) == (name != "alibi")  # of which nothing is given
     agrees(page, trace, least=2)
@@ -294,9 +297,7 @@ def test_a_page_of_own_formulas_is_copied_with_them(
     for stage in page.evaluate("computed().map(s => s.id)"):
         assert ours[stage] == pytest.approx(theirs[stage], rel=1e-12, abs=1e-12), stage
     assert -1.5 in ours[changed]
-    assert json.loads(page.evaluate("JSON.stringify(asInput(page.command.json))")).keys() >= {
-        changed
-    }
+    assert not page.locator("#json").is_visible()  # a file cannot say formulas
 
 
 def test_what_cannot_be_copied_or_is_not_known_is_said(opened: Opener) -> None:
@@ -526,6 +527,73 @@ def test_the_scale_and_other_words(opened: Opener) -> None:
         assert page.locator("main th:visible", has_text="hate").count() == 0
 
 
+REFUSED: dict[str, tuple[Any, list[str]]] = {  # what makes a page, and what its field refuses
+    "root": (attention, ["0", "abc", "1e400", "", "1/0"]),
+    "factor": (lambda: attention(scale=0.3), ["abc", "1e400"]),
+    "cap": (lambda: attention(softcap=2.0), ["0", "-1", "abc", "1e400"]),
+    "value": (lambda: attention(causal=True, mask_value=-5.0), ["abc", "1e400"]),
+    "base": (lambda: attncli.posenc(4, 6), ["0", "0,5", "abc", "1e400"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_field_says_beside_it_what_it_refuses_and_keeps_its_number(
+    opened: Opener, name: str
+) -> None:
+    make, texts = REFUSED[name]
+    page = opened(html_of(make()))
+    field, message = page.locator(f"#param-{name}"), page.get_by_role("alert")
+    before, kept = of_page(page), field.input_value()
+    for text in texts:
+        field.fill(text)
+        page.keyboard.press("Enter")
+        assert f'"{text}" is not a finite number' in message.inner_text()
+        assert message.bounding_box()["y"] == pytest.approx(field.bounding_box()["y"], abs=40)
+        assert field.input_value() == kept
+    after = of_page(page)
+    assert all(np.array_equal(after[k], x, equal_nan=True) for k, x in before.items())
+    field.fill("3")
+    page.keyboard.press("Enter")
+    assert message.count() == 0
+    assert field.input_value() == "3"
+
+
+def test_cells_and_words_say_what_they_refuse(opened: Opener) -> None:
+    page = opened(html_of(THREE))
+    for text in ("abc", "1e400", "1/0"):
+        type_into(page, "q", 3, 1, text)
+        assert f'"{text}" is not a finite number' in page.get_by_role("alert").inner_text()
+        assert page.evaluate("byName.get('q').data[4]") == 1
+    type_into(page, "q", 3, 1, "2")
+    assert page.get_by_role("alert").count() == 0
+    given = attncli.explain("a b", vectors={"a": [1.0, 0.0], "b": [0.0, 1.0]})
+    page = opened(html_of(given))
+    page.locator("#sentence input").nth(1).fill("c")
+    page.keyboard.press("Enter")
+    assert '"c" is not a known word; b is kept' in page.get_by_role("alert").inner_text()
+
+
+def test_a_vector_of_zeros_has_a_dash_and_why(opened: Opener) -> None:
+    page = opened(html_of(attncli.similarity(("a", "b"), [[0.0, 0.0], [1.0, 2.0]])))
+    for stage in ("cosines", "angles"):
+        cells = page.locator(f"[id='at-{stage}'] td:not(.corner)").all_inner_texts()
+        assert [x == "–" for x in cells] == [True, True, True, False]
+    cell(page, "cosines", 1, 2).hover()
+    assert "a vector of zeros has no direction" in why(page)
+    assert "NaN" not in page.locator("body").inner_text()
+
+
+def test_buttons_are_of_the_cell_that_the_panel_is_about(opened: Opener) -> None:
+    """Also where none is chosen, and where it is of a table that is drawn."""
+    page = opened(html_of(attention(numbers(100, 17), numbers(3, 17), numbers(3, 17))))
+    page.keyboard.press("Escape")
+    page.evaluate("light(cellAt(byName.get('q'), 0, 2, 2))")
+    assert not page.locator("#change").is_visible()
+    page.locator("#way").click()
+    page.locator("#copy").select_option("csv")
+    assert "q was copied" in page.locator("#live").inner_text()
+
+
 def test_any_word_has_the_vector_that_attncli_draws(opened: Opener) -> None:
     how: dict[str, Any] = {"dim": 5, "seed": 11}
     page = opened(html_of(attncli.explain("I love AI", **how)))
@@ -646,6 +714,47 @@ def test_a_worksheet_is_filled_in_on_the_screen(opened: Opener) -> None:
     assert not page.locator("#check").is_visible()
 
 
+def blank_of(n: int) -> Trace:
+    return attncli.attend(*np.random.default_rng(n).integers(-2, 3, size=(3, n, 2)).astype(float))
+
+
+@pytest.mark.parametrize(("n", "blank", "options", "fields"), [
+    (7, True, {}, 3 * 49 + 14), (45, True, {}, 3 * 45 + 90), (110, True, {}, 3 * 110 + 220),
+    (110, ["weights"], {}, 1600), (5, True, {"rows": (0, 2)}, 3 * 10 + 4), (5, True, {"stages": ("weights",)}, 25),
+])  # fmt: skip
+def test_a_worksheet_of_any_size_starts_and_is_checked_where_all_is_there(
+    opened: Opener, n: int, blank: Any, options: dict[str, Any], fields: int
+) -> None:
+    """Of a table that is too large to be written whole, the row of one query is asked for."""
+    trace = blank_of(n)
+    sheet = without_numbers(trace, [] if blank is True else blank)
+    page = opened(html_of(sheet, **options))
+    assert page.locator("input.ask").count() == fields
+    is_checked = not options and blank is True
+    assert page.locator("#check").is_visible() == is_checked
+    assert page.get_by_text("They are not checked here").is_visible() == (not is_checked)
+    page.locator("input.ask").first.press("Enter")
+    if is_checked:
+        shown_rows = slice(None) if n < 40 else slice(0, 1)
+        right = {x: trace[x].value[shown_rows] for x in ("scores", "scaled", "weights")}
+        right["output"] = trace["output"].value
+        assert f"All {fields} numbers are right" in fill(page, right)
+
+
+def test_a_worksheet_opens_at_the_query_that_is_asked_for(opened: Opener) -> None:
+    page = opened(html_of(without_numbers(blank_of(60), []), cell=("q50", "k3")))
+    assert why(page).startswith("Aq50, k3")
+    assert page.locator("#at-weights th[scope=row]").all_inner_texts() == ["q50"]
+
+
+def test_the_quiz_of_a_wide_output_is_checked(opened: Opener) -> None:
+    """A table that would be drawn has a row to fill in while it is asked for."""
+    page = opened(html_of(attention(numbers(20, 2), numbers(20, 2), numbers(20, 90))))
+    page.locator("#quiz").click()
+    page.locator("#check").click()
+    assert "still open" in page.locator("#verdict").inner_text()
+
+
 def test_heads_are_compared_and_chosen(opened: Opener) -> None:
     trace = TRACES["encoder"]()
     page = opened(html_of(trace))
@@ -704,6 +813,15 @@ def test_on_paper_without_scripts_and_in_a_notebook(opened: Opener) -> None:
     frame.locator("html[data-ready]").wait_for(state="attached")
     assert "6.2762" in frame.locator("#why").inner_text()
     assert 500 < page.evaluate("document.querySelector('iframe').clientHeight") < 900
+
+
+def test_an_encoder_of_two_layers_is_printed(opened: Opener) -> None:
+    page = opened(html_of(TRACES["encoder"]()))
+    page.emulate_media(media="print")
+    assert page.pdf()[:5] == b"%PDF-"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    widths = "views.filter(view => !parseFloat(view.box.style.getPropertyValue('--cell'))).length"
+    assert page.evaluate(widths) == 0
 
 
 WIDE = "[...document.querySelectorAll('.line')].filter(line => line.scrollWidth > line.clientWidth + 1).length"

@@ -234,6 +234,23 @@ def test_notes_are_left_out_where_numbers_are_and_what_cannot_be_blank_is_refuse
             sheet(attention(), form)
 
 
+def test_a_vector_without_direction_has_a_dash_and_why_and_data_has_nan() -> None:
+    trace = attncli.similarity(("a", "b"), [[0.0, 0.0], [1.0, 2.0]])
+    forms: tuple[Any, ...] = ("table", "markdown", "latex", "html", "svg")
+    for stage in ("cosines", "angles"):
+        for form in forms:
+            text = attncli.render(trace, form, stages=stage, work=form != "svg")
+            assert "a vector of zeros has no direction" in text.replace("&#x27;", "'"), form
+            assert (
+                "–" in text,
+                "NaN" in re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL),
+            ) == (True, False), form
+        for form in ("json", "csv"):
+            assert "NaN" in attncli.render(trace, form, stages=stage)
+    cosine = matrix([[np.nan, 1.0]], "scores")
+    assert "NaN" in shown(cosine)  # where it has no such meaning
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_letter_is_one_stage_of_a_block(kind: str) -> None:
     symbols: dict[str, list[str]] = {}
