@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,6 +41,7 @@ def attend_by(
     others: Sequence[str] = (),
     title: str = "",
     origin: str = "",
+    ready: Callable[[Mapping[str, Shape]], None] | None = None,
 ) -> Trace:
     """Every stage that a program defines, computed from these arrays by name.
 
@@ -50,6 +51,7 @@ def attend_by(
     d_output  the gradient of the last stage: adds those of everything that it follows from
     others    lines in the place of those of the same stage or parameter
     origin    what messages call a text
+    ready     called with the shape of every stage by name, before the first is computed
 
     Raises ProgramError where the program is none, SizeError where it costs too much, ShapeError
     for a gradient of another shape, ConventionError where a formula has no gradient.
@@ -76,12 +78,15 @@ def attend_by(
         x = known[name]
         is_exact = x.dtype.kind != "f" or name == "given_mask"
         inputs[name] = x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else how)
-    steps, values = program.steps, {**inputs}
+    steps, values, shapes = program.steps, {**inputs}, program.shapes
     if d_output is not None:
         last = steps[-1].name
         given = given_gradient(d_output, program.shapes[last], last, how.seed)
         values[GIVEN_GRADIENT] = entered(given, how)
-        steps = [*steps, *_gradients(program, origin)]
+        gradients, shapes = _gradients(program, origin)
+        steps = [*steps, *gradients]
+    if ready is not None:
+        ready({step.name: shapes[step.name] for step in steps})
     stages = dict[str, Stage]()
     for name, x in inputs.items():
         index = [axis if isinstance(axis, tuple) else ("entry",) for axis in program.inputs[name]]
@@ -103,8 +108,8 @@ def _where_read(lines: Sequence[Line], known: Mapping[str, Array], d: Gradient, 
     return given_gradient(d, read(lines[:at], known).shapes.get(of, ()), of, seed)
 
 
-def _gradients(program: Program, origin: str) -> list[Step]:
-    """The steps of the gradients of a program, once what they cost is known."""
+def _gradients(program: Program, origin: str) -> tuple[list[Step], Mapping[str, Shape]]:
+    """The steps of the gradients of a program, once what they cost is known; and all shapes."""
     shapes = program.shapes
     letters = {name: kind_of(name).symbol for name in shapes}
     try:
@@ -115,7 +120,7 @@ def _gradients(program: Program, origin: str) -> list[Step]:
     for step in steps:
         what, of = f"{origin}: the gradients", known[GIVEN_GRADIENT]
         known[step.name] = program.costs.add(what, step, known) if step.text else of
-    return steps
+    return steps, known
 
 
 # ---- in the place of an attention: of a sentence that is explained, or in a layer
