@@ -156,7 +156,11 @@ def peak_of(call: Call, line: str, *, code: int = 0) -> tuple[Result, int]:
 LONG = 300_007  # cells of the only stage: 2.4 MB
 
 
-@pytest.mark.parametrize("form", ["table", "html", "markdown", "latex", "csv", "json", "npz"])
+@pytest.mark.parametrize(
+    "form",
+    ["table", "html", *(pytest.param(form, marks=pytest.mark.exhaustive)
+                        for form in ("markdown", "latex", "csv", "json", "npz"))],
+)  # fmt: skip
 def test_a_long_stage_takes_little_more_than_its_array(
     call: Call, tmp_path: Path, form: str
 ) -> None:
