@@ -56,6 +56,15 @@ class Numbered(Sequence[str]):
             return tuple(f"{self.letter}{number}" for number in self.numbers[at])
         return f"{self.letter}{self.numbers[at]}"
 
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, tuple | Numbered) else False
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stage:
@@ -292,14 +301,17 @@ class Trace:
         steps = (s.mapped(change) if isinstance(s, Trace) else change(s) for s in self.steps)
         return replace(self, steps=tuple(steps))
 
-    def keep(self, names: set[str]) -> Trace:
+    def keep(self, names: Collection[str]) -> Trace:
         """The same trace with only the stages of these dotted names."""
+        inside: dict[str, list[str]] = {}  # what comes after the first part of each name
+        for name in names:
+            first, _, rest = name.partition(".")
+            inside.setdefault(first, []).append(rest)
         steps: list[Stage | Trace] = []
         for step in self.steps:
             if isinstance(step, Stage):
-                steps += [step] if step.name in names else []
+                steps += [step] if "" in inside.get(step.name, ()) else []
                 continue
-            prefix = f"{step.name}."
-            inner = step.keep({n.removeprefix(prefix) for n in names if n.startswith(prefix)})
+            inner = step.keep([name for name in inside.get(step.name, ()) if name])
             steps += [inner] if inner.steps else []
         return replace(self, steps=tuple(steps))

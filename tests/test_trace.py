@@ -1,5 +1,6 @@
 """A trace in Python and in a notebook: its stages, printed, as a page, in every other form."""
 
+import cProfile
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,17 @@ def test_an_option_that_cannot_be_is_named() -> None:
     for option, message in cases:
         with pytest.raises(attncli.AttncliError, match=message):
             attncli.render(heads, **option)
+
+
+def test_a_part_is_kept_in_time_that_grows_with_its_stages() -> None:
+    """As many calls more as there are blocks more: each name is looked at where it belongs."""
+    counts = []
+    for n in (150, 300):
+        block = (Stage("m", "m", "", np.zeros(1), ("query",)),)
+        trace = Trace("All", tuple(Trace("One", block, name=f"part{at}") for at in range(n)))
+        names = {*trace} - {"part7.m"}
+        profile = cProfile.Profile()
+        kept = profile.runcall(trace.keep, names)
+        assert {*kept} == names
+        counts.append(sum(entry.callcount for entry in profile.getstats()))
+    assert counts[1] < 2.5 * counts[0]

@@ -363,7 +363,7 @@ class _Compiler(NamedTuple):
                 return np.asarray(cells.number(node, places))
 
             if prod(full) <= _GATHERED:
-                return np.broadcast_to(np.ascontiguousarray(picked(*map(range, full))), full)
+                return np.broadcast_to(np.asarray(picked(*map(range, full)), order="C"), full)
             result = np.empty(full, values[node.name].dtype)
             for start in range(0, full[0], at_once):
                 piece = range(full[0])[start : start + at_once]

@@ -57,7 +57,7 @@ def compute(
     if choices.is_own:
         from attncli.cli.formulas import own_trace
 
-        trace, stdin_used = own_trace(inputs, choices, quiet=show.quiet)
+        trace, stdin_used = own_trace(inputs, choices, quiet=show.quiet, show=show)
         present(trace, show, stdin_used=stdin_used)
         return None
     given = _read(inputs, choices, show, is_drawn=drawn.random is not None)

@@ -7,8 +7,9 @@ instead of ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from attncli.attention.inputs import CACHE, inputs_of
 from attncli.cli.commands import Program
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.options import Choices, InputFlags, ending_of
+from attncli.cli.memory import check_written_out
+from attncli.cli.options import Choices, DisplayFlags, InputFlags, ending_of
 from attncli.cli.output import note, write_text
 from attncli.cli.parsing import tokens_of
 from attncli.cli.sources import Files, arrays_of, complete, named_arrays, read_files, sources_of
@@ -92,13 +94,24 @@ def _of_flags(inputs: InputFlags, choices: Choices, *, quiet: bool) -> str:
 # ---- --formulas and --set
 
 
-def own_trace(inputs: InputFlags, choices: Choices, *, quiet: bool = False) -> tuple[Trace, bool]:
-    """The trace by the user's own formulas, and whether standard input was read for it."""
+def own_trace(
+    inputs: InputFlags,
+    choices: Choices,
+    *,
+    quiet: bool = False,
+    show: DisplayFlags | None = None,
+) -> tuple[Trace, bool]:
+    """The trace by the user's own formulas, and whether standard input was read for it.
+
+    show  how it will be written, where it will: SizeError, before anything is computed, where that
+          takes too much
+    """
+    ready = None if show is None else partial(check_written_out, show)
     lines, inputs.q = choices.lines or (), inputs.q or inputs.source
     if choices.formulas is None:
         names = arrays_named(x for line in lines for x in lines_of(line, "--set"))
         given = read_inputs(inputs, choices, names=names)
-        trace = own_lines(given, lines)
+        trace = own_lines(given, lines, ready)
         remarks = (x for x in trace.notes if x.startswith("--set"))  # not on lines of ours
         note(*given.notes, *remarks, quiet=quiet)
         return replace(trace, notes=()), given.stdin_used
@@ -117,6 +130,7 @@ def own_trace(inputs: InputFlags, choices: Choices, *, quiet: bool = False) -> t
         d_output=d_output,
         others=lines,
         origin=origin,
+        ready=ready,
     )
     note(*notes, *trace.notes, quiet=quiet)
     stdin_used = any(source.split("::")[0] == "-" for source in sources.values())
@@ -143,7 +157,11 @@ def _arrays(
     return arrays | {own: arrays[role] for own, role in _ALIASES.items() if role in arrays}
 
 
-def own_lines(given: AttentionInputs, lines: Sequence[str]) -> Trace:
+def own_lines(
+    given: AttentionInputs,
+    lines: Sequence[str],
+    ready: Callable[[Mapping[str, tuple[int, ...]]], None] | None = None,
+) -> Trace:
     """The trace of an attention with other formulas for some of its stages."""
     attention, how = given.inputs.without(GIVEN_GRADIENT), given.inputs.how
     drawn = attention.run(["kept"]) if how.dropout else {}
@@ -160,4 +178,5 @@ def own_lines(given: AttentionInputs, lines: Sequence[str]) -> Trace:
         others=lines,
         title=f"{heading.title}, with {left} of your own",
         origin="the formulas",
+        ready=ready,
     )

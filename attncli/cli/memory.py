@@ -270,6 +270,10 @@ _PIXEL = 65  # bytes of one of a picture of many numbers
 _SIDE = 1500  # pixels of the side of a picture; several share it
 _DRAWN = 55 * 10**6  # bytes of Matplotlib and its fonts
 _PAGE = 26 * 10**6  # bytes of a page of HTML: its tables, formulas and script
+_ON_PAGE = 300
+"""Bytes of a number of a page that holds all: its eight in base64, its name, and copies of both."""
+_NAMED, _LABELLED = 200, 400
+"""Bytes of the name of a row or column that is shown, in a table, and beside a picture."""
 _MAPPED, _MAPS = 5, 4_000_000  # bytes of a weight while its picture is made, of so many at most
 _BUFFER = 1 << 24  # bytes of the pieces in which NumPy writes an array into an archive
 
@@ -295,6 +299,25 @@ def check_text(show: DisplayFlags, shapes: Iterable[tuple[str, tuple[int, ...]]]
                 sizes[-2:] = _asked(show, shape)
             count += math.prod(sizes)
     check_written(count)
+
+
+def check_written_out(show: DisplayFlags, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """SizeError where these stages, by dotted name, cannot be held and written.
+
+    What is on the way to a stage is not counted here.
+    """
+    check_text(show, shapes.items())
+    kept = sum(map(math.prod, shapes.values())) * FLOAT
+    written = [
+        (of_output(show, shape if len(shape) > 1 else (1, *(shape or (1,)))), name)
+        for name, shape in shapes.items()
+        if not show.stage or any(f".{own}." in f".{name}." for own in show.stage)
+    ]
+    more, name = max(written, default=(0, ""))
+    numbers = " × ".join(map(str, shapes.get(name, ())))
+    what = f"{name} of {numbers or 1} numbers as {show.form.name} needs"
+    hint = "leave out --full" if show.full else "name another --stage, or use --format npz"
+    check_fits(kept + more, what, hint)
 
 
 def maps_of(
@@ -328,7 +351,9 @@ def of_output(
     form = show.form
     if form.name == "npz":
         return 2 * min(math.prod(shape) * FLOAT, _BUFFER)  # a piece, and its bytes
-    if form.name == "html" and not show.full:
+    if form.name == "html" and show.full:
+        return _PAGE + _ON_PAGE * math.prod(shape)
+    if form.name == "html":
         return _PAGE + _MAPPED * min(math.prod(shape), _MAPS) * weights
     if form.holds not in {PAGE, FIGURE}:
         return 0  # written row by row
@@ -339,7 +364,13 @@ def of_output(
         n_panels = math.prod(shape[:-2]) if show.full else min(math.prod(shape[:-2]), MOST)
         one = (_SIDE // min(max(n_panels, 1), ACROSS)) ** 2
         pixels = (n_panels + 1) * one if math.prod(asked) * n_panels > MANY else 0
-        return math.prod(asked) * _SHADE + _DRAWN + pixels * _PIXEL
+        named = sum(asked) * _LABELLED
+        return math.prod(asked) * _SHADE + named + _DRAWN + pixels * _PIXEL
     n_rows, n_cols = asked if show.full else (min(asked[0], LARGE), min(asked[1], show.width or 0))
     summed = min(asked[0], LARGE) * shape[-1] * FLOAT  # a copy of the rows shown, for their sums
-    return n_rows * n_cols * _TEXT + summed + math.prod(shape[-2:]) * _MARKS * masked
+    return (
+        n_rows * n_cols * _TEXT
+        + (n_rows + n_cols) * _NAMED
+        + summed
+        + math.prod(shape[-2:]) * _MARKS * masked
+    )

@@ -35,6 +35,9 @@ OPTIONAL = ("note", "reads", "params", "expression", "sizes")
 VERSION = 2
 """The version of the format that is written, version 1 is read too."""
 
+AT_ONCE = 1 << 16
+"""Numbers of a row that are written at once: a few megabytes, however long it is."""
+
 REPLACE = "replace it with --force"
 
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: the same trace gives the same bytes
@@ -111,6 +114,12 @@ def _json(node: Any, line: str) -> Iterator[str]:
         start, pieces, end = "{", ((f"{json_text(key)}: ", item) for key, item in node.items()), "}"
     elif is_tall or (isinstance(node, list) and any(isinstance(item, dict) for item in node)):
         start, pieces, end = "[", (("", item) for item in node), "]"
+    elif is_array and node.ndim == 1 and node.size > AT_ONCE:
+        for at in range(0, node.size, AT_ONCE):
+            numbers = json_text(plain_lists(node[at : at + AT_ONCE]))
+            yield (", " if at else "[") + numbers[1:-1]
+        yield "]"
+        return
     else:
         yield json_text(plain_lists(node) if is_array else node)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,6 +41,7 @@ def attend_by(
     others: Sequence[str] = (),
     title: str = "",
     origin: str = "",
+    ready: Callable[[Mapping[str, Shape]], None] | None = None,
 ) -> Trace:
     """Every stage that a program defines, computed from these arrays by name.
 
@@ -50,6 +51,7 @@ def attend_by(
     d_output  the gradient of the last stage: adds those of everything that it follows from
     others    lines in the place of those of the same stage or parameter
     origin    what messages call a text
+    ready     called with the shape of every stage by name, before the first is computed
 
     Raises ProgramError where the program is none, SizeError where it costs too much, ShapeError
     for a gradient of another shape, ConventionError where a formula has no gradient.
@@ -77,12 +79,15 @@ def attend_by(
         x = known[name]
         is_exact = x.dtype.kind != "f" or name == "given_mask"
         inputs[name] = x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else how)
-    steps, values = program.steps, {**inputs}
+    steps, values, shapes = program.steps, {**inputs}, program.shapes
     if d_output is not None:
         last = steps[-1].name
         d = given_gradient(d_output, program.shapes[last], last, how.seed)
         values[GIVEN_GRADIENT] = entered(d, how)
-        steps = [*steps, *_gradients(program, origin)]
+        gradients, shapes = _gradients(program, origin)
+        steps = [*steps, *gradients]
+    if ready is not None:
+        ready({step.name: shapes[step.name] for step in steps})
     stages = dict[str, Stage]()
     for name, x in inputs.items():
         axes = input_axes(program, name)
@@ -104,8 +109,8 @@ def _where_read(lines: Sequence[Line], known: Mapping[str, Array], d: Gradient, 
     return given_gradient(d, read(lines[:at], known).shapes.get(of, ()), of, seed)
 
 
-def _gradients(program: Program, origin: str) -> list[Step]:
-    """The steps of the gradients of a program, once what they cost is known."""
+def _gradients(program: Program, origin: str) -> tuple[list[Step], Mapping[str, Shape]]:
+    """The steps of the gradients of a program, once what they cost is known; and all shapes."""
     shapes = program.shapes
     letters = {name: kind_of(name).symbol for name in shapes}
     try:
@@ -123,12 +128,13 @@ def _gradients(program: Program, origin: str) -> list[Step]:
     axes = {gradient_of(step.name): step.axes for step in program.steps}
     axes |= {gradient_of(name): input_axes(program, name) for name in program.inputs}
     hidden = {step.name for step in steps if kind_of(step.name).role in HIDDEN}
-    return [
+    shown = [
         step._replace(
             axes=axes.get(step.name, step.axes), kind=SHOWN if step.name in hidden else step.kind
         )
         for step in steps
     ]
+    return shown, known
 
 
 def input_axes(program: Program, name: str) -> tuple[str, ...]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from attncli.arrays import Array
+from attncli.arrays import Array, BoolArray
 from attncli.trace import Stage, Trace
 from attncli.views import closing, numbers
 from attncli.views.select import BlankStage, Block, DisplayOptions, Index
@@ -96,7 +97,7 @@ class Matrix:
     name … note    of the stage, clean; number: its place in the order of computation
     values         the whole matrix; rows, columns: those asked for
     facts          its size, and what its rows and columns are
-    marked, mark   True where `sign` (`///`) replaces the number, and what that means
+    mask, mark     by which numbers are hidden, and what `sign` in their place means
     by_column      whether each column holds numbers of its own kind, rounded by themselves
     empty          True where nothing is written
     widest         of more columns than these the outer ones are shown, as many as fit one block
@@ -139,25 +140,44 @@ class Matrix:
             self.sums = "columns" if how.softmax_over == "queries" else "rows"
         self.shade, self.least = kind.shade, 0.0
         self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
-        self.marked, self.mark, self.legend = np.zeros(self.values.shape, bool), "", ""
+        self.mark, self.legend = "", ""
         self.sign, self.is_repeated = MASKED, False
         if kind.undefined and not self.is_blank:
-            self.marked, self.sign = np.isnan(self.values), UNDEFINED
-            self.mark = f"{UNDEFINED} {kind.undefined}"
-        if kind.masks and block.mask is not None:
-            self.marked = block.masked(block.mask, where, self.values.shape)
+            self.sign, self.mark = UNDEFINED, f"{UNDEFINED} {kind.undefined}"
+        self.mask = block.mask if kind.masks else None
+        if self.mask is not None:
             value = block.mask_value
             meaning = f"its score is {numbers.short(value, 4)}"
             if how.mask_value_rule == "add" and np.isfinite(value):
                 meaning = f"{numbers.short(value, 4)} is added to its score"
-            elif np.isfinite(self.values[self.marked]).any() and np.isinf(value):
+            elif np.isinf(value) and self._holds_finite(self.mask):
                 meaning = "the least number of its type is added to its score"
-            if kind.sums or kind.heading:  # a weight that leaks is shown
+            if self._leaks:
                 what = "gradient" if kind.heading else "weight"
-                self.marked, meaning = self.marked & (self.values == 0), f"its {what} is 0"
+                meaning = f"its {what} is 0"
             self.mark = f"/// masked: may not attend, {meaning}"
             if stage is block.weights and not self.is_blank:
                 self.legend = closing.empty_rows(block, where)
+
+    @property
+    def _leaks(self) -> bool:
+        """Whether a masked number is shown where it is not 0: a weight, or a gradient."""
+        return bool(self.stage.kind.sums or self.stage.kind.heading)
+
+    def _holds_finite(self, mask: Stage) -> bool:
+        """Whether a masked score is finite."""
+        hidden = self.block.masked(mask, self.where, self.values.shape)
+        return bool(np.isfinite(self.values[hidden]).any())
+
+    @cached_property
+    def marked(self) -> BoolArray:
+        """True where `sign` replaces the number; made where it is looked at, of few matrices."""
+        if self.sign == UNDEFINED:
+            return np.isnan(self.values)
+        if self.mask is None:
+            return np.broadcast_to(False, self.values.shape)
+        hidden = self.block.masked(self.mask, self.where, self.values.shape)
+        return hidden & (self.values == 0) if self._leaks else hidden
 
     def window(self, wanted: range, most: int = LARGE, shown: int = 2 * EDGE) -> Kept:
         """The rows or columns shown where no screen sets a limit: up to most all, else `shown`."""

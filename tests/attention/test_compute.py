@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attncli.attention import compute as numpy_of_formulas
 from attncli.attention.compute import compute
 from attncli.evaluate import Values
 from attncli.expression import line_of
@@ -43,3 +45,13 @@ def test_a_formula_means_the_same_at_once_and_cell_by_cell(one: str, other: str)
         grid = dict(zip("ij", np.indices((2, 3)).reshape(2, -1), strict=True))
         cells = np.broadcast_to(values.number(formula.body, grid), 6)
     np.testing.assert_allclose(whole, cells.reshape(2, 3), rtol=1e-9, atol=1e-9)
+
+
+def test_places_that_are_computed_are_picked_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_of_formulas, "_GATHERED", 11)
+    x = np.arange(35.0).reshape(5, 7)
+    i, j, k = np.ogrid[:3, :13, :5]
+    text = "A[i,j,k] = x[(i + k) % 5, (2 * j) % 7]"
+    found = compute(text, {"x": x}, {"i": 3, "j": 13, "k": 5})
+    np.testing.assert_array_equal(found, x[(i + k) % 5, (2 * j) % 7])
+    assert compute("a = x[floor(p), 0]", {"x": x, "p": 2.5}) == 14

@@ -73,6 +73,7 @@ def _inputs(folder: Path) -> None:
         for role in "qkv":
             save(folder, f"{role}_{name}", heads, n, 64)
     save(folder, "long", 8, 16384, 64)
+    (folder / "long.attn").write_text("size[z] = 10000000\nA[z] = q[z % 3, 0]\n")
     for n in (1000, 5000):
         save(folder, f"x_{n}", n, 600)
     for name in SIZES:
@@ -104,6 +105,8 @@ CALLS = [
     f"compute {_qkv('e')} --dropout 0.1 --stage output --format csv",
     f"compute {_qkv('c')} -o c.npy",
     "compute --q long.npy -o out.npy",
+    "compute --q x_1000.npy --formulas long.attn",
+    "compute --q x_1000.npy --formulas long.attn -o long.html",
     'explain "a b c" --pad-to 1000',
     'explain "a b c" --pad-to 900 --heads 4 --positions none --stage meaning',
     'explain "a b c" --dim 1000 --block encoder --layers 4',

@@ -14,7 +14,7 @@ import pytest
 from attncli import budget
 from tests.plain import attention
 
-from .conftest import Call
+from .conftest import Call, Result
 
 N, HEADS = 1500, 2
 SMALL = ("--max-size", "100MB", "--quiet")
@@ -141,6 +141,67 @@ def test_a_text_of_very_many_numbers(
         assert "--format npz" in whole.err
         assert call(*line, "--stage", "weights").code == 0
         assert call(*line, "--stage", "weights", "--stage", "output").code == 2
+
+
+def peak_of(call: Call, line: str, *, code: int = 0) -> tuple[Result, int]:
+    """What a call leaves behind, and the bytes that it takes at most while it runs."""
+    tracemalloc.start()
+    done = call(*line.split())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert done.code == code, done.err
+    return done, peak
+
+
+LONG = 300_007  # cells of the only stage: 2.4 MB
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["table", "html", *(pytest.param(form, marks=pytest.mark.exhaustive)
+                        for form in ("markdown", "latex", "csv", "json", "npz"))],
+)  # fmt: skip
+def test_a_long_stage_takes_little_more_than_its_array(
+    call: Call, tmp_path: Path, form: str
+) -> None:
+    """Names of places that are not shown are not made, and a page of a part holds a part."""
+    np.save(tmp_path / "q.npy", np.arange(6.0).reshape(3, 2))
+    for name, size in (("short", 11), ("long", LONG)):
+        (tmp_path / f"{name}.attn").write_text(f"size[z] = {size}\nA[z] = q[z % 3, 0]\n")
+    line = f"compute --q q.npy --quiet --force --format {form} --output out --formulas"
+    _, short = peak_of(call, f"{line} short.attn")
+    _, short = peak_of(call, f"{line} short.attn")  # all is imported
+    _, peak = peak_of(call, f"{line} long.attn")
+    assert peak - short < 8 * 8 * LONG
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [("--full", "as table needs"), ("--full --format html", "as html needs"),
+     ("--format svg --output o.svg", "as svg needs"), ("--format csv", "90 million numbers")],
+)  # fmt: skip
+def test_what_cannot_be_written_is_refused_before_it_is_computed(
+    call: Call, tmp_path: Path, flags: str, words: str
+) -> None:
+    np.save(tmp_path / "q.npy", np.ones((3, 2)))
+    size = 90_000_000 if "csv" in flags else 9_000_000
+    text = f"size[z] = {size}\nA[z] = q[0, 0]\n"
+    (tmp_path / "long.attn").write_text(text)
+    line = f"compute --q q.npy --quiet --formulas long.attn {flags}"
+    done, peak = peak_of(call, line, code=2)
+    assert words in done.err
+    assert "--max-size" in done.err
+    assert peak < 30e6
+
+
+def test_layers_are_counted_before_they_are_written_as_text(call: Call) -> None:
+    line = "explain a --pad-to 1000 --layers 6 --heads 4 --block encoder --quiet"
+    for more, count in (("", 120), ("--stage scores", 24)):
+        done, peak = peak_of(call, f"{line} --format json {more}", code=2)
+        assert f"{count} million numbers, 20 million are allowed" in done.err
+        assert peak < 30e6
+    few = line.replace("1000", "11")
+    assert call(*f"{few} --format json --rows :2 --stage scores".split()).code == 0
 
 
 REFUSED = [  # others are among tests/cli/test_wrong_calls.py

@@ -284,6 +284,7 @@ compute --q q.npy --k k.npy --v v.npy --dropout 0.1 --format html
 check --q q.npy --k k.npy --v v.npy --observed w.npy --stage weights --single
 explain --tokens a,b --pad-to 1100 --block encoder --layers 3
 posenc --len 1500 --dim 1300
+compute --q q.npy --formulas long.attn --format html
 """.strip().split("\n")
 
 
@@ -293,6 +294,7 @@ def test_the_size_said_is_that_measured(folder: Path, call: str) -> None:
     rng = np.random.default_rng(0)
     for name, shape in {**dict.fromkeys("qkv", (4, 701, 61)), "w": (4, 701, 701)}.items():
         np.save(folder / f"{name}.npy", rng.random(shape).astype(np.float32))
+    (folder / "long.attn").write_text("size[z] = 5000003\nA[z] = q[0, z % 3, 0]\n")
     done = python(MEASURED, *call.split(), folder=folder)
     said, measured = map(float, done.stderr.splitlines()[-1].split())
     assert said > 45

@@ -1,5 +1,6 @@
 """What is written: whole files or none; a trace, its schema, and reading it back bit for bit."""
 
+import csv
 import io
 import json
 import os
@@ -26,8 +27,10 @@ from attncli.errors import InputError, OutputError
 from attncli.files.load import Loaded, load
 from attncli.files.roles import only, pick
 from attncli.files.trace import schema, trace_from
-from attncli.files.write import document_of, trace_json, write_atomically, write_npy
+from attncli.files.write import AT_ONCE, document_of, trace_json, write_atomically, write_npy
 from attncli.trace import Stage, Trace
+from attncli.views.formats.csv import text as csv_text
+from attncli.views.select import DisplayOptions
 
 from .conftest import Folder, npz, trace_npz
 
@@ -138,6 +141,20 @@ def test_text_has_one_row_per_line_and_npz_is_read_by_numpy_and_reproducible() -
         assert json.loads(str(archive["__trace__"]))["title"] == "Block"
     with pytest.raises(OutputError, match="two stages of one name"):
         trace_npz(Trace("T", (stage("q", [[1]]), stage("q", [[2]]))))
+
+
+def test_a_row_longer_than_is_written_at_once_is_one_row() -> None:
+    n = 2 * AT_ONCE + 3
+    value = np.arange(n) / 7
+    value[[0, n - 2]] = np.nan, -np.inf
+    trace = Trace("Long", (Stage("A", "A", "", value, ("z",)),))
+    text = "".join(trace_json(trace))
+    assert json.loads(text) == document_of(trace)
+    assert json.dumps(document_of(trace)["steps"][0]["value"]) in text  # on one line
+    header, row = csv.reader("".join(csv_text(trace, DisplayOptions())).splitlines())
+    assert header == ["A", *(str(at + 1) for at in range(n))]
+    assert row[:3] == ["A", "NaN", repr(1 / 7)]
+    np.testing.assert_array_equal([float(x) for x in row[1:]], value)
 
 
 def test_the_schema_that_ships_is_that_of_the_reader_and_names_all_that_is_written() -> None:

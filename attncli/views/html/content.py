@@ -184,7 +184,8 @@ def _shown(trace: Trace, options: DisplayOptions, page: Page) -> tuple[list[Part
     is_of = np.may_share_memory
     names = [n for n, x in named.items() if n in trace and is_of(trace[n].value, x.value)]
     if not options.stages:  # keys and values of a tile are no tables of other formats
-        names += [n for n in trace if n.split(".")[0] in PARTS and n not in names]
+        there = {*names}
+        names += [n for n in trace if n.split(".")[0] in PARTS and n not in there]
     return shown, names
 
 
