@@ -26,6 +26,7 @@ from attncli.commands.check.conventions import (
     library_conventions,
     ways_to_read,
 )
+from attncli.commands.check.direction import is_systematic
 from attncli.commands.check.explanations import (
     distinguished_by,
     explanation,
@@ -35,6 +36,7 @@ from attncli.commands.check.explanations import (
 from attncli.commands.check.generated import described
 from attncli.commands.check.number_types import EPS, SMALL, fitting_type, narrower
 from attncli.commands.check.observe import GIVEN, Pick, differing_inputs, observe, to_numpy
+from attncli.commands.check.places import Labels, stage_verdict
 from attncli.commands.check.positions import PositionKind
 from attncli.commands.check.search import Match, Progress, Search
 from attncli.commands.check.setup import Setup, setup_of
@@ -148,7 +150,10 @@ def check(  # noqa: PLR0913
     ways = list[tuple[Verdict, Comparison]]()
     for verdict, comparison in ways_to_read(plain, whole, zeros, labels):
         if comparison.matches:
-            return hints(_with_direction(verdict, comparison), rule=comparison.rule)
+            judged = _with_direction(verdict, comparison)
+            if judged.matches and rule.inside is not None:
+                judged = _as_allowed(judged, comparison, labels, progress, asked)
+            return hints(judged, rule=comparison.rule)
         ways.append((verdict, comparison))
     before_search()
     return hints(_with_cause_in(ways, progress, asked, pairs), rule=ways[0][1].rule)
@@ -219,6 +224,27 @@ def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
     return _explained(verdict, search.distinct(matches), comparison)
 
 
+def _as_allowed(
+    verdict: Verdict, comparison: Comparison, labels: Labels, progress: Progress, asked: Asked
+) -> Verdict:
+    """The verdict on numbers that match by less exact arithmetic inside, if nothing else explains.
+
+    To allow this asks for less of a right implementation, and hides no bug: what a bug, an edit or
+    a fitted number gives exactly, or what is off by a few numbers, rounding did not make.
+    """
+    exactly = replace(comparison.rule, inside=None)
+    exact = comparison_of(comparison.setup, comparison.subset, comparison.observed, exactly)
+    if exact.matches:
+        return verdict
+    search = Search(exact, progress)
+    if (less := less_exact(exact, search.samples[0])) and less.is_certain:
+        return verdict
+    stages = tuple(stage_verdict(name, exact, labels) for name in exact.errors)
+    cause = _with_cause(replace(verdict, stages=stages), search, asked, pairs=True)
+    is_known = cause.edit or cause.status not in ("inside", "no match")
+    return cause if is_known or is_systematic(comparison) else verdict
+
+
 def _with_cause_in(
     ways: Sequence[tuple[Verdict, Comparison]], progress: Progress, asked: Asked, pairs: bool
 ) -> Verdict:
@@ -241,8 +267,15 @@ def _with_cause_in(
 
 
 def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> Verdict:
-    """The verdict with what explains it: single bugs and conventions of libraries; else less exact
-    arithmetic inside; else pairs of bugs; else an edit of the formulas."""
+    """The verdict with its cause, and a note on each bug that could not be computed."""
+    verdict = _caused(verdict, search, asked, pairs)
+    notes = (f"{name!r} was not tried: {why}" for name, why in search.unbuilt.items())
+    return replace(verdict, notes=(*verdict.notes, *notes))
+
+
+def _caused(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> Verdict:
+    """The verdict with what explains it: single bugs and conventions of libraries; else pairs of
+    bugs; else an edit of the formulas; else less exact arithmetic inside."""
     comparison = search.comparison
     first = next(stage.name for stage in verdict.stages if not stage.matches)
     verdict, matches = replace(verdict, first_difference=first), search.singles()
@@ -257,8 +290,10 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
     verdict = replace(verdict, meanings=meanings, notes=tuple(notes))
     if not matches and meanings:
         return replace(verdict, status="meaning")
-    if not matches and (inside := less_exact(comparison, search.samples[0])):
-        return replace(verdict, status="inside", inside=inside)
+    less = None if matches else less_exact(comparison, search.samples[0])
+    if less and less.is_certain:
+        return replace(verdict, status="inside", inside=less.inside)
+    pairs |= less is not None  # less exact is said only of what nothing gives exactly
     kernel = None if matches else _kernel_of(search)
     if kernel and (matches := kernel.distinct(kernel.singles())):
         return _explained(*_of_one_pass(_of_kernel(verdict, kernel), matches), kernel.comparison)
@@ -266,6 +301,10 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
         return _explained(*_of_one_pass(verdict, matches), comparison)
     edit = described(kernel or search) if pairs else None
     verdict = _of_kernel(verdict, kernel) if edit and kernel else verdict
+    if less and not edit:
+        rule = replace(comparison.rule, inside=less.inside)
+        if not is_systematic(comparison.under(rule)):
+            return replace(verdict, status="inside", inside=less.inside)
     return replace(verdict, status="no match", edit=edit)
 
 
