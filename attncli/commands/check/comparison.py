@@ -65,8 +65,7 @@ class Comparison:
     def n_different(self) -> int:
         """How many different numbers were observed; such as are and should be equal count once."""
         both = (stage.expected + 1j * stage.observed for stage in self.errors.values())
-        pairs = np.concatenate([x.ravel() / max(largest(x), 1e-300) for x in both])
-        return len(np.unique(pairs.round(SAME_DIGITS)))
+        return n_different(*both)
 
     @property
     def matches(self) -> bool:
@@ -118,6 +117,10 @@ class Comparison:
         observed = {name: self.observed_by(setup, name) for name in self.errors}
         return compared(setup, self.subset, observed, rule or self.rule, self.slack, expected)
 
+    def under(self, rule: Rule) -> Comparison:
+        """The same by another rule."""
+        return replace(self, rule=rule, errors=self.beside(self.setup, rule))
+
     def sample(self, at: Subset) -> Comparison:
         """The comparison of some positions alone, which is allowed a little more.
 
@@ -142,6 +145,16 @@ class Comparison:
             return replace(self, errors=errors, slack=SAMPLE_SLACK)
         subset, whole = self.subset.take(at), self.at.take(at)
         return replace(self, subset=subset, errors=errors, at=whole, slack=SAMPLE_SLACK)
+
+
+def n_different(*arrays: Array) -> int:
+    """How many numbers of some arrays differ, beside the largest of each array.
+
+    >>> n_different(np.array([1.0, 1.0, 2.0]), np.array([1.0]))
+    2
+    """
+    shares = [x.ravel() / max(largest(x), 1e-300) for x in arrays]
+    return len(np.unique(np.concatenate(shares).round(SAME_DIGITS)))
 
 
 def comparison_of(
@@ -304,6 +317,20 @@ def fit(setup: Setup, comparison: Comparison) -> Fit | None:
         if not stage.matches or (name in by_noise and not _is_small_enough(stage, plain[name])):
             return None
     return Fit(setup, {name: Size(x.typical, x.largest) for name, x in errors.items()})
+
+
+def lowers(errors: Mapping[str, Size], plain: Mapping[str, StageErrors]) -> bool:
+    """Whether a cause leaves smaller errors: the root mean square, and the largest, of each stage.
+
+    errors  what it leaves
+    plain   the stages without it; of those that match where others differ, rounding is all there is
+    """
+    differing = {name: x for name, x in plain.items() if not x.matches} or plain
+    return all(
+        left.rms < plain[name].typical and left.largest < plain[name].largest
+        for name, left in errors.items()
+        if name in differing
+    )
 
 
 def is_closer(setup: Setup, name: str, expected: Array, comparison: Comparison) -> bool:

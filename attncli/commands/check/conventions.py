@@ -23,7 +23,7 @@ from attncli.attention.masks import meant_mask
 from attncli.commands.check.bugs import UNITS, named
 from attncli.commands.check.bugs.bug import Evidence
 from attncli.commands.check.comparison import Comparison, comparison_of, fit, is_closer
-from attncli.commands.check.direction import beta
+from attncli.commands.check.direction import CLEAR, beta
 from attncli.commands.check.number_types import SMALL, narrower
 from attncli.commands.check.observe import places_of
 from attncli.commands.check.places import Labels, stage_verdict
@@ -276,23 +276,34 @@ ALIKE = 0.5
 """From this β on errors are those of the simulated arithmetic itself, rounding by rounding."""
 
 
-def less_exact(comparison: Comparison, sample: Comparison) -> Inside | None:
+class LessExact(NamedTuple):
+    """The arithmetic inside that may explain errors.
+
+    is_certain  whether they are the errors of that arithmetic, rounding by rounding; else they are
+                only as large as it allows, as those of a bug may be
+    """
+
+    inside: Inside
+    is_certain: bool
+
+
+def less_exact(comparison: Comparison, sample: Comparison) -> LessExact | None:
     """The arithmetic with just these errors, else the most exact that allows them, else None."""
     rule = comparison.rule
     is_short = any(places.n < SINGLE_DIGITS for places in rule.printed.values())
     if rule.kind != "noise" or rule.inside is not None or is_short:
         return None
     if rule.dtype != "float64" and rule.dtype in SMALL and _is_low_sums(sample, rule.dtype):
-        return rule.dtype
+        return LessExact(rule.dtype, is_certain=True)
     allowing = [inside for inside in LESS_EXACT[rule.dtype] if _allows(sample, inside)]
     allowing = [inside for inside in allowing if _allows(comparison, inside)]
     for inside in allowing:
         computed = _computed(sample, inside)
         wrong = {name: x for name, x in sample.errors.items() if x.wrong.any()}
-        betas = (beta(x.observed, computed[name], x).value for name, x in wrong.items())
-        if all(abs(value - 1) <= ALIKE for value in betas):
-            return inside
-    return allowing[0] if allowing else None
+        betas = [beta(x.observed, computed[name], x) for name, x in wrong.items()]
+        if all(abs(one.value - 1) <= ALIKE for one in betas):
+            return LessExact(inside, all(one.value >= CLEAR * one.error for one in betas))
+    return LessExact(allowing[0], is_certain=False) if allowing else None
 
 
 def _is_low_sums(sample: Comparison, inside: Inside) -> bool:

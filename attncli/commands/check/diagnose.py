@@ -26,6 +26,7 @@ from attncli.commands.check.conventions import (
     library_conventions,
     ways_to_read,
 )
+from attncli.commands.check.direction import is_systematic
 from attncli.commands.check.explanations import (
     distinguished_by,
     explanation,
@@ -35,6 +36,7 @@ from attncli.commands.check.explanations import (
 from attncli.commands.check.generated import described
 from attncli.commands.check.number_types import EPS, SMALL, fitting_type, narrower
 from attncli.commands.check.observe import GIVEN, Pick, differing_inputs, to_numpy
+from attncli.commands.check.places import Labels, stage_verdict
 from attncli.commands.check.positions import PositionKind
 from attncli.commands.check.readings import (
     TOKENS_FIRST,
@@ -164,7 +166,10 @@ def check(  # noqa: PLR0913
             first = turned.verdict.stages[0].name
             return Verdict("wrong shape", rule.dtype, first_difference=first, shape=TOKENS_FIRST)
     if judged.verdict is not None:
-        return hints(judged.verdict, rule=judged.rule)
+        verdict = judged.verdict
+        if verdict.matches and rule.inside is not None and judged.comparison is not None:
+            verdict = _as_allowed(verdict, judged.comparison, labels, progress, asked)
+        return hints(verdict, rule=judged.rule)
     differing = judged.differing
     before_search()
     verdicts = list[Verdict]()
@@ -179,12 +184,13 @@ def check(  # noqa: PLR0913
 
 
 class _Judged(NamedTuple):
-    """What a reading gives without a search: a match or a wrong shape; else all that differ, each
-    in every way to read its numbers."""
+    """What a reading gives without a search: a match, with its comparison, or a wrong shape; else
+    all that differ, each in every way to read its numbers."""
 
     verdict: Verdict | None
     rule: Rule
-    differing: Sequence[Sequence[tuple[Verdict, Comparison]]]
+    differing: Sequence[Sequence[tuple[Verdict, Comparison]]] = ()
+    comparison: Comparison | None = None
 
 
 def _judged(
@@ -201,7 +207,7 @@ def _judged(
         try:
             seen = observed._replace(setup=reading.setup).seen(reading.stages)
         except WrongShapeError as error:
-            return _Judged(_wrong_shape(error, observed.setup, rule), rule, ())
+            return _Judged(_wrong_shape(error, observed.setup, rule), rule)
         own_rule = replace(rule, dtype=narrower(seen.dtype, rule.dtype))
         whole = comparison_of(reading.setup, seen.subset, seen.stages, own_rule)
         notes = (*reading.notes, *seen.notes)
@@ -211,7 +217,8 @@ def _judged(
         for verdict, comparison in ways:
             if comparison.matches:
                 own = replace(verdict, reading=reading.words("is"))
-                return _Judged(_with_direction(own, comparison), comparison.rule, ())
+                judged = _with_direction(own, comparison)
+                return _Judged(judged, comparison.rule, comparison=comparison)
         differing.append(ways)
     return _Judged(None, rule, differing)
 
@@ -281,6 +288,27 @@ def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
     return _explained(verdict, search.distinct(matches), comparison)
 
 
+def _as_allowed(
+    verdict: Verdict, comparison: Comparison, labels: Labels, progress: Progress, asked: Asked
+) -> Verdict:
+    """The verdict on numbers that match by less exact arithmetic inside, if nothing else explains.
+
+    To allow this asks for less of a right implementation, and hides no bug: what a bug, an edit or
+    a fitted number gives exactly, or what is off by a few numbers, rounding did not make.
+    """
+    exactly = replace(comparison.rule, inside=None)
+    exact = comparison_of(comparison.setup, comparison.subset, comparison.observed, exactly)
+    if exact.matches:
+        return verdict
+    search = Search(exact, progress)
+    if (less := less_exact(exact, search.samples[0])) and less.is_certain:
+        return verdict
+    stages = tuple(stage_verdict(name, exact, labels) for name in exact.errors)
+    cause = _with_cause(replace(verdict, stages=stages), search, asked, pairs=True)
+    is_known = cause.edit or cause.status not in ("inside", "no match")
+    return cause if is_known or is_systematic(comparison) else verdict
+
+
 def _with_cause_in(
     ways: Sequence[tuple[Verdict, Comparison]], progress: Progress, asked: Asked, pairs: bool
 ) -> Verdict:
@@ -303,8 +331,15 @@ def _with_cause_in(
 
 
 def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> Verdict:
-    """The verdict with what explains it: single bugs and conventions of libraries; else less exact
-    arithmetic inside; else pairs of bugs; else an edit of the formulas."""
+    """The verdict with its cause, and a note on each bug that could not be computed."""
+    verdict = _caused(verdict, search, asked, pairs)
+    notes = (f"{name!r} was not tried: {why}" for name, why in search.unbuilt.items())
+    return replace(verdict, notes=(*verdict.notes, *notes))
+
+
+def _caused(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> Verdict:
+    """The verdict with what explains it: single bugs and conventions of libraries; else pairs of
+    bugs; else an edit of the formulas; else less exact arithmetic inside."""
     comparison = search.comparison
     first = next(stage.name for stage in verdict.stages if not stage.matches)
     verdict, matches = replace(verdict, first_difference=first), search.singles()
@@ -319,8 +354,10 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
     verdict = replace(verdict, meanings=meanings, notes=tuple(notes))
     if not matches and meanings:
         return replace(verdict, status="meaning")
-    if not matches and (inside := less_exact(comparison, search.samples[0])):
-        return replace(verdict, status="inside", inside=inside)
+    less = None if matches else less_exact(comparison, search.samples[0])
+    if less and less.is_certain:
+        return replace(verdict, status="inside", inside=less.inside)
+    pairs |= less is not None  # less exact is said only of what nothing gives exactly
     kernel = None if matches else _kernel_of(search)
     if kernel and (matches := kernel.distinct(kernel.singles())):
         return _explained(*_of_one_pass(_of_kernel(verdict, kernel), matches), kernel.comparison)
@@ -328,6 +365,10 @@ def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> 
         return _explained(*_of_one_pass(verdict, matches), comparison)
     edit = described(kernel or search) if pairs else None
     verdict = _of_kernel(verdict, kernel) if edit and kernel else verdict
+    if less and not edit:
+        rule = replace(comparison.rule, inside=less.inside)
+        if not is_systematic(comparison.under(rule)):
+            return replace(verdict, status="inside", inside=less.inside)
     return replace(verdict, status="no match", edit=edit)
 
 

@@ -12,7 +12,7 @@ weights alone. Where either has a β of its own, rounding itself points that way
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +21,10 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.kernels import round_to
 from attncli.commands.check.comparison import Comparison, Size
+from attncli.commands.check.number_types import EPS, TF32_EPS
+from attncli.commands.check.rounding import simulation
 from attncli.commands.check.run import stages
+from attncli.commands.check.samples import sample_of, wide_sample_of
 from attncli.commands.check.setup import Setup
 from attncli.commands.check.tolerance import HEAD_FACTOR, StageErrors, distance, rms
 from attncli.stages import WEIGHTS
@@ -136,10 +139,10 @@ class Directions:
 
     def __init__(self, comparison: Comparison) -> None:
         self.comparison = comparison
-        setup, dtype = comparison.setup, comparison.rule.dtype
+        setup, dtype, _ = simulation(comparison.setup, comparison.rule)
         self.right = [stages(setup, comparison.subset, comparison.errors, dtype)]
         if WEIGHTS not in setup.patched:
-            kept = setup.with_result(WEIGHTS, partial(round_to, dtype=dtype))
+            kept = comparison.setup.with_result(WEIGHTS, partial(round_to, dtype=dtype))
             fused = stages(kept, comparison.subset, comparison.errors)
             self.right.append({name: round_to(x, dtype) for name, x in fused.items()})
 
@@ -167,3 +170,78 @@ class Directions:
         return (
             f"as exact as a kernel that {'keeps float32 inside' if kept else 'rounds every stage'}"
         )
+
+
+# ---- errors that a few numbers make
+
+LITTLE = 1e-4
+"""By so much a number is changed to see which way it moves a stage: far above rounding."""
+
+SYSTEMATIC, LEFT = 0.6, 0.4
+"""Errors of which a few numbers explain the first share, beyond what as many random ones would, are
+no rounding, if these leave at most the second as much of them as of the errors of simulated right
+implementations: where a query sees one key alone, they explain all of any errors."""
+
+TIMES = 4
+"""So many numbers must be there for each one that may explain them: then the share of errors that
+are random is below 0.6 in all but 1 of 10,000 heads."""
+
+
+def is_systematic(comparison: Comparison) -> bool:
+    """Whether the errors of a head, or all, follow from factors of channels of K and V, and a sink.
+
+    comparison  by the arithmetic inside. All scores, and all outputs, may be off by one factor
+                each, no further from 1 than the next number of this arithmetic: that is what
+                cutting off does, where others round
+    """
+    sample = wide_sample_of(comparison) or sample_of(comparison)
+    setup, right = sample.setup, Directions(sample).right
+    moved = [sample.expected(other) for other in _moved_a_little(setup)]
+    inside = comparison.rule.inside
+    unit = TF32_EPS if inside == "tf32" else EPS[inside or comparison.rule.dtype]
+    for name, stage in sample.of_rows().errors.items():
+        if stage.expected.shape[1] != sample.subset.sizes[1]:
+            continue
+        noise = np.maximum(stage.row_noise, 1e-300)[..., None]
+        arrays = [stage.observed, *(x[name] for x in (*right, *moved))]
+        with np.errstate(invalid="ignore", over="ignore"):
+            errors = np.array([(x - stage.expected) / noise for x in arrays])
+        for heads in (slice(None), *([head] for head in range(errors.shape[2]))):
+            of_heads = errors[:, :, heads].reshape(len(errors), -1)
+            of_heads = of_heads[:, np.isfinite(of_heads).all(axis=0)]
+            observed, *simulated = of_heads[: 1 + len(right)]
+            ways = of_heads[1 + len(right) :] / LITTLE
+            shares = [_explained(x, ways, unit) for x in (observed, *simulated)]
+            if shares[0] > SYSTEMATIC and 1 - shares[0] < LEFT * (1 - max(shares[1:])):
+                return True
+    return False
+
+
+def _moved_a_little(setup: Setup) -> Iterator[Setup]:
+    """All keys, all values, then each channel of these, larger by a little; and the sinks."""
+    for name in "kv":
+        yield setup.with_inputs(**{name: setup.inputs[name] * (1 + LITTLE)})
+    for name in "kv":
+        for channel in range(setup.inputs[name].shape[-1]):
+            x = setup.inputs[name].copy()
+            x[..., channel] *= 1 + LITTLE
+            yield setup.with_inputs(**{name: x})
+    if "sinks" in setup.inputs:
+        yield setup.with_inputs(sinks=setup.inputs["sinks"] + LITTLE)
+
+
+def _explained(errors: Array, ways: Array, unit: float) -> float:
+    """The share of the mean square of errors that the ways explain, beyond chance; 0 if too few.
+
+    The first two, by up to a unit, are taken out before.
+    """
+    ways = ways[np.abs(ways).max(axis=1, initial=0.0) > 0]
+    n_ways, n = ways.shape
+    if n_ways < 2 or n < TIMES * n_ways:
+        return 0.0
+    factors = np.linalg.lstsq(ways[:2].T, errors)[0]
+    left = errors - np.clip(factors, -unit, unit) @ ways[:2]
+    if not (total := float(left @ left)):
+        return 0.0
+    rest = left - np.linalg.lstsq(ways.T, left)[0] @ ways
+    return 1 - float(rest @ rest) / total * (n - 1) / (n - n_ways - 1)

@@ -25,7 +25,7 @@ from attncli.commands.check.setup import Setup
 from attncli.commands.check.suggest import FAR, suggest_input
 from attncli.commands.check.verdict import Explanation, Left
 from attncli.convention import KNOBS, flag_text
-from attncli.expression import Cell, Formula, letters_in, line_of, rebuilt
+from attncli.expression import Cell, Expr, Formula, letters_in, line_of, rebuilt
 from attncli.stages import (
     GRADIENTS,
     MASKED,
@@ -51,13 +51,33 @@ class Change(NamedTuple):
 
     @property
     def parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """From where to where the right and the wrong one differ."""
-        ours, theirs = (re.findall(r"-?[\d∞]+|\w+|\s+|.", x) for x in (self.right, self.wrong))
-        n = min(len(ours), len(theirs))
-        start = next((at for at in range(n) if ours[at] != theirs[at]), n)
-        end = next((at for at in range(n - start) if ours[-1 - at] != theirs[-1 - at]), n - start)
-        before, after = (len("".join(x)) for x in (ours[:start], ours[len(ours) - end :]))
-        return (before, len(self.right) - after), (before, len(self.wrong) - after)
+        """From where to where the right and the wrong one differ, at whole brackets of both.
+
+        Of two formulas it is what they say, not the axes of what they say it of.
+        """
+        ours, theirs = (_TOKEN.findall(x) for x in (self.right, self.wrong))
+        starts = [_start_of_body(x) for x in (ours, theirs)]
+        if ours[starts[0] :] == theirs[starts[1] :]:
+            starts = [0, 0]
+        same = 0
+        for one, other in zip(ours[starts[0] :], theirs[starts[1] :], strict=False):
+            if one != other:
+                break
+            same += 1
+        n = min(len(ours) - starts[0], len(theirs) - starts[1]) - same
+        end = next((at for at in range(n) if ours[-1 - at] != theirs[-1 - at]), n)
+        spans = [
+            [start + same, len(x) - end] for start, x in zip(starts, (ours, theirs), strict=True)
+        ]
+        while cut := _cut(ours, spans[0]) or _cut(theirs, spans[1]):
+            at, step = (0, -1) if cut == ")" else (1, 1)
+            for span in spans:
+                span[at] += step
+        right, wrong = (
+            (len("".join(x[:start])), len("".join(x[:stop])))
+            for x, (start, stop) in zip((ours, theirs), spans, strict=True)
+        )
+        return right, wrong
 
     @property
     def fix(self) -> str:
@@ -74,6 +94,32 @@ class Change(NamedTuple):
         if put and was:
             return f"write {put} where it has {was}"
         return f"add {put}" if put else f"leave out {was}" if was else ""
+
+
+_TOKEN = re.compile(r"-?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|∞)|\w+|\s+|.")
+"""A number, a name, blanks, or a sign."""
+
+
+def _start_of_body(tokens: list[str]) -> int:
+    """Where the right side of a formula begins; 0 where there is no =."""
+    return tokens.index("=") + 1 if "=" in tokens else 0
+
+
+def _cut(tokens: list[str], span: list[int]) -> str:
+    """ ")" where a span begins within brackets, or between a name and its own; "(" where it ends
+    within some; else ""."""
+    start, stop = span
+    depth = 0
+    for token in tokens[start:stop]:
+        depth += (token in OPENING) - (token in CLOSING)
+        if depth < 0:
+            return ")"
+    if 0 < start < stop and tokens[start] in OPENING and re.match(r"[\w\])]", tokens[start - 1]):
+        return ")"
+    return "(" if depth else ""
+
+
+OPENING, CLOSING = ("(", "[", "{"), (")", "]", "}")
 
 
 def changes_between(plain: Setup, changed: Setup) -> list[Change]:
@@ -104,12 +150,21 @@ def _text(step: Step, setup: Setup, others: Mapping[str, Step]) -> str:
     if not own:
         text = step.expression.partition("#")[0].strip() if step.text else ""
         return shown(re.sub(r"\bvalue\b", f"{step.params.get('value', -np.inf):g}", text))
-    body = formula_of(step, setup.inputs).body
+    formula, is_mask = formula_of(step, setup.inputs), (step.kind or step.name) == "mask"
+    symbol = "M" if is_mask else formula.symbol
     if step.function is None:
-        before = formula_of(others[f"{step.name}_right"], setup.inputs).body
-        body = rebuilt(body, lambda x: before if isinstance(x, Cell) and x.name == "right" else x)
-    index = tuple((x,) for x in "bhij" if x in letters_in(body))
-    formula = Formula("M", index, body)
+        before = formula_of(others[f"{step.name}_right"], setup.inputs)
+
+        def as_it_was(x: Expr) -> Expr:
+            """What stands for the formula as it is; of another place, the same stage there."""
+            if not isinstance(x, Cell) or x.name != "right":
+                return x
+            return before.body if x.index == formula.index else Cell(symbol, x.index)
+
+        formula = replace(formula, body=rebuilt(formula.body, as_it_was))
+    if is_mask:
+        axes = letters_in(formula.body)
+        formula = Formula(symbol, tuple((x,) for x in "bhij" if x in axes), formula.body)
     text = line_of(formula).replace("rows[i]", "i")  # here they are all of them
     return shown(re.sub(r" \+ 0(?![.\d])", "", text).replace("+ -", "- "))
 

@@ -190,10 +190,11 @@ def _explanations(verdict: Verdict) -> Iterator[str]:
         lead = f"  {number}. "
         if is_one:
             lead = f"{otherwise}: " if verdict.is_meant else "  "
-        yield from _explanation(explanation, lead)
+        yield from _explanation(explanation, lead, verdict)
 
 
-def _explanation(explanation: Explanation, lead: str) -> Iterator[str]:
+def _explanation(explanation: Explanation, lead: str, verdict: Verdict) -> Iterator[str]:
+    """A bug, and what it leaves of the errors of each stage that differs; of all if none does."""
     yield f"{lead}{explanation.name}"
     for bug in explanation.bugs:
         yield f"     {bug.sentence}"
@@ -210,7 +211,10 @@ def _explanation(explanation: Explanation, lead: str) -> Iterator[str]:
     }
     yield from (f"     {label} {text}" for label, text in labelled.items() if text)
     bugs = "this bug" if len(explanation.bugs) == 1 else "these bugs"
+    differing = {stage.name for stage in verdict.stages if not stage.matches}
     for stage, left in explanation.errors.items():
+        if differing and stage not in differing:
+            continue
         rms, largest, before, largest_before = map(_number, astuple(left))
         with_it = f"with {bugs} the RMS error is {rms}, the largest {largest}"
         yield f"     {stage}: {with_it}; without {before} and {largest_before}"

@@ -6,11 +6,11 @@ candidates: a row of the catalogue, a library's convention, two rows ── amon
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from attncli.arrays import Array
 from attncli.attention.heads import split_heads
 from attncli.commands.check.bugs import CATALOGUE, GRADIENT, TILES
 from attncli.commands.check.bugs.bug import Bug, Evidence
-from attncli.commands.check.comparison import Comparison, Fit, fit
+from attncli.commands.check.comparison import Comparison, Fit, fit, lowers
 from attncli.commands.check.direction import OWN, Directions, beta
 from attncli.commands.check.number_types import EPS, SMALL
 from attncli.commands.check.run import CELLS, at_once, computes, mask_of, stages, steps_of
@@ -27,9 +27,11 @@ from attncli.commands.check.samples import narrow_sample_of, sample_of, wide_sam
 from attncli.commands.check.setup import Setup
 from attncli.commands.check.tolerance import distance, largest
 from attncli.convention import EmptyRows
+from attncli.errors import ConventionError, InputError
 from attncli.stages import BEFORE_SOFTMAX, DELTA, GRADIENTS, OUTPUT, PROJECTED, gradient_of
 
 Progress = Callable[[int, int], None] | None
+T = TypeVar("T")
 
 SAME = 1e-9
 """Two computations of one number in float64 are nearer than this, relative to the largest: sums of
@@ -83,6 +85,8 @@ class Search:
     narrow      of a few rows of one head, which are tried first
     only_nan    whether every wrong number is NaN: too little for bugs that are not about NaN
     skipped     bugs that would not fit into memory, and how many scores they need at once
+    unbuilt     bugs, and pairs, of which a variant could not be computed, and why: a fault of the
+                catalogue, which its test finds; no candidate ends a check
     alone       bug → its variants under the setup that is right
     """
 
@@ -102,6 +106,7 @@ class Search:
         self.only_nan = all(np.isnan(stage.observed[stage.wrong]).all() for _, stage in of_stages)
         self.narrow = narrow_sample_of(sample)
         self.skipped: dict[str, int] = {}
+        self.unbuilt: dict[str, str] = {}
         self.alone: dict[Bug, list[Setup]] = {}
         self._emptied: dict[Any, tuple[bool, Setup]] = {}
 
@@ -121,11 +126,19 @@ class Search:
         """The candidates that fit, put behind those of `to` one by one; the search itself."""
         matches = [] if to is None else to
         for number, (bugs, variants) in enumerate(candidates, 1):
-            if fits := self.fits(variants):
+            fits = [*self._kept_going(bugs, lambda each=variants: iter(self.fits(each)))]
+            if fits:
                 matches.append(Match(bugs, fits))
             if total:
                 self.progress(number, total)
         return matches
+
+    def _kept_going(self, bugs: Sequence[Bug], tried: Callable[[], Iterator[T]]) -> Iterator[T]:
+        """What is tried of some bugs; where one cannot be computed, what came before it."""
+        try:
+            yield from tried()
+        except (InputError, ConventionError, ArithmeticError, LookupError, ValueError) as problem:
+            self.unbuilt[" and ".join(bug.name for bug in bugs)] = str(problem)
 
     def singles(self) -> list[Match]:
         """The single bugs that fit; those whose number is fitted, where no other does."""
@@ -226,7 +239,8 @@ class Search:
         matches, undecided = list[Match](), list[Bug]()
         times = math.prod(self.comparison.subset.sizes) / math.prod(self.samples[0].subset.sizes)
         for bug in CATALOGUE:
-            fits = self._probed(bug, times) if bug.is_fitted else self._pointed_to(bug, times)
+            seen = self._probed if bug.is_fitted else self._pointed_to
+            fits = next(self._kept_going((bug,), lambda s=seen, b=bug: iter([s(b, times)])), [])
             if fits:
                 matches.append(Match((bug,), fits))
             elif fits is None:
@@ -239,7 +253,8 @@ class Search:
         seen = [one for x in variants if (one := self.sampled.of(x))]
         if likely := [one for one in seen if one.is_likely(times)]:
             seen = [one for x in likely if (one := self.whole.of(x.setup))]
-            if fits := [Fit(one.setup, one.left) for one in seen if one.is_found]:
+            found = (Fit(one.setup, one.left) for one in seen if one.is_found)
+            if fits := [one for one in found if lowers(one.errors, self.comparison.errors)]:
                 return fits
         return None if seen and not any(one.is_decidable for one in seen) else []
 
@@ -258,10 +273,14 @@ class Search:
         if seen.own > OWN * abs(one.value) or (setup := with_much(one.value)) is None:
             return []
         much = self.whole.of(setup)
-        return [Fit(setup, much.left)] if much and much.is_found else []
+        is_cause = much and much.is_found and lowers(much.left, self.comparison.errors)
+        return [Fit(setup, much.left)] if much and is_cause else []
 
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""
+        return self._kept_going((bug,), lambda: self._variants(bug, setup))
+
+    def _variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         for variant in self._changed(bug, setup):
             if variant.is_refused or not self.has_all(variant):
                 continue
@@ -295,7 +314,7 @@ class Search:
         fits = []
         for setup in filter(self.fits_samples, variants):
             if one := fit(setup, self.comparison):
-                fits.append(one)
+                fits += [one] * lowers(one.errors, self.comparison.errors)
             elif len(self.samples) < MOST_SAMPLES:
                 self.samples.append(self.comparison.sample(worst_of(setup, self.comparison)))
         return fits

@@ -24,6 +24,7 @@ leaves open. The language is that of expression.py.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -196,7 +197,8 @@ def _with_fields(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup | N
             known = vars(owner) if kind == "positions" else {}
             known = {x: y for x, y in known.items() if isinstance(y, int)}
             now, value = getattr(owner, name), facts.value(new, known)
-            is_number = isinstance(now, int) and not isinstance(value, str | bool)
+            is_finite = isinstance(value, int | float) and math.isfinite(value)
+            is_number = isinstance(now, int) and is_finite and not isinstance(value, bool)
             if is_number or isinstance(now, frozenset):
                 value = type(now)(value)
             fields[kind][name] = value

@@ -4,8 +4,10 @@
     input.sinks: => ?[h] fit [-12 to 12]               one for each head
     input.kv_len: => ?[b] fit whole [1 to size[j]]     whole numbers
     input.k: => right * ?[g] fit apart 2 ** [-8 to 8]  numbers that are not all alike
+    … fit known [-4 to 4]; -1 as: reversed             only if it fits in one of its forms
     … fit 100, 1000 or 10 ** [1 to 8]                  one of these if it explains enough
     … fit [-4 to 4]; -1 as: reversed; 2 digits; roots  -1, 2 digits or 1/√n, if it fits alike
+    … fit known [-7 to 7]; logarithms                  ln n
     … fit scale by d_q                                 scale · what d_q is larger by
     … quiet 1000 / sqrt(times)                         errors within the rounding: so many times it
 
@@ -29,10 +31,10 @@ from attncli.commands.check.bugs.bug import Evidence, Probe
 from attncli.commands.check.bugs.edits import Line, Patch, letter_of, line_of
 from attncli.commands.check.bugs.facts import Facts, number_text
 from attncli.commands.check.bugs.numbers import sizes_of
-from attncli.commands.check.comparison import Comparison
+from attncli.commands.check.comparison import Comparison, n_different
 from attncli.commands.check.run import Indices
 from attncli.commands.check.setup import Setup
-from attncli.commands.check.tolerance import distance, rms
+from attncli.commands.check.tolerance import distance, largest, rms
 
 TINY, SPREAD, LARGEST = 1e-12, 1e-3, float(np.finfo(np.float64).max)
 """A mean square of errors, over the rounding, below which all forms of a number fit alike; a share
@@ -50,8 +52,10 @@ def fitted(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[S
         if sample is None:
             continue
         fit = _Fit(line, letter, facts, sample)
-        if (x := fit.numbers()) is not None:
+        if (x := fit.numbers()) is not None and fit.is_supported(x):
             x, words = fit.simplest(x)
+            if line.fit.startswith("known ") and not words:
+                continue
             number = x if letter else float(x[0])
             texts = {"?": f"{number_text(number)}{words}"}
             yield fit.setup(x).with_detail(facts.detail(line.detail, texts, {"?": number}))
@@ -82,7 +86,7 @@ class _Fit(NamedTuple):
     def numbers(self) -> Array | None:
         """The numbers that fit best, [n]; None where they do not explain the errors."""
         setup, (text, *_) = self.facts.setup, self.line.fit.split("; ")
-        *kinds, text = re.split(r"^(whole|apart) ", text)
+        *kinds, text = re.split(r"^(whole|apart|known) ", text)
         number, by, stage = text.partition(" by ")
         if by:
             return self.ratio(self.facts.number(number), stage)
@@ -110,6 +114,23 @@ class _Fit(NamedTuple):
             return None
         x = polished(of(at), self.setup, self.by_number(), self.of_heads())
         return None if "apart" in kinds and np.ptp(x) <= SPREAD * x.max() else x
+
+    def is_supported(self, x: Array) -> bool:
+        """Whether so many different numbers follow from each fitted one, and confirm it."""
+        sample, heads = self.by_number(), self.of_heads()
+        before, after = (sample.expected(y) for y in (self.facts.setup, self.setup(x)))
+        supporting = np.zeros(x.size, np.int64)
+        for name, stage in sample.errors.items():
+            if (observed := sample.observed_by(self.facts.setup, name)).shape != after[name].shape:
+                continue
+            follows = distance(before[name], after[name]) > SAME * largest(before[name])
+            for at in range(x.size):
+                own = np.s_[[at]] if self.letter == "b" else np.s_[:]
+                if heads is not None:
+                    own = np.s_[:, heads == at] if stage.expected.shape[1] == len(heads) else own
+                pairs = stage.expected[own] + 1j * observed[own]
+                supporting[at] += n_different(pairs[follows[own]])
+        return bool((supporting >= SEVERAL).all())
 
     def ratio(self, number: float, stage: str) -> Array | None:
         """A number times what a stage, as observed, is larger by; None where it was not."""
@@ -158,6 +179,11 @@ class _Fit(NamedTuple):
         """The numbers of a form near x, with their words, and others that must not fit as well."""
         if form == "roots":
             yield from ((value, f" = {words}", others) for value, words, others in roots(x))
+        elif form == "logarithms":
+            n = round(math.exp(x))
+            others = [math.log(max(1, n - 1)), math.log(n + 1)]
+            if 1 < n <= MOST_COUNTED:
+                yield math.log(n), f": each counts {n} times (sink + ln {n})", others
         elif form == "2 digits":
             yield float(f"{x:.2g}"), "", ()
         else:
@@ -241,7 +267,11 @@ def explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
 
 
 SEVERAL = 3
-"""So many numbers at least confirm each one that is fitted."""
+"""So many numbers at least confirm each one that is fitted: as many factors as numbers explain
+nothing."""
+
+SAME = 1e-9
+"""A number follows from a fitted one if this moves it by more than rounding in float64 does."""
 
 
 def minimum(
@@ -344,6 +374,9 @@ def roots(x: float) -> Iterator[tuple[float, str, tuple[float, float]]]:
 
 MOST_ROOT = 1024
 """Widths of heads and of models are rarely larger."""
+
+MOST_COUNTED = 64
+"""A sink is counted once by each part of the keys at most, of which kernels have rarely more."""
 
 
 NEAR = 0.02

@@ -16,9 +16,10 @@ from attncli.arrays import Array
 from attncli.attention.attention import LSE as LSE_FORMULA
 from attncli.attention.backward import as_given
 from attncli.attention.run import Step
-from attncli.commands.check.bugs.rewrite import Rewrite
+from attncli.commands.check.bugs.rewrite import Rewrite, formula_of
 from attncli.commands.check.run import steps_of
 from attncli.commands.check.setup import Setup
+from attncli.expression import cells
 from attncli.stages import DELTA, DROPPED, LSE, MAPS, OF_TILES, OUTPUT, SCORES, TILE, WEIGHTS
 
 Function = Callable[[Array], Array]
@@ -189,6 +190,13 @@ def forward_again(plan: Plan) -> dict[str, Step]:
 
 
 def reading(step: Step, of: Mapping[str, str]) -> Step:
-    """The step reading copies; what is masked says nothing of weights that are copies."""
-    out = {"mask"} if WEIGHTS in of and step.through == f"{WEIGHTS}.x" else set[str]()
-    return step._replace(reads={p: of.get(n, n) for p, n in step.reads.items() if p not in out})
+    """The step reading copies; what is masked says nothing of weights that are copies.
+
+    A formula that was edited may read the mask in any case.
+    """
+    copied = step._replace(reads={p: of.get(n, n) for p, n in step.reads.items()})
+    if WEIGHTS not in of or step.through != f"{WEIGHTS}.x":
+        return copied
+    without = copied._replace(reads={p: n for p, n in copied.reads.items() if p != "mask"})
+    read = {cell.name for cell in cells(formula_of(without).body, guards=True)}
+    return without if read <= without.reads.keys() else copied

@@ -128,6 +128,9 @@ _Key = tuple[str, str, tuple[tuple[str, float], ...], bool]
 """Pattern, what stands there, the numbers it names; whether it is a gradient over queries."""
 
 
+HAVE_SINKS = "softmax", "lse"
+"""What may have a sink beside its terms."""
+
 _MASKS = "mask", "given_mask"
 """What may lack the first axes of its formula."""
 
@@ -177,11 +180,16 @@ def _edited(formula: Formula, key: _Key, there: frozenset[str]) -> _Edited | Non
 
 
 def _other_terms(x: Expr, pattern: str, new: Expr | None) -> Expr:
-    """A sum, or a softmax, of other terms, or with another sink."""
+    """A sum, or a softmax, of other terms, or with another sink; as it is, where it has none.
+
+    A formula that writes its softmax out has no sink, and one over other letters no such terms.
+    """
     if not isinstance(x, Over):
         return x
     if pattern == "sink":
-        return replace(x, sink=new)
+        return replace(x, sink=new) if x.kind in HAVE_SINKS else x
+    if new is not None and not {*letters_in(new)} & {*x.letters}:
+        return x
     both = new if new is None or x.where is None else Apply("and", (x.where, new))
     return replace(x, where=both)
 

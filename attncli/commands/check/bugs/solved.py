@@ -14,9 +14,10 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes, merge_heads
-from attncli.commands.check.bugs.bug import Change, Evidence
+from attncli.commands.check.bugs.bug import ENOUGH, Change, Evidence
 from attncli.commands.check.bugs.facts import number_text
 from attncli.commands.check.bugs.fits import EXPLAINED
+from attncli.commands.check.comparison import n_different
 from attncli.commands.check.run import PROJECTION, all_of, stages
 from attncli.commands.check.setup import Setup
 from attncli.commands.check.spans import OF_ALL_HEADS
@@ -69,7 +70,7 @@ def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     fits = []
     axes = {"all of it": (0, 1, 2, 3), "head by head": (0, 2, 3), "channel by channel": (0, 2)}
     for words, over in axes.items():
-        if math.prod(expected.shape[i] for i in over) < TIMES:
+        if not _confirms_each(expected, observed, over):
             continue
         squares = np.square(expected).sum(axis=over, keepdims=True)
         times = (observed * expected).sum(axis=over, keepdims=True) / np.maximum(squares, 1e-300)
@@ -88,8 +89,12 @@ def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         changed = setup.with_result(OUTPUT, partial(np.multiply, float(times.item())))
     elif PROJECTED in evidence.expected:
         changed = setup.with_whole(1).with_result(OUTPUT, partial(np.multiply, times))
+    elif (subset := evidence.over(setup, OUTPUT)) is None:
+        return
     else:
-        changed = setup.with_relayout(lambda x: x / times, OUTPUT)
+        every = np.ones((1, setup.shape[1], 1, times.shape[3]))
+        every[:, subset.head] = times
+        changed = setup.with_whole(1).with_result(OUTPUT, partial(np.multiply, every))
     yield changed.with_detail(f"times {number_text(times.ravel())}, {words}")
 
 
@@ -104,6 +109,14 @@ def _times_of_projected(times: Array, setup: Setup, evidence: Evidence) -> Array
     more = np.linalg.lstsq(np.stack([x.ravel() for x in columns], axis=-1), left)[0]
     result = 1 + more.reshape(times.shape)
     return np.where(np.abs(result) < ROUND_OFF, 0.0, result)
+
+
+def _confirms_each(expected: Array, observed: Array, over: tuple[int, ...]) -> bool:
+    """Whether so many different numbers confirm each factor of those along some axes."""
+    pairs = np.moveaxis(expected + 1j * observed, over, range(-len(over), 0))
+    of_factors = pairs.reshape(-1, math.prod(pairs.shape[-len(over) :]))
+    each = (x[np.flatnonzero(x.real)[:ENOUGH]] for x in of_factors)
+    return all(x.size >= TIMES and n_different(x) >= TIMES for x in each)
 
 
 MOST_FACTORS = 64

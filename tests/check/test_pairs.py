@@ -1,0 +1,111 @@
+"""Every pair of rows of the catalogue makes a plan that can be computed, or is known not to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from attncli.arrays import Array
+from attncli.commands.check import check
+from attncli.commands.check.bugs import CATALOGUE, GRADIENT
+from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.commands.check.explain import PREPARED, _prepared
+from attncli.commands.check.run import all_of, computes, stages
+from attncli.commands.check.setup import Setup
+from attncli.commands.check.spans import span_of
+
+PARTS = 4
+"""The exhaustive run is cut into so many tests, so that workers share it."""
+FEW = 2
+"""So many variants of the first bug are tried where the search does not try the pair."""
+
+Input = tuple[Setup, Evidence, dict[str, Array]]
+
+
+def _input(number: int, *, gradients: bool) -> Input:
+    """A prepared input, what a search would look at, and its right stages."""
+    setup, right, _ = _prepared(number, gradients)
+    over, every = setup.how.softmax_over, all_of(setup.shape)
+    rows = {name: x + 1.0 for name, x in right.items() if span_of(name, over) == "rows"}
+    return setup, Evidence(rows, right, subset=every, example=2.0), right
+
+
+def _variants(bug: Bug, given: Input) -> list[Setup]:
+    return [x for x in bug.change(given[0], given[1]) if not x.is_refused]
+
+
+def _compute(first: list[Setup], second: Bug, given: Input) -> int:
+    """How many variants of a pair were computed."""
+    n, (_, evidence, right) = 0, given
+    for one in first:
+        for both in second.change(one, evidence):
+            if not both.is_refused:
+                stages(both, all_of(both.shape), [x for x in right if computes(both, [x])])
+                n += 1
+    return n
+
+
+def _faults(pairs: Iterator[tuple[Bug, Bug]]) -> tuple[list[str], int]:
+    """The pairs that cannot be computed on the first input that both change, and why; and of how
+    many pairs."""
+    numbers = range(len(PREPARED))
+    inputs = {(n, of): _input(n, gradients=of) for n in numbers for of in (False, True)}
+    alone = {x: {bug: _variants(bug, given) for bug in CATALOGUE} for x, given in inputs.items()}
+    faults, n_pairs = [], 0
+    for first, second in pairs:
+        of = GRADIENT in first.touches | second.touches
+        there = (x for x, y in alone.items() if x[1] == of and y[first] and y[second])
+        if (at := next(there, None)) is None:
+            continue
+        tried = alone[at][first] if first.pairs and second.pairs else alone[at][first][:FEW]
+        try:
+            n_pairs += _compute(tried, second, inputs[at]) > 0
+        except Exception as problem:  # whatever it is, it would end a check
+            faults.append(f"{first.name} and {second.name}: {problem!r}")
+    return faults, n_pairs
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_pair_of_rows_is_computed(part: int) -> None:
+    with np.errstate(all="ignore"):
+        pairs = (x for n, x in enumerate(combinations(CATALOGUE, 2)) if n % PARTS == part)
+        faults, n_pairs = _faults(pairs)
+    assert not faults
+    assert n_pairs > 15_000 / PARTS
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("scores overflow in float16", "softmax with 1 added to the sum"),
+        ("finite mask value", "mask value −∞, not the finite one given"),
+        ("lse added", "lse of the last block alone"),
+        ("δ added, not subtracted", "mask left out of the recomputed weights"),
+    ],
+)
+def test_pairs_that_once_could_not_be_computed(names: tuple[str, str]) -> None:
+    """A sink in max[c](…), ∞ as a whole number, terms of other letters, a mask that is not read."""
+    rows = {bug.name: bug for bug in CATALOGUE}
+    first, second = (rows[name] for name in names)
+    of = GRADIENT in first.touches | second.touches
+    with np.errstate(all="ignore"):
+        inputs = (_input(number, gradients=of) for number in range(len(PREPARED)))
+        given = next(x for x in inputs if _variants(first, x) and _variants(second, x))
+        _compute(_variants(first, given), second, given)
+
+
+def test_numbers_beyond_float16_that_nothing_explains_end_in_a_verdict() -> None:
+    """One query is 0, the score of the others are beyond 65504, and one output is not there."""
+    q = np.array([[300.0, 0.0], [0.0, 0.0], [0.0, 400.0]])
+    k, v = np.array([[250.0, 1.0], [2.0, 200.0], [1.0, 1.0]]), np.array([[1.0, 2], [3, 5], [7, 11]])
+    scores = q @ k.T / np.sqrt(2)
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    output = powers / powers.sum(axis=1, keepdims=True) @ v
+    output[1] = [0.31, -4.7]
+    verdict = check(output, q, k, v)
+    assert (verdict.status, verdict.matches) == ("no match", False)
+    assert not any("was not tried" in note for note in verdict.notes)
