@@ -141,7 +141,7 @@ class Chain:
             used |= {*node.letters}
         return with_parts(node, lambda x: self.unique(x, used))
 
-    def parts(
+    def parts(  # noqa: PLR0912 - a rule for each kind of node
         self, node: Expr, d: Expr, y: Expr | None = None, guards: tuple[Guard, ...] = ()
     ) -> Iterator[tuple[Cell, Expr]]:
         """The gradient of each cell in an expression: d times its derivative.
@@ -165,9 +165,11 @@ class Chain:
                     if cells(x):
                         yield from self.parts(x, _bound(flow, names), guards=guards)
             case Apply("max" | "min" as function, (a, b)):
-                is_b, chosen = (Apply(_LARGER[function], (x, a)) for x in (b, y or b))
+                is_b = Apply(_LARGER[function], (b, a))
                 yield from self.parts(a, d, guards=(*guards, (is_b, False)))
-                yield from self.parts(b, d, guards=(*guards, (chosen, True)))
+                if isinstance(a, Number):  # by what there is: computed again, it may be rounded up
+                    is_b = Apply(_LARGER[function], (y or b, a))
+                yield from self.parts(b, d, guards=(*guards, (is_b, True)))
             case Apply(function) if function in FLAT:
                 return
             case If(Apply("<", (Place(j), Param() as n)), Cell(), b) if self.is_cache(j):
@@ -206,8 +208,8 @@ class Chain:
                 for x in of_sink:
                     yield from self.parts(ends[-1], x, guards=guards)
             case "max" if not _is_exact(body):  # rounded otherwise elsewhere: no two are equal
-                shares = replace(node, kind="softmax", body=Apply("*", (Number(_STEEP), body)))
-                slope = Apply("*", (d, shares))
+                steep = Apply("*", (Number(_STEEP), body))
+                slope = Apply("*", (d, replace(node, kind="softmax", body=steep)))
             case "max":  # of several that are the largest each has an equal share
                 same = Apply("==", (other.body, whole))
                 both = same if other.where is None else Apply("and", (other.where, same))

@@ -71,6 +71,8 @@ CASES = [
     "A[i] = max[j](softmax[j](m[i,j] * x[i]) where j < 3) * x[i]",
     "A[i] = max(softmax[i](x[i]), 0.3)",
     "A[i] = max[j](sin(m[i,j] * x[i]))",
+    "A[i,j] = min(softmax[i,j](sum[r](m[i,j] - p[i·r]) + y[j]), 0.5 * cos(x[0]) + x[i])\nsize[r] = 2\nsize[i] = 3",
+    "A[i] = max(0, sum[j](m[i,j] * y[j])) + max(x[i], 0)",
     "A[i,j] = softmax[j](m[i,j] + x[i], sink=x[i]) if j < i else 0",
     "A[i] = sum[j](softmax[j](m[i,j], sink=x[0]) where j < 2) ** 2",
     "A[i,j] = lse[j](m[i,j] * x[i], sink=y[j])",
