@@ -164,7 +164,7 @@ def _is_whole(text: str) -> bool:
         ),
         ("Z = x · 0.125", "Z = x · 0.12471", "write 0.125 where it has 0.12471"),
         ("O = sum[j](a · v)", "O = max[j](a · v)", "write sum where it has max"),
-        ("O = f(a)", "O = f[i](a)", "leave out [i]"),
+        ("O = f(a)", "O = f[i](a)", "write f where it has f[i]"),
         ("X[g·r] = x[g]", "X[r·g] = x[g]", "write g·r where it has r·g"),
     ],
 )

@@ -116,7 +116,10 @@ class _Fit(NamedTuple):
         return None if "apart" in kinds and np.ptp(x) <= SPREAD * x.max() else x
 
     def is_supported(self, x: Array) -> bool:
-        """Whether so many different numbers follow from each fitted one, and confirm it."""
+        """Whether so many different numbers follow from each fitted one, and confirm it.
+
+        One that is as it was, such as the length of one batch item, moves none and needs none.
+        """
         sample, heads = self.by_number(), self.of_heads()
         before, after = (sample.expected(y) for y in (self.facts.setup, self.setup(x)))
         supporting = np.zeros(x.size, np.int64)
@@ -130,7 +133,8 @@ class _Fit(NamedTuple):
                     own = np.s_[:, heads == at] if stage.expected.shape[1] == len(heads) else own
                 pairs = stage.expected[own] + 1j * observed[own]
                 supporting[at] += n_different(pairs[follows[own]])
-        return bool((supporting >= SEVERAL).all())
+        moving = supporting[supporting > 0]
+        return moving.size > 0 and bool((moving >= SEVERAL).all())
 
     def ratio(self, number: float, stage: str) -> Array | None:
         """A number times what a stage, as observed, is larger by; None where it was not."""
