@@ -94,7 +94,8 @@ class Sheet(NamedTuple):
 
 
 def sheet_with(inputs: tuple[Array, ...], cell: tuple[int, ...] = (0, 0), *, causal: bool) -> Sheet:
-    return Sheet(*inputs, stages(inputs, {}, causal=causal), cell)
+    q, k, v = inputs
+    return Sheet(q, k, v, stages(inputs, {}, causal=causal), cell)
 
 
 def _term(sheet: Sheet, factor: float) -> Array:
