@@ -61,7 +61,7 @@ def of_x(n_kv: int = 2, **how: Any) -> Trace:
     widths = {"q": 12, "k": 3 * n_kv, "v": 5 * n_kv}
     own = {f"w_{x}": numbers(7, n, seed=n) for x, n in widths.items()}
     own |= {f"b_{x}": numbers(n, seed=n) for x, n in widths.items()} | {"w_o": numbers(20, 7)}
-    heads = {"n_heads": 4, "n_kv_heads": n_kv}
+    heads: dict[str, Any] = {"n_heads": 4, "n_kv_heads": n_kv}
     return attncli.multi_head_attention(numbers(3, 7), own, context=numbers(5, 7, seed=9), **heads, **how)  # fmt: skip
 
 

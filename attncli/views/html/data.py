@@ -140,9 +140,9 @@ class PageData:
         is_bias = 0 < float(np.abs(finite).max(initial=0)) < _AS_NEVER
         is_plain = stage.value.dtype.kind not in "f" or (kind.role == "input" and not is_bias)
         shade = "share" if is_share else "" if is_plain or stage.name in _UNSHADED else "signed"
-        has_dash = kind.undefined and stage.value.dtype.kind == "f" and np.isnan(stage.value).any()
-        is_dash = has_dash and not isinstance(stage, BlankStage)
-        note = "; ".join(filter(None, [stage.note, is_dash and f"– {kind.undefined}"]))
+        has_dash = kind.undefined and not isinstance(stage, BlankStage)
+        why = f"– {kind.undefined}" if has_dash and np.isnan(stage.value).any() else ""
+        note = "; ".join(filter(None, [stage.note, why]))
         optional: dict[str, Any] = {
             "called": _CALLED.get(stage.name, stage.name),
             "note": sentence(note),
