@@ -240,7 +240,7 @@ def _matrices(
         if place.stage.kind.plotted and not matrix.is_blank:
             rows = slice(matrix.rows.start, matrix.rows.stop)
             points = matrix.values[rows, :2].astype(np.float64)
-            yield Plot(place.stage.names(axes[0])[rows], points)
+            yield Plot(tuple(place.stage.names(axes[0])[rows]), points)
     yield from [Remark(left_out)] if left_out else []
 
 

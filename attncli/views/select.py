@@ -234,7 +234,7 @@ def _cut_stage(block: Block, stage: Stage, options: DisplayOptions, *, whole: bo
     labels = dict(stage.labels)
     for axis, size, left in zip(stage.axes, stage.value.shape, value.shape, strict=True):
         if left < size:
-            labels[axis] = stage.names(axis)[slices[axis]]
+            labels[axis] = tuple(stage.names(axis)[slices[axis]])
     return replace(stage, value=value, labels=labels)
 
 

@@ -69,7 +69,7 @@ def outcomes_page(found: Outcomes) -> Page:
         named = zip(found.lengths, (("query", "queries"), ("key", "keys")), strict=True)
         facts = tuple(f"{n} {words[n != 1]}" for n, words in named)
         yield Headline(sentence(trace.title), facts, (), ())
-        names = trace[APART].names("query")
+        names = tuple(trace[APART].names("query"))
         for at, group in enumerate(found.groups):
             said = (" · ".join(group.names), *_rows(group, names if at else ()))
             yield Closing(((words_of(group.does), said),))

@@ -91,7 +91,7 @@ def test_what_is_made_of_x_and_normalised_is_so_once(more: dict[str, Any]) -> No
     arrays = {name: numbers(*shape, size=0.02) for name, shape in sizes.items()}
     how = Convention(qk_norm=True, **more)
     inputs = inputs_of(arrays, how, n_heads=4, n_kv_heads=2)
-    given = inputs.qkv
+    given: dict[str, Any] = inputs.qkv
     whole = attend(**given, convention=how, d_output="ones")
     np.testing.assert_allclose(streamed(inputs), whole["output"].value, 1e-12, 1e-15)
     gradients = gradients_of(inputs, np.ones(inputs.output_shape))

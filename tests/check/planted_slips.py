@@ -93,7 +93,7 @@ class Sheet(NamedTuple):
         return hidden(self.q.shape[-2], self.k.shape[-2])
 
 
-def sheet_with(inputs: tuple[Array, ...], cell: tuple[int, ...] = (0, 0), *, causal: bool) -> Sheet:
+def sheet_with(inputs: tuple[Array, Array, Array], cell: tuple[int, ...] = (0, 0), *, causal: bool) -> Sheet:
     q, k, v = inputs
     return Sheet(q, k, v, stages(inputs, {}, causal=causal), cell)
 

@@ -94,7 +94,7 @@ def test_small_queries_and_keys_are_normalised_once(call: Call, tmp_path: Path) 
 
 def test_gradients_of_normalised_queries_and_keys_are_streamed(call: Call, tmp_path: Path) -> None:
     draw, n = np.random.default_rng(5), 1500  # × 2 heads, whose stages need more than 100 MB
-    arrays = {name: draw.normal(size=(2, n, 3)) for name in "qkv"}
+    arrays: dict[str, Any] = {name: draw.normal(size=(2, n, 3)) for name in "qkv"}
     np.savez(tmp_path / "n.npz", **arrays)
     d = np.ones_like(arrays["v"])
     np.save(tmp_path / "d.npy", d)

@@ -190,7 +190,7 @@ def test_no_knob_is_left_out_of_the_random_calls() -> None:
     """Every field of Convention is drawn, and counts in a call that is streamed, or is refused."""
     x, refused = np.ones((3, 2)), set()
     for name in convention.KNOBS.keys() & SHARED:
-        other = {"softmax_over": "queries", "dropout": 0.5}[name]
+        other: Any = {"softmax_over": "queries", "dropout": 0.5}[name]
         with pytest.raises(ConventionError):
             attncli.stream(x, x, x, **{name: other})
         refused |= {name, *(n for n, knob in convention.KNOBS.items() if knob.needs == (name,))}

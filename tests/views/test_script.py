@@ -94,9 +94,9 @@ def test_script_and_style_are_small_and_ship_as_they_are_written() -> None:
         (style,), (script,) = (
             re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL) for tag in ("style", "script")
         )
-        assert len((style + script).encode()) <= 75_000
-    code = {line for line in written if not re.search(r"//|/\*", line)}
-    assert [line for line in code if line not in style + script] == []  # the last has all files
+        assert len((style + script).encode()) <= 80_000
+        for line in f"{style}\n{script}".splitlines():
+            assert any(own.startswith(line) for own in written), line
     many = attncli.explain("the bank " * 16, block="encoder", dim=32, heads=8, layers=6)
     assert len(attncli.render(many, "html").encode()) <= 250_000  # of heads a byte a weight
 

@@ -79,9 +79,9 @@ def _file(name: str) -> str:
 
 
 def _plain(source: str) -> str:
-    """A script or style as it is written, without comments, indentation and ends of statements."""
+    """A script or style as it is written, without comments of whole lines and indentation."""
     source = re.sub(r"(?m)^\s*//.*$|^\s*/\*.*?\*/$|  ?// [^\n\"'`]*$", "", source)
-    return re.sub(r"(?<=[;,{}])\n|(?<=\n)\n", "", re.sub(r"\n\s*", "\n", source))
+    return re.sub(r"\n\s*", "\n", source)
 
 
 def _digest(source: str) -> str:
