@@ -240,11 +240,13 @@ class _Backward:
                 continue
             if shape is not None and at >= n and shape[at - n] == 1 and is_long:
                 index.append(())
-            elif is_packed and shape is not None and not own & {*letters}:  # p·0: 0 elsewhere
-                (place,) = (x for x in axis if isinstance(x, int))
-                size = lengths_along(axis, shape[at - n], chain.sizes)[axis.index(place)]
-                new = chain.axis_letter(size, own)
-                back = If(Apply("==", (Place(new), Number(float(place)))), back, ZERO)
+            elif (
+                isinstance(axis, tuple) and is_packed and shape and not own & {*letters}
+            ):  # p·0: 0 elsewhere
+                (fixed,) = (x for x in axis if isinstance(x, int))
+                length = lengths_along(axis, shape[at - n], chain.sizes)[axis.index(fixed)]
+                new = chain.axis_letter(length, own)
+                back = If(Apply("==", (Place(new), Number(float(fixed)))), back, ZERO)
                 index.append(tuple(x if isinstance(x, str) else new for x in axis))
                 own |= {new, *letters}
             elif not isinstance(axis, tuple) or letters != [*axis] or own & {*letters}:

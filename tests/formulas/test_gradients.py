@@ -44,8 +44,8 @@ def test_a_condition_on_the_letter_of_a_softmax_says_which_shares_count() -> Non
     arrays = {"q": Q, "k": Q, "v": np.array([[10.0, 0], [0, 10], [5, 5]])}
     gradient = gradient_of(text, "q", arrays)
     share = np.e / (2 * np.e + 1)  # of k1 and of k3, where q is 1; the scores are 1, 0, 1
-    np.testing.assert_allclose(gradient[0], [10 * share * (1 - 2 * share), 0], atol=1e-12)
-    np.testing.assert_allclose(gradient[1:], [[-10 / 9, 0], [0, 0]], atol=1e-12)
+    np.testing.assert_allclose(gradient[0, 0], 10 * share * (1 - 2 * share), atol=1e-12)
+    np.testing.assert_allclose(gradient[1:], np.array([[-10 / 9, 0], [0, 0]]), atol=1e-12)
 
 
 X = {"x": np.array([0.3, -0.7, 1.1]), "y": np.array([0.9, 0.2, -0.4, 0.6, -1.3])}
