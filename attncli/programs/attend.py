@@ -79,7 +79,8 @@ def attend_by(
         x = known[name]
         is_exact = x.dtype.kind != "f" or name == "given_mask"
         inputs[name] = x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else how)
-    steps, values, shapes = program.steps, {**inputs}, program.shapes
+    steps, values = program.steps, {**inputs}
+    shapes: Mapping[str, Shape] = program.shapes
     if d_output is not None:
         last = steps[-1].name
         d = given_gradient(d_output, program.shapes[last], last, how.seed)

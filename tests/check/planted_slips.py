@@ -93,7 +93,9 @@ class Sheet(NamedTuple):
         return hidden(self.q.shape[-2], self.k.shape[-2])
 
 
-def sheet_with(inputs: tuple[Array, Array, Array], cell: tuple[int, ...] = (0, 0), *, causal: bool) -> Sheet:
+def sheet_with(
+    inputs: tuple[Array, Array, Array], cell: tuple[int, ...] = (0, 0), *, causal: bool
+) -> Sheet:
     q, k, v = inputs
     return Sheet(q, k, v, stages(inputs, {}, causal=causal), cell)
 
@@ -241,7 +243,7 @@ ELSEWHERE: list[tuple[str, Planted]] = [
 """The same slips in other stages."""
 
 
-def exercise(rng: np.random.Generator, needs: str = "") -> tuple[Array, ...]:
+def exercise(rng: np.random.Generator, needs: str = "") -> tuple[Array, Array, Array]:
     """Inputs as exercises have them: small whole numbers, or numbers of one decimal."""
     n_q, n_k, d_k, d_v = rng.integers(2, 5, size=4)
     front: tuple[int, ...] = (2,) if "heads" in needs else ()
@@ -251,5 +253,7 @@ def exercise(rng: np.random.Generator, needs: str = "") -> tuple[Array, ...]:
         d_v = 5
     shapes = ((n_q, d_k), (n_k, d_k), (n_k, d_v))
     if rng.random() < 0.5:
-        return tuple(rng.integers(-4, 5, size=(*front, *x)).astype(float) for x in shapes)
-    return tuple(rng.normal(size=(*front, *x)).round(1) for x in shapes)
+        q, k, v = (rng.integers(-4, 5, size=(*front, *x)).astype(float) for x in shapes)
+    else:
+        q, k, v = (rng.normal(size=(*front, *x)).round(1) for x in shapes)
+    return q, k, v

@@ -43,8 +43,9 @@ PEN = (  # what is seen in the number that was written
 )
 
 
-def inputs_for(needs: str) -> tuple[Array, ...]:
-    return {"square": SQUARE, "heads": HEADS, "wide": WIDE}.get(needs, (Q, K, V))
+def inputs_for(needs: str) -> tuple[Array, Array, Array]:
+    q, k, v = {"square": SQUARE, "heads": HEADS, "wide": WIDE}.get(needs, (Q, K, V))
+    return q, k, v
 
 
 X = RNG.integers(-3, 4, (3, 5)).astype(float)

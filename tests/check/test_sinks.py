@@ -33,7 +33,7 @@ of many rows, and up to 3 times of few."""
 class Case(NamedTuple):
     """The inputs in a type, and the output of one kernel beside the right one, in float64."""
 
-    inputs: dict[str, Array]
+    inputs: dict[str, Any]
     observed: Array
     is_beyond_noise: bool
     is_exact: bool

@@ -245,7 +245,8 @@ def test_a_vector_without_direction_has_a_dash_and_why_and_data_has_nan() -> Non
                 "–" in text,
                 "NaN" in re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL),
             ) == (True, False), form
-        for form in ("json", "csv"):
+        of_data: tuple[Any, ...] = ("json", "csv")
+        for form in of_data:
             assert "NaN" in attncli.render(trace, form, stages=stage)
     cosine = matrix([[np.nan, 1.0]], "scores")
     assert "NaN" in shown(cosine)  # where it has no such meaning

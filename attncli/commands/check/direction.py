@@ -206,7 +206,8 @@ def is_systematic(comparison: Comparison) -> bool:
         arrays = [stage.observed, *(x[name] for x in (*right, *moved))]
         with np.errstate(invalid="ignore", over="ignore"):
             errors = np.array([(x - stage.expected) / noise for x in arrays])
-        for heads in (slice(None), *([head] for head in range(errors.shape[2]))):
+        every = np.arange(errors.shape[2])
+        for heads in (every, *every[:, None]):
             of_heads = errors[:, :, heads].reshape(len(errors), -1)
             of_heads = of_heads[:, np.isfinite(of_heads).all(axis=0)]
             observed, *simulated = of_heads[: 1 + len(right)]
@@ -244,4 +245,5 @@ def _explained(errors: Array, ways: Array, unit: float) -> float:
     if not (total := float(left @ left)):
         return 0.0
     rest = left - np.linalg.lstsq(ways.T, left)[0] @ ways
-    return 1 - float(rest @ rest) / total * (n - 1) / (n - n_ways - 1)
+    unexplained = float(rest @ rest) / total
+    return float(1 - unexplained * (n - 1) / (n - n_ways - 1))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, product
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,6 @@ from attncli.errors import ConventionError, InputError
 from attncli.stages import BEFORE_SOFTMAX, DELTA, GRADIENTS, OUTPUT, PROJECTED, gradient_of
 
 Progress = Callable[[int, int], None] | None
-T = TypeVar("T")
 
 SAME = 1e-9
 """Two computations of one number in float64 are nearer than this, relative to the largest: sums of
@@ -126,17 +126,21 @@ class Search:
         """The candidates that fit, put behind those of `to` one by one; the search itself."""
         matches = [] if to is None else to
         for number, (bugs, variants) in enumerate(candidates, 1):
-            fits = [*self._kept_going(bugs, lambda each=variants: iter(self.fits(each)))]
+            fits = list[Fit]()
+            with self._noting(bugs):
+                for variant in self.fits(variants):
+                    fits.append(variant)  # those before a problem are kept
             if fits:
                 matches.append(Match(bugs, fits))
             if total:
                 self.progress(number, total)
         return matches
 
-    def _kept_going(self, bugs: Sequence[Bug], tried: Callable[[], Iterator[T]]) -> Iterator[T]:
-        """What is tried of some bugs; where one cannot be computed, what came before it."""
+    @contextmanager
+    def _noting(self, bugs: Sequence[Bug]) -> Iterator[None]:
+        """Goes on where what is tried of some bugs cannot be computed, and notes why."""
         try:
-            yield from tried()
+            yield
         except (InputError, ConventionError, ArithmeticError, LookupError, ValueError) as problem:
             self.unbuilt[" and ".join(bug.name for bug in bugs)] = str(problem)
 
@@ -240,7 +244,9 @@ class Search:
         times = math.prod(self.comparison.subset.sizes) / math.prod(self.samples[0].subset.sizes)
         for bug in CATALOGUE:
             seen = self._probed if bug.is_fitted else self._pointed_to
-            fits = next(self._kept_going((bug,), lambda s=seen, b=bug: iter([s(b, times)])), [])
+            fits: list[Fit] | None = []
+            with self._noting((bug,)):
+                fits = seen(bug, times)
             if fits:
                 matches.append(Match((bug,), fits))
             elif fits is None:
@@ -278,7 +284,8 @@ class Search:
 
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""
-        return self._kept_going((bug,), lambda: self._variants(bug, setup))
+        with self._noting((bug,)):
+            yield from self._variants(bug, setup)
 
     def _variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         for variant in self._changed(bug, setup):

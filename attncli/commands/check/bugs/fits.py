@@ -20,7 +20,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -128,7 +128,7 @@ class _Fit(NamedTuple):
                 continue
             follows = distance(before[name], after[name]) > SAME * largest(before[name])
             for at in range(x.size):
-                own = np.s_[[at]] if self.letter == "b" else np.s_[:]
+                own: Any = np.s_[[at]] if self.letter == "b" else np.s_[:]
                 if heads is not None:
                     own = np.s_[:, heads == at] if stage.expected.shape[1] == len(heads) else own
                 pairs = stage.expected[own] + 1j * observed[own]
