@@ -18,6 +18,7 @@ from attncli.expression import (
     Place,
     Size,
     cells,
+    free_letters,
     renamed,
     text_of,
 )
@@ -123,6 +124,10 @@ def formula_of(formula: Formula, symbols: Mapping[str, str], params: Mapping[str
                 return letter
             case Over("sum", _, Over("sum") as inner):
                 return f"{text(inner)}, summed over the heads of each key head"
+            case Over("sum", letters, If() as guarded) if (
+                factored := _guarded_factor(guarded)
+            ) != guarded:
+                return text(Over("sum", letters, factored))
             case Over("sum", letters, Apply("*" as function, args) as product):
                 (first, last), (top, bottom) = (_summed(x, letters) for x in args)
                 if first == last or top == bottom:
@@ -188,6 +193,25 @@ def _says_all(node: Expr) -> bool:
         case Apply("+" | "-" | "*" | "/" | "neg" | "sqrt" | "exp" | "tanh", args):
             return all(map(_says_all, args))
     return False
+
+
+def _guarded_factor(node: If) -> Expr:
+    """A product that counts where a condition holds, with the condition at one factor.
+
+    That is the factor that has the letters of the condition; where none has, all stays as it is.
+
+    >>> from attncli.parser import parse
+    >>> text_of(_guarded_factor(parse("x[i] = n[i,m] * d[i,f] if g[i,f] > 0 else 0").body))
+    'n[i,m] * (d[i,f] if g[i,f] > 0 else 0)'
+    """
+    match node:
+        case If(Apply(">") as condition, Apply("*", (a, b)), Number(0.0) as zero):
+            own = {*free_letters(condition)}
+            if own <= {*free_letters(b)}:
+                return Apply("*", (a, If(condition, b, zero)))
+            if own <= {*free_letters(a)}:
+                return Apply("*", (If(condition, a, zero), b))
+    return node
 
 
 def _summed(node: Expr, letters: tuple[str, ...]) -> list[bool]:

@@ -5,6 +5,7 @@ Of the first cell, or of every cell where nothing is to be left out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rich.cells import cell_len
@@ -79,7 +80,8 @@ def at_length(found: Equation, width: int | None) -> list[str]:
     at = cell_len(found.left) + 1 if is_short else 2
     lines = [] if is_short else hang([found.left], width, 2, 0)
     for number, form in enumerate(found.forms):
-        first, *more = hang(form, width, at + 2, at + 2)
+        words = [piece for word in form for piece in _pieces(word, width - at - 2)]
+        first, *more = hang(words, width, at + 2, at + 2)
         before = f"{found.left} " if is_short and not number else " " * at
         lines += [f"{before}= {first[at + 2 :]}", *more]
     if not found.remark:
@@ -88,3 +90,20 @@ def at_length(found: Equation, width: int | None) -> list[str]:
     if cell_len(together) <= width:
         return [*lines[:-1], together]
     return lines + fold(f"({found.remark})", width, at + 2)
+
+
+_GAPS = ("(?!^)(?=·)", " (?=[-+/] )", " ")  # before factors, before terms, anywhere
+
+
+def _pieces(word: str, room: int) -> list[str]:
+    """A word of a form; one too wide for a line in parts, between its factors or its terms.
+
+    >>> _pieces("(1.25 + 0.5)·(0.75 + 2)", 15)
+    ['(1.25 + 0.5)', '·(0.75 + 2)']
+    >>> _pieces("(1.25 + 0.5)·(0.75 + 2)", 8)
+    ['(1.25', '+ 0.5)', '·(0.75', '+ 2)']
+    """
+    gap = next((gap for gap in _GAPS if re.search(gap, word)), None)
+    if gap is None or cell_len(word) <= room:
+        return [word]
+    return [piece for part in re.split(gap, word) for piece in _pieces(part, room)]

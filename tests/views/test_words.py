@@ -161,6 +161,31 @@ def test_parentheses(expression: str, forms: str, in_matrices: str) -> None:
     assert formula_of(parse(text), {"q": "Q", "k": "K"}, {}) == f"A = {in_matrices}"
 
 
+@pytest.mark.parametrize(
+    ("body", "in_matrices"),
+    [
+        ("q[i,d] * k[j,d] if q[i,d] > 0 else 0", "(Q where Q > 0) Kᵀ"),
+        ("q[i,d] * k[j,d] if k[j,d] > 0 else 0", "Q (K where K > 0)ᵀ"),
+        ("q[i,d] * (k[j,d] if k[j,d] > 0 else 0)", "Q (K where K > 0)ᵀ"),
+    ],
+)
+def test_a_condition_on_a_factor_leaves_a_product_of_matrices(body: str, in_matrices: str) -> None:
+    formula = parse(f"A[i,j] = sum[d]({body})")
+    assert formula_of(formula, {"q": "Q", "k": "K"}, {}) == f"A = {in_matrices}"
+
+
+@pytest.mark.parametrize("width", [50, 63, 80, 97])
+@pytest.mark.parametrize("precision", [4, 16])
+def test_no_number_of_a_long_equation_is_broken(width: int, precision: int) -> None:
+    trace = attncli.explain("the river bank", dim=4)
+    options: dict[str, Any] = {"stages": ["meaning.added"], "work": True, "precision": precision}
+    lines, whole = (lines_of(trace, width=cells, **options) for cells in (width, 1000))
+    at = [next(n for n, x in enumerate(some) if x.startswith("  cos(")) for some in (lines, whole)]
+    written, expected = lines[at[0] :], whole[at[1]]
+    assert max(map(len, written)) <= width
+    assert re.findall(r"[\d.]+", " ".join(written)) == re.findall(r"[\d.]+", expected)
+
+
 def test_the_softmax_as_a_table() -> None:
     for over, names in (("keys", "q1 q2 q3"), ("queries", "k1 k2 k3")):
         text = shown(attention(softmax_over=over), stages=("weights",), work=True, full=True)
