@@ -38,6 +38,7 @@ ELSEWHERE = {  # on inputs that overflow or are not finite, on tiles, or named b
     "NaN leaks from masked values",
     "queries and keys not normalised",
     "softmax over queries, not keys",
+    "the observed scores are weights",
     "rows with nothing to attend to become zero",
     "numbers of the mask read as true or false",
     "query heads divided by the number of key heads, not by the group, in dK, dV",
@@ -180,7 +181,6 @@ def _slip(name: str) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
     [
         ("first key", "weights", "where c ≥ 1"),
         ("whole matrix", "weights", "softmax[i,j]"),
-        ("first sink", "weights", "sinks[0]"),
         ("log2", "lse", "log2(sum[c]"),
         ("group", "scores", "k[b,h // size[g]"),
         ("values tiled", "output", "v[b,h % size[g]"),

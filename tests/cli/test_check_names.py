@@ -84,7 +84,8 @@ def test_a_context_is_that_of_cross_attention_beside_x(call: Call) -> None:
 def test_a_name_that_may_be_anything_is_left_out_beside_others(call: Call) -> None:
     np.savez("a.npz", q=Q, k=K, v=V, output=stages()["output"], y=np.arange(3.0), a=np.zeros(2))
     result = call("check", "a.npz")
-    assert (result.code, "y is not compared" in result.out) == (0, True), result
+    assert (result.code, "a is not compared" in result.out) == (0, True), result
+    assert "not compared, as they do not follow from what is given: y" in result.err
     np.savez("b.npz", q=Q, k=K, v=V, attn_output=stages()["output"][:, 1:])
     assert "the shape is wrong" in call("check", "b.npz").out
 
