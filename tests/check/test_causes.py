@@ -15,6 +15,7 @@ from attncli.commands.check.explanations import Change
 from tests.check.planted.parts import TYPES
 
 Array = np.ndarray[Any, Any]
+MORE = pytest.mark.exhaustive
 
 
 def _attention(q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
@@ -35,8 +36,8 @@ def _inputs(seed: int, heads: int, n_q: int, n_k: int, d_k: int, d_v: int) -> li
 # ---- less exact arithmetic inside
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("factor", [1.01, 1.005])
+@pytest.mark.parametrize("dtype", [pytest.param("float64", marks=MORE), "float32"])
+@pytest.mark.parametrize("factor", [1.01, pytest.param(1.005, marks=MORE)])
 def test_a_channel_of_the_keys_that_is_larger_is_no_arithmetic_inside(
     dtype: str, factor: float
 ) -> None:
@@ -49,7 +50,7 @@ def test_a_channel_of_the_keys_that_is_larger_is_no_arithmetic_inside(
     assert not check(observed, q, k, v, inside="bfloat16").matches
 
 
-@pytest.mark.parametrize("inside", ["bfloat16", "float16"])
+@pytest.mark.parametrize("inside", [pytest.param("bfloat16", marks=MORE), "float16"])
 def test_products_of_16_bits_are_still_arithmetic_inside(inside: str) -> None:
     """Q, K, weights and V rounded before their products, as in a kernel that keeps float32 else."""
     for seed, sizes in enumerate([(2, 7, 11, 5, 5), (2, 31, 37, 13, 7), (1, 3, 2, 5, 3)]):
@@ -67,9 +68,12 @@ def test_products_of_16_bits_are_still_arithmetic_inside(inside: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_a_cause_lowers_the_root_mean_square_and_the_largest_error(dtype: str) -> None:
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 4), marks=MORE)])
+def test_a_cause_lowers_the_root_mean_square_and_the_largest_error(
+    dtype: str, seeds: range
+) -> None:
     """Of kernels whose scores, values or sinks are a little off."""
-    for seed in range(4):
+    for seed in seeds:
         q, k, v = _inputs(seed, 2, 31, 37, 13, 7)
         q, k, v = (x.astype(TYPES.get(dtype, np.float32)) for x in (q, k, v))
         wide = [x.astype(np.float64) for x in (q, k, v)]
@@ -98,17 +102,8 @@ def test_one_wrong_number_is_no_factor_where_a_mask_leaves_one_query() -> None:
     assert check(observed, q, k, v, mask=mask).status == "no match"
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_one_wrong_number_of_few_is_never_named_by_a_fitted_one(seed: int) -> None:
-    _few_numbers(range(6 * seed, 6 * seed + 6))
-
-
-@pytest.mark.exhaustive
-def test_one_wrong_number_of_few_in_many_small_inputs() -> None:
-    _few_numbers(range(24, 224))
-
-
-def _few_numbers(seeds: range) -> None:
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 224), marks=MORE)])
+def test_one_wrong_number_of_few_is_never_named_by_a_fitted_one(seeds: range) -> None:
     for seed in seeds:
         rng = np.random.default_rng([5, seed])
         heads, n_q, n_k, d_k, d_v = (int(x) for x in rng.integers(1, 4, size=5))
