@@ -24,11 +24,14 @@ from attncli.views.matrix import Matrix
 from attncli.views.page import Page
 from attncli.views.parts import Heading, Part, Remark
 from attncli.views.select import (
+    HEADS,
+    KEY_HEADS,
     BlankStage,
     Bounds,
     DisplayOptions,
     blocks_of,
     has_blanks,
+    is_computed,
     named_stages,
     select,
 )
@@ -211,6 +214,8 @@ def first_place(trace: Trace, options: DisplayOptions) -> DisplayOptions:
     """The same for the first head, batch entry and layer alone, where there are several."""
     sizes = [(block.n_heads, block.sizes["batch"]) for block in blocks_of(trace)]
     n_heads, n_entries = (max(each, default=0) for each in zip(*sizes, strict=True))
-    head = 0 if options.head is None and n_heads > 1 else options.head
-    batch = 0 if options.batch is None and n_entries > 1 else options.batch
+    axes = {axis for _, stage in trace.stages() if is_computed(stage) for axis in stage.axes}
+    has_heads, has_entries = bool(axes & {HEADS, KEY_HEADS}), "batch" in axes
+    head = 0 if options.head is None and n_heads > 1 and has_heads else options.head
+    batch = 0 if options.batch is None and n_entries > 1 and has_entries else options.batch
     return replace(options, head=head, batch=batch, every=False)
