@@ -234,16 +234,14 @@ class _Backward:
         n, index, own = len(cell.index) - len(shape or cell.index), list[Index](), set[str]()
         for at, axis in enumerate(cell.index):
             letters = letters_at([axis]) if isinstance(axis, tuple) else []
-            is_packed = isinstance(axis, tuple) and 0 < len(letters_at([axis])) < len(axis)
+            places = [x for x in axis if isinstance(x, int)] if isinstance(axis, tuple) else []
             is_long = prod(chain.sizes.get(x, 1) for x in letters) > 1
             if at < n and chain.sizes.keys() & {*letters}:
                 continue
             if shape is not None and at >= n and shape[at - n] == 1 and is_long:
                 index.append(())
-            elif (
-                isinstance(axis, tuple) and is_packed and shape and not own & {*letters}
-            ):  # p·0: 0 elsewhere
-                (fixed,) = (x for x in axis if isinstance(x, int))
+            elif isinstance(axis, tuple) and letters and places and shape and not own & {*letters}:
+                (fixed,) = places  # p·0: 0 elsewhere
                 length = lengths_along(axis, shape[at - n], chain.sizes)[axis.index(fixed)]
                 new = chain.axis_letter(length, own)
                 back = If(Apply("==", (Place(new), Number(float(fixed)))), back, ZERO)

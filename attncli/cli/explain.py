@@ -17,7 +17,7 @@ from attncli.cli.groups import check_flags, facts_of, given_of, of_lse
 from attncli.cli.memory import Sentences
 from attncli.cli.options import ONES_SHOW, Choices, DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, note, present
-from attncli.cli.parsing import tokens_of
+from attncli.cli.parsing import is_of, tokens_of
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.roles import D_OUTPUT, ONES, RANDOM, Role, only, role_of
@@ -118,7 +118,7 @@ def _kept(show: DisplayFlags) -> Keep | None:
     if any(block.startswith(BACKWARD) for block in blocks):  # its arithmetic reads all layers
         return None
     asked = (*show.stage, *blocks)
-    return lambda name: any(f".{own}." in f".{name}." for own in asked)
+    return lambda name: is_of(name, asked)
 
 
 def explained(

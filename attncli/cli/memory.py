@@ -22,7 +22,7 @@ from attncli import budget
 from attncli.arrays import Array
 from attncli.attention.plan import Sizes, plan
 from attncli.cli.options import DisplayFlags
-from attncli.cli.parsing import slice_of
+from attncli.cli.parsing import is_of, slice_of
 from attncli.convention import Convention
 from attncli.files.roles import D_OUTPUT
 from attncli.stages import DROPPED, GIVEN_GRADIENT, MAPS, gradient_of, kind_of
@@ -288,7 +288,7 @@ def check_text(show: DisplayFlags, shapes: Iterable[tuple[str, tuple[int, ...]]]
     if form.holds != EXACT or form.binary:
         return
     for name, shape in shapes:
-        is_named = any(f".{own}." in f".{name}." for own in show.stage or ())
+        is_named = is_of(name, show.stage or ())
         is_input = kind_of(name).role == "input"  # which json has beside what follows from it
         if is_named or not (show.stage or (is_input and form.name != "json")):
             sizes = [1, 1, *shape]
@@ -311,7 +311,7 @@ def check_written_out(show: DisplayFlags, shapes: Mapping[str, tuple[int, ...]])
     written = [
         (of_output(show, shape if len(shape) > 1 else (1, *(shape or (1,)))), name)
         for name, shape in shapes.items()
-        if not show.stage or any(f".{own}." in f".{name}." for own in show.stage)
+        if not show.stage or is_of(name, show.stage)
     ]
     more, name = max(written, default=(0, ""))
     numbers = " × ".join(map(str, shapes.get(name, ())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 
 from attncli.budget import DEFAULT
@@ -12,6 +13,15 @@ from attncli.stages import CALLED, KINDS
 Bounds = tuple[int | None, int | None]
 _BLOCKS = "encoder decoder attention cross_attention feed_forward meaning target"
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+def is_of(name: str, asked: Iterable[str]) -> bool:
+    """Whether a dotted name is one of those asked for, ends with one, or is within its block.
+
+    >>> is_of("encoder.1.attention.weights", ["weights"]), is_of("lse", ["weights"])
+    (True, False)
+    """
+    return any(f".{own}." in f".{name}." for own in asked)
 
 
 def slice_of(text: str, flag: str) -> Bounds:

@@ -176,6 +176,14 @@ def _slip(name: str) -> tuple[Mapping[str, np.ndarray], dict[str, Any]]:
     return {"output": output}, arrays
 
 
+def test_the_sink_of_one_head_for_all_heads_is_said_as_the_sinks_that_it_makes() -> None:
+    observed, call = _slip("first sink")
+    (explanation,) = check(dict(observed), **call).explanations
+    first = f"{call['sinks'][0]:.6g}"
+    assert explanation.name == "other sinks"
+    assert ", ".join([first] * len(call["sinks"])) in explanation.details[0]
+
+
 @pytest.mark.parametrize(
     ("name", "stage", "new"),
     [
