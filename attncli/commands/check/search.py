@@ -130,6 +130,8 @@ class Search:
             with self._noting(bugs):
                 for variant in self.fits(variants):
                     fits.append(variant)  # those before a problem are kept
+                    if any(bug.is_fitted for bug in bugs):  # its first form is the simplest
+                        break
             if fits:
                 matches.append(Match(bugs, fits))
             if total:

@@ -65,6 +65,7 @@ class PageData:
         places = {prefix: at for at, prefix in enumerate(blocks)}
         # Those of a decoder and its encoder differ, and a call has one.
         has_one_mask = not any(prefix.startswith("decoder.") for prefix in blocks)
+        has_file = not (is_locked or has_blanks(trace))
         for block in blocks.values():
             has_mask = has_one_mask and block.trace.convention is not None  # not of own formulas
             own: dict[str, Any] = {"prefix": block.prefix, **_layer(block)}
@@ -73,7 +74,7 @@ class PageData:
             if has_formulas:
                 roles = {x: n for x, n in _roles(block).items() if has_mask or x != "mask"}
                 own |= {"attention": roles} if roles else {}
-                file = {} if is_locked or has_blanks(trace) else file_of(block)
+                file = file_of(block) if has_file else {}
                 own |= {"file": file} if file else {}
                 added = self.masked(block) if has_mask and not is_locked else []
                 own |= {"ifMasked": added} if added else {}

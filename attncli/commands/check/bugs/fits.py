@@ -42,7 +42,8 @@ by which factors differ that are one factor; and beyond what a number is not tri
 
 
 def fitted(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[Setup]:
-    """The setups with the number of each line that explains the errors; none after a known form."""
+    """The setups with the number of each line that explains the errors of a sample, in the order of
+    the lines: the first that fits everything is the simplest."""
     facts = Facts(setup, evidence)
     for line in map(line_of, lines):
         if not line.fit or (line.condition and not facts.number(line.condition)):
@@ -59,8 +60,6 @@ def fitted(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[S
             number = x if letter else float(x[0])
             texts = {"?": f"{number_text(number)}{words}"}
             yield fit.setup(x).with_detail(facts.detail(line.detail, texts, {"?": number}))
-            if words:
-                return
 
 
 class _Fit(NamedTuple):
