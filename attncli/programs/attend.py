@@ -118,7 +118,8 @@ def _gradients(program: Program, origin: str) -> tuple[list[Step], Mapping[str, 
         steps = backward(program.steps, letters=letters, shapes=shapes)
     except TypeError as error:
         raise ConventionError(f"{origin}: {error}", "leave out --d-output") from None
-    twice = {*shapes, *letters} & {GIVEN_GRADIENT, *(step.name for step in steps)}
+    own = {*program.inputs, *(step.name for step in program.steps)}
+    twice = own & {GIVEN_GRADIENT, *(step.name for step in steps)}
     if twice:
         what = f"{min(twice)} is a stage, and a gradient would be called so"
         raise ConventionError(f"{origin}: {what}", "give the stage another name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import attncli
-from attncli.cli.main import app
+from attncli.cli.main import app, run
 from attncli.errors import ConventionError
 from attncli.programs.text import ProgramError
 from attncli.stages import GIVEN_GRADIENT, KINDS, gradient_of, kind_of
@@ -48,6 +49,18 @@ def test_a_stage_is_not_called_as_a_gradient_is(name: str) -> None:
     assert attncli.attend_by(text, {"q": Q})[name].value.tolist() == (2 * Q).tolist()
     with pytest.raises(ConventionError, match="a gradient would be called so"):
         attncli.attend_by(text, {"q": Q}, d_output="ones")
+
+
+def test_a_file_may_hold_the_gradient_of_the_output(tmp_path: Path) -> None:
+    """As the file that a page copies does: it is read as such, and is no stage of the program."""
+    x, d = np.random.default_rng(3).normal(size=(2, 3, 2))
+    (tmp_path / "x.json").write_text(
+        json.dumps(dict.fromkeys("qkv", x.tolist()) | {"d_output": d.tolist()})
+    )
+    flags = ["--formulas", "sigmoid", "--output", str(tmp_path / "d.npz"), "--stage", "d_v"]
+    assert run(["compute", "--q", str(tmp_path / "x.json"), *flags]) == 0
+    weights = 1 / (1 + np.exp(-x @ x.T / np.sqrt(2) + np.log(3)))
+    np.testing.assert_allclose(np.load(tmp_path / "d.npz")["d_v"], weights.T @ d, rtol=1e-12)
 
 
 def test_a_stage_is_shown_by_its_name_in_any_case(tmp_path: Path) -> None:
