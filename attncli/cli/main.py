@@ -46,6 +46,7 @@ _NEAR = "ᵀ ^T Σ sum ∞ inf ₀ _0 ₁ _1 ₂ _2 ₃ _3 ₄ _4 ₅ _5 ₆ _6 
 _NEAR += "≥ >= ≤ <= ≠ != ‖ || · * ∘ * × x − - … ... ′ ' ½ 1/2 ⋮ : ⋱ \\ ␣ _ ◌ o "
 _NEAR += "→ -> ← <- │ | ─ - ┼ + ├ |- └ `- ║ | ● o α alpha β beta γ gamma δ delta ε epsilon θ theta "
 _NEAR += "╭ + ╮ + ╰ + ╯ + Δ d ∂ d • * Π prod ━ - ╺ - ╸ - ▌ | "
+_NEAR += "┏ + ┓ + ┗ + ┛ + ┃ | "  # titles of help, by older versions of Rich
 _NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ # “ \" ” \" ‘ ' ’ ' – - — -- ‐ - ‑ - "
 _PAIRS = dict(zip(_NEAR.split()[::2], _NEAR.split()[1::2], strict=True))
 _PAIRS |= {"√": "sqrt ", "°": " deg"}
