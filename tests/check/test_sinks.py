@@ -129,7 +129,7 @@ def test_sinks_counted_otherwise_are_never_passed_nor_called_something_else(
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("size", SIZES)
 def test_many_sinks_counted_otherwise(size: tuple[int, ...]) -> None:
-    assert not _faults(range(3), [size])
+    assert not _faults(range(1), [size])
 
 
 @pytest.mark.parametrize("stage", ["weights", "lse"])
