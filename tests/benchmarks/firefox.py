@@ -35,6 +35,10 @@ LEFT_OUT = {  # test → its cases, by how their names begin
     "test_a_mask_where_there_was_none": (
         "cap after the mask", "a number", "dropout", "sinks", "gradients",
     ),
+    "test_a_field_says_beside_it_what_it_refuses_and_keeps_its_number": ("factor", "cap", "value"),
+    "test_a_worksheet_of_any_size_starts_and_is_checked_where_all_is_there": (
+        "45", "110-True", "5-True",
+    ),
     "test_axe_has_no_complaint_and_nothing_scrolls_sideways": ("many",),
     "test_the_size_of_twelve_layers_of_twelve_heads": ("64",),
 }  # fmt: skip

@@ -199,6 +199,10 @@ class Page:
     def get_by_label(self, text: str, exact: bool = False) -> "Locator":
         return Locator(self, [["label", text, exact]])
 
+    def get_by_role(self, role: str) -> "Locator":
+        """Elements that state their role; one that follows from the element's name is not found."""
+        return self.locator(f"[role={role}]")
+
     def frame_locator(self, css: str) -> "Locator":
         return Locator(self, [["frame", css]])
 
@@ -278,6 +282,10 @@ class Locator:
 
     def fill(self, text: str) -> None:
         self.get(f"(e.focus(), e.select?.(), e.type === 'range' ? (e.value = {json.dumps(text)}) : document.execCommand('insertText', false, {json.dumps(text)}))")  # fmt: skip
+
+    def press(self, keys: str) -> None:
+        self.focus()
+        self.page.keyboard.press(keys)
 
     def select_option(self, text: str) -> None:
         self.get(f"((e.value = {json.dumps(text)}), e.dispatchEvent(new Event('change', {{ bubbles: true }})))")  # fmt: skip
