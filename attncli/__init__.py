@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
     from attncli.attention.attend import attend, attend_heads
     from attncli.attention.heads import heads_first, merge_heads, split_heads
-    from attncli.attention.multi_head import Projections, multi_head_attention
     from attncli.attention.stream_gradients import stream_gradients
     from attncli.attention.streaming import stream
     from attncli.attention.tiles import attend_split, attend_tiles
     from attncli.commands.check.diagnose import check
-    from attncli.compare.diff import diff
+    from attncli.commands.diff.diff import diff
+    from attncli.commands.explain.api import explain, posenc
+    from attncli.commands.model.capture import capture
+    from attncli.commands.similarity.measures import similarity
     from attncli.convention import Convention
     from attncli.errors import (
         AttncliError,
@@ -40,13 +42,11 @@ if TYPE_CHECKING:
         SizeError,
         StageError,
     )
-    from attncli.models.capture import capture
-    from attncli.pipeline.explain import explain, posenc
+    from attncli.formats.render import plot, render
     from attncli.programs.attend import attend_by
     from attncli.programs.written import program_of
     from attncli.trace import Stage, Trace
-    from attncli.views.render import plot, render
-    from attncli.words.similarity import similarity
+    from attncli.transformer.multi_head import Projections, multi_head_attention
 
 __all__ = [
     "AttncliError",
@@ -86,10 +86,10 @@ __all__ = [
 
 _MODULES = (
     "errors", "convention", "trace", "attention.heads", "attention.attend",
-    "attention.multi_head", "attention.streaming", "attention.stream_gradients", "attention.tiles",
-    "views.render",
-    "words.similarity", "pipeline.explain", "compare.diff", "commands.check.diagnose",
-    "models.capture", "programs.attend", "programs.written",
+    "transformer.multi_head", "attention.streaming", "attention.stream_gradients", "attention.tiles",
+    "formats.render",
+    "commands.similarity.measures", "commands.explain.api", "commands.diff.diff", "commands.check.diagnose",
+    "commands.model.capture", "programs.attend", "programs.written",
 )  # fmt: skip
 """Where they are, those that import the least first."""
 

@@ -79,7 +79,7 @@ def _is_window(value: object) -> bool:
 
 
 def _number(text: str) -> float:
-    from attncli.numerals import number as read
+    from attncli.formula.numerals import number as read
 
     value = read(text)
     if math.isnan(number := float(text) if value is None else value):

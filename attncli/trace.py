@@ -81,7 +81,7 @@ class Stage:
              block or, with dots, of the whole trace
     params   the other parameters, such as {"factor": 0.5}
     expression  how each cell is computed: "Z[b,h,i,j] = x[b,h,i,j] * factor", see
-             attncli/expression.py; "" where no formula says it
+             attncli/formula/expression.py; "" where no formula says it
     sizes    of letters in it that no array has: {"d": 2}
     kind     its row of the registry: what all stages of its name and axes have in common
 

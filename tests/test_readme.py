@@ -16,8 +16,8 @@ import pytest
 import attncli
 from attncli.cli.commands import COMMANDS
 from attncli.cli.main import LazyGroup, run
+from attncli.commands.semantics.cases import CASES
 from attncli.presets import PRESETS
-from attncli.semantics.cases import CASES
 from tests.cli.test_model import models
 
 __all__ = ["models"]

@@ -24,11 +24,10 @@ from math import isqrt, prod
 from typing import Any, NamedTuple
 
 from attncli.arrays import Array
-from attncli.attention.chain import ZERO, Chain, TooLongError, free_names
-from attncli.attention.matrices import axes_of, formula_of, own_formula, worded
 from attncli.attention.run import Step
-from attncli.evaluate import lengths_along, place_along
-from attncli.expression import (
+from attncli.formula.chain import ZERO, Chain, TooLongError, free_names
+from attncli.formula.evaluate import lengths_along, place_along
+from attncli.formula.expression import (
     Apply,
     Cell,
     Expr,
@@ -53,7 +52,8 @@ from attncli.expression import (
     with_letters,
     with_parts,
 )
-from attncli.parser import MOST_CHARACTERS, MOST_DEPTH, depth_of, parse, written
+from attncli.formula.matrices import axes_of, formula_of, own_formula, worded
+from attncli.formula.parser import MOST_CHARACTERS, MOST_DEPTH, depth_of, parse, written
 from attncli.stages import GIVEN_GRADIENT, gradient_of, kind_of
 
 D, Y = "d", "y"

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.heads import shape_text
-from attncli.attention.kernels import round_to, widen
 from attncli.attention.masks import meant_mask
 from attncli.attention.plan import Merge, Sizes, plan
 from attncli.attention.run import Heading, Labels, Step, Values, run, trace_of
@@ -40,6 +39,7 @@ from attncli.attention.shapes import (
 )
 from attncli.convention import Convention, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
+from attncli.formula.kernels import round_to, widen
 from attncli.stages import CONCAT, GIVEN_GRADIENT, OUTPUT, PROJECTED, QKV, gradient_of
 from attncli.trace import Trace
 

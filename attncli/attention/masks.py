@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array, BoolArray
-from attncli.attention.compute import compute
 from attncli.convention import CausalAlign, Convention, MaskMeans, MaskNumbers
 from attncli.errors import ConventionError
-from attncli.expression import line_of
-from attncli.parser import parse
+from attncli.formula.compute import compute
+from attncli.formula.expression import line_of
+from attncli.formula.parser import parse
 
 Offset = int | npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | None

@@ -16,11 +16,11 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.heads import key_head_of
 from attncli.attention.inputs import Inputs
-from attncli.attention.matrices import subscript, worded
 from attncli.attention.plan import Sizes, plan, without_heads
 from attncli.attention.run import Heading, Step, Values, run, trace_of
 from attncli.convention import Convention, EmptyRows, HeadOrder
 from attncli.errors import ConventionError
+from attncli.formula.matrices import subscript, worded
 from attncli.stages import (
     CONCAT,
     GIVEN_GRADIENT,

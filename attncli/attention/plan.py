@@ -14,15 +14,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.attention import attention, concat
 from attncli.attention.backward import backward
-from attncli.attention.compute import Items
+from attncli.attention.formulas import attention, concat
 from attncli.attention.masks import adds
-from attncli.attention.matrices import formula_of, worded
 from attncli.attention.run import Step
 from attncli.convention import Convention
-from attncli.formulas import after_cache
-from attncli.parser import letters_of, parse, relettered, written
+from attncli.formula.common import after_cache
+from attncli.formula.compute import Items
+from attncli.formula.matrices import formula_of, worded
+from attncli.formula.parser import letters_of, parse, relettered, written
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, kind_of
 
 Merge = Literal["shown", "needed", "never"]

@@ -17,13 +17,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from attncli import formulas
 from attncli.arrays import Array, FloatArray
 from attncli.attention.heads import shape_text
-from attncli.attention.matrices import plain
 from attncli.attention.run import Heading, Step, run, traced
 from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, ShapeError
+from attncli.formula import common as formulas
+from attncli.formula.matrices import plain
 from attncli.trace import Stage, Trace
 
 Exponent = Literal["paper", "article"]

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.compute import compute
-from attncli.attention.kernels import round_to, widen
 from attncli.convention import Convention, DType
 from attncli.errors import StageError
-from attncli.parser import only_guards, written
+from attncli.formula.compute import compute
+from attncli.formula.kernels import round_to, widen
+from attncli.formula.parser import only_guards, written
 from attncli.stages import GIVEN_GRADIENT, HIDDEN, MAPS, kind_of
 from attncli.trace import Stage, Trace
 

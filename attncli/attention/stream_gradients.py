@@ -20,7 +20,6 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes
 from attncli.attention.inputs import Inputs, from_keywords
-from attncli.attention.kernels import widen
 from attncli.attention.plan import plan
 from attncli.attention.run import run
 from attncli.attention.shapes import Gradient, given_gradient
@@ -33,6 +32,7 @@ from attncli.attention.streaming import (
     in_threads,
 )
 from attncli.convention import Convention, Fields
+from attncli.formula.kernels import widen
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, gradient_of
 
 ROWS, KEYS = 256, 2048

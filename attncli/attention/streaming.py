@@ -25,12 +25,12 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes, key_head_of, shape_text
 from attncli.attention.inputs import Inputs, from_keywords
-from attncli.attention.kernels import widen
 from attncli.attention.masks import adds, first_position, meaning, window
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import run
 from attncli.convention import Convention, Fields
 from attncli.errors import ConventionError, ShapeError
+from attncli.formula.kernels import widen
 from attncli.stages import OUTPUT, SCORES
 
 QUERIES, KEYS = 256, 512  # of a block: its float32 scores take half a megabyte of cache

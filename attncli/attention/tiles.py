@@ -19,16 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.attention import LSE as LSE_FORMULA
-from attncli.attention.attention import lse_words
+from attncli.attention.formulas import LSE as LSE_FORMULA
+from attncli.attention.formulas import lse_words
 from attncli.attention.inputs import Inputs, from_keywords
-from attncli.attention.matrices import subscript
 from attncli.attention.parts import Parts, by_sum, finite, trace_in_parts
 from attncli.attention.plan import Sizes
 from attncli.attention.run import Step
 from attncli.convention import Convention, LseBase
 from attncli.errors import ShapeError, joined
-from attncli.parser import written
+from attncli.formula.matrices import subscript
+from attncli.formula.parser import written
 from attncli.stages import LSE, OUTPUT, SPLIT, TILE, WEIGHTS
 from attncli.trace import Trace
 

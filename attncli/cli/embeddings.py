@@ -8,8 +8,6 @@ from typing import Any
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, split_heads
-from attncli.attention.names import blocks, is_published
-from attncli.attention.published import Axes, Published, published
 from attncli.cli.options import InputFlags
 from attncli.cli.sources import WEIGHTS, Heads, Read, arrays_of
 from attncli.convention import Convention
@@ -18,6 +16,8 @@ from attncli.files.load import Loaded, load
 from attncli.files.messages import ask_for, listing, named
 from attncli.files.roles import ATTENDED, EMBEDDINGS, name_of, only
 from attncli.stages import QKV
+from attncli.transformer.names import blocks, is_published
+from attncli.transformer.published import Axes, Published, published
 
 _LARGE = 1 << 20  # numbers: fewer fit into any memory
 

@@ -202,7 +202,7 @@ def typer_command(name: str, command: Command) -> Any:
             check_flags(groups, command.needs)
             for show in (group for group in groups if hasattr(group, "form")):
                 import_module("attncli.cli.output").display_options(show)
-            function: Any = getattr(import_module(f"attncli.cli.{name}"), name)
+            function: Any = getattr(import_module(f"attncli.commands.{name}.command"), name)
             errstate = import_module("numpy").errstate
             with errstate(all="ignore"):  # infinity and NaN are shown, not warned about
                 code: int | None = function(*groups)

@@ -25,11 +25,11 @@ from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import is_of, slice_of
 from attncli.convention import Convention
 from attncli.files.roles import D_OUTPUT
+from attncli.formats import EXACT, FIGURE, PAGE
+from attncli.page.matrix import LARGE
+from attncli.page.page import MOST
+from attncli.page.select import check_written
 from attncli.stages import DROPPED, GIVEN_GRADIENT, MAPS, gradient_of, kind_of
-from attncli.views.formats import EXACT, FIGURE, PAGE
-from attncli.views.matrix import LARGE
-from attncli.views.page import MOST
-from attncli.views.select import check_written
 
 FLOAT = 8  # bytes of a float64
 WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 4, "float16": 2}
@@ -239,8 +239,8 @@ def of_check(
     errors put into each), in the search four, and masks. whole: gradients, for which all queries
     are computed at once.
     """
-    from attncli.commands.check.run import CELLS
     from attncli.commands.check.search import most_at_once
+    from attncli.tolerance.run import CELLS
 
     q, k, v = (arguments[name] for name in "qkv")
     inputs = size_of([q, k, v, arguments.get("past_k"), arguments.get("past_v")], FLOAT)
@@ -359,7 +359,7 @@ def of_output(
         return 0  # written row by row
     asked = _asked(show, shape)
     if form.holds == FIGURE:
-        from attncli.views.pictured import ACROSS, MANY
+        from attncli.formats.pictured import ACROSS, MANY
 
         n_panels = math.prod(shape[:-2]) if show.full else min(math.prod(shape[:-2]), MOST)
         one = (_SIDE // min(max(n_panels, 1), ACROSS)) ** 2

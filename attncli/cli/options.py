@@ -17,9 +17,9 @@ from attncli.cli.parsing import unclear
 from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
+from attncli.formats import ENDINGS, EXACT, FIGURE, FORMATS, PAGE
+from attncli.formats import Format as Form
 from attncli.presets import PRESETS
-from attncli.views.formats import ENDINGS, EXACT, FIGURE, FORMATS, PAGE
-from attncli.views.formats import Format as Form
 
 if TYPE_CHECKING:
     Format = str

@@ -22,16 +22,16 @@ from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.cli.terminal import columns, console, direct, tell
 from attncli.errors import ConventionError, OutputError
 from attncli.files.messages import visible
+from attncli.formats import EXACT, FIGURE, FORMATS
+from attncli.page.page import Page, parts
+from attncli.page.select import DisplayOptions
+from attncli.page.text import fold
 from attncli.trace import Trace
-from attncli.views.formats import EXACT, FIGURE, FORMATS
-from attncli.views.page import Page, parts
-from attncli.views.select import DisplayOptions
-from attncli.views.text import fold
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attncli.views.formats.table import Screen
+    from attncli.formats.table import Screen
 
 Destination = DisplayFlags | Observed | Program
 PRECISION = 4  # decimals, where none are asked for
@@ -58,7 +58,7 @@ def present(
     form, options = show.form, display_options(show, precision)
     trace = trace.computing(options.stages) if options.stages else trace
     if options.query is not None and form.holds == EXACT:
-        from attncli.views.walk import walked
+        from attncli.page.walk import walked
 
         trace, options = walked(trace, options), replace(options, query=None)
     if show.open and not show.output:
@@ -67,7 +67,7 @@ def present(
         folder = mkdtemp(prefix="attncli-")  # which stays for the browser to read
         show = replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
     if show.blank is not None:
-        from attncli.views.blank import without_numbers
+        from attncli.page.worksheet import without_numbers
 
         trace = without_numbers(trace, () if "" in show.blank else show.blank)
     if form.holds == FIGURE:  # what Matplotlib has to say of its fonts and its cache is no error
@@ -203,7 +203,7 @@ def print_page(
     if show.step and stdin_used and not _has_terminal():
         what = "--step reads keys from the terminal, and there is none"
         raise ConventionError(what, "leave it out, or name the input's file")
-    from attncli.views.formats.table import blocks
+    from attncli.formats.table import blocks
 
     (terminal, screen), is_tty = _console(show), sys.stdout.isatty()
     if is_tty:
@@ -221,7 +221,7 @@ def coloured_text(
     trace: Trace, show: DisplayFlags, options: DisplayOptions, page: Page
 ) -> Iterator[str]:
     """The page with the escape sequences of colours, for a file; of any width unless one is set."""
-    from attncli.views.formats.table import blocks
+    from attncli.formats.table import blocks
 
     terminal, screen = _console(show)
     for block in blocks(trace, options, page, screen):
@@ -233,7 +233,7 @@ def coloured_text(
 def _console(show: DisplayFlags) -> tuple[Console, Screen]:
     """A console, with colours as a flag says, else NO_COLOR, else FORCE_COLOR (no-color.org); and
     a screen with the same, of any height."""
-    from attncli.views.formats.table import Screen
+    from attncli.formats.table import Screen
 
     is_tty = sys.stdout.isatty()
     off = show.no_color or show.color == "never"

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from attncli.arrays import Array
-from attncli.attention.names import is_published
 from attncli.cli.groups import given_of
 from attncli.cli.options import InputFlags
 from attncli.convention import Convention, flag_of
@@ -30,6 +29,7 @@ from attncli.files.roles import (
     stages_named,
 )
 from attncli.stages import QKV
+from attncli.transformer.names import is_published
 
 Files = Mapping[str, Loaded]
 OBSERVED, WEIGHTS = "observed", "--weights"  # beside ROLES

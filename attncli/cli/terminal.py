@@ -96,7 +96,7 @@ def tell(message: str) -> None:
     """A message on standard error: broken between words on a terminal, one line in a pipe."""
     lines, width = [printable(f"attncli: {message}")], columns(sys.stderr)
     if width is not None:
-        from attncli.views.text import fold
+        from attncli.page.text import fold
 
         lines = fold(lines[0], width, HANG, 0)
     for line in lines:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from attncli import formulas
-from attncli.attention import attention as page
+from attncli.attention import formulas as page
 from attncli.attention import tiles
-from attncli.formulas import after_cache
-from attncli.parser import letters_of, relettered
-from attncli.parser import written as resolved
+from attncli.formula import common as formulas
+from attncli.formula.common import after_cache
+from attncli.formula.parser import letters_of, relettered
+from attncli.formula.parser import written as resolved
 
 # ---- gradients, by the names that they had for what they read
 

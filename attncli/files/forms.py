@@ -18,7 +18,7 @@ import re
 
 from attncli.errors import InputError
 from attncli.files.messages import quote
-from attncli.numerals import number
+from attncli.formula.numerals import number
 
 HINT = "a number is 0.5, .5, 1e-3, 1/2 or 1/√2, a matrix [[1, 2], [3, 4]] or [1 2; 3 4]"
 _ELIDED = "print all: np.set_printoptions(threshold=10**9), torch.set_printoptions(profile='full')"

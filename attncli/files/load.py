@@ -37,7 +37,7 @@ from attncli.files.roles import (
     similar_role,
 )
 from attncli.files.source import KINDS, Source, open_source
-from attncli.numerals import number as read_number
+from attncli.formula.numerals import number as read_number
 from attncli.trace import Trace
 
 Labels = tuple[str, ...] | None

@@ -32,7 +32,7 @@ from attncli.files.json import Beyond, decimals_of, number_of
 from attncli.files.load import Loaded, collected
 from attncli.files.messages import count, decoded, quote, reason
 from attncli.files.source import TEXT, Source, are_numbers
-from attncli.numerals import number as read_number
+from attncli.formula.numerals import number as read_number
 from attncli.stages import HIDDEN, KINDS
 
 LARGE = 1 << 17

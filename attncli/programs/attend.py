@@ -11,13 +11,13 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.backward import backward
 from attncli.attention.inputs import entered
-from attncli.attention.kernels import draw_kept
-from attncli.attention.matrices import axes_of
 from attncli.attention.run import Heading, Labels, Step, Values, run, trace_of
 from attncli.attention.shapes import Gradient, as_numbers, given_gradient
 from attncli.convention import Convention, DType
 from attncli.errors import ConventionError, ShapeError
-from attncli.expression import Shape
+from attncli.formula.expression import Shape
+from attncli.formula.kernels import draw_kept
+from attncli.formula.matrices import axes_of
 from attncli.programs.read import SHOWN, Line, Program, arrays_named, lines_of, read
 from attncli.programs.variants import text_of
 from attncli.programs.written import written
@@ -25,7 +25,7 @@ from attncli.stages import GIVEN_GRADIENT, HIDDEN, OUTPUT, QKV, gradient_of, kin
 from attncli.trace import Stage, Trace
 
 if TYPE_CHECKING:
-    from attncli.attention.layers import Alter
+    from attncli.transformer.layers import Alter
 
 _EXACT = Convention()
 """For a mask, and whole numbers, which are places and lengths: they are not rounded."""

@@ -15,11 +15,11 @@ import numpy as np
 
 from attncli import budget
 from attncli.arrays import Array
-from attncli.attention.chain import ZERO
-from attncli.attention.compute import compiled, compute
 from attncli.attention.run import Step
-from attncli.evaluate import axes_read
-from attncli.expression import (
+from attncli.formula.chain import ZERO
+from attncli.formula.compute import compiled, compute
+from attncli.formula.evaluate import axes_read
+from attncli.formula.expression import (
     Apply,
     Cell,
     Expr,
@@ -35,7 +35,7 @@ from attncli.expression import (
     text_of,
     with_bound,
 )
-from attncli.parser import FormulaError
+from attncli.formula.parser import FormulaError
 from attncli.programs.text import Statement
 
 _BYTES = 8  # of a number

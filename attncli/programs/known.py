@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from attncli.attention.matrices import SIZES
 from attncli.errors import nearest
-from attncli.evaluate import axes_read, sizes_of
-from attncli.expression import (
+from attncli.formula.evaluate import axes_read, sizes_of
+from attncli.formula.expression import (
     ONE,
     Apply,
     Cell,
@@ -29,7 +28,8 @@ from attncli.expression import (
     text_of,
     walk,
 )
-from attncli.parser import FormulaError
+from attncli.formula.matrices import SIZES
+from attncli.formula.parser import FormulaError
 
 _COMPARED = ("==", "!=", "<", "<=", ">", ">=")
 _CONDITION = "a condition, and should be a number: (1 if … else 0)"

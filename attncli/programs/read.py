@@ -17,12 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.matrices import axes_of, own_formula
 from attncli.attention.run import Step
 from attncli.convention import DType
 from attncli.errors import InputError, nearest
-from attncli.evaluate import AbsentError, Values, axes_read, present_axes
-from attncli.expression import (
+from attncli.formula.evaluate import AbsentError, Values, axes_read, present_axes
+from attncli.formula.expression import (
     RESERVED,
     Apply,
     Cell,
@@ -42,7 +41,8 @@ from attncli.expression import (
     text_of,
     walk,
 )
-from attncli.parser import ANY, MOST_CHARACTERS, FormulaError, parse, parsed
+from attncli.formula.matrices import axes_of, own_formula
+from attncli.formula.parser import ANY, MOST_CHARACTERS, FormulaError, parse, parsed
 from attncli.programs.bounds import Costs, checked
 from attncli.programs.known import Checker, Known, lengths_of
 from attncli.programs.text import ProgramError, Statement, statements

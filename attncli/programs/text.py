@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from attncli.errors import InputError
-from attncli.parser import FormulaError
+from attncli.formula.parser import FormulaError
 
 MOST_TEXT = 100_000
 WIDTH = 100  # characters of a line that are shown with an error

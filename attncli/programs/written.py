@@ -8,11 +8,11 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from attncli.attention.kernels import draw_kept
 from attncli.attention.masks import mask_formula, total_mask
 from attncli.attention.run import Step, Values
-from attncli.evaluate import axes_read, present_axes, sizes_of
-from attncli.expression import (
+from attncli.formula.common import joined
+from attncli.formula.evaluate import axes_read, present_axes, sizes_of
+from attncli.formula.expression import (
     RESERVED,
     Cell,
     Formula,
@@ -27,8 +27,8 @@ from attncli.expression import (
     text_of,
     walk,
 )
-from attncli.formulas import joined
-from attncli.parser import parse, relettered
+from attncli.formula.kernels import draw_kept
+from attncli.formula.parser import parse, relettered
 from attncli.stages import GIVEN_GRADIENT, kind_of
 from attncli.trace import Stage, Trace
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import attncli
 from attncli import AttncliError, Convention, Projections, attend, multi_head_attention, stream
-from attncli.attention.layers import LayerPlan, layer_norm
-from attncli.attention.weights import Block, random_weights
 from attncli.commands.check import check
+from attncli.transformer.layers import LayerPlan, layer_norm
+from attncli.transformer.weights import Block, random_weights
 
 Q = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
 K = [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]

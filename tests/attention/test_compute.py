@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncli.attention import compute as numpy_of_formulas
-from attncli.attention.compute import compute
-from attncli.evaluate import Values
-from attncli.expression import line_of
-from attncli.parser import parse
+from attncli.formula import compute as numpy_of_formulas
+from attncli.formula.compute import compute
+from attncli.formula.evaluate import Values
+from attncli.formula.expression import line_of
+from attncli.formula.parser import parse
 
 LEAVES = ("x[i,j]", "y[j,k]", "z[k]", "x[i,k % 3]", "p", "2", "-0.5", "size[k]", "k")
 INNER = st.recursive(

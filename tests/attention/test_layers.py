@@ -12,10 +12,10 @@ import pytest
 
 from attncli import Convention, ConventionError, Projections, ShapeError, multi_head_attention
 from attncli.arrays import Array
-from attncli.attention.layers import LayerPlan, layer_norm
-from attncli.attention.state_dict import weights_from_arrays
-from attncli.attention.weights import Block, Weights, random_weights
 from attncli.trace import Stage, Trace
+from attncli.transformer.layers import LayerPlan, layer_norm
+from attncli.transformer.state_dict import weights_from_arrays
+from attncli.transformer.weights import Block, Weights, random_weights
 
 TWO_HEADS = Block(n_heads=2)
 FOLDER = Path(__file__).parents[1] / "fixtures" / "torch"

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from attncli import Convention, InputError, ShapeError
-from attncli.attention.names import blocks, parse
-from attncli.attention.published import Published, published
-from attncli.attention.state_dict import canonical, weights_from_arrays
-from attncli.attention.weights import Block, glorot_uniform, random_weights
+from attncli.transformer.names import blocks, parse
+from attncli.transformer.published import Published, published
+from attncli.transformer.state_dict import canonical, weights_from_arrays
+from attncli.transformer.weights import Block, glorot_uniform, random_weights
 
 # d_model 7, two heads of 3 and 5, d_ff 11.
 SIZES = Block(d_model=7, n_heads=2, d_k=3, d_v=5, d_ff=11)

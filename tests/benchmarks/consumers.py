@@ -23,10 +23,13 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from attncli.files.table import guarded  # noqa: E402
+from attncli.formats import (  # noqa: E402
+    csv,
+    mermaid,
+)
+from attncli.page.select import DisplayOptions  # noqa: E402
+from attncli.page.text import clean, sentence, shorten  # noqa: E402
 from attncli.trace import Stage, Trace  # noqa: E402
-from attncli.views.formats import csv, mermaid  # noqa: E402
-from attncli.views.select import DisplayOptions  # noqa: E402
-from attncli.views.text import clean, sentence, shorten  # noqa: E402
 from tests.benchmarks.programs import installed, of_npm, run  # noqa: E402
 from tests.views.hostile import LABELS  # noqa: E402
 

@@ -27,9 +27,9 @@ sys.path.insert(0, str(ROOT))
 
 import attncli  # noqa: E402
 from attncli.cli.main import run as cli  # noqa: E402
+from attncli.formats import latex  # noqa: E402
+from attncli.page.select import DisplayOptions  # noqa: E402
 from attncli.trace import Stage, Trace  # noqa: E402
-from attncli.views.formats import latex  # noqa: E402
-from attncli.views.select import DisplayOptions  # noqa: E402
 from tests.benchmarks.programs import installed, of_npm  # noqa: E402
 from tests.views.hostile import LABELS  # noqa: E402
 from tests.views.traces import attention, causal, every_kind, numbers  # noqa: E402

@@ -15,10 +15,10 @@ import pytest
 
 import attncli
 from attncli.cli.main import run
+from attncli.commands.diff.page import diff_page
 from attncli.errors import ShapeError, StageError
+from attncli.page.worksheet import without_numbers
 from attncli.trace import Trace
-from attncli.views.blank import without_numbers
-from attncli.views.diff import diff_page
 from tests.turns import in_turn
 from tests.views.hostile import LABELS
 from tests.views.traces import CAUSAL, attention, every_kind, matrix, numbers, shown

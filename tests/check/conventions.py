@@ -9,9 +9,9 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.commands.check.bugs.bug import Evidence
-from attncli.commands.check.run import all_of, computes, stages
-from attncli.commands.check.setup import Setup, setup_of
 from attncli.convention import Convention
+from attncli.tolerance.run import all_of, computes, stages
+from attncli.tolerance.setup import Setup, setup_of
 
 SQUARE = ((2, 4, 6, 6), (2, 4, 6, 6), (2, 4, 6, 6))
 GROUPED = ((2, 4, 6, 6), (2, 2, 6, 6), (2, 2, 6, 6))

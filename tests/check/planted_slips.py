@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.commands.check.marking import Written
+from attncli.commands.check.by_hand.marking import Written
 
 Stages = dict[str, Array]
 CHAIN = ("scores", "scaled", "masked", "weights", "output")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from attncli.arrays import Array
 from attncli.attention.inputs import inputs_of
 from attncli.attention.slips import slips
-from attncli.commands.check.by_hand import mark
-from attncli.commands.check.marking import Marking, Written
-from attncli.commands.check.setup import setup_of
+from attncli.commands.check.by_hand.judge import mark
+from attncli.commands.check.by_hand.marking import Marking, Written
 from attncli.convention import Convention
+from attncli.tolerance.setup import setup_of
 from tests.check.planted_slips import (
     CHAIN,
     ELSEWHERE,

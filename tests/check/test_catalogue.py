@@ -17,13 +17,13 @@ from attncli.commands.check.bugs.bug import Bug, Evidence
 from attncli.commands.check.bugs.numbers import sizes_of
 from attncli.commands.check.bugs.patch import patched
 from attncli.commands.check.bugs.rewrite import Rewrite
-from attncli.commands.check.comparison import comparison_of, fit
 from attncli.commands.check.generated import described
-from attncli.commands.check.run import all_of, computes, stages
 from attncli.commands.check.search import Search
-from attncli.commands.check.setup import setup_of
-from attncli.commands.check.tolerance import rule_of
 from attncli.convention import Convention
+from attncli.tolerance.comparison import comparison_of, fit
+from attncli.tolerance.rule import rule_of
+from attncli.tolerance.run import all_of, computes, stages
+from attncli.tolerance.setup import setup_of
 from tests.check.conventions import BACKWARD, FORWARD, checksum, planted
 
 RECORD: Mapping[str, Mapping[str, list[float]]] = json.loads(

@@ -13,9 +13,9 @@ from attncli.commands.check import check
 from attncli.commands.check.bugs import CATALOGUE, GRADIENT
 from attncli.commands.check.bugs.bug import Bug, Evidence
 from attncli.commands.check.explain import PREPARED, _prepared
-from attncli.commands.check.run import all_of, computes, stages
-from attncli.commands.check.setup import Setup
-from attncli.commands.check.spans import span_of
+from attncli.tolerance.run import all_of, computes, stages
+from attncli.tolerance.setup import Setup
+from attncli.tolerance.spans import span_of
 
 PARTS = 4
 """The exhaustive run is cut into so many tests, so that workers share it."""

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import attncli
-from attncli.files.word_vectors import read_vectors
+from attncli.words.vectors import read_vectors
 
 from .conftest import Call, stages
 

@@ -96,7 +96,7 @@ def test_a_table_of_sheets_is_as_wide_as_the_screen(
     for name in ("anna", "ben-with-a-name-that-is-longer-than-its-column"):
         write(f"sheets/{name}.json", **INPUTS, **ONE)
     assert max(map(len, call("check", "sheets", "--by-hand").out.splitlines())) > 140
-    monkeypatch.setattr("attncli.cli.by_hand.text_width", lambda output: 61)
+    monkeypatch.setattr("attncli.commands.check.by_hand.command.text_width", lambda output: 61)
     lines = call("check", "sheets", "--by-hand").out.splitlines()
     assert max(map(len, lines)) <= 61
     first = [line.split("  ")[0] for line in lines[1:]]  # no letter of a name is lost

@@ -12,11 +12,11 @@ import pytest
 
 import attncli
 from attncli.arrays import Array
-from attncli.attention.weights import Block, random_weights
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.trace import trace_from
 from attncli.trace import Stage
+from attncli.transformer.weights import Block, random_weights
 from tests.plain import attention
 
 from .conftest import Call, Result

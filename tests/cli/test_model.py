@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from attncli.cli.main import run
+from attncli.commands.model.page import findings
+from attncli.page.select import Block
 from attncli.trace import Stage, Trace
-from attncli.views.model import findings
-from attncli.views.select import Block
 from tests.cli.conftest import Call
 from tests.models import checkpoints
 
@@ -203,7 +203,7 @@ def test_refused_before_torch_is_imported(
 
 def test_without_the_extra(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints.directory(tmp_path / "m")
-    monkeypatch.delitem(sys.modules, "attncli.models.checkpoint", raising=False)
+    monkeypatch.delitem(sys.modules, "attncli.commands.model.checkpoint", raising=False)
     for package in ("transformers", "torch"):  # without torch it is named
         monkeypatch.setitem(sys.modules, package, None)
         done = call("model", "m", "a")

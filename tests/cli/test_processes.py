@@ -190,8 +190,8 @@ for call in sys.argv[1:]:
     unneeded = "threadpoolctl attncli.attention.streaming concurrent.futures pydantic numpy.random "
     unneeded += "zipfile gzip tempfile csv safetensors rich.markdown"
     assert computing & {"numpy", *unneeded.split()} == {"numpy"}
-    unneeded = "pydantic zipfile csv json rich.markdown attncli.files.word_vectors "
-    unneeded += "attncli.files.load attncli.attention.state_dict"
+    unneeded = "pydantic zipfile csv json rich.markdown attncli.words.vectors "
+    unneeded += "attncli.files.load attncli.transformer.state_dict"
     assert explaining & {"numpy.random", *unneeded.split()} == {"numpy.random"}
 
 

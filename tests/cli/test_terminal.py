@@ -19,7 +19,7 @@ import attncli
 from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import typer_command
 from attncli.cli.main import run
-from attncli.views.formats import FORMATS
+from attncli.formats import FORMATS
 from tests.views.hostile import LABELS
 
 from .conftest import SAMPLES

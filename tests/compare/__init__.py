@@ -1,1 +1,1 @@
-"""Tests of attncli.compare."""
+"""Tests of attncli.commands.diff."""

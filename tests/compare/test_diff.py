@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncli import ConventionError, InputError, Stage, Trace, attend, diff, explain
-from attncli.attention.kernels import round_to
-from attncli.compare import Comparison, nested
+from attncli.commands.diff import Comparison, nested
+from attncli.formula.kernels import round_to
 from tests.views.traces import THREE, attention, numbers
 
 INF, NAN = np.inf, np.nan

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from attncli.examples import Example, Judgement, judge
-from attncli.examples.schema import read_examples
+from attncli.commands.examples import Example, Judgement, judge
+from attncli.commands.examples.schema import read_examples
 
 CATALOG = Path(__file__).parents[2] / "attncli" / "examples" / "catalog"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from attncli.commands.examples import judge, load_examples
+from attncli.commands.examples.schema import read_examples
 from attncli.errors import InputError
-from attncli.examples import judge, load_examples
-from attncli.examples.schema import read_examples
 from tests.examples.made import document, example, plain
 
 QKV: dict[str, Any] = {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1, 0], [0, 1]]}

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
+from attncli.commands.examples import Example, judge, load_catalog
+from attncli.commands.examples.page import (
+    errata,
+    result_lines,
+    verification_data,
+    verification_lines,
+)
 from attncli.errors import InputError
-from attncli.examples import Example, judge, load_catalog
-from attncli.views.examples import errata, result_lines, verification_data, verification_lines
 
 from .made import CATALOG, example, judged
 

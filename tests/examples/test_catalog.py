@@ -10,10 +10,10 @@ import pydantic
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+from attncli.commands.examples import Result, judge, load_catalog, load_examples
+from attncli.commands.examples.printed import VERDICTS
+from attncli.commands.examples.schema import Document
 from attncli.errors import InputError
-from attncli.examples import Result, judge, load_catalog, load_examples
-from attncli.examples.printed import VERDICTS
-from attncli.examples.schema import Document
 from tests.examples.made import CATALOG
 
 EXAMPLES = {example.name: example for example in load_catalog()}

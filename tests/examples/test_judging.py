@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attncli.commands.examples import Judgement, judge
+from attncli.commands.examples.printed import (
+    EXACT,
+    VERDICTS,
+    compare,
+    cut_off,
+    holds,
+    read_printed,
+    worst,
+)
 from attncli.errors import InputError
-from attncli.examples import Judgement, judge
-from attncli.examples.printed import EXACT, VERDICTS, compare, cut_off, holds, read_printed, worst
 from tests.examples.made import example, judged
 
 R, A, D, N, _, _ = VERDICTS

@@ -15,7 +15,7 @@ import pytest
 from attncli.errors import InputError
 from attncli.files.load import Loaded, load
 from attncli.files.roles import ROLES, only, pick
-from attncli.numerals import number
+from attncli.formula.numerals import number
 
 from .conftest import Folder, cell_name, encrypted, header, npy, npz, safetensors, zipped
 

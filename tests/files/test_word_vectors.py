@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError, ShapeError
-from attncli.files.word_vectors import close_spellings, nearest, read_vectors
+from attncli.words.vectors import close_spellings, nearest, read_vectors
 
 from .conftest import Folder, zipped
 

@@ -28,9 +28,9 @@ from attncli.files.load import Loaded, load
 from attncli.files.roles import only, pick
 from attncli.files.trace import schema, trace_from
 from attncli.files.write import AT_ONCE, document_of, trace_json, write_atomically, write_npy
+from attncli.formats.csv import text as csv_text
+from attncli.page.select import DisplayOptions
 from attncli.trace import Stage, Trace
-from attncli.views.formats.csv import text as csv_text
-from attncli.views.select import DisplayOptions
 
 from .conftest import Folder, npz, trace_npz
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli.attention.compute import compute
-from attncli.evaluate import Values, places_at, sizes_of
-from attncli.expression import text_of
-from attncli.parser import parse, parsed
+from attncli.formula.compute import compute
+from attncli.formula.evaluate import Values, places_at, sizes_of
+from attncli.formula.expression import text_of
+from attncli.formula.parser import parse, parsed
 from attncli.programs.attend import attend_by
 from attncli.programs.text import ProgramError
 

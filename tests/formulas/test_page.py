@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import attncli
+from attncli.formats.html.data import PageData, packed
 from attncli.programs.variants import variants
-from attncli.views.html.data import PageData, packed
 from tests.formulas.random_programs import random_program
 from tests.formulas.references import inputs_of
 from tests.formulas.test_names import ROTARY
@@ -40,7 +40,7 @@ def test_it_computes_every_stage_of_every_variant(tmp_path: Path) -> None:
         traces.append(trace)
         lines.append(packed({}, data))
     (tmp_path / "traces").write_text("\n".join(lines), "utf-8")
-    formula = files("attncli.views.html").joinpath("formula.js").read_text("utf-8")
+    formula = files("attncli.formats.html").joinpath("formula.js").read_text("utf-8")
     (tmp_path / "run.js").write_text(formula + RUN, "utf-8")
     words = [str(NODE), str(tmp_path / "run.js"), str(tmp_path / "traces")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -62,7 +62,7 @@ def test_what_where_leaves_out_is_not_lit(tmp_path: Path) -> None:
     data = PageData()
     data.add(trace)
     (tmp_path / "traces").write_text(packed({}, data), "utf-8")
-    formula = files("attncli.views.html").joinpath("formula.js").read_text("utf-8")
+    formula = files("attncli.formats.html").joinpath("formula.js").read_text("utf-8")
     load = RUN.partition("  const dark = []")[0] + "}\n"
     for at, lit in ((3, ["q 3"]), (6, ["q 6", "q 7"]), (0, [])):
         (tmp_path / "run.js").write_text(formula + load + LIT.replace(", 1)", f", {at})"), "utf-8")

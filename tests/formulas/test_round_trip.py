@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from attncli.attention.inputs import Inputs
-from attncli.attention.kernels import draw_kept
 from attncli.convention import Convention
+from attncli.formula.kernels import draw_kept
 from attncli.programs.attend import attend_by
 from attncli.programs.written import written
 from tests.formulas.conventions import of_qkv, of_x

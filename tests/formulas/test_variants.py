@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import attncli
+from attncli.formats import FORMATS
 from attncli.programs.variants import variants
-from attncli.views.formats import FORMATS
 from tests.formulas.references import REFERENCES, inputs_of
 
 NAMES = sorted(variants())

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from attncli.budget import limited
+from attncli.commands.model.directory import open_directory
+from attncli.commands.model.stacks import model_trace
+from attncli.commands.model.tokens import tokens_of
 from attncli.errors import InputError, SizeError
-from attncli.models.directory import open_directory
-from attncli.models.stacks import model_trace
-from attncli.models.tokens import tokens_of
 from tests.models import checkpoints
 from tests.models.checkpoints import SENTENCE, SIZES
 
 if TYPE_CHECKING:
-    from attncli.models.checkpoint import Ran
+    from attncli.commands.model.checkpoint import Ran
 
 NEEDS = ("torch", "transformers")
 torch: Any = None
@@ -61,7 +61,7 @@ def copied(made: Path, tmp_path: Path) -> Make:
 
 
 def ran(folder: Path, sentence: str = SENTENCE, target: str | None = None, **how: Any) -> Ran:
-    from attncli.models.checkpoint import run  # imports torch
+    from attncli.commands.model.checkpoint import run  # imports torch
 
     return run(open_directory(str(folder)), sentence, target, **how)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from attncli.budget import limited
+from attncli.commands.model.directory import open_directory
 from attncli.errors import AttncliError, InputError, SizeError
-from attncli.models.directory import open_directory
 from tests.models.checkpoints import directory, write_safetensors
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from attncli.arrays import Array
+from attncli.commands.model.asked import asked_by_flags, asked_by_mask
+from attncli.commands.model.call import Call, Calls, layer_of
+from attncli.commands.model.heads import MEASURES, entropy, measures, successors
+from attncli.commands.model.stacks import Attention, layer_trace, model_trace, places
+from attncli.commands.model.tokens import Tokens, labels_of
 from attncli.convention import Convention
 from attncli.errors import OutputError, ShapeError
-from attncli.models.asked import asked_by_flags, asked_by_mask
-from attncli.models.call import Call, Calls, layer_of
-from attncli.models.heads import MEASURES, entropy, measures, successors
-from attncli.models.stacks import Attention, layer_trace, model_trace, places
-from attncli.models.tokens import Tokens, labels_of
 from attncli.stages import KINDS
 from tests import plain
 from tests.cli import conftest as cli

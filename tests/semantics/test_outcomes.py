@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from attncli.commands.semantics.outcomes import Outcomes, outcomes
+from attncli.commands.semantics.tables import of_input
 from attncli.errors import ShapeError
-from attncli.semantics.outcomes import Outcomes, outcomes
-from attncli.semantics.tables import of_input
 from tests.semantics.calls import EMPTY
 
 DRAW = np.random.default_rng(7)

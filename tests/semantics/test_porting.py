@@ -13,11 +13,11 @@ import pytest
 
 from attncli import Convention, ConventionError, attend
 from attncli.arrays import Array
+from attncli.commands.semantics.dialects import NO_TARGET, TARGETS
+from attncli.commands.semantics.port_code import LONGEST
+from attncli.commands.semantics.port_code import Call as Kinds
+from attncli.commands.semantics.porting import recipe
 from attncli.presets import PRESETS
-from attncli.semantics.dialects import NO_TARGET, TARGETS
-from attncli.semantics.port_code import LONGEST
-from attncli.semantics.port_code import Call as Kinds
-from attncli.semantics.porting import recipe
 from tests.semantics import calls
 from tests.semantics.calls import EMPTY, Call, call, lowered
 from tests.semantics.libraries import LIBRARIES, Sizes, as_laid_out

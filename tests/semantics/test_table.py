@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
+from attncli.commands.semantics.cases import CASES, REFUSED
+from attncli.commands.semantics.outcomes import outcomes
+from attncli.commands.semantics.porting import recipe
+from attncli.commands.semantics.tables import of_one, of_two, table
+from attncli.commands.semantics.words import sentence_of, sentences
 from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.presets import PRESETS, Preset, features_of
-from attncli.semantics.cases import CASES, REFUSED
-from attncli.semantics.outcomes import outcomes
-from attncli.semantics.porting import recipe
-from attncli.semantics.tables import of_one, of_two, table
-from attncli.semantics.words import sentence_of, sentences
 
 KEEP, HIDE, ADD = "may attend", "hides", "adds 1"
 NO, BOTH = REFUSED, "both"

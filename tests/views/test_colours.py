@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from rich.color import ColorSystem
 
-from attncli.views.formats.colours import Rgb, colour, style
-from attncli.views.matrix import Ramp
+from attncli.formats.colours import Rgb, colour, style
+from attncli.page.matrix import Ramp
 
 from .traces import CAUSAL, attention, coloured, lines_of, matrix, shown, widest
 

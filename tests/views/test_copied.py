@@ -102,7 +102,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("copied")
     data = [re.findall(r'id="data">([^<]*)', attncli.render(make(), "html"))[0] for make in PAGES.values()]  # fmt: skip
     names = ("read", "formula", "words", "state")
-    script = "\n".join(files("attncli.views.html").joinpath(f"{name}.js").read_text("utf-8") for name in names)  # fmt: skip
+    script = "\n".join(files("attncli.formats.html").joinpath(f"{name}.js").read_text("utf-8") for name in names)  # fmt: skip
     for name, text in {"run.js": RUN, "script": script, "pages": "\n".join(data)}.items():
         (folder / name).write_text(text, encoding="utf-8")
     words = [str(NODE), *(str(folder / name) for name in ("run.js", "script", "pages"))]

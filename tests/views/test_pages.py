@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli.compare import Comparison
+from attncli.commands.diff import Comparison
+from attncli.commands.diff.page import diff_page
 from attncli.errors import ConventionError, StageError
+from attncli.page.outline import outline_page
+from attncli.page.worksheet import without_numbers
 from attncli.trace import Stage, Trace
-from attncli.views.blank import without_numbers
-from attncli.views.diff import diff_page
-from attncli.views.outline import outline_page
 from tests.turns import in_turn
 
 from .traces import CAUSAL, WORDS, attention, causal, every_kind, matrix, numbers, shown, table_of

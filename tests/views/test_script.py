@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli.pipeline.sentence import random_vectors
-from attncli.views.html.data import PageData, packed
+from attncli.formats.html.data import PageData, packed
+from attncli.words.sentence import random_vectors
 from tests.test_stages import MAKERS
 
 from .traces import attention, grouped
@@ -66,7 +66,7 @@ def test_the_script_computes_every_stage_and_lights_all_that_a_cell_depends_on(
         data.add(trace)
         lines.append(packed({}, data))
     (tmp_path / "traces").write_text("\n".join(lines))
-    formula = files("attncli.views.html").joinpath("formula.js").read_text("utf-8")
+    formula = files("attncli.formats.html").joinpath("formula.js").read_text("utf-8")
     (tmp_path / "run.js").write_text(formula + RUN)
     words = [str(NODE), str(tmp_path / "run.js"), str(tmp_path / "traces")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -84,7 +84,7 @@ def test_the_script_computes_every_stage_and_lights_all_that_a_cell_depends_on(
 
 def test_script_and_style_are_small_and_ship_as_they_are_written() -> None:
     """Less comments and indentation; the page of a sentence, in heads, has all of it."""
-    folder = files("attncli.views.html")
+    folder = files("attncli.formats.html")
     sources = [x for x in folder.iterdir() if x.name.endswith((".js", ".css"))]
     written = {line.strip() for x in sources for line in x.read_text("utf-8").splitlines()}
     assert sum(len(x.read_text("utf-8").splitlines()) for x in sources) <= 1_700
@@ -111,7 +111,7 @@ def test_the_script_draws_the_vectors_of_words_as_numpy_does(tmp_path: Path) -> 
     letters = [*"abcXYZäß'-éλЖ漢😀"]
     words = [*WORDS, *("".join(rng.choice(letters, size=n % 23 + 1)) for n in range(200))]
     cases = [(word, n % 13 + 1, seed) for n, word in enumerate(words) for seed in (0, 7, 2**53 - 1)]
-    script = files("attncli.views.html").joinpath("vectors.js").read_text("utf-8")
+    script = files("attncli.formats.html").joinpath("vectors.js").read_text("utf-8")
     run = "console.log(JSON.stringify(JSON.parse(require('fs').readFileSync(0)).map(each => randomVector(...each))));"
     (tmp_path / "run.js").write_text(f"const range = n => [...Array(n).keys()];\n{script}\n{run}")
     done = subprocess.run(

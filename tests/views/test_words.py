@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli.attention.matrices import formula_of
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError
-from attncli.parser import parse
+from attncli.formula.matrices import formula_of
+from attncli.formula.parser import parse
 from attncli.trace import Stage, Trace
 
 from .traces import CAUSAL, NEVER, attention, causal, lines_of, matrix, numbers, shown

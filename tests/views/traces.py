@@ -13,13 +13,13 @@ from rich.console import Console
 
 import attncli
 from attncli.attention.positions import position_dots, rotary, sinusoidal
+from attncli.commands.similarity.measures import analogy, pca
+from attncli.formats import FORMATS
+from attncli.formats.table import Screen, blocks
+from attncli.page.explain import explain_page
+from attncli.page.page import parts
+from attncli.page.select import DisplayOptions
 from attncli.trace import Stage, Trace
-from attncli.views.explain import explain_page
-from attncli.views.formats import FORMATS
-from attncli.views.formats.table import Screen, blocks
-from attncli.views.page import parts
-from attncli.views.select import DisplayOptions
-from attncli.words.similarity import analogy, pca
 
 Array = npt.NDArray[Any]
 Labels = Mapping[str, Sequence[str]] | None

@@ -14,8 +14,14 @@ from hypothesis.extra.numpy import arrays
 
 from attncli import ConventionError, InputError, ShapeError, similarity
 from attncli.attention.run import run
-from attncli.pipeline.sentence import random_vectors
-from attncli.words.similarity import analogy, analogy_steps, pca, pca_steps, similarity_steps
+from attncli.commands.similarity.measures import (
+    analogy,
+    analogy_steps,
+    pca,
+    pca_steps,
+    similarity_steps,
+)
+from attncli.words.sentence import random_vectors
 from attncli.words.tokens import tokenize
 
 # ---- tokens

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attncli.commands.check.marking import MOST_CELLS_NAMED, Mistake
-from attncli.commands.check.setup import Setup
+from attncli.commands.check.by_hand.marking import MOST_CELLS_NAMED, Mistake
 from attncli.files.messages import count
 from attncli.stages import OUTPUT, SCORES
+from attncli.tolerance.setup import Setup
 
 Place = tuple[int, ...]
 

@@ -22,23 +22,23 @@ from attncli.arrays import Array
 from attncli.attention.masks import meant_mask
 from attncli.commands.check.bugs import UNITS, named
 from attncli.commands.check.bugs.bug import Evidence
-from attncli.commands.check.comparison import Comparison, comparison_of, fit, is_closer
 from attncli.commands.check.direction import CLEAR, beta
-from attncli.commands.check.number_types import SMALL, narrower
 from attncli.commands.check.observe import places_of
 from attncli.commands.check.places import Labels, stage_verdict
-from attncli.commands.check.rounding import simulation
-from attncli.commands.check.run import stages
 from attncli.commands.check.search import Match, Search
-from attncli.commands.check.setup import Setup
-from attncli.commands.check.tolerance import Inside, Places, Rule
 from attncli.commands.check.verdict import Meaning, Verdict
+from attncli.commands.semantics.words import sentences
 from attncli.convention import KNOBS, Convention, DType, MaskMeans, flag_of
 from attncli.errors import ConventionError
 from attncli.files.messages import count, listing
 from attncli.presets import PRESETS, Preset
-from attncli.semantics.words import sentences
 from attncli.stages import CONCAT, LSE, OUTPUT
+from attncli.tolerance.comparison import Comparison, comparison_of, fit, is_closer
+from attncli.tolerance.noise import simulation
+from attncli.tolerance.number_types import SMALL, narrower
+from attncli.tolerance.rule import Inside, Places, Rule
+from attncli.tolerance.run import stages
+from attncli.tolerance.setup import Setup
 
 # ---- the units, and the decimals, that the numbers may be in
 

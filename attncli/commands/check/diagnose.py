@@ -18,7 +18,6 @@ from attncli.attention.parts import check_parts
 from attncli.attention.shapes import is_small, layout_hint, type_name
 from attncli.attention.tiles import split_bounds, tile_bounds
 from attncli.commands.check.bugs import GRADIENT
-from attncli.commands.check.comparison import Comparison, comparison_of
 from attncli.commands.check.conventions import (
     Asked,
     as_printed,
@@ -34,10 +33,8 @@ from attncli.commands.check.explanations import (
     in_common,
 )
 from attncli.commands.check.generated import described
-from attncli.commands.check.number_types import EPS, SMALL, fitting_type, narrower
 from attncli.commands.check.observe import GIVEN, Pick, differing_inputs, to_numpy
 from attncli.commands.check.places import Labels, stage_verdict
-from attncli.commands.check.positions import PositionKind
 from attncli.commands.check.readings import (
     TOKENS_FIRST,
     Observed,
@@ -46,17 +43,20 @@ from attncli.commands.check.readings import (
     turned_outputs,
     with_projection,
 )
-from attncli.commands.check.run import PROJECTION
 from attncli.commands.check.search import Match, Progress, Search
-from attncli.commands.check.setup import Setup, setup_of
-from attncli.commands.check.shapes import WrongShapeError, fitting_layouts
-from attncli.commands.check.spans import in_four
-from attncli.commands.check.tolerance import Inside, Rule, rule_of
 from attncli.commands.check.verdict import Status, Verdict
 from attncli.convention import KNOBS, Convention, Layout, convention_of
 from attncli.errors import ConventionError, ShapeError, StageError
 from attncli.files.messages import listing
 from attncli.stages import GRADIENTS, OUTPUT
+from attncli.tolerance.comparison import Comparison, comparison_of
+from attncli.tolerance.number_types import EPS, SMALL, fitting_type, narrower
+from attncli.tolerance.positions import PositionKind
+from attncli.tolerance.rule import Inside, Rule, rule_of
+from attncli.tolerance.run import PROJECTION
+from attncli.tolerance.setup import Setup, setup_of
+from attncli.tolerance.shapes import WrongShapeError, fitting_layouts
+from attncli.tolerance.spans import in_four
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is observed may be any number

@@ -19,15 +19,15 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.kernels import round_to
-from attncli.commands.check.comparison import Comparison, Size
-from attncli.commands.check.number_types import EPS, TF32_EPS
-from attncli.commands.check.rounding import simulation
-from attncli.commands.check.run import stages
-from attncli.commands.check.samples import sample_of, wide_sample_of
-from attncli.commands.check.setup import Setup
-from attncli.commands.check.tolerance import HEAD_FACTOR, StageErrors, distance, rms
+from attncli.formula.kernels import round_to
 from attncli.stages import WEIGHTS
+from attncli.tolerance.comparison import Comparison, Size
+from attncli.tolerance.noise import simulation
+from attncli.tolerance.number_types import EPS, TF32_EPS
+from attncli.tolerance.rule import HEAD_FACTOR, StageErrors, distance, rms
+from attncli.tolerance.run import stages
+from attncli.tolerance.samples import sample_of, wide_sample_of
+from attncli.tolerance.setup import Setup
 
 SHOWN = 16.0
 """A bug is decidable where it moves the rows by four standard deviations of their noise in all, as

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.matrices import shown
 from attncli.commands.check.bugs import CATALOGUE, GRADIENT, edits
 from attncli.commands.check.bugs.bug import Bug, Evidence
 from attncli.commands.check.bugs.rewrite import letters_of
 from attncli.commands.check.explanations import Change, changes_between
-from attncli.commands.check.run import all_of, computes, stages
 from attncli.commands.check.search import differ
-from attncli.commands.check.setup import Setup
 from attncli.commands.check.suggest import Shape, Small, small_input
 from attncli.convention import Convention, flag_text
 from attncli.files.numbers import nan_to_text
+from attncli.formula.matrices import shown
 from attncli.stages import OF_TILES, TILE
+from attncli.tolerance.run import all_of, computes, stages
+from attncli.tolerance.setup import Setup
 
 GROUPS = {
     "Gradients": "gradients",

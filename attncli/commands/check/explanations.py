@@ -12,20 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.attention.masks import total_mask
-from attncli.attention.matrices import shown
 from attncli.attention.run import Step
 from attncli.commands.check.bugs import BACKWARD
 from attncli.commands.check.bugs.bug import Bug, Evidence
 from attncli.commands.check.bugs.rewrite import formula_of
-from attncli.commands.check.comparison import Comparison
-from attncli.commands.check.run import computes, stages, steps_of
-from attncli.commands.check.samples import sample_of, wide_sample_of
 from attncli.commands.check.search import Match, Search, changes, differ
-from attncli.commands.check.setup import Setup
 from attncli.commands.check.suggest import FAR, suggest_input
 from attncli.commands.check.verdict import Explanation, Left
 from attncli.convention import KNOBS, flag_text
-from attncli.expression import Cell, Expr, Formula, letters_in, line_of, rebuilt
+from attncli.formula.expression import Cell, Expr, Formula, letters_in, line_of, rebuilt
+from attncli.formula.matrices import shown
 from attncli.stages import (
     GRADIENTS,
     MASKED,
@@ -37,6 +33,10 @@ from attncli.stages import (
     SCORES,
     WEIGHTS,
 )
+from attncli.tolerance.comparison import Comparison
+from attncli.tolerance.run import computes, stages, steps_of
+from attncli.tolerance.samples import sample_of, wide_sample_of
+from attncli.tolerance.setup import Setup
 
 # ---- the formulas that a bug changes
 
@@ -294,7 +294,7 @@ def flags(plain: Setup, changed: Setup) -> str:
 
     Positions are flags of `attncli check`.
 
-    >>> from attncli.commands.check.setup import setup_of
+    >>> from attncli.tolerance.setup import setup_of
     >>> setup = setup_of([[1.0]], [[1.0]], [[1.0]])
     >>> flags(setup, setup.with_how(scale="none", causal=True))
     '--causal --scale none'

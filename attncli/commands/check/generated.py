@@ -15,7 +15,6 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple, get_args, get_type_hints
 
-from attncli.attention.matrices import shown
 from attncli.attention.run import Step
 from attncli.commands.check.bugs import TEMPLATES
 from attncli.commands.check.bugs.edits import DELTAS, Patch, variants
@@ -24,13 +23,11 @@ from attncli.commands.check.bugs.numbers import sizes_of
 from attncli.commands.check.bugs.patch import Plan, forward_again, whole_plan
 from attncli.commands.check.bugs.patch import backward as start_of_gradients
 from attncli.commands.check.bugs.rewrite import formula_of
-from attncli.commands.check.run import at_once
 from attncli.commands.check.search import Search, enough_evidence, most_at_once
-from attncli.commands.check.setup import Setup
 from attncli.commands.check.single_edits import FORMS, slips, within
 from attncli.commands.check.verdict import Edit
 from attncli.errors import ConventionError, InputError
-from attncli.expression import (
+from attncli.formula.expression import (
     Cell,
     Expr,
     Index,
@@ -40,8 +37,11 @@ from attncli.expression import (
     text_of,
     walk,
 )
-from attncli.parser import parsed
+from attncli.formula.matrices import shown
+from attncli.formula.parser import parsed
 from attncli.stages import GRADIENTS
+from attncli.tolerance.run import at_once
+from attncli.tolerance.setup import Setup
 
 
 class Slip(NamedTuple):

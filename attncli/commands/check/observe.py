@@ -19,12 +19,6 @@ from attncli.attention.inputs import entered
 from attncli.attention.masks import forbids, meaning
 from attncli.attention.shapes import as_numbers, in_order, type_name
 from attncli.attention.tiles import tile_bounds
-from attncli.commands.check.number_types import EPS, fitting_type, narrower, sizes
-from attncli.commands.check.run import Indices, Subset, all_of, computes, mask_of, steps_of
-from attncli.commands.check.setup import Setup
-from attncli.commands.check.shapes import fitted
-from attncli.commands.check.spans import D_BIAS, OF_ALL_HEADS, axes_of, is_whole, span_of
-from attncli.commands.check.tolerance import Places, distance, largest
 from attncli.convention import DType, Layout
 from attncli.errors import ConventionError, ShapeError, StageError, nearest
 from attncli.stages import (
@@ -43,6 +37,12 @@ from attncli.stages import (
     TILE,
     gradient_of,
 )
+from attncli.tolerance.number_types import EPS, fitting_type, narrower, sizes
+from attncli.tolerance.rule import Places, distance, largest
+from attncli.tolerance.run import Indices, Subset, all_of, computes, mask_of, steps_of
+from attncli.tolerance.setup import Setup
+from attncli.tolerance.shapes import fitted
+from attncli.tolerance.spans import D_BIAS, OF_ALL_HEADS, axes_of, is_whole, span_of
 
 Pick = int | slice | Sequence[int] | None
 DYADIC = 2.0**10
@@ -211,7 +211,7 @@ def differing_inputs(
 ) -> dict[str, str]:
     """The observed inputs that are not the given ones, and how each differs.
 
-    >>> from attncli.commands.check.setup import setup_of
+    >>> from attncli.tolerance.setup import setup_of
     >>> q, other = [[1.0]], [[2.0]]
     >>> differing_inputs({"q": other}, {"q": q}, setup_of(q, q, q), None)
     {'q': 'the observed q is not the given one: they differ by up to 1'}

@@ -13,13 +13,13 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.commands.check.bugs.numbers import blocks_from
-from attncli.commands.check.comparison import Comparison
-from attncli.commands.check.number_types import EPS
-from attncli.commands.check.run import Indices, mask_of
-from attncli.commands.check.spans import axes_of, first_key, span_of
-from attncli.commands.check.tolerance import StageErrors, distance, rms
 from attncli.commands.check.verdict import StageVerdict, Worst
 from attncli.files.messages import safe
+from attncli.tolerance.comparison import Comparison
+from attncli.tolerance.number_types import EPS
+from attncli.tolerance.rule import StageErrors, distance, rms
+from attncli.tolerance.run import Indices, mask_of
+from attncli.tolerance.spans import axes_of, first_key, span_of
 from attncli.trace import Stage
 
 Labels = Mapping[str, Sequence[str]]

@@ -20,13 +20,7 @@ from attncli.arrays import Array
 from attncli.attention.inputs import EMBEDDINGS, Inputs, inputs_of
 from attncli.attention.inputs import WEIGHTS as WEIGHTS_OF_X
 from attncli.attention.shapes import as_numbers
-from attncli.commands.check.comparison import comparison_of
-from attncli.commands.check.number_types import narrower
 from attncli.commands.check.observe import GIVEN, Observation, Pick, observe
-from attncli.commands.check.run import PROJECTION, steps_of
-from attncli.commands.check.setup import Setup
-from attncli.commands.check.spans import OF_ALL_HEADS
-from attncli.commands.check.tolerance import Rule
 from attncli.convention import Layout
 from attncli.errors import AttncliError, ShapeError, StageError
 from attncli.files.messages import listing
@@ -41,6 +35,12 @@ from attncli.stages import (
     WEIGHTS,
     stages_called,
 )
+from attncli.tolerance.comparison import comparison_of
+from attncli.tolerance.number_types import narrower
+from attncli.tolerance.rule import Rule
+from attncli.tolerance.run import PROJECTION, steps_of
+from attncli.tolerance.setup import Setup
+from attncli.tolerance.spans import OF_ALL_HEADS
 
 ONLY_PLANNED = ("biased", "capped", "dropped")
 """Where a convention has no such stage, no letter means it."""

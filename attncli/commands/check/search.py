@@ -20,16 +20,16 @@ from attncli.arrays import Array
 from attncli.attention.heads import split_heads
 from attncli.commands.check.bugs import CATALOGUE, GRADIENT, TILES
 from attncli.commands.check.bugs.bug import Bug, Evidence
-from attncli.commands.check.comparison import Comparison, Fit, fit, lowers
 from attncli.commands.check.direction import OWN, Directions, beta
-from attncli.commands.check.number_types import EPS, SMALL
-from attncli.commands.check.run import CELLS, at_once, computes, mask_of, stages, steps_of
-from attncli.commands.check.samples import narrow_sample_of, sample_of, wide_sample_of, worst_of
-from attncli.commands.check.setup import Setup
-from attncli.commands.check.tolerance import distance, largest
 from attncli.convention import EmptyRows
 from attncli.errors import ConventionError, InputError
 from attncli.stages import BEFORE_SOFTMAX, DELTA, GRADIENTS, OUTPUT, PROJECTED, gradient_of
+from attncli.tolerance.comparison import Comparison, Fit, fit, lowers
+from attncli.tolerance.number_types import EPS, SMALL
+from attncli.tolerance.rule import distance, largest
+from attncli.tolerance.run import CELLS, at_once, computes, mask_of, stages, steps_of
+from attncli.tolerance.samples import narrow_sample_of, sample_of, wide_sample_of, worst_of
+from attncli.tolerance.setup import Setup
 
 Progress = Callable[[int, int], None] | None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from attncli.commands.check.bugs.edits import DELTAS
 from attncli.commands.check.bugs.numbers import FACTORS, LOOPS, OF_STAGES, last_blocks
-from attncli.expression import (
+from attncli.formula.expression import (
     Apply,
     Cell,
     Expr,
@@ -29,7 +29,7 @@ from attncli.expression import (
     letters_at,
     rebuilt,
 )
-from attncli.parser import parsed
+from attncli.formula.parser import parsed
 
 OPERATORS = {
     **{"+": ("-",), "-": ("+",), "*": ("/",), "/": ("*",)},

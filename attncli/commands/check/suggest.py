@@ -13,13 +13,13 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.commands.check.bugs import named
 from attncli.commands.check.bugs.bug import Bug, Evidence
-from attncli.commands.check.positions import PositionKind, positions_of
-from attncli.commands.check.run import all_of, computes, stages
 from attncli.commands.check.search import differ
-from attncli.commands.check.setup import Setup, setup_of
 from attncli.commands.check.verdict import Explanation
 from attncli.convention import Convention
 from attncli.stages import GIVEN_GRADIENT, GRADIENTS, OF_X, OUTPUT, QKV, gradient_of
+from attncli.tolerance.positions import PositionKind, positions_of
+from attncli.tolerance.run import all_of, computes, stages
+from attncli.tolerance.setup import Setup, setup_of
 
 Details = tuple[str, ...]
 Shape = tuple[int, ...]  # (batch, head, kv_head, n_q, n_k, d_k, d_v)

@@ -20,9 +20,9 @@ from attncli.commands.check.bugs.fits import fitted, probe_of
 from attncli.commands.check.bugs.kernels import KERNELS
 from attncli.commands.check.bugs.queries import QUERIES
 from attncli.commands.check.bugs.solved import SOLVED
-from attncli.commands.check.setup import Setup
 from attncli.errors import ConventionError, nearest
 from attncli.stages import GRADIENTS, LSE
+from attncli.tolerance.setup import Setup
 
 GRADIENT = "gradients"
 """What bugs of the backward pass touch: they are tried where gradients were observed."""

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.commands.check.comparison import Comparison
-from attncli.commands.check.run import Indices, Subset, all_of
-from attncli.commands.check.setup import Setup
+from attncli.tolerance.comparison import Comparison
+from attncli.tolerance.run import Indices, Subset, all_of
+from attncli.tolerance.setup import Setup
 
 ENOUGH = 256
 """So many rows say as much as all of them, take little memory and are read in milliseconds."""

@@ -34,17 +34,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.compute import compute
-from attncli.attention.matrices import shown
 from attncli.commands.check.bugs.bug import Evidence
 from attncli.commands.check.bugs.facts import Facts, full
 from attncli.commands.check.bugs.numbers import sizes_of
 from attncli.commands.check.bugs.patch import is_same, patched
 from attncli.commands.check.bugs.rewrite import Rewrite, letters_of
-from attncli.commands.check.setup import Setup
-from attncli.expression import cells
-from attncli.parser import parsed
+from attncli.formula.compute import compute
+from attncli.formula.expression import cells
+from attncli.formula.matrices import shown
+from attncli.formula.parser import parsed
 from attncli.stages import GRADIENTS, MAPS, OUTPUT, PROJECTED, QKV, TILE, gradient_of
+from attncli.tolerance.setup import Setup
 
 DELTAS = {
     "either delta": ("δ from O and dO", "sum[e](output[b,h,i,e] * d_output[b,h,i,e])"),

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from attncli.attention.compute import compute
 from attncli.commands.check.bugs.bug import Evidence
 from attncli.commands.check.bugs.numbers import BLOCKS, FACTS, LOOPS, OF_STAGES, sizes_of
 from attncli.commands.check.bugs.rewrite import names_in
-from attncli.commands.check.setup import Setup
 from attncli.convention import EmptyRows
+from attncli.formula.compute import compute
 from attncli.stages import QKV, gradient_of
+from attncli.tolerance.setup import Setup
 
 Texts = dict[str, str]
 """What stands for the names in braces of a line; `words` is for its detail."""

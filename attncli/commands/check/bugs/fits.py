@@ -26,15 +26,15 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.attention.compute import compute
 from attncli.commands.check.bugs.bug import Evidence, Probe
 from attncli.commands.check.bugs.edits import Line, Patch, letter_of, line_of
 from attncli.commands.check.bugs.facts import Facts, number_text
 from attncli.commands.check.bugs.numbers import sizes_of
-from attncli.commands.check.comparison import Comparison, n_different
-from attncli.commands.check.run import Indices
-from attncli.commands.check.setup import Setup
-from attncli.commands.check.tolerance import distance, largest, rms
+from attncli.formula.compute import compute
+from attncli.tolerance.comparison import Comparison, n_different
+from attncli.tolerance.rule import distance, largest, rms
+from attncli.tolerance.run import Indices
+from attncli.tolerance.setup import Setup
 
 TINY, SPREAD, LARGEST = 1e-12, 1e-3, float(np.finfo(np.float64).max)
 """A mean square of errors, over the rounding, below which all forms of a number fit alike; a share

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.kernels import draw_kept, log_sum_exp, softmax
 from attncli.commands.check.bugs.bug import Change, Evidence
 from attncli.commands.check.bugs.edits import changed
 from attncli.commands.check.bugs.numbers import BLOCKS, LOOPS, blocks_from
 from attncli.commands.check.bugs.patch import Function, patched
-from attncli.commands.check.run import Indices, Subset, stages
-from attncli.commands.check.setup import NANS, ZEROS, Setup
+from attncli.formula.kernels import draw_kept, log_sum_exp, softmax
 from attncli.stages import LSE, OUTPUT, WEIGHTS
+from attncli.tolerance.run import Indices, Subset, stages
+from attncli.tolerance.setup import NANS, ZEROS, Setup
 
 # ---- parts of the keys, each with a softmax of its own
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.commands.check.run import PROJECTION
-from attncli.commands.check.setup import Setup
-from attncli.commands.check.tolerance import largest
 from attncli.stages import QKV, gradient_of
+from attncli.tolerance.rule import largest
+from attncli.tolerance.run import PROJECTION
+from attncli.tolerance.setup import Setup
 
 BLOCKS = 16, 32, 64, 128
 """The sizes of blocks in which kernels compute."""

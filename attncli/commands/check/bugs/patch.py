@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from attncli.arrays import Array
-from attncli.attention.attention import LSE as LSE_FORMULA
 from attncli.attention.backward import as_given
+from attncli.attention.formulas import LSE as LSE_FORMULA
 from attncli.attention.run import Step
 from attncli.commands.check.bugs.rewrite import Rewrite, formula_of
-from attncli.commands.check.run import steps_of
-from attncli.commands.check.setup import Setup
-from attncli.expression import cells
+from attncli.formula.expression import cells
 from attncli.stages import DELTA, DROPPED, LSE, MAPS, OF_TILES, OUTPUT, SCORES, TILE, WEIGHTS
+from attncli.tolerance.run import steps_of
+from attncli.tolerance.setup import Setup
 
 Function = Callable[[Array], Array]
 """What computes a stage of its x instead, where it looks at parts of it."""

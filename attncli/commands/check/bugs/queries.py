@@ -14,10 +14,10 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.commands.check.bugs.bug import Change, Evidence
-from attncli.commands.check.run import Subset, stages
-from attncli.commands.check.setup import Setup
-from attncli.commands.check.tolerance import rms
 from attncli.stages import OUTPUT, SCALED, SCORES, WEIGHTS
+from attncli.tolerance.rule import rms
+from attncli.tolerance.run import Subset, stages
+from attncli.tolerance.setup import Setup
 
 ITERATIONS = 12
 """Newton's method doubles the right digits each time once it is near."""

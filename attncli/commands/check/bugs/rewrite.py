@@ -22,9 +22,8 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.masks import mask_formula, total_mask
-from attncli.attention.matrices import AXES as AXES_OF
 from attncli.attention.run import Step
-from attncli.expression import (
+from attncli.formula.expression import (
     KINDS,
     MORE_KINDS,
     Apply,
@@ -44,7 +43,8 @@ from attncli.expression import (
     walk,
     with_letters,
 )
-from attncli.parser import parse, parsed, written
+from attncli.formula.matrices import AXES as AXES_OF
+from attncli.formula.parser import parse, parsed, written
 from attncli.stages import CAPPED, MASKED, SCORES, WEIGHTS, kind_of
 
 AXES = "bhi"
@@ -277,7 +277,7 @@ def names_of(plan: Sequence[Step], inputs: Collection[str] = ()) -> dict[str, st
 def replaced(node: Expr, pattern: Expr, new: Expr) -> Expr:
     """The expression with something else in the place of every part that a pattern fits.
 
-    >>> from attncli.expression import text_of
+    >>> from attncli.formula.expression import text_of
     >>> text_of(replaced(parsed("y[i] * (d[i] - x[i])"), parsed("X - Y"), parsed("X + Y")))
     'y[i] * (d[i] + x[i])'
     """

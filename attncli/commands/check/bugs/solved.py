@@ -17,12 +17,12 @@ from attncli.attention.heads import four_axes, merge_heads
 from attncli.commands.check.bugs.bug import ENOUGH, Change, Evidence
 from attncli.commands.check.bugs.facts import number_text
 from attncli.commands.check.bugs.fits import EXPLAINED
-from attncli.commands.check.comparison import n_different
-from attncli.commands.check.run import PROJECTION, all_of, stages
-from attncli.commands.check.setup import Setup
-from attncli.commands.check.spans import OF_ALL_HEADS
-from attncli.commands.check.tolerance import rms
 from attncli.stages import DROPPED, OUTPUT, PROJECTED, QKV, WEIGHTS
+from attncli.tolerance.comparison import n_different
+from attncli.tolerance.rule import rms
+from attncli.tolerance.run import PROJECTION, all_of, stages
+from attncli.tolerance.setup import Setup
+from attncli.tolerance.spans import OF_ALL_HEADS
 
 TIMES = 3
 """So many numbers must agree with each one that is computed from them."""

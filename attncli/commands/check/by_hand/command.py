@@ -1,0 +1,326 @@
+"""attncli check --by-hand: sheets as pupils fill them in, marked one by one.
+
+A sheet is JSON: q, k, v or x and weights, the convention, and the stages under the names and
+letters that --observed reads. A cell may be null or "" where it is blank, and text such as "1/3",
+"0.50" or "-inf". Of a csv, and of every other file that holds numbers, its stages are read; an
+array without a name is the stage that --stage names, or its --rows.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attncli.cli.commands import Observed
+from attncli.cli.groups import given_of
+from attncli.cli.inputs import AttentionInputs, read_inputs
+from attncli.cli.options import Choices, InputFlags
+from attncli.cli.output import note, text_width, write_report
+from attncli.cli.parsing import rows_of
+from attncli.commands.check.by_hand.judge import MOST_CELLS, mark
+from attncli.commands.check.by_hand.marking import Marking, Written
+from attncli.commands.check.observe import observe, to_numpy
+from attncli.commands.check.observed import check_names
+from attncli.convention import Layout
+from attncli.errors import AttncliError, ConventionError, InputError, ShapeError
+from attncli.files.json import Printed, parse
+from attncli.files.load import IF_NUMBERS, Loaded, load
+from attncli.files.messages import count, location, quote
+from attncli.files.roles import ATTENDED, is_field, role_of, stages_named
+from attncli.files.source import TEXT, open_source
+from attncli.files.table import cells_of
+from attncli.formula.numerals import number
+from attncli.page.text import clean
+from attncli.stages import CONCAT, GRADIENTS, LSE, MAPS, OUTPUT, QKV
+from attncli.tolerance.setup import Setup, setup_of
+from attncli.tolerance.shapes import WrongShapeError
+from attncli.transformer.names import is_published
+
+STAGES = (*MAPS, OUTPUT)
+_PART = "stage", "rows", "head"
+_BLANK = re.compile(r"[\s_/·.?-]*")
+_BINARY = ("npy", "npz", "zip", "safetensors")
+_INFINITE = ("inf", "infinity", "∞")
+_NOT_BY_HAND = "positions", "decimals", "rtol", "atol", "inside", "single", "suggest"
+MOST_COLUMNS = 10_000
+"""Of the table of several sheets in a pipe or a file, where no line is wrapped."""
+MOST_DECIMALS = 4
+"""So many decimals are written by hand; numbers with more come from a program."""
+
+
+def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str) -> int:
+    """Marks every sheet; 0 where all is right, 1 where there is a mistake, 2 for a sheet that
+    cannot be used."""
+    if used := [*given_of(observed, *_NOT_BY_HAND)]:
+        raise ConventionError(f"--by-hand cannot be used with --{used[0]}", "leave one of them out")
+    inputs, sheets = _sheets(inputs, observed)
+    if not sheets:
+        raise ConventionError("there is no sheet to mark", "name one: check SHEET --by-hand")
+    results: dict[str, Marking | AttncliError] = {}
+    sheets = [path for sheet in sheets for path in _paths(sheet)]
+    for sheet in sheets:
+        try:
+            results[sheet] = marked(sheet, inputs, choices, observed, quiet=observed.quiet)
+        except AttncliError as error:
+            is_named = Path(sheet).name in error.message
+            message = error.message if is_named else f"{sheet}: {error.message}"
+            if len(sheets) == 1:
+                raise type(error)(message, error.hint) from None
+            results[sheet] = error
+            note(message, quiet=observed.quiet)
+    data: dict[str, Any] = {
+        name: x.to_dict() if isinstance(x, Marking) else {"error": str(x)}
+        for name, x in results.items()
+    }
+    is_one = len(results) == 1
+    text = "".join(map(str, results.values())) if is_one else _table(results, observed.output)
+    whole = data[sheets[0]] if is_one else {"sheets": data}
+    write_report(text, whole, observed, as_json=form == "json")
+    codes = (bool(x.mistakes) if isinstance(x, Marking) else 2 for x in results.values())
+    return int(max(codes))
+
+
+def assumed(
+    inputs: InputFlags,
+    choices: Choices,
+    observed: Observed,
+    given: AttentionInputs,
+    numbers: Mapping[str, Any],
+) -> Marking | None:
+    """The marking of numbers with so few decimals as are written by hand, in whatever form they
+    came, where the call asks for nothing of kernels; None for all others, and where it says less
+    than the usual check."""
+    asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
+    asked |= given_of(inputs, "tiles", "split")
+    tables = {name: x for name, x in numbers.items() if name in (*STAGES, CONCAT)}
+    is_large = math.prod(given.inputs.sizes.scores) > MOST_CELLS
+    if asked or not tables or is_large or any(np.size(x) > MOST_CELLS for x in tables.values()):
+        return None
+    _, sheets = _sheets(inputs, observed)
+    is_file = bool(sheets) and sheets[0].endswith(".json") and not given_of(observed, *_PART)
+    others = numbers.keys() - tables.keys()
+    if others & {*GRADIENTS, LSE} or (others and not is_file):  # these come from a program
+        return None
+    try:
+        written = {name: _of_array(x, name, given) for name, x in tables.items()}
+        if max(x.decimals for x in written.values()) > MOST_DECIMALS:
+            return None
+        if is_file:
+            marking = marked(sheets[0], inputs, choices, observed, quiet=True)
+        else:
+            marking = _marking(given, written, observed)
+    except AttncliError:  # it is no sheet: the usual check has said what it found
+        return None
+    # where no slip is known, or an array has a wrong shape, the usual check says more
+    is_known = len(tables) > 1 or not marking.mistakes or any(x.slips for x in marking.mistakes)
+    has_shape = is_file or not any(mistake.shape for mistake in marking.mistakes)
+    return marking if is_known and has_shape else None
+
+
+def _sheets(inputs: InputFlags, observed: Observed) -> tuple[InputFlags, list[str]]:
+    """What the sheets are computed from, where they do not say so themselves, and the sheets."""
+    inputs, sheets = replace(inputs), [inputs.source, observed.observed, *(observed.sheets or ())]
+    if inputs.source and inputs.q is None and observed.observed and inputs.x is None:
+        inputs.q, *sheets = sheets
+    if not any(sheets):
+        sheets, inputs.q = [inputs.q], None
+    return inputs, [sheet for sheet in sheets if sheet]
+
+
+def _paths(sheet: str) -> list[str]:
+    """The sheet, or those of a folder."""
+    if not sheet.lstrip().startswith(("[", "{")) and Path(sheet).is_dir():
+        if paths := sorted(map(str, Path(sheet).glob("*.json"))):
+            return paths
+        raise InputError(f"{sheet} holds no sheet", "sheets end in .json")
+    return [sheet]
+
+
+def marked(
+    sheet: str, inputs: InputFlags, choices: Choices, observed: Observed, *, quiet: bool
+) -> Marking:
+    """The marking of one sheet."""
+    if observed.stage not in (None, *STAGES, *QKV):
+        hint = f"there are {', '.join(STAGES)}"
+        raise InputError(f"{observed.stage} is not computed by hand", hint)
+    origin, text, document = _document(sheet, observed.stage or OUTPUT)
+    if is_trace := document.get("attncli") == "trace":
+        steps = [x for x in document.get("steps", ()) if isinstance(x, dict)]
+        document = {str(x.get("name")): x.get("value") for x in steps}
+    roles = {*map(role_of, document)}
+    names = _stages(document, of_x="x" in roles or inputs.x is not None)
+    if observed.stage is not None:
+        names = {stage: name for stage, name in names.items() if stage == observed.stage}
+    tables = {x: _written(document[name], location(origin, name)) for x, name in names.items()}
+    inputs, known = replace(inputs), dict[str, Loaded]()
+    if not (inputs.q or inputs.x or inputs.weights):
+        if not (is_trace or roles & {"q", "x"}):
+            raise InputError(f"{origin} holds no q", "add q, k and v, or --q SOURCE")
+
+        def wanted(name: str) -> bool:  # what goes into an attention, or into q, k and v
+            is_read = role_of(name) is not None or is_field(name) or is_published(name)
+            return bool(name) and is_read and name not in names.values()
+
+        inputs.q = sheet
+        if text:
+            known[sheet] = load("-", stdin=io.BytesIO(text), wanted=wanted, origin=origin)
+        if text and not is_trace:
+            check_names(known[sheet])
+    given = read_inputs(inputs, choices, known=known, stages={*names.values()})
+    if not tables:
+        hint = "stages are called scores, scaled, masked, weights, output"
+        raise InputError(f"{origin} holds no stage to mark", hint)
+    if all(np.isnan(x.values).all() for x in tables.values()):
+        raise InputError(f"{origin} holds no number to mark", "all its cells are blank")
+    notes = (text for text in given.notes if not text.startswith(f"{origin} sets "))
+    note(*notes, quiet=quiet)
+    return _marking(given, tables, observed)
+
+
+def _of_array(x: Any, name: str, given: AttentionInputs) -> Written:
+    """An array as it was written; its decimals may end in zeros, where that is known."""
+    values, _ = to_numpy(x, name)
+    if np.isnan(values).any():
+        raise InputError(f"{name} holds NaN, which is no number", "leave out --by-hand")
+    printed = {} if given.observed is None else given.observed.decimals
+    decimals = [_number(float(number), name)[1] for number in values[np.isfinite(values)].flat]
+    may_be = {own: {own, *stages_named(own)} for own in printed}
+    zeros = [n for own, n in printed.items() if len(printed) == 1 or name in may_be[own]]
+    return Written(values.astype(np.float64), max([*decimals, *zeros], default=0))
+
+
+def _marking(given: AttentionInputs, tables: Mapping[str, Written], observed: Observed) -> Marking:
+    """The marking of stages of an attention, or of the rows and heads that were asked for."""
+    layout = given.flags.layout and ("bhsd" if len(given.inputs.sizes.scores) > 3 else "hsd")
+    setup = setup_of(**given.arguments, layout=layout)
+    setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
+    is_part = given_of(observed, "rows", "head") or CONCAT in tables
+    sheet = _whole(setup, tables, observed, layout) if is_part else tables
+    blank = int(sum(np.isnan(x.values).sum() for x in tables.values()))
+    return mark(setup, sheet, given.inputs.labels)._replace(blank=blank)
+
+
+def _whole(
+    setup: Setup, tables: Mapping[str, Written], observed: Observed, layout: Layout | None
+) -> dict[str, Written]:
+    """The stages with all their rows and heads, blank where these were not asked for."""
+    rows = None if observed.rows is None else rows_of(observed.rows, setup.shape[2])
+    heads = None if observed.head is None else observed.head - 1
+    values = {name: x.values for name, x in tables.items()}
+    try:
+        seen = observe(values, setup, rows=rows, heads=heads, layout=layout)
+    except WrongShapeError as error:
+        raise ShapeError(error.message, "give the rows and heads that were asked for") from None
+    sheet = dict[str, Written]()
+    for name, x in seen.stages.items():
+        whole = np.full((*setup.shape[:3], x.shape[-1]), np.nan)
+        whole[np.ix_(seen.subset.batch, seen.subset.head, seen.subset.row)] = x
+        sheet[name] = Written(whole, tables[name if name in tables else CONCAT].decimals)
+    return sheet
+
+
+def _document(sheet: str, stage: str) -> tuple[str, bytes, dict[str, Any]]:
+    """What a sheet is called, its text where that is JSON, and what it holds by name.
+
+    stage  which one a table without a name is
+    """
+    with open_source(sheet) as opened:
+        if opened.kind == "table":
+            cells = cells_of(opened)
+            return opened.origin, b"", {name or stage: x for name, x in cells.items()}
+        origin, is_binary = opened.origin, opened.kind in _BINARY
+        text = b"" if is_binary and sheet != "-" else opened.read(TEXT)
+    if is_binary:
+        loaded = load(sheet, stdin=io.BytesIO(text), wanted=lambda _: IF_NUMBERS)
+        return origin, b"", {name or stage: x.tolist() for name, x in loaded.arrays.items()}
+    document = parse(text, origin, other_forms=True)
+    if isinstance(document, list):
+        document = {stage: document}
+    if not isinstance(document, dict):
+        raise InputError(f"{origin} is no sheet", "it should name q, k, v and the stages")
+    return origin, text, document
+
+
+def _stages(document: Mapping[str, Any], *, of_x: bool) -> dict[str, str]:
+    """The stages that were written, and their names there; of x and weights q, k and v, too.
+
+    A name that may mean several is the first of them that is not there under another name.
+    """
+    names, wanted = dict[str, str](), (*STAGES, *(QKV if of_x else ()))
+    may_be = dict[str, list[str]]()
+    for name, value in document.items():
+        if isinstance(value, Mapping):  # such as the weights of an attention
+            continue
+        plain = name.lower().replace("-", "_")
+        stages = [plain] if plain in wanted else [x for x in stages_named(name) if x in wanted]
+        if value is not None and stages and not (is_field(name) or role_of(name) in ATTENDED):
+            may_be[name] = stages
+        elif value is not None and plain in QKV and of_x:
+            may_be[name] = [plain]
+    for name, stages in sorted(may_be.items(), key=lambda item: len(item[1])):
+        stage = next((x for x in stages if x not in names), stages[0])
+        if stage in names:
+            what = f"{stage} is there twice, as {names[stage]} and {name}"
+            raise InputError(what, "keep one")
+        names[stage] = name
+    order = [*document]
+    return dict(sorted(names.items(), key=lambda item: order.index(item[1])))
+
+
+def _written(nested: Any, where: str) -> Written:
+    """A table as it was written; InputError where it is ragged or a cell is no number."""
+    cells = np.array(nested, dtype=object)
+    is_ragged = any(isinstance(cell, list) for cell in cells.flat)
+    if not isinstance(nested, list) or is_ragged or not cells.size:
+        raise InputError(f"{where} is no table", "give it rows of equal length")
+    values, decimals = zip(*(_number(cell, where) for cell in cells.flat), strict=True)
+    return Written(np.reshape(values, cells.shape), max(decimals))
+
+
+def _number(cell: Any, where: str) -> tuple[float, int]:
+    """The number of a cell, NaN where it is blank, and how many decimals it has."""
+    if isinstance(cell, Printed):
+        return float(cell), cell.decimals
+    text = "" if cell is None else str(cell).strip().replace("−", "-").replace(",", ".")
+    text = np.format_float_positional(cell, 12, trim="-") if isinstance(cell, float) else text
+    if _BLANK.fullmatch(text):
+        return np.nan, 0
+    if text.removeprefix("-").lower() in _INFINITE:
+        return -np.inf if text.startswith("-") else np.inf, 0
+    if (value := number(text)) is None:
+        what = f"{where} holds {quote(str(cell))}, which is no number"
+        raise InputError(what, "write null for a blank cell")
+    places = text.partition(".")[2]
+    return value, len(places) if places.isdigit() else 0
+
+
+def _table(results: Mapping[str, Marking | AttncliError], output: str | None) -> str:
+    """A row for each sheet: the first mistake, its slip, and what follows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("sheet", "first mistake", "slip", "what follows"):
+        table.add_column(heading, overflow="fold")
+    for path, result in results.items():
+        cells = "all right", "", ""
+        if isinstance(result, AttncliError):
+            cells = "cannot be used", result.message, ""
+        elif result.mistakes:
+            first, *others = result.mistakes
+            more = [count(len(others), "more mistake")] if others else []
+            follows = [", ".join(result.follows)] if result.follows else []
+            cells = first.start, first.slip, "; ".join((*follows, *more))
+        table.add_row(*map(clean, (Path(path).name, *cells)))
+    width = text_width(output) or MOST_COLUMNS
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, emoji=False)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(map(str.rstrip, captured.get().splitlines()))

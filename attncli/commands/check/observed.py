@@ -1,0 +1,225 @@
+"""The observed numbers of a call: the stages that a file names, arranged as the given inputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from attncli.attention.heads import shape_text
+from attncli.attention.inputs import entered
+from attncli.cli.commands import STAGES, Observed
+from attncli.cli.inputs import AttentionInputs
+from attncli.cli.layouts import as_given, observed_inputs
+from attncli.convention import Layout, flag_text
+from attncli.errors import AttncliError, InputError
+from attncli.files.load import IF_NUMBERS, Loaded, load
+from attncli.files.messages import LITERAL, STANDARD_INPUT, listing, quote
+from attncli.files.roles import (
+    EMBEDDINGS,
+    fields_of,
+    is_attended,
+    is_field,
+    name_of,
+    outermost,
+    role_of,
+    stages_named,
+)
+from attncli.stages import (
+    CONCAT,
+    GIVEN_GRADIENT,
+    GRADIENTS,
+    LSE,
+    MAPS,
+    OF_TILES,
+    OF_X,
+    OUTPUT,
+    PROJECTED,
+    QKV,
+    TILE,
+    gradient_of,
+)
+from attncli.transformer.names import is_published
+
+_OF_A_TILE = re.compile(rf"{TILE}\.[1-9]\d*\.({'|'.join((*MAPS, *OF_TILES))})")
+
+
+class _StagesOfTiles(frozenset[str]):
+    """These stages, and those of every tile, however many there are."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or _OF_A_TILE.fullmatch(str(name)) is not None
+
+
+def known_stages(tiles: int | None) -> Collection[str]:
+    """The stages that can be checked: of a walk through tiles those of each."""
+    return STAGES if tiles is None else _StagesOfTiles((OUTPUT, LSE))
+
+
+def as_observed(given: AttentionInputs) -> AttentionInputs:
+    """The same, with no axes to move or split where the observed q is the given one as it is."""
+    loaded, q = given.observed, entered(given.inputs.qkv["q"], given.inputs.how)
+    name = None if loaded is None else name_of(loaded, "q")
+    if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
+        return given
+    front: Layout = "bhsd" if q.ndim > 3 else "hsd"
+    layout = front if given.flags.layout else None
+    return given._replace(flags=replace(given.flags, layout=layout, heads=None, kv_heads=None))
+
+
+def numbers_of(
+    observed: Observed, given: AttentionInputs, *, is_shared: bool
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The observed stages by name, the inputs they came with, and notes on their file."""
+    loaded = given.observed
+    assert loaded is not None  # noqa: S101 - it was asked for
+    known = known_stages(given.flags.tiles)
+    if loaded.member is None and loaded.trace is None and given.flags.tiles is None:
+        check_names(loaded)
+    named = _stages(loaded, known, given)
+    named = {name: _arranged(name, x, given) for name, x in named.items()}
+    if observed.stage is not None:
+        is_there = not is_shared or any(map(_may_be(observed.stage), named))
+        named = {observed.stage: _only(loaded, named, observed.stage)} if is_there else {}
+    named = {_side_by_side(name, x, given): x for name, x in named.items()}
+    named, left_out = _that_follow(named, given)
+    if is_shared:
+        if not named:
+            own = observed.stage or "output, weights …"
+            what = f"{loaded.origin} holds no {observed.stage or 'stage to check'}"
+            what += f"; it holds {_holdings(loaded)}"
+            raise InputError(what, f"call it {own} there, or use --q and --observed")
+        return named, left_out
+    if named and loaded.member not in loaded.arrays:
+        others = [name for name in (*loaded.arrays, *loaded.unread) if name not in known]
+        others = [name for name in others if not is_attended(name) and loaded.trace is None]
+        others = [name for name in others if not {name, *stages_named(name)} & named.keys()]
+        others = [x for x in others if not any(loaded.arrays.get(x) is y for y in named.values())]
+        text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
+        notes = [*left_out, *([text] if others else [])]
+        return named | observed_inputs(given), (*notes, *_other_convention(loaded, given))
+    if named:
+        return named, left_out
+    array = _only(loaded, named, "")
+    name = loaded.corner if loaded.corner in known else OUTPUT
+    return {_side_by_side(name, array, given): array}, ()
+
+
+def _side_by_side(name: str, array: Any, given: AttentionInputs) -> str:
+    """The name of an observed array; concat, where it is an output whose heads are side by side.
+
+    Where there is an output projection it may be that after it: both are tried.
+    """
+    is_merged = given.in_heads and array.ndim == len(given.inputs.sizes.scores) - 1
+    known = {**given.inputs.originals, **projection_of(given)}
+    may_be = OUTPUT in stages_named(name) and "w_o" not in known
+    return CONCAT if is_merged and may_be else name
+
+
+def _may_be(stage: str) -> Callable[[str], bool]:
+    """Whether an array of a name may be the stage that was asked for by one of its names."""
+    asked = {stage, *stages_named(stage)}
+    return lambda name: bool({name, *stages_named(name)} & asked)
+
+
+def _that_follow(
+    named: dict[str, Any], given: AttentionInputs
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The stages that follow from what is given, and a note on those that do not: gradients need
+    that of the output, those of weights also x. Where no other is there, all: an error follows."""
+    lacking = {
+        name for name in named if name in GRADIENTS and GIVEN_GRADIENT not in given.inputs.originals
+    }
+    if not given.inputs.is_of_x:
+        lacking |= {name for name in named if name in OF_X}
+    if "w_o" not in {**given.inputs.originals, **projection_of(given)}:
+        lacking |= {name for name in named if PROJECTED in {name, *stages_named(name)}}
+    if not lacking or lacking == named.keys():
+        return named, ()
+    text = f"not compared, as they do not follow from what is given: {listing(sorted(lacking))}"
+    return {name: x for name, x in named.items() if name not in lacking}, (text,)
+
+
+def projection_of(given: AttentionInputs) -> dict[str, Any]:
+    """W_o and b_o that the observed file holds beside q, k and v; of x they are given by it."""
+    loaded = given.observed
+    if loaded is None or given.inputs.is_of_x:
+        return {}
+    prefix = "" if loaded.trace is None else outermost(loaded) or ""
+    held = {name: loaded.arrays.get(f"{prefix}{name}") for name in ("w_o", "b_o")}
+    return {name: x for name, x in held.items() if x is not None and held["w_o"] is not None}
+
+
+def _stages(loaded: Loaded, known: Collection[str], given: AttentionInputs) -> dict[str, Any]:
+    """The stages that a file names, gradients by ours, others by the file's names for them; of a
+    saved trace, those of its outermost attention."""
+    prefix = "" if loaded.trace is None else outermost(loaded) or ""
+    names = {name.removeprefix(prefix): name for name in loaded.arrays if name.startswith(prefix)}
+    stages: dict[str, Any] = {}
+    for name, whole in names.items():
+        may_be = [name] if name in known else [x for x in stages_named(name) if x in known]
+        is_input = role_of(name) in EMBEDDINGS and given.inputs.is_of_x  # such as a context
+        if not may_be or is_input:
+            continue
+        is_other = may_be[0] != name
+        if is_other and loaded.arrays[whole].ndim == 0:  # such as a width, d_k
+            continue
+        stage = may_be[0] if may_be[0] in GRADIENTS else name
+        if stage in stages:
+            what = f"{loaded.origin} holds several arrays that could be {stage}"
+            raise InputError(what, f"keep one, or name it: {loaded.origin}::NAME")
+        stages[stage] = loaded.arrays[whole]
+    return stages
+
+
+def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:
+    """A gradient of q, k or v in the order of axes and the heads that these are given in."""
+    of = next((name for name in QKV if gradient_of(name) == stage), None)
+    return array if of is None else as_given(array, of, given.flags)
+
+
+def _other_convention(loaded: Loaded, given: AttentionInputs) -> Iterator[str]:
+    """A note on every field of the observed file's convention that is not the one compared with."""
+    how = given.inputs.how
+    for name, value in fields_of(loaded).items():
+        if getattr(how, name) != value:
+            used = flag_text(name, getattr(how, name))
+            yield f"{loaded.origin} says {flag_text(name, value)}; it is compared with {used}"
+
+
+def check_names(loaded: Loaded) -> None:
+    """InputError for a misspelt stage: it would be ignored."""
+    for name in (*loaded.arrays, *loaded.unread, *loaded.others):
+        close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
+        is_known = stages_named(name) or role_of(name) or is_field(name)
+        if close and not is_known and not is_published(name):
+            what = f"{loaded.origin} names {quote(name)}, which is not a stage"
+            raise InputError(what, f"did you mean {close[0]}?")
+
+
+def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
+    """The array of a stage: that of its name, else the one that was asked for, or the only one."""
+    may_be = [x for x in named if name in {x, *stages_named(x)}]
+    if name in named or len(may_be) == 1:
+        return named[name if name in named else may_be[0]]
+    names = [loaded.member] if loaded.member in loaded.arrays else [*loaded.arrays, *loaded.unread]
+    if len(names) == 1 and loaded.arrays:
+        return loaded.arrays[names[0]]
+    what = f"{loaded.origin} holds several arrays: {_holdings(loaded)}"
+    raise InputError(what, f"name one: {loaded.origin}::NAME")
+
+
+def _holdings(loaded: Loaded) -> str:
+    """What a file holds, for a message: the names of its arrays and their shapes."""
+    arrays = loaded.arrays
+    if loaded.unread and loaded.origin not in (STANDARD_INPUT, LITERAL):
+        with suppress(AttncliError):  # what nobody asked for was not read
+            arrays = load(loaded.origin, wanted=lambda _: IF_NUMBERS).arrays
+    shapes = {name: shape_text(x) or "one number" for name, x in arrays.items()}
+    names = dict.fromkeys((*loaded.arrays, *loaded.unread))
+    return listing(f"{name} ({shapes[name]})" if name in shapes else name for name in names)

@@ -1,0 +1,1 @@
+"""compute: Q, K, V or embeddings to every stage of attention."""

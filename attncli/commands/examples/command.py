@@ -1,0 +1,97 @@
+"""attncli examples: worked examples of articles, recomputed and compared with what they print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from attncli.cli.commands import Which
+from attncli.cli.groups import given_of
+from attncli.cli.options import DisplayFlags
+from attncli.cli.output import note, present, text_width, write_text
+from attncli.commands.examples import Example, judge, load_catalog, load_examples
+from attncli.commands.examples import page as views
+from attncli.commands.examples.page import list_lines
+from attncli.errors import ConventionError
+from attncli.files.messages import listing, safe
+from attncli.files.write import json_text
+
+
+def examples(which: Which, show: DisplayFlags) -> int | None:
+    """Lists, shows or verifies what the flags ask for; 1 where --verify finds a difference."""
+    known = load_catalog() if which.file is None else load_examples(which.file)
+    chosen = known if which.name is None else _named(known, which.name)
+    names = [example.name for example in chosen]
+    if (which.name is None or len(names) > 1) and not which.verify:
+        _list(chosen, which, show)
+        return None
+    if which.glove is not None and not any(example.inputs.needs for example in chosen):
+        why = f"{listing(names, 3)} {'needs' if len(names) == 1 else 'need'} no file of vectors"
+        note(f"--glove {safe(which.glove)} is not used: {why}", quiet=show.quiet)
+    if _of_a_trace(show):
+        present(_trace(chosen, which), show, stdin_used=which.file == "-")
+        return None
+    if show.color == "always":
+        raise ConventionError("verdicts have no colours", "add --stage NAME, or leave out --color")
+    if show.form.name not in {"table", "markdown", "json"}:
+        what = f"{show.form.name} cannot show a comparison with an article"
+        raise ConventionError(what, "add --stage NAME, or use json")
+    return _verdicts(chosen, which, show)
+
+
+def _of_a_trace(show: DisplayFlags) -> list[str]:
+    """The flags that ask for the computation itself instead of its verdicts."""
+    given = given_of(
+        show, "stage", "work", "cell", "query", "blank", "step", "head", "batch", "heatmap", "rows",
+        "cols", "precision",
+    )  # fmt: skip
+    return [f"--{name}" for name in given] + ["--no-heatmap"] * (show.heatmap is False)
+
+
+def _named(known: Iterable[Example], name: str) -> list[Example]:
+    """The example of this name, else all whose names begin so: those of an article, as 004."""
+    by_name = {example.name: example for example in known}
+    if name in by_name:
+        return [by_name[name]]
+    if several := [example for own, example in by_name.items() if own.startswith(name)]:
+        return several
+    close = " or ".join(map(safe, get_close_matches(name, by_name, n=3)))
+    hint = f"did you mean {close}?" if close else "attncli examples lists all"
+    raise ConventionError(f"there is no example {name!r}", hint)
+
+
+def _list(known: Iterable[Example], which: Which, show: DisplayFlags) -> None:
+    form = show.form.name
+    wrong = [*_of_a_trace(show), *["--color"] * (show.color == "always")]
+    wrong += ["--glove"] * (which.glove is not None) + [f"the format {form}"] * (form != "table")
+    if wrong:
+        what = f"{wrong[0]} has no effect on the list of examples"
+        raise ConventionError(what, "name an example, or --verify")
+    width = text_width(show.output, show.width)
+    write_text((f"{line}\n" for line in list_lines(tuple(known), width)), show)
+
+
+def _trace(chosen: Iterable[Example], which: Which) -> Any:
+    example, *others = chosen
+    if others or which.name is None:
+        raise ConventionError("stages can be shown of one example only", "name it")
+    result = judge(example, which.glove)
+    if result.trace is None:
+        raise ConventionError(f"{example.name} needs {result.needs}", "add it")
+    return result.trace
+
+
+def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> int:
+    results = [judge(example, which.glove) for example in chosen]
+    form = show.form.name
+    if form == "json":
+        lines: Iterable[str] = [json_text(views.verification_data(results), indent=2)]
+    elif form == "markdown":
+        lines = views.errata(results)
+    elif which.name is None or len(results) > 1:
+        lines = views.verification_lines(results, text_width(show.output, show.width))
+    else:
+        lines = views.result_lines(results[0], text_width(show.output, show.width))
+    write_text((f"{line}\n" for line in lines), show, is_safe=form == "json")
+    return 0 if all(result.ok for result in results) or not which.verify else 1

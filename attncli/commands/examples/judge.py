@@ -1,0 +1,313 @@
+"""Judging: an example is computed with the library's own functions, and each claim is compared.
+
+Example ── computed ── Trace ── select ── ours ── compare ── Judgement ──┐
+   claims ── cause: from printed earlier stages ── Recomputed ───────────┼── Result
+      └───── alternatives, recomputed ──────────── Recomputed ───────────┘
+
+A number can differ because its author rounded between two steps, or because an earlier number is
+wrong. So the printed numbers of an earlier stage replace ours, and the rest is computed from them:
+
+| the printed number comes out, and the earlier ones | cause |
+|---|---|
+| were all right, as rounded | rounding only |
+| were wrong themselves | carried over |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli.arrays import FloatArray
+from attncli.attention.run import needed, run
+from attncli.commands.examples.compute import MOST_CELLS, Computed
+from attncli.commands.examples.printed import (
+    VERDICTS,
+    Printed,
+    Verdict,
+    compare,
+    cut_off,
+    holds,
+    worst,
+)
+from attncli.commands.examples.schema import Alternative, At, Cause, Claim, Example, Take
+from attncli.errors import AttncliError, InputError
+from attncli.files.messages import listing, quote, safe
+from attncli.trace import Stage, Trace
+
+MOST_STAGES = 3
+"""How many printed stages replace ours at once, the nearest first: seven combinations at most."""
+
+_RIGHT = VERDICTS[:2]
+_FINE = (*_RIGHT, "agrees", "not printed", "needs --glove FILE")
+_ALONG: dict[str, Any] = {"sum": np.sum, "mean": np.mean, "deviation": np.std}
+
+
+class Recomputed(NamedTuple):
+    """Numbers that were computed in another way than by the example itself."""
+
+    text: str  # the way in words
+    ours: FloatArray  # the numbers
+    verdict: Verdict  # of them, against what should come out (what was printed, by default)
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """A claim, our numbers, and how they compare."""
+
+    claim: Claim
+    verdict: Verdict
+    ours: FloatArray | None = None  # those at its place; None where the example was not computed
+    cause: Cause | None = None  # why it differs, where that follows from the numbers
+    own: Recomputed | None = None  # what printed earlier numbers give, if it differs and they do
+    alternatives: tuple[Recomputed, ...] = ()  # those recorded, recomputed
+
+    @property
+    def problem(self) -> str:
+        """What is not as recorded, or ""; without a recorded verdict the claim must not differ."""
+        if self.verdict == "needs --glove FILE":
+            return ""
+        expected = self.claim.verdict
+        if self.verdict != expected and (expected or self.verdict not in _FINE):
+            return f"{self.verdict}, {'recorded as ' + expected if expected else 'not recorded'}"
+        if self.claim.cause and self.cause != self.claim.cause:
+            return f"the cause is {self.cause or 'unknown'}, recorded as {self.claim.cause}"
+        wrong = [other.text for other in self.alternatives if other.verdict not in _FINE]
+        return f"this does not give the recorded numbers: {wrong[0]}" if wrong else ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it came out as recorded."""
+        return not self.problem
+
+
+class Result(NamedTuple):
+    """An example, computed and judged; `needs` says what it could not be computed without."""
+
+    example: Example
+    judgements: tuple[Judgement, ...]
+    trace: Trace | None = None
+    needs: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether each claim came out as recorded."""
+        return all(judgement.ok for judgement in self.judgements)
+
+
+def judge(example: Example, glove: str | None = None) -> Result:
+    """Compute an example and judge each of its claims; `glove` is for those without vectors."""
+    if example.inputs.needs and glove is None:
+        waiting = tuple(Judgement(claim, "needs --glove FILE") for claim in example.claims)
+        needs = f"{safe(example.inputs.needs)}, given with --glove FILE"
+        return Result(example, waiting, needs=needs)
+    with _located(example.where):
+        computed = example.inputs.computed(glove)
+    judgements: list[Judgement] = []
+    for number, claim in enumerate(example.claims, start=1):
+        where = f"{example.where}, claim {number}"
+        with _located(where):
+            ours = numbers_of(computed.trace[claim.stage], claim, claim.at)
+            judgement = _judged(claim, ours, computed, judgements)
+        alternatives = []
+        for way, other in enumerate(claim.alternatives, start=1):
+            with _located(f"{where}, way {way}"):
+                again = example.inputs.changed(other.inputs).computed(glove)
+                earlier = example.claims[: number - 1]
+                alternatives.append(_recomputed(other, claim, ours, again, earlier))
+        judgements.append(replace(judgement, alternatives=tuple(alternatives)))
+    return Result(example, tuple(judgements), computed.trace)
+
+
+@contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Whatever cannot be computed here is an InputError that names the place in the file."""
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except AttncliError as problem:
+        raise InputError(f"{where}: {problem.message}", problem.hint) from problem
+    except np.linalg.LinAlgError as problem:
+        raise InputError(f"{where}: it cannot be computed ({problem})") from problem
+
+
+def _judged(
+    claim: Claim, ours: FloatArray, computed: Computed, before: Sequence[Judgement]
+) -> Judgement:
+    """The judgement, and for a difference its cause or what the printed stages give."""
+    verdict = _verdict(ours, computed.trace[claim.stage], claim.at, claim, claim.numbers)
+    if claim.basis == "shown here" and verdict == "reproduced":
+        verdict = "agrees"
+    judgement = Judgement(claim, verdict, ours)
+    if judgement.verdict != "differs" or not claim.numbers or claim.take or claim.free_sign:
+        return judgement
+    if cut_off(ours, claim.numbers):
+        return replace(judgement, cause="cut off")
+    nearest = None
+    for start, stage in _from_printed(computed, claim, [b.claim for b in before]):
+        made = numbers_of(stage, claim, claim.at)
+        text = f"from the printed {' and '.join(start)}"
+        own = Recomputed(text, made, worst(compare(made, claim.numbers)))
+        used = {b.verdict for b in before if b.claim.stage in start and b.claim.printed}
+        if own.verdict in _RIGHT:
+            cause: Cause = "rounding only" if used <= set(_RIGHT) else "carried over"
+            return replace(judgement, own=own, cause=cause)
+        if used != {"reproduced"}:  # from our own numbers comes what we have already
+            nearest = nearest or own
+    return replace(judgement, own=nearest)
+
+
+def _recomputed(
+    other: Alternative, claim: Claim, ours: FloatArray, computed: Computed, earlier: Sequence[Claim]
+) -> Recomputed:
+    """An alternative, compared with what it should give; `earlier` are the claims before."""
+    stage, start = computed.trace[claim.stage], other.start
+    if start:
+        of_start = [c for c in earlier if c.stage == start]
+        _, nearest = next(_from_printed(computed, claim, of_start), (start, None))
+        if nearest is None:
+            what = f"the claim does not follow from printed numbers of {quote(start)}"
+            raise InputError(what, "print them in a claim before it")
+        stage = nearest
+    at = claim.at if other.at is None else other.at
+    made = numbers_of(stage, claim, at)
+    if other.at is not None and made.size == ours.size:
+        made = made.reshape(ours.shape)
+    verdict = _verdict(made, stage, at, claim, other.gives or claim.numbers)
+    return Recomputed(other.text, made, verdict)
+
+
+def _from_printed(
+    computed: Computed, claim: Claim, earlier: Sequence[Claim]
+) -> Iterator[tuple[tuple[str, ...], Stage]]:
+    """The claim's stage from printed earlier ones, the nearest first, and their names."""
+    trace, printed = computed.trace, dict[str, FloatArray]()
+    for other in earlier:
+        if other.take or other.free_sign or other.printed is None or other.stage not in trace:
+            continue
+        stage = trace[other.stage]
+        value = printed.setdefault(other.stage, np.array(stage.value, dtype=np.float64))
+        place = np.ix_(*indices(stage, other.at))
+        if value[place].size == other.printed.value.size:
+            value[place] = other.printed.value.reshape(value[place].shape)
+    if all(step.name != claim.stage for step in computed.steps):
+        return
+    order = list(trace)
+    near = [name for name in reversed(order[: order.index(claim.stage)]) if name in printed]
+    for size in range(1, min(len(near), MOST_STAGES) + 1):
+        for start in combinations(near[:MOST_STAGES], size):
+            inputs = {**computed.inputs, **{name: printed[name] for name in start}}
+            steps = needed(computed.steps, inputs, [claim.stage])
+            if {*start} <= {name for step in steps for name in step.reads.values()}:
+                value = run(steps, inputs, [claim.stage])[claim.stage]
+                yield start, replace(trace[claim.stage], value=value)
+
+
+# ---- our numbers and their verdict
+
+
+def _verdict(
+    ours: FloatArray, stage: Stage, at: At, claim: Claim, expected: Printed | None
+) -> Verdict:
+    """Of our numbers, against what is expected or what the claim states."""
+    if expected is None:
+        if claim.states is None:
+            return "not printed"
+        is_counted = claim.take is not None and claim.take.shape
+        went_in = ours if is_counted else select(stage, at)[0]
+        magnitude = np.abs(went_in[np.isfinite(went_in)]).max(initial=0.0)
+        return worst(holds(ours, claim.states, magnitude))
+    if ours.shape != expected.value.shape:
+        shapes = [" × ".join(map(str, x.shape)) or "one" for x in (expected.value, ours)]
+        what = f"the printed numbers are {shapes[0]}, the computed ones {shapes[1]}"
+        raise InputError(what, "name their place in the stage with at")
+    return worst(compare(ours, expected))
+
+
+# ---- which numbers of a stage
+
+
+def select(stage: Stage, at: At) -> tuple[FloatArray, tuple[str, ...]]:
+    """The numbers of a stage at a place, and the axes that are left: those of several entries."""
+    index = indices(stage, at)
+    if (size := math.prod(map(len, index))) > MOST_CELLS:
+        what = f"the place is {size} numbers of stage {stage.name}"
+        raise InputError(what, f"{MOST_CELLS} is the most")
+    value = np.asarray(stage.value, dtype=np.float64)[np.ix_(*index)]
+    axes = tuple(axis for axis in stage.axes if not isinstance(at.get(axis), int | str))
+    return value.reshape([len(index[stage.axes.index(axis)]) for axis in axes]), axes
+
+
+def numbers_of(stage: Stage, claim: Claim, at: At) -> FloatArray:
+    """Our numbers at a place, or what `take` computes from them, with the printed signs if free."""
+    value, axes = select(stage, at)
+    if claim.take:
+        value, axes = _taken(stage, value, axes, claim.take)
+    printed, axis = claim.numbers, claim.free_sign
+    if not axis:
+        return value
+    if axis not in axes or printed is None or printed.value.shape != value.shape:
+        raise InputError("free_sign names no axis of the printed numbers")
+    others = tuple(i for i, name in enumerate(axes) if name != axis)
+    alike = (value * printed.value).sum(axis=others, keepdims=True)
+    return value * np.where(alike < 0, -1.0, 1.0)
+
+
+def _taken(
+    stage: Stage, value: FloatArray, axes: tuple[str, ...], take: Take
+) -> tuple[FloatArray, tuple[str, ...]]:
+    """What `take` computes from numbers of a stage, and the axes that are left."""
+    (what,) = take.model_fields_set
+    given = getattr(take, what)
+    if what == "shape":
+        return np.array(value.shape, dtype=np.float64), ("axis",)
+    if what == "future":
+        if axes[-2:] != ("query", "key") or value.size != stage.value.size:
+            hint = 'take "future" of the whole of scores, masked or weights'
+            raise InputError(f"stage {stage.name} there is not a table of queries and keys", hint)
+        return value[..., np.triu(np.ones(value.shape[-2:], dtype=bool), k=1)].ravel(), ("cell",)
+    if what in {"minus", "cosine"}:
+        other, _ = select(stage, given)
+        if other.shape != value.shape:
+            raise InputError(f"the two places in stage {stage.name} differ in shape")
+        if what == "minus":
+            return value - other, axes
+        lengths = np.linalg.norm(value) * np.linalg.norm(other)
+        return np.asarray((value * other).sum() / lengths), ()
+    if given not in axes:
+        what = f"there is no axis {quote(given)} left in stage {stage.name}"
+        raise InputError(what, f"there is {listing(axes) or 'none'}")
+    left = tuple(axis for axis in axes if axis != given)
+    return np.asarray(_ALONG[what](value, axis=axes.index(given))), left
+
+
+def indices(stage: Stage, at: At) -> list[list[int]]:
+    """For every axis of a stage, the indices from 0 that a place means. Raises InputError."""
+    if unknown := [axis for axis in at if axis not in stage.axes]:
+        what = f"stage {stage.name} has no axis {quote(unknown[0])}"
+        raise InputError(what, f"it has {listing(stage.axes)}")
+    index = []
+    for axis, size in zip(stage.axes, stage.value.shape, strict=True):
+        entries = at.get(axis, list(range(1, size + 1)))
+        several = entries if isinstance(entries, list) else [entries]
+        index.append([_index(stage, axis, entry) for entry in several])
+    return index
+
+
+def _index(stage: Stage, axis: str, entry: int | str) -> int:
+    names = stage.names(axis)
+    if isinstance(entry, int) and 1 <= entry <= len(names):
+        return entry - 1
+    if (count := names.count(entry)) != 1:
+        held, hint = "several entries", f"use a number from 1 to {len(names)}"
+        if not count:
+            held, hint = "no entry", f"{hint}, or one of {listing(names)}"
+        where = f"{quote(str(entry))} along {axis}"
+        raise InputError(f"stage {stage.name} has {held} {where}", hint)
+    return names.index(entry)

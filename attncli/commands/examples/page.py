@@ -1,0 +1,241 @@
+"""Worked examples and what is computed: lines for the terminal, Markdown, or plain data."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.commands.examples import Example, Judgement, Result
+from attncli.commands.examples.printed import VERDICTS, Verdict
+from attncli.commands.examples.schema import Basis
+from attncli.files.numbers import nan_to_text
+from attncli.formats.markdown import escape
+from attncli.page.text import clean, fold, pad, sentence
+
+SCHEMA = 2  # from 2 on claims have basis and expected, and the counts are by basis
+EXACT = 15  # decimals from which a number is written in full: float64 has hardly more
+MORE = 2  # decimals beyond the printed ones, to show where a number was rounded
+FEWEST = 4
+BASIS = len("shown here")
+SHOWN = 24  # numbers of an array that are written out: more would be a page
+
+_MANY = {"agrees as rounded": "agree as rounded", "differs": "differ", "agrees": "agree"}
+_RELATIONS = {"equal": "equal to", "close_to": "close to", "unequal": "other than"}
+
+
+class Row(NamedTuple):
+    """One claim: what is expected, what is computed, and why they differ where they do.
+
+    basis     whether what is expected is printed, claimed or shown here
+    expected  "" where there is nothing to compare with
+    """
+
+    claim: str
+    basis: Basis
+    expected: str
+    ours: str
+    verdict: str
+    ok: bool
+    reasons: tuple[str, ...]
+
+
+def rows(result: Result) -> Iterator[Row]:
+    """The claims of an example, judged."""
+    for judgement in result.judgements:
+        claim, ours, expected = judgement.claim, "", ""
+        if claim.numbers is not None:
+            expected = _nested(claim.numbers.text, str)
+        elif claim.states is not None:
+            ((relation, value),) = claim.states.items()
+            expected = f"{_RELATIONS.get(relation, relation)} {value:g}"
+        decimals = _decimals(judgement)
+        if judgement.ours is not None:
+            ours = _numbers(judgement.ours, decimals)
+        verdict = judgement.verdict + (f" ({judgement.cause})" if judgement.cause else "")
+        reasons = [sentence(claim.why)] if claim.why else []
+        for other in judgement.alternatives or filter(None, [judgement.own]):
+            reasons.append(f"{sentence(other.text)}: {_numbers(other.ours, decimals)}")
+        reasons += [] if judgement.ok else [f"not as recorded: {sentence(judgement.problem)}"]
+        text, expected = sentence(claim.text), clean(expected)
+        yield Row(text, claim.basis, expected, ours, verdict, judgement.ok, tuple(reasons))
+
+
+def _decimals(judgement: Judgement) -> int:
+    """Decimals for our numbers: a few more than are expected."""
+    expected = judgement.claim.numbers
+    if expected is None:
+        return FEWEST + MORE
+    is_counted = expected.decimals < 10**6  # not so for an expression such as cos(0.0001)
+    most = int(expected.decimals[is_counted].max(initial=0)) + MORE
+    return max(most, FEWEST if is_counted.all() else FEWEST + MORE)
+
+
+def _numbers(value: npt.NDArray[np.float64], decimals: int) -> str:
+    """Numbers as text; of many only how many there are and their range."""
+
+    def write(x: float) -> str:
+        if not math.isfinite(x) or decimals >= EXACT:
+            return repr(float(x))
+        text = f"{x:.{decimals}f}"
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+        return "0" if text == "-0" else text
+
+    if value.size <= SHOWN:
+        return _nested(value.tolist(), write)
+    size = " × ".join(map(str, value.shape))
+    if value.min() == value.max():
+        return f"{size} numbers, each {write(value.min())}"
+    return f"{size} numbers from {write(value.min())} to {write(value.max())}"
+
+
+def _nested(found: Any, write: Callable[[Any], str]) -> str:
+    if isinstance(found, list):
+        return f"[{', '.join(_nested(entry, write) for entry in found)}]"
+    return write(found)
+
+
+# ---- lines for the terminal
+
+
+def source_line(example: Example) -> str:
+    """Author, title and date of the document, and its number."""
+    source = example.source
+    named = [source.author, f"“{source.title}”", source.date]
+    return clean(f"{', '.join(part for part in named if part)} (document {source.id})")
+
+
+def list_lines(examples: Sequence[Example], width: int | None = None) -> Iterator[str]:
+    """Every example by name, under the document it comes from."""
+    names = max((len(example.name) for example in examples), default=0)
+    before = ""
+    for example in examples:
+        line = source_line(example)
+        if line != before:
+            yield from [""] if before else []
+            yield from fold(line, width, 2, 0)
+            before = line
+        title = f"{pad(clean(example.name), names)}  {sentence(example.title)}"
+        yield from fold(title, width, names + 4, 2)
+
+
+def result_lines(result: Result, width: int | None) -> Iterator[str]:
+    """An example: each claim, what is expected and what is computed, and why they differ."""
+    example = result.example
+    yield f"{clean(example.name)}  {sentence(example.title)}"
+    yield from fold(source_line(example), width, 2, 2)
+    if example.note:
+        yield from fold(sentence(example.note), width, 2, 2)
+    if result.needs:
+        yield f"  needs {clean(result.needs)}"
+    for row in rows(result):
+        yield ""
+        yield from fold(f"{row.claim}: {row.verdict}", width, 2, 2)
+        for label, numbers in ((row.basis, row.expected), ("ours", row.ours)):
+            if numbers:
+                yield from fold(f"{pad(label, BASIS)}  {numbers}", width, BASIS + 6, 4)
+        for reason in row.reasons:
+            yield from fold(reason, width, 4, 4)
+
+
+def verification_lines(results: Sequence[Result], width: int | None = None) -> Iterator[str]:
+    """One line an example and a summary."""
+    names = max((len(result.example.name) for result in results), default=0)
+    for result in results:
+        counts = Counter(judgement.verdict for judgement in result.judgements)
+        mark, text = "ok" if result.ok else "FAILED", _counted(counts)
+        if result.needs:
+            mark, text = "needs", clean(result.needs)
+        line = f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {text}"
+        yield from fold(line, width, 10, 0)
+        for row in rows(result):
+            for reason in row.reasons if not row.ok else ():
+                yield from fold(f"{row.claim}: {reason}", width, 8, 8)
+    is_ok = all(result.ok for result in results)
+    state = "each as recorded" if is_ok else "not all as recorded"
+    yield ""
+    yield f"{len(results)} examples, {state}"
+    for basis, verdicts in verdict_counts(results).items():
+        yield from fold(f"{pad(basis, BASIS)}  {_counted(verdicts)}", width, BASIS + 4, 2)
+
+
+def verdict_counts(results: Iterable[Result]) -> dict[Basis, dict[Verdict, int]]:
+    """How many claims have each verdict, by where what is expected comes from."""
+    found = Counter((j.claim.basis, j.verdict) for result in results for j in result.judgements)
+    return {
+        basis: {verdict: found[basis, verdict] for verdict in VERDICTS if found[basis, verdict]}
+        for basis in get_args(Basis)
+    }
+
+
+def _counted(counts: Mapping[Verdict, int]) -> str:
+    words = (f"{n} {v if n == 1 else _MANY.get(v, v)}" for v, n in counts.items())
+    return ", ".join(words) or "none"
+
+
+# ---- Markdown and data
+
+
+def errata(results: Iterable[Result]) -> Iterator[str]:
+    """Markdown: a table of claims for each example, fit for an errata note."""
+    for at, result in enumerate(results):
+        yield from [""] if at else []
+        yield f"## {escape(clean(result.example.name))}: {escape(sentence(result.example.title))}"
+        yield from ["", escape(source_line(result.example)), ""]
+        if result.needs:
+            yield f"Needs {escape(clean(result.needs))}."
+            continue
+        yield "| claim | basis | expected | recomputed | verdict | why |"
+        yield "| :-- | :-- | :-- | :-- | :-- | :-- |"
+        for row in rows(result):
+            why = " ".join(f"{reason.rstrip('.')}." for reason in row.reasons)
+            cells = (row.claim, row.basis, row.expected, row.ours, row.verdict, why)
+            yield f"| {' | '.join(escape(cell) for cell in cells)} |"
+
+
+def verification_data(results: Sequence[Result]) -> dict[str, Any]:
+    """The results as plain data for scripts; NaN and infinity as strings.
+
+    {schema, ok, counts, examples: [{name, title, source, ok, needs, claims: [{claim, stage,
+    basis, printed, expected, states, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
+    The counts are those of `verdict_counts`.
+    """
+    examples = [
+        {
+            "name": result.example.name,
+            "title": result.example.title,
+            "source": result.example.source.id,
+            "ok": result.ok,
+            "needs": result.needs,
+            "claims": [_claim_data(judgement) for judgement in result.judgements],
+        }
+        for result in results
+    ]
+    is_ok = all(result.ok for result in results)
+    counts = verdict_counts(results)
+    return {"schema": SCHEMA, "ok": is_ok, "counts": counts, "examples": examples}
+
+
+def _claim_data(judgement: Judgement) -> dict[str, Any]:
+    claim, ours = judgement.claim, judgement.ours
+    return {
+        "claim": claim.text,
+        "stage": claim.stage,
+        "basis": claim.basis,
+        "printed": None if claim.printed is None else claim.printed.text,
+        "expected": None if claim.expected is None else claim.expected.text,
+        "states": claim.states and nan_to_text(claim.states),
+        "ours": None if ours is None else nan_to_text(ours.tolist()),
+        "verdict": judgement.verdict,
+        "cause": judgement.cause,
+        "ok": judgement.ok,
+        "why": claim.why,
+        "ways": [
+            {"how": other.text, "ours": nan_to_text(other.ours.tolist())}
+            for other in judgement.alternatives
+        ],
+    }

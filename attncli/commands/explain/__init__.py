@@ -1,0 +1,1 @@
+"""explain: a sentence to contextual vectors, and what they mean."""

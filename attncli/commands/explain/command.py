@@ -1,0 +1,334 @@
+"""attncli explain: a sentence → tokens → vectors → Q, K, V → every stage → what it means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, get_args
+
+from attncli.cli import memory
+from attncli.cli.commands import Against, BlockFlags, Text, Vectors
+from attncli.cli.groups import check_flags, facts_of, given_of, of_lse
+from attncli.cli.memory import Sentences
+from attncli.cli.options import ONES_SHOW, Choices, DisplayFlags
+from attncli.cli.output import LEAST_HEIGHT, note, present
+from attncli.cli.parsing import is_of, tokens_of
+from attncli.commands.explain.pipeline import Keep
+from attncli.commands.explain.pipeline import explained as compute
+from attncli.convention import Convention
+from attncli.errors import ConventionError, InputError, ShapeError
+from attncli.files.roles import D_OUTPUT, ONES, RANDOM, Role, only, role_of
+from attncli.formats import EXACT, PAGE
+from attncli.page.explain import explain_page
+from attncli.page.outline import is_first_layer, outline_page
+from attncli.trace import Trace
+from attncli.transformer.layers import BACKWARD, Alter
+from attncli.transformer.weights import Block, Weights, axes_of, n_layers_of, random_weights
+from attncli.words.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
+from attncli.words.tokens import is_padding, tokenize
+
+Groups = tuple[Text, Vectors, BlockFlags, Choices]
+PRECISION = 3  # a long page is read at a glance; --precision sets another
+
+
+def explain(
+    words: Text,
+    vectors: Vectors,
+    flags: BlockFlags,
+    choices: Choices,
+    show: DisplayFlags,
+    against: Against | None = None,
+) -> int | None:
+    """Shows what the flags ask for, and notes what was wrong with a file; or compares."""
+    for message, hint in _contradictions(words, vectors, flags):
+        raise ConventionError(message, hint)
+    if against is not None and against.against is not None:
+        return _compared((words, vectors, flags, choices), show, against.against)
+    if against is not None and against.against_order is not None:
+        return _in_order((words, vectors, flags, choices), show, against.against_order)
+    trace, warnings = explained(words, vectors, flags, choices, show)
+    note(*warnings, quiet=show.quiet)
+    page = outline_page if flags.outline else explain_page
+    height = 0 if show.stage else LEAST_HEIGHT
+    present(trace, show, page=page, precision=PRECISION, least_height=height)
+    form = show.form
+    if not form.notes or (form.holds == PAGE and (show.cell or show.query)):
+        note(*trace.notes, quiet=show.quiet)
+    return None
+
+
+def _compared(groups: Groups, show: DisplayFlags, options: str) -> int:
+    """The call beside itself with further options; the exit code."""
+    from attncli.commands.diff.against import compared, further
+
+    words, vectors, flags, choices = further("explain", options, show, *groups)
+    whole = replace(show, full=True, stage=None)
+    for message, hint in _contradictions(words, vectors, flags):
+        raise ConventionError(f"--against {options!r}: {message}", hint)
+    return compared(_both(groups, (words, vectors, flags, choices), whole), options, show)
+
+
+def _in_order(groups: Groups, show: DisplayFlags, sentence: str) -> int:
+    """The sentence beside its words in another order, matched by word; the exit code."""
+    from attncli.commands.diff.against import compared
+    from attncli.commands.diff.command import check_diff_flags
+
+    check_diff_flags(show)
+    words, whole = groups[0], replace(show, full=True, stage=None)
+    other = replace(words, sentence=sentence, tokens=None)
+    if sorted(_tokens(words)[0]) != sorted(_tokens(other)[0]):
+        hint = 'use each of them once, such as "AI love I" for "I love AI"'
+        raise ConventionError("--against-order has other words than the sentence", hint)
+    return compared(_both(groups, (other, *groups[1:]), whole), repr(sentence), show, by_name=True)
+
+
+def _both(one: Groups, other: Groups, show: DisplayFlags) -> list[Trace]:
+    """The traces of two calls, whose notes are said once."""
+    traces, notes = zip(*(explained(*groups, show) for groups in (one, other)), strict=True)
+    note(*dict.fromkeys(chain(*notes)), quiet=show.quiet)
+    return [*traces]
+
+
+def _contradictions(words: Text, vectors: Vectors, flags: BlockFlags) -> Iterator[tuple[str, str]]:
+    """What is missing, or wrong with flags together, and how to mend it."""
+    if words.sentence is not None and words.tokens is not None:
+        yield "there are both a sentence and --tokens", "give one of the two"
+    if words.sentence is None and words.tokens is None and vectors.embeddings is None:
+        yield "there is no sentence", 'write attncli explain "…"'
+    if flags.block == "decoder" and words.target is None:
+        yield "--block decoder needs what it decodes", 'add --target "…"'
+    if words.mask is not None and flags.block == "decoder":
+        yield "--mask could be for any of a decoder's three attentions", "leave it out"
+    if flags.eps is not None and not 0 <= flags.eps < math.inf:
+        yield f"--eps is {flags.eps:g}", "use a number from 0, such as 1e-5"
+
+
+def _kept(show: DisplayFlags) -> Keep | None:
+    """Which stages of a layer will be shown; None for all of them."""
+    if show.full or show.form.holds == EXACT or show.form.every:
+        return None
+    if not show.stage:
+        return is_first_layer
+    blocks = [stage.rpartition(".")[0] for stage in show.stage]
+    if not all(blocks):  # a stage of every layer
+        return None
+    if any(block.startswith(BACKWARD) for block in blocks):  # its arithmetic reads all layers
+        return None
+    asked = (*show.stage, *blocks)
+    return lambda name: is_of(name, asked)
+
+
+def explained(
+    words: Text, vectors: Vectors, flags: BlockFlags, choices: Choices, show: DisplayFlags
+) -> tuple[Trace, tuple[str, ...]]:
+    """The trace that the flags ask for, and what was wrong with the file of vectors."""
+    seed = int(choices.given.get("seed", 0))
+    embedded = given = None
+    if vectors.embeddings is not None or flags.weights is not None:
+        from attncli.commands.explain import files
+
+        own = words.sentence is not None or words.tokens is not None
+        embedded = files.embedded(vectors.embeddings, _tokens(words)[0] if own else None, flags)
+        given = files.weights_file(flags, embedded)
+    tokens, target = _tokens(words) if embedded is None else (embedded.tokens, None)
+    every = [token for token in (*tokens, *(target or ())) if not is_padding(token)]
+    vocabulary, dim = None, vectors.dim or DIM
+    if vectors.glove is not None:
+        unknown = vectors.unknown or "random"
+        vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
+        dim = vocabulary.dim
+    if embedded is not None:
+        vocabulary, dim = embedded.vocabulary, embedded.vocabulary.dim
+    assumed = () if given is None else files.take_heads(flags, given, dim)
+    block = _block(flags, choices, dim, is_drawn=given is None)
+    arrays = None if given is None else files.weights_of(flags, given, block)
+    sizes = Sentences(
+        max(len(tokens), words.pad_to or 0), len(target or ()), len(target or tokens), words.mask
+    )
+    _check_room(flags, block, sizes, arrays and arrays[0], show)
+    weights, notes = arrays or _random_weights(flags, block)
+    vocabulary = vocabulary or random_vocabulary(every, dim, seed)
+    trace = compute(
+        Sentence.padded(tokens, words.pad_to),
+        vocabulary,
+        block,
+        weights,
+        positions=_positions(vectors, given=embedded is not None, quiet=show.quiet),
+        target=None if target is None else Sentence.padded(target),
+        d_output=_gradient(flags.d_output, quiet=show.quiet),
+        notes=(*notes, *assumed),
+        mask=_mask(words.mask, choices, block, show),
+        keep=_kept(show),
+        alter=_own(choices) if choices.is_own else None,
+    )
+    trace = replace(trace, title=choices.named(trace.title))
+    return trace, (*vocabulary.warnings, *(embedded.notes(given) if embedded else ()))
+
+
+def _own(choices: Choices) -> Alter:
+    """What puts the formulas of --formulas and --set in the place of ours."""
+    from attncli.programs.attend import replacing
+    from attncli.programs.variants import text_of
+
+    source = None if choices.formulas is None else text_of(choices.formulas)
+    return replacing(source, choices.lines or (), choices.over(Convention(), "seed").dtype)
+
+
+def _block(flags: BlockFlags, choices: Choices, dim: int, *, is_drawn: bool) -> Block:
+    """What the flags ask for; the layers are those of the weights where these are not drawn."""
+    seed = int(choices.given.get("seed", 0))
+    how = choices.over(Convention(seed=seed), "seed", "mask_means", "mask_numbers")
+    return Block(
+        kind=flags.kind,
+        d_model=dim,
+        n_heads=flags.heads or 1,
+        n_kv_heads=flags.kv_heads,
+        n_layers=flags.layers or (1 if is_drawn else None),
+        norm=flags.norm or "post",
+        epsilon=1e-5 if flags.eps is None else flags.eps,
+        dropout=how.dropout if flags.kind != "attention" else 0.0,
+        convention=how,
+        **given_of(flags, "d_k", "d_v", "d_ff"),
+    )
+
+
+def _tokens(words: Text) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """The tokens of the sentence and of the target, without padding; InputError for none."""
+    if words.tokens is None:
+        tokens = tokenize(words.sentence or "", words.lowercase)
+    else:
+        tokens = tokens_of(words.tokens)
+        tokens = tuple(token.lower() for token in tokens) if words.lowercase else tokens
+    if words.target is None:
+        return tokens, None
+    try:
+        return tokens, tokenize(words.target, words.lowercase)
+    except InputError as error:
+        raise InputError(f"--target: {error.message}", error.hint) from None
+
+
+def _positions(vectors: Vectors, *, given: bool, quiet: bool) -> PositionKind | Any:
+    """What is added to the vectors: a kind of table, or the matrix of a source."""
+    kind = vectors.positions or ("none" if given else "paper")
+    if kind.lower() in get_args(PositionKind):
+        return kind.lower()
+    if kind.isalpha() and not Path(kind).exists():
+        hint = "use paper, article, none, or a file with a vector for each position"
+        raise ConventionError(f"--positions is {kind!r}", hint)
+    origin, table = _array(kind, "x", quiet=quiet)
+    if table.ndim != 2:
+        raise ShapeError(f"{origin} has {table.ndim} dimensions", "it is (positions, dim)")
+    return table
+
+
+def _mask(source: str | None, choices: Choices, block: Block, show: DisplayFlags) -> Any:
+    """The mask of --mask: true where a token may attend, or numbers to add; None without one."""
+    how = choices.over(Convention(seed=block.convention.seed), "seed")
+    heads = block.n_heads, block.n_kv_heads or block.n_heads
+    d_k = block.d_k or block.d_model // block.n_heads
+    mask: Any = None
+    if source is not None:
+        wanted = {"wanted": lambda name: role_of(name) == "mask"}
+        origin, mask = _array(source, "mask", quiet=show.quiet, **wanted)
+    facts = {"dropout"} | of_lse(show.stage or ())  # random vectors have a seed, too
+    check_flags([choices], facts=facts | facts_of(how, mask, heads))
+    choices.check_call(how, mask, heads=heads, widths=(d_k, block.d_v or d_k))
+    if mask is None:
+        return None
+    from attncli.attention.masks import checked_mask, meaning
+
+    if how.mask_numbers is None:
+        means, name = choices.given.get("mask_means"), f"the mask of {origin}"
+        mask = checked_mask(mask, means, name, "--mask-means ")
+    return meaning(mask, how.mask_means, how.mask_numbers)
+
+
+def _gradient(source: str | None, *, quiet: bool) -> Any:
+    """The gradient of --d-output: ones, random, or an array."""
+    if source in (None, ONES, RANDOM):
+        note(*[ONES_SHOW] * (source == ONES), quiet=quiet)
+        return source
+    return _array(source, D_OUTPUT, quiet=quiet)[1]
+
+
+def _array(source: str, role: Role, *, quiet: bool, **wanted: Any) -> tuple[str, Any]:
+    """What messages call a source, and its array; notes on it are printed."""
+    from attncli.files.load import load
+
+    loaded = load(source, role=role, **wanted)
+    note(*loaded.notes, quiet=quiet)
+    return loaded.origin, only(loaded, role)
+
+
+def _check_room(
+    flags: BlockFlags,
+    block: Block,
+    sizes: Sentences,
+    weights: Weights | None,
+    show: DisplayFlags,
+) -> None:
+    """SizeError where the weights (None: random ones) and the stages do not fit into memory."""
+    how, n_layers = block.convention, block.n_layers or 1
+    if weights is None:
+        widths, of_layer = block.widths(), replace(block, n_layers=1).weight_names(last_norm=False)
+        shapes = ([widths[axis] for axis in axes_of(name)] for name in of_layer)
+        copied = 0 if how.dtype == "float64" else memory.WIDTHS[how.dtype]
+        of_weights = n_layers * sum(map(math.prod, shapes)) * (memory.FLOAT + copied)
+    else:
+        n_layers = n_layers_of(weights, "encoder") or 1
+        of_weights = memory.size_of(weights.values(), memory.WIDTHS[how.dtype])
+        widths = dict.fromkeys(_AXES, block.d_model) | {"d_ff": 0}
+        for name, x in weights.items():
+            widths |= zip(axes_of(name), x.shape, strict=False)
+    is_crossing = block.kind == "attention" and sizes.n_target > 0
+    n_q = sizes.n_target if is_crossing else max(sizes.n_keys, sizes.n_target)
+    shape = block.n_heads, n_q, sizes.n_keys
+    is_masked = sizes.n_keys > sizes.n_words or how.causal or sizes.mask is not None
+    n_kept = n_layers if _kept(show) is None else 1
+    of_stages = memory.of_output(show, shape, masked=is_masked, weights=True)
+    of_stages += memory.of_explanation(
+        how, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
+    )
+    if flags.d_output is not None:  # each stage and each weight has a gradient
+        of_weights, of_stages = 2 * of_weights, 2 * of_stages
+    what, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
+    if of_weights <= of_stages or weights is not None:
+        what, hint = f"stages of {' × '.join(map(str, shape))} scores", "use fewer tokens or heads"
+        if n_layers > 1:
+            what, hint = f"{what} in {n_layers} layers", f"{hint}, or --layers"
+    memory.check_fits(of_weights + of_stages, f"the {what} need", hint)
+    is_padded = sizes.n_keys > sizes.n_words or sizes.mask is not None
+    given = ["mask"] * is_padded + [D_OUTPUT] * (flags.d_output is not None)
+    layers = {"": (n_q, sizes.n_keys)}
+    if block.kind != "attention":
+        at = range(1, n_layers + 1)
+        layers = {f"encoder.{n}.attention.": (sizes.n_keys, sizes.n_keys) for n in at}
+        if sizes.n_target:
+            own, crossing = (sizes.n_target, sizes.n_target), (sizes.n_target, sizes.n_keys)
+            layers |= {f"decoder.{n}.attention.": own for n in at}
+            layers |= {f"decoder.{n}.cross_attention.": crossing for n in at}
+    maps = memory.maps_of(how, shape, given)
+    memory.check_text(
+        show, [(f"{at}{name}", (shape[0], *two)) for at, two in layers.items() for name, _ in maps]
+    )
+
+
+_AXES = ("d_model", "h·d_k", "h_kv·d_k", "h_kv·d_v", "h·d_v")  # as wide as x without weights
+
+
+def _random_weights(flags: BlockFlags, block: Block) -> tuple[Weights, tuple[str, ...]]:
+    """Random weights of the block, and notes on them."""
+    weights, seed = random_weights(block), block.convention.seed
+    for array in weights.values():
+        array.setflags(write=False)  # so they are not copied
+    if flags.projection != "identity":
+        text = f"The weights are random (Glorot-uniform, seed {seed}): they show the arithmetic"
+        return weights, (f"{text}, not meaning.",)
+    notes = ["Q, K and V are the vectors themselves (--projection identity)."]
+    if block.kind != "attention" and block.d_ff != 0:
+        notes.append(f"The feed-forward's weights are random (seed {seed}).")
+    projections = ("w_q", "w_k", "w_v", "w_o")
+    return {n: x for n, x in weights.items() if not n.endswith(projections)}, tuple(notes)

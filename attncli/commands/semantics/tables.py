@@ -1,0 +1,108 @@
+"""What libraries mean by attention as traces: stages of words, which every format can write.
+
+table ── libraries               every library and case
+of_one ── library                one library beside what most do
+of_two ── differences, code      one library beside another, and what to write to move
+of_input ── outcomes, apart      where they differ on an input
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from attncli.commands.semantics.cases import CASES, REFUSED
+from attncli.commands.semantics.outcomes import Outcomes
+from attncli.commands.semantics.porting import Recipe
+from attncli.convention import Convention, flag_text
+from attncli.presets import PRESETS, Feature, Preset, preset
+from attncli.trace import Stage, Trace
+
+LIBRARIES, LIBRARY, DIFFERENCES = "libraries", "library", "differences"
+CODE, OUTCOMES, APART = "code", "outcomes", "apart"
+_CALLS: Mapping[Feature, str] = {
+    "boolean mask": "a boolean mask",
+    "number mask": "a mask of numbers",
+    "causal": "causal",
+    "causal alone": "causal without a mask",
+    "mask and causal": "a mask and causal together",
+    "grouped heads": "fewer key heads than query heads",
+    "d_v": "values of another width than the keys",
+    "lengths": "more or fewer keys than queries, none of them a past",
+}
+_LETTERS = {"b": "batch", "h": "head", "s": "token", "d": "dimension"}
+
+
+def table(presets: Sequence[Preset] = tuple(PRESETS.values())) -> Trace:
+    """What each library means, case by case: stage "libraries" [library, case] of words."""
+    cells = [[*_cells(row), row.layout, row.version or "documents"] for row in presets]
+    labels = {"library": [row.name for row in presets], "case": [*CASES, "layout", "known from"]}
+    notes = (f"{REFUSED} = the library takes no such call; attncli semantics NAME says why",)
+    words = (_words(LIBRARIES, cells, labels),)
+    return Trace("How libraries differ in what they compute", words, None, "", notes)
+
+
+def of_one(name: str) -> Trace:
+    """What one library means, beside what most do: stage "library" [case, library] of words."""
+    row = preset(name)
+    every = zip(*map(_cells, PRESETS.values()), strict=True)
+    most = [Counter(c for c in cells if c != REFUSED).most_common(1)[0][0] for cells in every]
+    cells = [*zip(_cells(row), most, strict=True)]
+    labels = {"case": [*CASES], "library": [name, "most"]}
+    notes = [row.call, f"run: {row.version}" if row.version else "from its documentation; not run"]
+    notes += [f"its arrays are {row.layout}: {', '.join(_LETTERS[x] for x in row.layout)}"]
+    notes += [f"it refuses {_CALLS[feature]}: {why}" for feature, why in row.refuses.items()]
+    notes += [*row.notes, f"sources: {', '.join(row.sources)}"] if row.sources else row.notes
+    changes = Convention.of(name).changes()
+    flags = " ".join(flag_text(field, value) for field, value in changes.items())
+    notes += [f"the same as flags: {flags}"] if flags else []
+    title = f"How {name} computes attention"
+    return Trace(title, (_words(LIBRARY, cells, labels),), None, "", tuple(notes))
+
+
+def of_two(found: Recipe) -> Trace:
+    """What differs between two libraries, [case, library] of words, and the code, [line, text]."""
+    source, target = found.source, found.target
+    cells = ([*_cells(row), row.layout] for row in (preset(source), preset(target)))
+    rows = zip([*CASES, "layout"], *cells, strict=True)
+    differ = {name: cells for name, *cells in rows if cells[0] != cells[1]}
+    steps = []
+    if differ:
+        labels = {"case": [*differ], "library": [source, target]}
+        steps.append(_words(DIFFERENCES, [*differ.values()], labels))
+    if found.code:
+        lines = found.code.rstrip("\n").split("\n")
+        numbered = {"line": [str(at + 1) for at in range(len(lines))], "text": ["code"]}
+        steps.append(_words(CODE, [[line] for line in lines], numbered))
+    notes = tuple(f"{name}: {preset(name).call}" for name in (source, target))
+    return Trace(f"From {source} to {target}", tuple(steps), None, "", (*notes, *found.notes))
+
+
+def of_input(found: Outcomes, labels: Sequence[str] | None = None) -> Trace:
+    """What each library does with an input, in words, and how far its output is apart, by query."""
+    names = [name for group in found.groups for name in group.names]
+    does = [[words_of(group.does)] for group in found.groups for _ in group.names]
+    does += [[f"refused: {why}"] for why in found.refused.values()]
+    rows = {"library": [*names, *found.refused], "case": ["what it does"]}
+    apart = np.array([group.apart for group in found.groups for _ in group.names])
+    queries = {"library": tuple(names)} | ({} if labels is None else {"query": tuple(labels)})
+    stage = Stage(APART, "", "", apart, ("library", "query"), queries)
+    steps = _words(OUTCOMES, does, rows), stage
+    return Trace("Where libraries give different results on this input", steps)
+
+
+def words_of(does: Mapping[str, str]) -> str:
+    """What libraries do, in one line: true: hides · no key: NaN."""
+    return " · ".join(f"{case}: {cell}" for case, cell in does.items()) or "all the same"
+
+
+def _cells(row: Preset) -> list[str]:
+    return [case.cell(row) for case in CASES.values()]
+
+
+def _words(name: str, cells: Sequence[Sequence[str]], labels: dict[str, list[str]]) -> Stage:
+    """A stage of words, with these axes and labels along them."""
+    named = {axis: tuple(names) for axis, names in labels.items()}
+    return Stage(name, "", "", np.array(cells), tuple(named), named)

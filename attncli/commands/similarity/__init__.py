@@ -1,0 +1,1 @@
+"""similarity: what word vectors have in common."""

@@ -1,0 +1,146 @@
+"""attncli similarity: how similar word vectors are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+from attncli.cli import memory
+from attncli.cli.commands import Words
+from attncli.cli.options import DisplayFlags
+from attncli.cli.output import note, present
+from attncli.commands.similarity.measures import analogy, pca
+from attncli.commands.similarity.measures import similarity as alike
+from attncli.errors import ConventionError, InputError
+from attncli.files.messages import listing, quote, safe
+from attncli.formats import PAGE
+from attncli.page.matrix import WIDEST
+from attncli.trace import Stage, Trace
+from attncli.words.vector_files import BUILTIN
+from attncli.words.vectors import Vectors, nearest, read_vectors, suggestion
+
+NEAREST = 5  # words shown after an analogy, unless --nearest says how many
+
+
+def similarity(words: Words, show: DisplayFlags) -> None:
+    """Compares the words that the flags name, and shows it."""
+    asked, source = _source(words)
+    n = len(asked)
+    if not words.pca:
+        _check_room(n, 0, words, show)  # before a large file is read
+    found = _read(source, asked)
+    _check_room(n, found.matrix.shape[1], words, show)
+    notes = [*found.warnings]
+    for name, known in found.folded.items():
+        notes.append(f"{found.origin} has no {name!r}, only {known!r}, which is used")
+    if words.pca:
+        trace = pca(found.words, found.matrix)
+    else:
+        make = _similarity if words.analogy is None else _analogy
+        trace = make(found, words, source, notes)
+    note(*dict.fromkeys(notes), quiet=show.quiet)
+    if show.form.holds == PAGE:
+        is_pair = len(found.words) == 2 and words.analogy is None and not words.pca
+        show = _readable(trace, show, shows_pair=is_pair)
+    present(trace, show)
+
+
+def _check_room(n: int, dim: int, words: Words, show: DisplayFlags) -> None:
+    """SizeError where the tables of n words and vectors of this width do not fit."""
+    # the vectors, centred, and three tables of their decompositions; or three tables made from
+    # them, and dots, cosines, angles and more
+    numbers = 5 * n * dim if words.pca else 4 * n * dim + 5 * n * n
+    more = numbers * memory.FLOAT + n * memory.LABEL
+    more += memory.of_output(show, (n, dim if words.pca else max(n, dim)))
+    memory.check_fits(more, f"comparing {n} words needs", "name fewer")
+
+
+def _readable(trace: Trace, show: DisplayFlags, *, shows_pair: bool) -> DisplayFlags:
+    """For the eye: the arithmetic of a pair, and no rows of a hundred numbers unless asked for."""
+    show = replace(show, work=show.work or shows_pair)
+    wide = [name for name, stage in trace.stages() if stage.axes[-1:] == ("dimension",)]
+    too_wide = wide and trace[wide[0]].value.shape[-1] > WIDEST
+    if show.stage or show.full or not too_wide:
+        return show
+    names = ", ".join(f"{n} {name}" for n, name in enumerate(trace, 1) if name in wide)
+    note(f"left out, as too wide: {names}; --full shows all", quiet=show.quiet)
+    return replace(show, stage=[name for name in trace if name not in wide])
+
+
+def _source(words: Words) -> tuple[list[str], str]:
+    """The words asked for, each once, and where their vectors are: a SOURCE, or the words."""
+    given, three = list(words.words or ()), list(words.analogy or ())
+    if any(word.startswith("--") for word in three):
+        before = " ".join(takewhile(lambda word: word[:2] != "--", three))
+        what = f"--analogy takes three words, not {before!r}"
+        raise ConventionError(what, "write --analogy A B C")
+    inline = [word for word in given if "=" in word[1:]]
+    for word in inline if words.vectors is None else ():
+        if not word.rpartition("=")[2].strip():
+            raise ConventionError(f"{quote(word)} has no numbers", f"write {safe(word)}0.9,0.5,0.1")
+    if not given + three:
+        raise ConventionError("no word is named", "add one: attncli similarity king queen")
+    if words.vectors is not None or not inline:
+        source = BUILTIN if words.vectors is None else words.vectors
+        return list(dict.fromkeys(given + three)), source
+    if len(inline) != len(given):
+        bare = next(word for word in given if word not in inline)
+        hint = f"give every word its numbers ({safe(bare)}=0.9,0.5,0.1), or none"
+        raise ConventionError(f"{quote(bare)} has no numbers, {quote(inline[0])} has", hint)
+    named = [word.rpartition("=")[0] for word in given]
+    return list(dict.fromkeys(named + three)), "; ".join(inline)
+
+
+def _read(source: str, words: list[str]) -> Vectors:
+    """The vectors of all these words; a word that is not there is an error that says what is."""
+    found = read_vectors(source, words)
+    if not found.missing:
+        return found
+    words_of = [f": {safe(word)} " for word in found.missing]
+    wrong = [text for word in words_of for text in found.warnings if word in text]
+    names = listing(map(repr, found.missing), 8)
+    hint = wrong[0] if wrong else suggestion(found.missing)
+    if found.whole:
+        hint += f"{' Else ' if hint else ''}{found.whole}"
+    raise InputError(f"{found.origin} has no vector for {names}", hint or "check the spelling")
+
+
+def _similarity(found: Vectors, words: Words, source: str, notes: list[str]) -> Trace:
+    trace = alike(found.words, found.matrix)
+    if words.nearest is None:
+        return trace
+    lists = []
+    for number, (word, vector) in enumerate(zip(found.words, found.matrix, strict=True), start=1):
+        without = {found.folded.get(word, word)}
+        near = _nearest(source, vector, words.nearest, without, word, notes, "vectors")
+        lists.append(replace(near, name=f"nearest_{number}"))
+    return replace(trace, steps=(*trace.steps, *lists))
+
+
+def _analogy(found: Vectors, words: Words, source: str, notes: list[str]) -> Trace:
+    a, b, c = words.analogy or ("", "", "")
+    row = dict(zip(found.words, found.matrix, strict=True))
+    trace = analogy((a, b, c), [row[word] for word in (a, b, c)])
+    vector = trace["analogy"].value.reshape(-1)
+    without = {found.folded.get(word, word) for word in (a, b, c)}
+    name = f"{b} − {a} + {c}"
+    n = words.nearest or NEAREST
+    near = _nearest(source, vector, n, without, name, notes, "analogy")
+    return replace(trace, steps=(*trace.steps, near))
+
+
+def _nearest(
+    source: str, vector: Any, n: int, without: set[str], name: str, notes: list[str], read: str
+) -> Trace:
+    """The nearest words as a block of its own, its stage `nearest` their cosines with `read`."""
+    found = nearest(source, vector, n, without)
+    notes += found.warnings
+    cosines = np.array([[cosine] for _, cosine in found.pairs]).reshape(-1, 1)
+    labels = {"word": tuple(word for word, _ in found.pairs), "measure": ("cosine",)}
+    formula = "the words whose vectors have the largest cosine"
+    axes, reads = ("word", "measure"), {"x": read}
+    stage = Stage("nearest", "cos", formula, cosines, axes, labels, reads=reads)
+    return Trace(f"Nearest to {name}", (stage,), name="nearest_1")

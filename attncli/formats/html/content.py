@@ -1,0 +1,221 @@
+"""What a page shows of a trace: all of it, or a part where that is too much.
+
+A page holds so many numbers to the last digit. Of a trace with more it holds one head, batch entry
+and layer, of one that is still larger the first rows and columns, and of all heads a picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attncli.errors import StageError
+from attncli.files.messages import listing
+from attncli.formats.html.command import command, seed_of
+from attncli.formats.html.data import PageData, packed
+from attncli.formats.html.slips import slips_of
+from attncli.page.matrix import Matrix
+from attncli.page.page import Page
+from attncli.page.parts import Heading, Part, Remark
+from attncli.page.select import (
+    HEADS,
+    KEY_HEADS,
+    BlankStage,
+    Bounds,
+    DisplayOptions,
+    blocks_of,
+    has_blanks,
+    is_computed,
+    named_stages,
+    select,
+)
+from attncli.page.text import clean, find
+from attncli.stages import CONCAT, OUTPUT, PARTS, PROJECTED, QKV, SCORES, WEIGHTS
+from attncli.trace import Stage, Trace
+
+NUMBERS = 16_000  # that a page holds to the last digit: 11 to 18 bytes each
+NUMBERS_OF_ONE = 12_000  # where the weights of other heads are there as pictures too
+BLANKS = 10  # of a worksheet that cost as much as a number: it has no bytes, but is computed
+ROOMS = (40, 16)  # rows and columns of tables of which only a part is there
+ALL = (None, None)
+
+
+class Content(NamedTuple):
+    """What a page shows: its parts, and the data of its script.
+
+    names   dotted names of all stages that are shown, of a large trace by their part
+    script  files of the script that are needed: of heads and words, and of vectors that are drawn
+    """
+
+    parts: tuple[Part, ...]
+    names: frozenset[str]
+    data: str
+    script: tuple[str, ...]
+
+
+def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
+    """Every stage that is to be shown, with its formula where all that it reads is there."""
+    whole = replace(
+        options, given=not options.stages, every=True, work=False, cell=None, query=None
+    )
+    shown, listed = _shown(trace, whole, page)
+    part = _Part(whole, listed, _why_locked(trace, options))
+    is_asked = options.cell is not None or options.query is not None
+    name, place = _place(trace, options) if is_asked else ("", (0, 0))
+    if not options.full and part.size(trace) > NUMBERS:
+        shown, part = _reduced(trace, whole, page, place)
+    data = PageData()
+    data.add(part.of(trace), has_formulas=not part.is_cut, is_locked=bool(part.locked))
+    if part.options is not whole:
+        data.add_pictures(trace, [n for n in listed if n.rpartition(".")[2] == WEIGHTS])
+        lost = ", so the query is not followed" if options.query and part.is_cut else ""
+        shown.insert(1, Remark(f"{part.locked}{lost} (--full shows all)"))
+    is_fixed = bool(part.locked) or has_blanks(trace)
+    call = {} if is_fixed else command(trace)
+    more: dict[str, Any] = {"command": call} if call else {}
+    more |= {"locked": part.locked} if part.locked else {"slips": dict(_slips(trace))}
+    seed = None if is_fixed else seed_of(trace)
+    more |= {} if seed is None else {"seed": seed}
+    for scores in (f"{part_of}.1.{SCORES}" for part_of in PARTS):  # not at a copy of a key
+        more |= {"open": {"id": scores, "at": 0}} if scores in trace else {}
+    if is_asked:
+        starts = [bounds[0] or 0 for bounds in (part.options.rows, part.options.cols)]
+        at = np.ravel_multi_index(np.subtract(place, starts), part.of(trace)[name].value.shape[-2:])
+        more["open"] = {"id": name, "at": int(at), **({"walk": 1} if options.query else {})}
+    shares = (s for s in data.stages if s.get("shade") == "share" and "vector" not in s)
+    weights = [s for s in shares if list(s["axes"]) == ["query", "key"]]
+    n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
+    has_words = n_maps and any(name.endswith("tokens") for name in trace)
+    script = ("heads",) * (n_maps > 1 or bool(has_words)) + ("vectors",) * (seed is not None)
+    title = [Heading(clean(trace.title))]
+    return Content(tuple(shown or title), frozenset(listed), packed(more, data), script)
+
+
+class _Part(NamedTuple):
+    """What of a trace the script makes tables of.
+
+    options  the heads, batch entries, rows and columns
+    names    dotted names of the stages
+    locked   why no number can be changed, "" if it can
+    """
+
+    options: DisplayOptions
+    names: Sequence[str]
+    locked: str
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether rows or columns are missing, without which nothing can be computed again."""
+        return not (self.options.rows == ALL == self.options.cols)
+
+    def of(self, trace: Trace) -> Trace:
+        """The stages themselves."""
+        if not self.names or not (self.is_cut or self.options.index):
+            return trace.keep(set(self.names))
+        part = select(trace, replace(self.options, stages=tuple(self.names)))
+        return part.mapped(_shortened) if self.is_cut else part
+
+    def size(self, trace: Trace) -> int:
+        """How many numbers they have; one that is left out is but computed by the page."""
+        stages = [stage for _, stage in self.of(trace).stages()]
+        n_blank = sum(stage.value.size for stage in stages if isinstance(stage, BlankStage))
+        return sum(stage.value.size for stage in stages) - n_blank + n_blank // BLANKS
+
+
+def _place(trace: Trace, options: DisplayOptions) -> tuple[str, tuple[int, int]]:
+    """The stage, row and column at which the page begins; of a query its row is followed.
+
+    Raises StageError where there is none to begin at, ShapeError for a name that is not there.
+    """
+    names = [name for wanted in options.stages for name in named_stages(trace, wanted)]
+    names = names or [b.prefix + b.weights.name for b in blocks_of(trace) if b.weights]
+    names += [name for name in trace if name == "positions"]
+    if not names or (options.query and not trace[names[0]].kind.summarized):
+        raise StageError("there are no weights to derive", f"there are {listing(trace)}")
+    stage, (row, column) = trace[names[0]], options.cell or (options.query or "", "1")
+    rows, columns = stage.axes[-2:]
+    places = find(stage.names(rows), rows, row), find(stage.names(columns), columns, column)
+    return names[0], places
+
+
+def _slips(trace: Trace) -> Iterator[tuple[str, Any]]:
+    for block in blocks_of(trace):
+        yield from slips_of(block).items()
+
+
+def _why_locked(trace: Trace, options: DisplayOptions) -> str:
+    """Why numbers of these stages cannot be changed; "" if they can."""
+    if options.stages or options.index or not options.rows == ALL == options.cols:
+        return "only a part of the computation is here"
+    dtypes = {block.convention.dtype for block in blocks_of(trace)} - {"float64"}
+    return f"the numbers are {dtypes.pop()}, the page computes in float64" if dtypes else ""
+
+
+def _reduced(
+    trace: Trace, whole: DisplayOptions, page: Page, place: tuple[int, int]
+) -> tuple[list[Part], _Part]:
+    """Of a large trace one head, of that the attention, or rows and columns that have a place."""
+    one = replace(first_place(trace, whole), given=False)
+    shown, names = _shown(trace, one, page)
+    names += [name for name in trace if name in (*QKV, "mask") and name not in names]
+    part = _Part(one, names, "only one head, batch entry and layer is here")
+    if part.size(trace) > NUMBERS_OF_ONE:
+        attention = next((n for n in names if n.endswith(WEIGHTS)), "")
+        prefix = attention.removesuffix(WEIGHTS)
+        own = [n for n in names if n.startswith(prefix)]
+        ends = [at for at, n in enumerate(own) if n.endswith((OUTPUT, CONCAT, PROJECTED))]
+        part = part._replace(names=own[: ends[-1] + 1] if ends else own)
+    asked = whole.rows, whole.cols
+    for room in ROOMS:
+        if part.size(trace) > NUMBERS_OF_ONE:
+            rows, cols = (_cut(own, room, at) for own, at in zip(asked, place, strict=True))
+            what = "first rows and columns" if max(place) < room else "rows and columns around it"
+            one = replace(part.options, rows=rows, cols=cols)
+            part = _Part(one, part.names, f"only the {what} are here")
+    return shown, part
+
+
+def _shown(trace: Trace, options: DisplayOptions, page: Page) -> tuple[list[Part], list[str]]:
+    """The parts of a page, and the names of those of its matrices that are stages of the trace."""
+    shown = list(page(trace, options))
+    matrices = (part for part in shown if isinstance(part, Matrix) and part.stage.name)
+    named = {m.block.prefix + m.stage.name: m.stage for m in matrices}
+    is_of = np.may_share_memory
+    names = [n for n, x in named.items() if n in trace and is_of(trace[n].value, x.value)]
+    if not options.stages:  # keys and values of a tile are no tables of other formats
+        there = {*names}
+        names += [n for n in trace if n.split(".")[0] in PARTS and n not in there]
+    return shown, names
+
+
+def _shortened(stage: Stage) -> Stage:
+    """The stage; of a vector, which has neither rows nor columns to choose, the first entries."""
+    room = ROOMS[0]
+    if stage.value.ndim != 1 or stage.value.size <= room:
+        return stage
+    labels = {axis: names[:room] for axis, names in stage.labels.items()}
+    return replace(stage, value=stage.value[:room], labels=labels)
+
+
+def _cut(bounds: Bounds, room: int, at: int) -> Bounds:
+    """At most so many rows or columns of those asked for, among them one of these."""
+    start, stop = bounds[0] or 0, bounds[1]
+    if stop is not None and 0 <= stop < start + room:
+        return bounds
+    start = start if at < start + room else at - room // 2
+    return start, start + room
+
+
+def first_place(trace: Trace, options: DisplayOptions) -> DisplayOptions:
+    """The same for the first head, batch entry and layer alone, where there are several."""
+    sizes = [(block.n_heads, block.sizes["batch"]) for block in blocks_of(trace)]
+    n_heads, n_entries = (max(each, default=0) for each in zip(*sizes, strict=True))
+    axes = {axis for _, stage in trace.stages() if is_computed(stage) for axis in stage.axes}
+    has_heads, has_entries = bool(axes & {HEADS, KEY_HEADS}), "batch" in axes
+    head = 0 if options.head is None and n_heads > 1 and has_heads else options.head
+    batch = 0 if options.batch is None and n_entries > 1 and has_entries else options.batch
+    return replace(options, head=head, batch=batch, every=False)

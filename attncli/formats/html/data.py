@@ -1,0 +1,229 @@
+"""What the script of a page computes from: every stage with its numbers and its formula.
+
+    {"title": "…", "groups": [{"prefix": "attention.", …}], "labels": [["q1", "q2"], …],
+     "stages": [{"id": "attention.scores", "group": 0, "shape": [3, 3], "float64": "AAAA…",
+                 "rows": 3, "cols": 3, "names": [0, 1], "is": […], …}], …}
+
+Numbers are the bytes of float64 in base64, so that none is rounded. A matrix that is only looked
+at, as are those of the other heads of a large trace, is a byte a cell: the square root of its
+share of the largest number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.formats.html.copied import file_of
+from attncli.formats.html.masked import if_masked
+from attncli.formats.html.tree import bytes_of, stage_tree
+from attncli.page.select import BlankStage, Block, blocks_of, has_blanks
+from attncli.page.text import clean, sentence, shorten
+from attncli.stages import KINDS, MASKED, OUTPUT, PARTS, SCORES, WEIGHTS
+from attncli.trace import Stage, Trace
+
+LABEL = 40  # cells of a label
+PIXELS = 1_000_000  # of all pictures
+EDGES = 24, 512  # rows or columns of one, at least and at most
+BRIGHTEST = 254
+_CALLED = {
+    **{"q": "queries", "k": "keys", "v": "values", "x": "input", "gamma": "gain", "beta": "bias"},
+    **dict.fromkeys(("w_q", "w_k", "w_v", "w_o", "w_1", "w_2", "b_1", "b_2"), ""),
+}
+_UNSHADED = ("tokens", "divisors", "deviation", "rms", "lengths", "lse", "angles")
+"""Stages whose numbers are of another kind than scores and vectors: a shade would say nothing."""
+_AS_NEVER = 1e4  # added to a score as −∞ is (−1e4, −1e9, the least of a type); a bias is smaller
+_COLUMNS = ("query", "key", "token", "position")
+"""Axes along which a vector is written as a column, beside the matrix whose rows they are."""
+
+
+def packed(more: Mapping[str, Any], data: PageData) -> str:
+    """The data as text of an element that no label can end."""
+    whole = {**more, "labels": [*data.labels], "groups": data.groups, "stages": data.stages}
+    text = json.dumps(whole, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+class PageData:
+    """The data in the making; lists of labels are there once."""
+
+    def __init__(self) -> None:
+        self.labels: dict[tuple[str, ...], int] = {}
+        self.groups: list[dict[str, Any]] = []
+        self.stages: list[dict[str, Any]] = []
+
+    def add(self, trace: Trace, *, has_formulas: bool = True, is_locked: bool = False) -> None:
+        """Adds every stage of a trace; is_locked: without what only changes need."""
+        blocks = {block.prefix: block for block in blocks_of(trace)}
+        places = {prefix: at for at, prefix in enumerate(blocks)}
+        # Those of a decoder and its encoder differ, and a call has one.
+        has_one_mask = not any(prefix.startswith("decoder.") for prefix in blocks)
+        has_file = not (is_locked or has_blanks(trace))
+        for block in blocks.values():
+            has_mask = has_one_mask and block.trace.convention is not None  # not of own formulas
+            own: dict[str, Any] = {"prefix": block.prefix, **_layer(block)}
+            own |= {"tiled": "1"} if block.convention.head_order == "tiled" else {}
+            self.groups.append(own)
+            if has_formulas:
+                roles = {x: n for x, n in _roles(block).items() if has_mask or x != "mask"}
+                own |= {"attention": roles} if roles else {}
+                file = file_of(block) if has_file else {}
+                own |= {"file": file} if file else {}
+                added = self.masked(block) if has_mask and not is_locked else []
+                own |= {"ifMasked": added} if added else {}
+        for name, stage in trace.stages():
+            if stage.name == "tokens" and len([*trace]) > 1:  # which labels say already
+                continue
+            block = blocks[name[: len(name) - len(stage.name)]]
+            tree = stage_tree(block, block.stages[stage.name]) if has_formulas else {}
+            known = self.stage(block, stage) | {"group": places[block.prefix]}
+            known |= {"isFixed": 1} if stage.name == "mask" and not has_one_mask else {}
+            self.stages.append(known | self.numbers(stage) | tree)
+        there = {stage["id"] for stage in self.stages}
+        for known in self.stages:
+            if not there.issuperset(known.get("reads", {}).values()):
+                del known["is"]
+
+    def masked(self, block: Block) -> list[dict[str, Any]]:
+        """The stages of a mask that may be added, and the formulas that others have with it."""
+        changed = if_masked(block)
+        if not changed:
+            return []
+        scores, zeros = block.stages[SCORES], np.zeros(block.stages[SCORES].value.shape)
+        masked = replace(scores, name=MASKED, symbol=KINDS[MASKED].symbol, value=zeros)
+        words = "0 = may attend, −∞ = may not"
+        plane, axes = zeros[(0,) * (zeros.ndim - 2)], scores.axes[-2:]
+        mask = replace(masked, name="mask", symbol="M", formula=words, value=plane, axes=axes)
+        new = {
+            block.prefix + s.name: self.stage(block, s) | self.numbers(s) for s in (mask, masked)
+        }
+        first = new.pop(f"{block.prefix}mask")
+        return [first, *(new.get(step["id"], {}) | step for step in changed)]
+
+    def add_pictures(self, trace: Trace, names: Sequence[str]) -> None:
+        """Adds stages of which only a picture is shown, the coarser, the more of them there are."""
+        n_maps = sum(math.prod(trace[name].value.shape[:-2]) for name in names)
+        edge = min(max(int((PIXELS / max(1, n_maps)) ** 0.5), EDGES[0]), EDGES[1])
+        for block in blocks_of(trace):
+            self.groups.append({"prefix": block.prefix, **_layer(block)})
+            for name in (n for n in block.stages if block.prefix + n in names):
+                stage = block.stages[name]
+                known = self.stage(block, stage)
+                self.stages.append(known | picture(stage, edge) | {"id": f"{known['id']}, all"})
+
+    def stage(self, block: Block, stage: Stage) -> dict[str, Any]:
+        """What is known of a stage beside its numbers: where it stands, and its names."""
+        shape, kind = stage.value.shape, stage.kind
+        n_lead = min(_n_lead(stage), max(0, len(shape) - 1))
+        axes = stage.axes[n_lead:]
+        vector = len(axes) < 2 and ("column" if axes and axes[0] in _COLUMNS else "row")
+        names = [(*map(clean, stage.names(axis)),) if axis else () for axis in axes]
+        own = [tuple(shorten(x, LABEL) if x else '""' for x in each) for each in names]
+        symbol = (clean(stage.symbol),)
+        if vector:
+            own = [*own, symbol] if vector == "column" else [symbol, *(own or [symbol])]
+        rows, columns = own
+        batches = shape[stage.axes.index("batch")] if "batch" in stage.axes[:n_lead] else 1
+        between = {"row": ["", *axes, ""], "column": [*axes, ""]}.get(vector or "", axes)
+        is_share = kind.shade == "share" and float(np.max(stage.value, initial=0)) <= 1
+        is_input = kind.role not in ("step", "inner", "aside") or stage.formula.endswith("given")
+        is_read = any(stage.name in other.reads.values() for other in block.stages.values())
+        is_given = is_read and not (stage.formula or stage.reads or stage.expression)
+        is_input = is_input or is_given or stage.name == "embeddings"
+        finite = stage.value[np.isfinite(stage.value)] if stage.name == "mask" else np.zeros(0)
+        is_bias = 0 < float(np.abs(finite).max(initial=0)) < _AS_NEVER
+        is_plain = stage.value.dtype.kind not in "f" or (kind.role == "input" and not is_bias)
+        shade = "share" if is_share else "" if is_plain or stage.name in _UNSHADED else "signed"
+        has_dash = kind.undefined and not isinstance(stage, BlankStage)
+        why = f"– {kind.undefined}" if has_dash and np.isnan(stage.value).any() else ""
+        note = "; ".join(filter(None, [stage.note, why]))
+        optional: dict[str, Any] = {
+            "called": _CALLED.get(stage.name, stage.name),
+            "note": sentence(note),
+            "formula": sentence(stage.formula),
+            "shade": shade,
+            "vector": vector or "",
+            "heading": _heading(block, stage),
+            "sums": "rows" if kind.sums and block.convention.softmax_over == "keys" else "",
+            "input": 1 if is_input else 0,
+            "isBackward": 1 if kind.heading else 0,
+            "isParameter": 1 if kind.role == "parameter" else 0,
+            "undefined": kind.undefined,
+        }
+        return {
+            "id": clean(block.prefix + stage.name),
+            "group": len(self.groups) - 1,
+            "symbol": clean(stage.symbol),
+            "axes": between[:2],
+            "shape": shape,
+            "batches": batches,
+            "rows": len(rows),
+            "cols": len(columns),
+            "names": [self.labels.setdefault(x, len(self.labels)) for x in (rows, columns)],
+            **{name: x for name, x in optional.items() if x or name == "called"},
+        }
+
+    def numbers(self, stage: Stage) -> dict[str, Any]:
+        """The numbers of a stage, or its words; none where they are left out."""
+        if isinstance(stage, BlankStage):
+            return {"blank": 1}
+        if stage.value.dtype.kind not in "biuf":
+            return {"words": [shorten(str(x), LABEL) for x in stage.value.ravel().tolist()]}
+        kind = {} if stage.value.dtype.kind == "f" else {"whole": 1}
+        return {"float64": bytes_of(stage.value), **kind}
+
+
+def _heading(block: Block, stage: Stage) -> str:
+    """What the part of the page is called in which a stage stands."""
+    names = [*block.stages]
+    if stage.kind.heading or not _roles(block) or stage.name not in names:
+        return stage.kind.heading or sentence(block.trace.title)
+    if names.index(stage.name) < names.index(SCORES):
+        return "Where queries, keys and values come from"
+    is_within = names.index(stage.name) <= names.index(OUTPUT)
+    return "Attention: follow one row, it is one query" if is_within else "The heads together"
+
+
+def _layer(block: Block) -> dict[str, str]:
+    """The layer of a block; a tile has a number too, but is none."""
+    is_layer = block.layer and block.prefix.split(".")[0] not in PARTS
+    return {"layer": block.layer} if is_layer else {}
+
+
+def _roles(block: Block) -> dict[str, str]:
+    """Which stages of a block are those of an attention, by their dotted names."""
+    weights = block.weights
+    names = {name: name for name in ("q", "k", "v", SCORES, OUTPUT, "mask") if name in block.stages}
+    if weights is None or not {SCORES, OUTPUT} <= names.keys():
+        return {}
+    return {name: block.prefix + own for name, own in (names | {WEIGHTS: weights.name}).items()}
+
+
+def _n_lead(stage: Stage) -> int:
+    """How many axes come before the matrix: batch entries and heads."""
+    n_lead = 0
+    while n_lead < len(stage.axes) and stage.axes[n_lead] in ("batch", "head", "kv_head"):
+        n_lead += 1
+    n_lead = n_lead if stage.axes[n_lead:] else 0
+    return max(n_lead, len(stage.axes) - 2)
+
+
+def picture(stage: Stage, edge: int) -> dict[str, Any]:
+    """A stage of shares as bytes; of more rows or columns than the edge means of neighbours."""
+    values: Array = np.asarray(stage.value, float)
+    for axis in (-2, -1):
+        if (size := values.shape[axis]) > edge:
+            starts = np.linspace(0, size, edge, endpoint=False).astype(int)
+            counts = np.diff([*starts, size]).reshape([-1, 1] if axis == -2 else [-1])
+            values = np.add.reduceat(values, starts, axis=axis) / counts
+    pixels = np.rint(np.sqrt(np.clip(np.nan_to_num(values), 0, 1)) * BRIGHTEST)
+    data = pixels.astype(np.uint8)
+    own = {"shape": values.shape, "rows": values.shape[-2], "cols": values.shape[-1]}
+    return {**own, "bytes": b64encode(data.tobytes()).decode()}

@@ -1,0 +1,179 @@
+// ---- A stage is one formula, that of attncli: its number and the cells that it reads follow from it.
+//   scores: ["sum d", ["*", { q: ["b", "h", "i", "d"] }, { k: ["b", "h", "j", "d"] }]], at b, h, i, j
+// attncli/formats/html/tree.py says how the tree is written. Each node becomes a function `run` of the
+// places of all letters, such as { b: 0, h: 1, i: 2, j: 0 }.
+
+const { abs, exp, floor, log, max, min } = Math, { assign, entries, keys, values } = Object;
+const FUNCTIONS = {
+  "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b, neg: a => -a,
+  "//": (a, b) => floor(a / b), "%": (a, b) => a - b * floor(a / b), "**": (a, b) => (b === 2 ? a * a : a ** b),
+  "==": (a, b) => a === b, "!=": (a, b) => a !== b, "<": (a, b) => a < b, "<=": (a, b) => a <= b,
+  ">": (a, b) => a > b, ">=": (a, b) => a >= b, and: (a, b) => a && b, or: (a, b) => a || b, not: a => !a,
+  ln: log, degrees: a => (a * 180) / Math.PI,
+  arccos: a => Math.acos(min(max(a, -1), 1)), // but for rounding
+};
+const SPECIAL = { Infinity, "-Infinity": -Infinity, NaN };
+const numberOfText = x => SPECIAL[x] ?? x;
+const range = n => [...Array(n).keys()];
+const sum = numbers => numbers.reduce((total, x) => total + x, 0);
+
+const byName = new Map(); // dotted name → stage
+let sums = 0; // how many nodes run along letters
+let recorded = null; // the cells that are read, while they are asked for, and their sides
+let substitute = null; // what gives other numbers for cells, while those are asked for
+
+const sizeOf = (stage, letter) => stage.sizes[letter] ?? 1;
+
+// Makes the functions of a stage from its tree.
+function prepare(stage) {
+  stage.sources = {};
+  stage.operands = [];
+  const n = min(stage.at.length, stage.shape.length);
+  const axes = n ? stage.at.slice(-n) : [], shape = n ? stage.shape.slice(-n) : [];
+  stage.placesAt = flat => {
+    const places = {};
+    for (let axis = n - 1; axis >= 0; axis--) {
+      setLetters(stage, places, axes[axis], flat % shape[axis]);
+      flat = floor(flat / shape[axis]);
+    }
+    return places;
+  };
+  stage.product = null;
+  stage.tree = compiled(stage, stage.is, false);
+  return stage;
+}
+
+// Puts letters that are side by side at a place of their axis.
+function setLetters(stage, places, letters, at) {
+  for (let back = letters.length - 1; back >= 0; back--) {
+    const size = sizeOf(stage, letters[back]);
+    places[letters[back]] = at % size;
+    at = floor(at / size);
+  }
+  return places;
+}
+
+// A node of the tree; a guard only says which terms count, and is no operand.
+function compiled(stage, is, isGuard) {
+  if (typeof is === "number" || is in SPECIAL) {
+    const x = numberOfText(is);
+    return { op: "number", run: () => x };
+  }
+  if (typeof is === "string") return { op: is[1] ? "parameter" : "place", run: places => places[is] ?? stage.params[is] ?? 0 };
+  if (!Array.isArray(is)) return compiledCell(stage, ...entries(is)[0], isGuard);
+  const [op, letters] = is[0].split(" ");
+  if (op === "size") return { op, letter: is[1], run: () => sizeOf(stage, is[1]) };
+  if (letters) return compiledOver(stage, op, letters, is.slice(1), isGuard);
+  const order = op === "if" ? [2, 3, 1] : range(is.length).slice(1); // what decides comes last
+  const args = order.map(at => compiled(stage, is[at], isGuard));
+  const [a, b, c] = args.map(arg => arg.run), apply = FUNCTIONS[op] ?? Math[op];
+  if (op === "if") return { op, args, run: places => (c(places) ? a(places) : b(places)) };
+  return { op, args, run: b ? places => apply(a(places), b(places)) : places => apply(a(places)) };
+}
+function compiledCell(stage, name, index, isGuard) {
+  const source = stage.arrays?.[name] ?? byName.get(stage.reads[name]), text = JSON.stringify([name, index]);
+  const axes = index.slice(-source.shape.length), shape = source.shape.slice(-axes.length);
+  const along = axes.map((axis, n) => placeAlong(stage, axis, shape[n]));
+  if (!isGuard && byName.has(source.id)) {
+    stage.sources[name] = source;
+    if (!stage.operands.includes(text)) stage.operands.push(text);
+  }
+  const node = { op: "cell", source, axes, last: axes.at(-1), side: stage.operands[0] === text ? "left" : "top" };
+  node.at = places => along.reduce((at, place, n) => at * shape[n] + place(places), 0);
+  node.run = places => {
+    const at = node.at(places);
+    if (source.id) recorded?.set(cellOf(source, at), node.side);
+    return substitute && source.id ? substitute(cellOf(source, at)) : source.data[at];
+  };
+  return node;
+}
+
+// Where an axis of a cell is: at letters side by side, a fixed place, or a computed one.
+function placeAlong(stage, axis, size) {
+  if (typeof axis === "number" || size === 1) return () => (size > 1 ? axis : 0);
+  if (Array.isArray(axis)) {
+    const { run } = compiled(stage, axis[0], true);
+    return places => Math.trunc(min(max(run(places) || 0, 0), size - 1));
+  }
+  const letters = [...axis];
+  return places => letters.reduce((at, letter) => at * sizeOf(stage, letter) + (places[letter] ?? 0), 0);
+}
+
+// A sum, a largest number, a softmax or the log of a sum of powers along letters.
+function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
+  const body = compiled(stage, is, isGuard), guard = where && compiled(stage, where, true);
+  const last = sink != null && compiled(stage, sink, isGuard);
+  const count = [...letters].reduce((all, letter) => all * sizeOf(stage, letter), 1);
+  const node = { op, letters, count, body, guard, sink: last, args: last ? [body, last] : [body] }, own = sums++;
+  node.counts = places => !guard || guard.run(places);
+  node.terms = places => range(count).map(term => setLetters(stage, { ...places }, letters, term));
+  const filtered = places => node.terms(places).map(inner => (node.counts(inner) ? body.run(inner) : -Infinity));
+  const logSum = places => {
+    const all = filtered(places), end = last ? last.run(places) : -Infinity, top = max(...all, end);
+    const shift = abs(top) === Infinity ? 0 : top; // −∞ − −∞ would be NaN
+    return shift + log(sum(all.map(x => exp(x - shift))) + exp(end - shift));
+  };
+  const share = places => {
+    const done = stage.rowsDone, key = done && JSON.stringify([own, { ...places, [letters]: 0 }]);
+    if (done && !done.has(key)) done.set(key, logSum(places)); // once a row, while the whole stage is computed
+    const whole = done ? done.get(key) : logSum(places);
+    if (guard && whole === -Infinity) return { nan: NaN, uniform: 1 / count }[empty] ?? 0;
+    return node.counts(places) ? exp(body.run(places) - whole) : 0;
+  };
+  const total = places => {
+    const inner = { ...places }; // one for all terms: there are many
+    let all = +(op === "prod");
+    for (let term = 0; term < count; term++) {
+      setLetters(stage, inner, letters, term);
+      if (node.counts(inner)) all = op === "prod" ? all * body.run(inner) : all + body.run(inner);
+    }
+    return all;
+  };
+  // The sum of products of a row and a column that a formula is, or is made of first.
+  const [a, b] = body.op === "*" ? body.args : [], isOwn = axis => [...String(axis)].some(letter => !a.axes.join("").includes(letter));
+  if (op === "sum" && a?.op === "cell" && a.last === letters && b.op === "cell" && b.axes.some(isOwn)) stage.product ??= { node, a, b, isTurned: b.last === letters };
+  node.run = { sum: total, prod: total, max: places => max(...filtered(places)), lse: logSum, softmax: share }[op];
+  return node;
+}
+
+const sourcesOf = stage => values(stage.sources);
+
+// ---- A cell is there once: stage, place in its data, plane, row, column. A plane is one head of one
+// batch entry.
+function cellOf(s, at) {
+  const row = floor(at / s.cols);
+  return (s.all[at] ??= { s, at, p: floor(row / s.rows), i: row % s.rows, j: at % s.cols });
+}
+const cellAt = (s, p, i, j) => cellOf(s, (p * s.rows + i) * s.cols + j);
+const placesOf = ({ s, at }) => s.placesAt(at);
+const valueAt = ({ s, at }) => s.data[at];
+
+function compute(stage) {
+  stage.rowsDone = new Map(); // what all cells of a row share
+  for (let at = 0; at < stage.data.length; at++) stage.data[at] = stage.tree.run(stage.placesAt(at));
+  stage.rowsDone = null;
+}
+
+// What a cell would be if `other` gave the numbers that it reads.
+function numberAt(cell, other, { tree } = cell.s) {
+  substitute = other;
+  const x = tree.run(placesOf(cell));
+  substitute = null;
+  return x;
+}
+
+// The cells that a cell reads, each with its side: "left" of the first operand, "top" of the others.
+function readsAt(cell) {
+  recorded = new Map();
+  cell.s.tree?.run(placesOf(cell));
+  const reads = recorded;
+  recorded = null;
+  return reads;
+}
+
+// The pairs of cells that are multiplied and summed.
+function pairsAt(cell) {
+  if (!cell.s.product) return [];
+  const { node, a, b } = cell.s.product;
+  return node.terms(placesOf(cell)).map(inner => [a, b].map(factor => cellOf(factor.source, factor.at(inner))));
+}

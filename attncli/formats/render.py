@@ -1,0 +1,147 @@
+"""A trace as text or as a figure, for Python and notebooks: as --format and the display flags.
+
+trace ──┬── render ──> table, markdown, html, latex, mermaid, svg, csv, tsv or json
+        └── plot ────> the Axes of a figure by Matplotlib
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+from attncli.errors import ConventionError
+from attncli.formats import FORMATS, PAGE
+from attncli.page.select import Bounds, DisplayOptions
+from attncli.trace import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Form = Literal[
+    "table", "markdown", "html", "notebook", "latex", "mermaid", "svg", "csv", "tsv", "json"
+]  # fmt: skip
+"""As --format has them; "notebook" is the element of an HTML page, for a page of one's own."""
+
+
+def render(  # noqa: PLR0913 - a parameter for each display flag
+    trace: Trace,
+    form: Form = "table",
+    *,
+    stages: tuple[str, ...] | list[str] | str = (),
+    head: int | None = None,
+    batch: int | None = None,
+    precision: int | None = None,
+    work: bool = False,
+    cell: tuple[str | int, str | int] | None = None,
+    heatmap: bool | None = None,
+    full: bool = False,
+    arcs: bool = False,
+    blank: bool | str | tuple[str, ...] | list[str] = False,
+) -> str:
+    """The trace as `attncli --format FORM` would print it, in a pipe.
+
+    stages       dotted names, or their ends, such as "weights"; () is all
+    head, batch  one of them, counted from 0; None is all
+    precision    decimals; None is 4, of svg 2, of csv and tsv all
+    work         the arithmetic of the first cell under each matrix; with `full` of every cell
+    cell         (query, key), by label or counted from 1: the derivation of that weight instead
+    heatmap      shade every matrix; False: none; None: the weights, where the form has colours
+    full         leave nothing out
+    arcs         svg: the weights as lines from queries to keys
+    blank        a worksheet: without the numbers of these stages, True: of all that are computed
+
+    Raises ConventionError for an unknown form, or no cell, StageError or ShapeError for what is not
+    there.
+
+    >>> import attncli
+    >>> trace = attncli.attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
+    >>> print(render(trace, stages=["output"], precision=2).splitlines()[4])
+      q1  6.70  3.30
+    """
+    if form not in get_args(Form):
+        raise ConventionError(f"form is {form!r}", f"use {', '.join(get_args(Form))}")
+    if cell is not None and not (isinstance(cell, tuple | list) and len(cell) == 2):
+        raise ConventionError(f"cell is {cell!r}", "give a query and a key: (2, 1)")
+    options = DisplayOptions(
+        stages=(stages,) if isinstance(stages, str) else tuple(stages),
+        head=head,
+        batch=batch,
+        precision=_decimals(precision),
+        rounded=precision is not None,
+        work=work,
+        cell=None if cell is None else (str(cell[0]), str(cell[1])),
+        heatmap=heatmap,
+        full=full,
+        arcs=arcs,
+    )
+    trace = trace.computing(options.stages)
+    if blank is not False:
+        from attncli.page.worksheet import without_numbers
+
+        names = () if blank is True else (blank,) if isinstance(blank, str) else tuple(blank)
+        if form != "notebook" and not FORMATS[form].blanks:
+            raise ConventionError(f"no numbers can be left out of {form}", "leave blank out")
+        trace = without_numbers(trace, names)
+    row = FORMATS["html" if form == "notebook" else form]
+    written = getattr(row.module(), "fragment" if form == "notebook" else "text")
+    is_of_sentence = any(name.endswith("tokens") for name in trace)
+    if row.holds == PAGE and is_of_sentence:
+        from attncli.page.explain import explain_page
+
+        return "".join(written(trace, options, explain_page))
+    return "".join(written(trace, options))
+
+
+def plot(  # noqa: PLR0913 - a parameter for each display flag
+    trace: Trace,
+    ax: Axes | None = None,
+    *,
+    stages: tuple[str, ...] | list[str] | str = (),
+    head: int | None = None,
+    batch: int | None = None,
+    rows: Bounds = (None, None),
+    cols: Bounds = (None, None),
+    precision: int | None = None,
+    heatmap: bool | None = None,
+    full: bool = False,
+    arcs: bool = False,
+) -> Axes:
+    """Draws a trace by Matplotlib, in the style that is set there; needs the extra `figures`.
+
+    ax          the Axes to draw one matrix into; None draws every head into a figure of its own
+    rows, cols  of each matrix, counted from 0: (start, stop)
+    precision   decimals in the cells; None is 2
+
+    The others are those of `render`. Returns the Axes, without `ax` the first of the figure, which
+    is its `figure`. The colours of cells are those of its `collections[0]`, of more than 2500 of
+    its `images[0]`.
+
+    Raises ConventionError where one Axes would have to hold several matrices, and as `render` does;
+    MissingExtraError without Matplotlib.
+
+    >>> import attncli
+    >>> trace = attncli.attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
+    >>> axes = trace.plot(stages="weights")
+    >>> axes.get_xlabel(), [label.get_text() for label in axes.get_xticklabels()]
+    ('keys', ['k1', 'k2'])
+    """
+    options = DisplayOptions(
+        stages=(stages,) if isinstance(stages, str) else tuple(stages),
+        head=head,
+        batch=batch,
+        rows=rows,
+        cols=cols,
+        precision=_decimals(precision),
+        rounded=precision is not None,
+        heatmap=heatmap,
+        full=full,
+        arcs=arcs,
+    )
+    axes: Axes = FORMATS["svg"].module().plot(trace.computing(options.stages), options, ax)
+    return axes
+
+
+def _decimals(precision: int | None) -> int:
+    """How many are shown: ConventionError for fewer than none."""
+    if precision is not None and precision < 0:
+        raise ConventionError(f"precision is {precision}", "use a whole number from 0")
+    return 4 if precision is None else precision

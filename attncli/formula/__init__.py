@@ -1,0 +1,1 @@
+"""The language of formulas: what one says, computes, and gives when it is derived."""

@@ -1,0 +1,406 @@
+"""A formula as NumPy computes it: a summed product by one matrix product, the rest by broadcasting.
+
+    scores = compute("S[h,i,j] = sum[d](q[h,i,d] * k[h,j,d])", {"q": q, "k": k})
+
+A formula is compiled once for the shapes of what it reads: to functions of the arrays, each with
+one axis for each letter. Overflow is infinite, as IEEE 754 has it: the runner keeps NumPy quiet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.convention import EmptyRows
+from attncli.errors import InputError
+from attncli.formula import kernels
+from attncli.formula.evaluate import FILLERS, Values, lengths_along, present_axes, sizes_of
+from attncli.formula.evaluate import FUNCTIONS as OF_NUMBERS
+from attncli.formula.expression import (
+    Apply,
+    Cell,
+    Expr,
+    Formula,
+    If,
+    Number,
+    Over,
+    Param,
+    Place,
+    Shape,
+    Size,
+    children,
+    walk,
+    with_bound,
+)
+from attncli.formula.parser import parse, written
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {**OF_NUMBERS, "**": np.power}
+Function = Callable[[Mapping[str, Any]], Any]
+"""From what a formula names, arrays and numbers, to an array with an axis for each letter."""
+Product = Callable[[Array, Array], Array]
+Letters = Sequence[str]
+Items = tuple[tuple[str, Any], ...]
+
+
+def compute(
+    text: str | Formula,
+    values: Mapping[str, Any],
+    sizes: Mapping[str, int] = {},
+    product: Product = np.matmul,
+    *,
+    hides: bool = False,
+) -> Array:
+    """The array of a formula: [the letters of its left side], in the type of what it reads.
+
+    text     of the formula, or it; a part in braces counts where all arrays of it are there
+    values   arrays and numbers by the names that the formula has for them; None: there is none
+    sizes    of letters that no array has alone
+    product  how matrices are multiplied
+    hides    whether what the `where` of a softmax leaves out is −∞ already
+
+    First axes that no array has are left out. A formula that only picks cells may give a view of
+    what it reads. A place outside of its array is the nearest one in it. There is no limit on
+    memory: formulas of files are for `evaluate` alone.
+    Raises InputError for a text that is no formula, and for a letter whose length nothing says.
+
+    >>> compute("O[i,e] = sum[j](a[i,j] * v[j,e])", {"a": np.eye(2), "v": np.array([[3.0], [5.0]])})
+    array([[3.],
+           [5.]])
+    """
+    shapes = tuple([(name, x.shape) for name, x in values.items() if isinstance(x, np.ndarray)])
+    function = compiled(text, shapes, tuple(sizes.items()), hides).run
+    array: Array = function(values if product is np.matmul else {**values, PRODUCT: product})
+    return array
+
+
+PRODUCT = "@"
+"""How a function finds another product of matrices than NumPy's."""
+_GATHERED = 1 << 18
+"""Cells at places that are computed, picked at once: of each the places take 48 bytes."""
+_EACH = 64
+"""Terms of a matrix product that take the time of one number."""
+
+
+class Compiled(NamedTuple):
+    """A formula for arrays of these shapes: what computes it, and the shape of what that gives."""
+
+    run: Function
+    shape: Shape
+    compiler: _Compiler
+
+    def cost(self) -> tuple[int, Letters]:
+        """How many numbers are made on the way, and the letters of the largest array of these.
+
+        >>> shapes = (("q", (3, 7)), ("k", (5, 7)))
+        >>> compiled("S[i,j] = sum[d](q[i,d] * k[j,d]) + 1", shapes, ()).cost()
+        (31, ('i', 'j'))
+        """
+        of, n, sizes = self.compiler.letters, 0, dict[Letters, int]()
+        for each, own, nodes in self.compiler.made:
+            letters = (*dict.fromkeys([*own, *(x for node in nodes for x in of(node))]),)
+            size = prod(self.compiler.shape(letters))
+            n += each * size // _EACH
+            sizes |= {letters: size} if each >= _EACH else {}
+        return n, max(sizes, key=lambda letters: sizes[letters], default=())
+
+
+@lru_cache(4096)
+def compiled(text: str | Formula, shapes: Items, sizes: Items, hides: bool = False) -> Compiled:
+    """A formula for arrays of these shapes, with the axes of its left side."""
+    arrays = dict(shapes)
+    formula = text if isinstance(text, Formula) else parse(written(text, frozenset(arrays)))
+    compiler = _Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides, [], {})
+    index = present_axes(formula.index, compiler.sizes)
+    order = [str(letter) for axis in index for letter in axis]
+    if unknown := {*order} - compiler.sizes.keys():
+        raise InputError(f"nothing says how long {min(unknown)} is")
+    value, full = compiler.of(formula.body, order), compiler.shape(order)
+    shape = tuple(prod(compiler.shape(axis)) for axis in index)
+
+    def run(values: Mapping[str, Any]) -> Array:
+        x = np.asarray(value(values))
+        if x.shape != full:
+            x = np.array(np.broadcast_to(x, full))
+        return x.reshape(shape)
+
+    return Compiled(run, shape, compiler)
+
+
+class _Compiler(NamedTuple):
+    """Makes functions of the nodes of a formula, for these shapes of arrays and sizes of letters.
+
+    hides  as in `compute`
+    made   the arrays that are made on the way: how often, in parts of _EACH, their letters, and
+           nodes that have more of them
+    known  the letters of nodes, by their id
+    """
+
+    shapes: Mapping[str, Shape]
+    sizes: dict[str, int]
+    hides: bool
+    made: list[tuple[int, Letters, Sequence[Expr]]]
+    known: dict[int, tuple[Expr, list[str]]]
+
+    def shape(self, letters: Sequence[str | int]) -> Shape:
+        """How long each of these letters is."""
+        return tuple(self.sizes.get(str(x), 1) for x in letters)
+
+    def of(self, node: Expr, order: Letters) -> Function:
+        """The function of a node, with an axis for each letter, of one entry where it has none."""
+        if isinstance(node, Apply | If):
+            self.made.append((_EACH, (), [node]))
+        match node:
+            case Number(value):
+                return lambda _: value
+            case Size(letter) if letter in self.sizes:
+                size = float(self.sizes[letter])
+                return lambda _: size
+            case Size(letter):
+                raise InputError(f"nothing says how long {letter} is")
+            case Place(letter) if letter in self.sizes:
+                n = float(self.sizes[letter])
+                return aligned(lambda _: np.arange(n), [letter], order)
+            case Param(name) | Place(name):
+                return lambda values: values[name]
+            case Cell():
+                inner = (x for x in walk(node, guards=True) if children(x, guards=True))
+                self.made.extend(((1 + isinstance(x, Cell)) * _EACH, (), [x]) for x in inner)
+                return aligned(*self.cell(node), order)
+            case Apply("**", (x, Number(2.0))):
+                base = self.of(x, order)
+                return lambda values: (number := base(values)) * number
+            case Apply(name, args):
+                function, parts = FUNCTIONS[name], [self.of(x, order) for x in args]
+                if all(isinstance(x, Number | Size | Apply) for x in walk(node)):
+                    constant = float(function(*(x({}) for x in parts)))  # it changes no type
+                    return lambda _: constant
+                a, b = parts[0], parts[-1]
+                if len(parts) == 1:
+                    return lambda values: function(a(values))
+                return lambda values: function(a(values), b(values))
+            case If(condition, then, otherwise):
+                return chosen(node, *(self.of(x, order) for x in (condition, then, otherwise)))
+        return self.over(node, order)
+
+    def over(self, node: Over, order: Letters) -> Function:
+        """A sum, a largest number, a softmax or the log of a sum of powers."""
+        kind, is_share = node.kind, node.kind == "softmax"
+        if {*node.letters} & {*order} and not is_share:  # its letters are others than those around
+            primes = {x: (f"{x}′",) for x in node.letters}
+            self.sizes.update({f"{x}′": self.sizes[x] for x in node.letters})
+            node = with_bound(node, primes)
+        match node:  # a sum of sums is one sum
+            case Over("sum", outer, Over("sum", more, body, guard), None):
+                if not {*outer} & {*more}:
+                    return self.over(Over("sum", outer + more, body, guard), order)
+        if kind == "sum":
+            at_once = self.product(node, order) or self.running(node, order)
+            if at_once is not None:
+                return at_once
+        inner = order if is_share else [*order, *node.letters]
+        often = 4 if kind in ("softmax", "lse") else 2
+        self.made.append((often * _EACH, node.letters, children(node, guards=True)))
+        terms = self.of(node.body, inner)
+        ends = self.shape(order if is_share else node.letters)
+        where = None if node.where is None else self.of(node.where, inner)
+        sink = None if node.sink is None else self.of(node.sink, order)
+        is_hidden, empty = is_share and self.hides, cast(EmptyRows, node.empty or "zero")
+        filler = FILLERS.get(kind, -np.inf)
+        axes = tuple(inner.index(x) - len(inner) for x in node.letters)
+        axis = axes if len(axes) > 1 else axes[0]
+
+        def run(values: Mapping[str, Any]) -> Array:
+            x, counted = np.asarray(terms(values)), where and np.asarray(where(values), dtype=bool)
+            full = ((1,) * (len(inner) - x.ndim) + x.shape)[: len(inner) - len(ends)] + ends
+            end = sink and sink(values)
+            if end is not None:  # which may have letters that the terms lack
+                lead = np.broadcast_shapes(full[: len(order)], np.shape(end))
+                full = (*lead, *full[len(order) :])
+            x = x if x.shape == full else np.broadcast_to(x, full)
+            if counted is not None and not is_hidden:
+                x = np.where(counted, x, filler)
+            if kind == "lse":
+                return kernels.log_sum_exp(x.reshape(*x.shape[: -len(axes)], prod(ends)), end)
+            if is_share:
+                return kernels.softmax(x, axis, counted, end, empty)
+            return getattr(np, kind)(x, axis=axes)  # type: ignore[no-any-return]
+
+        return run
+
+    def product(self, node: Over, order: Letters) -> Function | None:
+        """Σ of a product as one matrix product; None where it is none.
+
+        What `where` leaves out is left out of the left factor, so that 0 · NaN is not NaN there.
+        """
+        if not (isinstance(node.body, Apply) and node.body.function == "*"):
+            return None
+        left, right = node.body.args
+        a, b = ([*dict.fromkeys(self.letters(x))] for x in (left, right))
+        inner = [x for x in node.letters if x in a and x in b]
+        both = [x for x in a if x in b and x not in inner]
+        rows, columns = ([x for x in own if x not in (*both, *inner)] for own in (a, b))
+        rest = [x for x in node.letters if x not in inner]
+        guard = () if node.where is None else self.letters(node.where)
+        if not (rows and columns and inner and {*guard} <= {*a}) or prod(self.shape(rest)) > 1:
+            return None
+        matrix_a = self.matrix(left, a, both, rows, inner)
+        matrix_b = self.matrix(right, b, both, inner, columns)
+        letters = [x for x in (*both, *rows, *columns) if x not in rest]
+        self.made.extend([(1, [*node.letters, *a, *b], ()), (_EACH, letters, ())])
+        shape, counts, is_of_nonzero = self.shape(letters), None, False
+        if node.where is not None:
+            counts = self.matrix(node.where, a, both, rows, inner)
+            match node.where:  # it holds wherever the left factor is not 0
+                case Apply("or", (_, Apply("!=", (cell, Number(0.0))))):
+                    is_of_nonzero = cell == left
+
+        def run(values: Mapping[str, Any]) -> Array:
+            x, y, multiply = matrix_a(values), matrix_b(values), values.get(PRODUCT, np.matmul)
+            if counts is None or (is_of_nonzero and np.isfinite(y).all()):
+                return np.asarray(multiply(x, y)).reshape(shape)
+            counted = np.asarray(counts(values), dtype=bool)
+            x = x if is_of_nonzero else np.where(counted, x, x.dtype.type(0))
+            return kernels.weighted_sum(x, y, counted, multiply).reshape(shape)
+
+        return aligned(run, letters, order)
+
+    def running(self, node: Over, order: Letters) -> Function | None:
+        """Σ of the terms up to another letter's place as one running sum; None where it is none."""
+        match node:
+            case Over("sum", (j,), body, Apply("<" | "<=" as sign, (Place(a), Place(i)))) if a == j:
+                pass
+            case _:
+                return None
+        if i not in order or i in self.letters(body) or i == j:
+            return None
+        inner = [x for x in order if x != i] + [j]
+        self.made.extend([(3 * _EACH, [j], [body]), (_EACH, (), [node])])
+        terms, full = self.of(body, inner), self.shape(inner)
+        n, most, own = self.sizes[i], self.sizes[j], sign == "<="
+
+        def run(values: Mapping[str, Any]) -> Array:
+            sums = np.cumsum(np.broadcast_to(terms(values), full), axis=-1)
+            last = np.minimum(np.arange(n) + own, most)
+            return np.concatenate([np.zeros_like(sums[..., :1]), sums], axis=-1)[..., last]
+
+        return aligned(run, [*inner[:-1], i], order)
+
+    def letters(self, node: Expr) -> list[str]:
+        """The letters along which an expression has numbers: not those of a sum in it."""
+        if id(node) not in self.known:  # with the node, so that its id stays its own
+            self.known[id(node)] = node, self.letters_of(node)
+        return self.known[id(node)][1]
+
+    def letters_of(self, node: Expr) -> list[str]:
+        """The same, each once, of a node that is new."""
+        if isinstance(node, Cell):
+            return self.cell(node)[1]
+        if isinstance(node, Place):
+            return [node.letter] if node.letter in self.sizes else []
+        if not isinstance(node, Over) or node.kind == "softmax":
+            parts = children(node, guards=True)
+            return [*dict.fromkeys(x for part in parts for x in self.letters(part))]
+        of_sink = [] if node.sink is None else self.letters(node.sink)
+        terms = [x for x in (node.body, node.where) if x is not None]
+        inner = [x for term in terms for x in self.letters(term) if x not in node.letters]
+        return [*dict.fromkeys(inner + of_sink)]
+
+    def matrix(
+        self, node: Expr, letters: Letters, both: Letters, rows: Letters, columns: Letters
+    ) -> Function:
+        """An array of these letters as matrices [both…, rows, columns], several side by side."""
+        part, full = self.of(node, letters), self.shape(letters)
+        is_whole = isinstance(node, Cell) and self.letters(node) == letters
+        value = part if is_whole else lambda values: np.broadcast_to(part(values), full)
+        order = [letters.index(x) for x in (*both, *rows, *columns)]
+        shape = (*self.shape(both), prod(self.shape(rows)), prod(self.shape(columns)))
+        is_in_order = order == [*range(len(order))]
+        if len(rows) == len(columns) == 1:
+            return value if is_in_order else lambda values: value(values).transpose(order)
+        return lambda values: value(values).transpose(order).reshape(shape)
+
+    def cell(self, node: Cell) -> tuple[Function, list[str]]:
+        """An array and its letters; an axis of one entry, which is the same for all, has none."""
+        name, shape = node.name, self.shapes[node.name]
+        index = node.index[len(node.index) - len(shape) :]
+        letters: list[str] = []
+        apart: list[int] = []  # the shape with an axis for each letter
+        picked: list[int | slice] = []
+        for axis, size in zip(index, shape, strict=True):
+            if not isinstance(axis, tuple) or {*axis} & {*letters}:
+                return self.gathered(Cell(name, index))
+            match axis:
+                case (int(at),):
+                    apart, picked = [*apart, size], [*picked, at]
+                case _ if not axis or (size == 1 and prod(self.shape(axis)) != 1):
+                    apart, picked = [*apart, 1], [*picked, 0]
+                case _:
+                    apart += lengths_along(axis, size, self.sizes)
+                    picked += [slice(None) if isinstance(x, str) else x for x in axis]
+                    letters += [x for x in axis if isinstance(x, str)]
+        where, full = tuple(picked), tuple(apart)
+        if full == shape and all(isinstance(x, slice) for x in where):
+            return lambda values: values[name], letters
+        return lambda values: values[name].reshape(full)[where], letters
+
+    def gathered(self, node: Cell) -> tuple[Function, list[str]]:
+        """The same where places are computed; what no case takes may be outside the array."""
+        axes = [axis if isinstance(axis, tuple) else self.letters(axis) for axis in node.index]
+        letters = [*dict.fromkeys(x for axis in axes for x in axis if isinstance(x, str))]
+        full = self.shape(letters)
+        at_once = max(1, _GATHERED // max(1, prod(full[1:])))  # entries of the first letter
+
+        def run(values: Mapping[str, Any]) -> Array:
+            cells = Values(Formula("", (), node), values, values, self.sizes)
+
+            def picked(*ends: range) -> Array:
+                places = dict(zip(letters, np.ix_(*ends), strict=True))
+                return np.asarray(cells.number(node, places))
+
+            if prod(full) <= _GATHERED:
+                return np.broadcast_to(np.asarray(picked(*map(range, full)), order="C"), full)
+            result = np.empty(full, values[node.name].dtype)
+            for start in range(0, full[0], at_once):
+                piece = range(full[0])[start : start + at_once]
+                result[piece.start : piece.stop] = picked(piece, *map(range, full[1:]))
+            return result
+
+        return run, letters
+
+
+def aligned(value: Function, letters: Letters, order: Letters) -> Function:
+    """The array with an axis for each letter of the order, of one entry where it has none."""
+    axes = [letters.index(x) for x in order if x in letters]
+    apart = tuple(slice(None) if x in letters else None for x in order)
+    if axes != [*range(len(axes))]:
+        return lambda values: value(values).transpose(axes)[apart]
+    if [*order[len(order) - len(letters) :]] == [*letters]:
+        return value
+    return lambda values: value(values)[apart]
+
+
+def chosen(node: If, condition: Function, then: Function, otherwise: Function) -> Function:
+    """One of two cases for every cell; a number is put into what was computed for the other."""
+    match node:
+        case If(_, Number() | Param(), Apply()):
+            return lambda values: _put(otherwise(values), then(values), condition(values))
+        case If(_, Apply(), Number() | Param()):
+            return lambda values: _put(
+                then(values), otherwise(values), np.logical_not(condition(values))
+            )
+    return lambda values: np.where(condition(values), then(values), otherwise(values))
+
+
+def _put(x: Any, number: float, where: Any) -> Any:
+    """The numbers of x, which nothing else holds, but a number where a condition is true."""
+    shape, other = np.shape(x), np.shape(where)
+    is_whole = shape == other or np.broadcast_shapes(shape, other) == shape
+    if not (is_whole and shape) or x.dtype.kind != "f":
+        return np.where(where, number, x)
+    np.copyto(x, number, where=np.asarray(where, dtype=bool))
+    return x

@@ -1,1 +1,0 @@
-"""A sentence computed from its words to contextual vectors, as one Trace."""

@@ -1,0 +1,1 @@
+"""How far apart two right results may be: number types, rounding, comparison."""

@@ -1,0 +1,426 @@
+"""The stages of a setup over a subset, block by block: `attend`'s plan with the setup's edits.
+
+    Setup, Subset ── blocks ── q, k, v, mask of each ── positions ── plan, edited ── run ──> stages
+
+A subset picks batch items, heads and query rows, so that a few rows can represent all. A block is
+what is computed at once, in bounded memory. Stages of rows need their own rows alone; what is a sum
+over queries is computed with all of them, by batch item and key head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli import budget
+from attncli.arrays import Array
+from attncli.attention.formulas import PROJECTED_HEADS
+from attncli.attention.plan import Sizes, plan
+from attncli.attention.run import Step, run
+from attncli.attention.tiles import LSE_OF_PARTS, split_steps, tile_bounds, tile_steps
+from attncli.convention import Convention, DType
+from attncli.formula.kernels import round_to, widen
+from attncli.stages import (
+    GIVEN_GRADIENT,
+    GRADIENTS,
+    LSE,
+    MEAN_WEIGHTS,
+    OF_X,
+    OUTPUT,
+    QKV,
+    WEIGHTS,
+    gradient_of,
+    kind_of,
+)
+from attncli.tolerance.setup import NANS, ZEROS, Edit, Setup
+from attncli.tolerance.spans import (
+    D_BIAS,
+    OF_ALL_HEADS,
+    ROWS,
+    axes_of,
+    in_four,
+    is_whole,
+    source_of,
+    span_of,
+)
+
+Indices = npt.NDArray[np.intp]
+CELLS = 2**21
+"""How many scores are computed at once: 16 MB of float64 a stage."""
+
+MAPS_AT_ONCE = 6
+"""So many stages with a number for every query and key are there at once in a backward pass."""
+
+
+class Subset(NamedTuple):
+    """Indices of batch items, heads and query rows."""
+
+    batch: Indices
+    head: Indices
+    row: Indices
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return len(self.batch), len(self.head), len(self.row)
+
+    def take(self, at: Subset) -> Subset:
+        """The subset with only these positions of each axis."""
+        return Subset(*(axis[picked] for axis, picked in zip(self, at, strict=True)))
+
+    def with_axis(self, axis: int, indices: Indices) -> Subset:
+        """The subset with other indices along an axis."""
+        return Subset(*(indices if i == axis else own for i, own in enumerate(self)))
+
+
+@lru_cache(256)
+def all_of(sizes: tuple[int, ...]) -> Subset:
+    """Every batch item, head and row of the first three sizes."""
+    return Subset(*(np.arange(size) for size in sizes[:3]))
+
+
+class Block(NamedTuple):
+    """What is computed at once.
+
+    computed  which batch items, heads and rows
+    keys      the key heads that the heads share; None: each query head has its own
+    taken     axis → which of the computed indices are wanted
+    at        axis → where they belong in the result
+    """
+
+    computed: Subset
+    keys: Indices | None
+    taken: Mapping[str, Indices]
+    at: Mapping[str, Indices]
+
+    def put(
+        self,
+        result: dict[str, Array],
+        name: str,
+        x: Array,
+        axes: Sequence[str],
+        sizes: Mapping[str, int],
+    ) -> None:
+        """Puts a stage in its place; adds it where it is a sum over batch items or heads."""
+        computed = dict(zip(ROWS, self.computed, strict=True)) | {"kv_head": self.keys}
+        for axis, kind in enumerate(axes):
+            own = computed.get(kind)
+            if own is None or own is self.taken[kind] or x.shape[axis] != len(own):
+                continue
+            order = np.argsort(own)
+            at_taken = order[np.searchsorted(own, self.taken[kind], sorter=order)]
+            x = np.take(x, at_taken, axis=axis)
+        if name not in result:
+            shape = tuple(sizes.get(kind, n) for kind, n in zip(axes, x.shape, strict=True))
+            if shape == x.shape:  # of a block that is all there is
+                result[name] = np.array(x, np.float64)
+                return
+            result[name] = np.zeros(shape)
+        at = [self.at.get(kind, np.arange(n)) for kind, n in zip(axes, x.shape, strict=True)]
+        is_sum = "batch" not in axes or not {"head", "kv_head"} & {*axes}
+        result[name][np.ix_(*at)] = result[name][np.ix_(*at)] + x if is_sum else x
+
+
+def stages(
+    setup: Setup,
+    subset: Subset,
+    wanted: Collection[str],
+    dtype: DType = "float64",
+    alter: Edit = list,
+) -> dict[str, Array]:
+    """The wanted stages over the subset, as float64 arrays [batch, head, row, …].
+
+    alter  what is done to the steps once they are made
+
+    >>> from attncli.tolerance.setup import setup_of
+    >>> setup = setup_of([[2.0]], [[1.0], [1.0]], [[3.0], [5.0]])
+    >>> stages(setup, all_of(setup.shape), ["output"])["output"].tolist()
+    [[[[4.0]]]]
+    """
+    of_x = [name for name in wanted if name in OF_X]
+    inner = [name for name in wanted if name not in of_x]
+    result = _stages(setup, subset, inner, dtype, alter) if inner else {}
+    result |= _of_x(setup, of_x, dtype, alter) if of_x else {}
+    return {name: result[name] for name in wanted}
+
+
+def _of_x(setup: Setup, wanted: Collection[str], dtype: DType, alter: Edit) -> dict[str, Array]:
+    """The gradients of x, its weights and biases: from those of q, k, v of all heads and items."""
+    assert setup.projected is not None  # noqa: S101 - `observe` looked for it
+    names = [*map(gradient_of, QKV), OUTPUT]
+    missing = 4 - setup.projected.values["q"].ndim
+    all_heads = stages(setup, all_of(setup.shape), names, dtype, alter)
+    known = {name: x.reshape(x.shape[missing:]) for name, x in all_heads.items()}
+    made = setup.projected.run(wanted, **known)
+    return {name: in_four(name, x) for name, x in _rounded(made, dtype).items()}
+
+
+def _stages(
+    setup: Setup, subset: Subset, wanted: Collection[str], dtype: DType, alter: Edit
+) -> dict[str, Array]:
+    over = setup.how.softmax_over
+    real = {name: setup.relabel.get(name, name) for name in wanted}
+    result = _other_span(setup, subset, real, dtype, alter)
+    todo = {name: source for name, source in real.items() if name not in result}
+    if {*wanted} <= {*OF_ALL_HEADS}:
+        subset = subset.with_axis(1, np.arange(setup.shape[1]))
+    by_keys = is_whole(todo.values(), over)
+    if by_keys and setup.instead:  # what is computed in place of a row is another row's
+        rows = [name for name, source in todo.items() if span_of(source, over) == "rows"]
+        result |= _stages(setup, subset, rows, dtype, alter) if rows else {}
+        todo = {name: source for name, source in todo.items() if name not in result}
+    keys = setup.key_heads_of(subset.head)
+    sizes = dict(zip((*ROWS, "kv_head"), (*subset.sizes, len(keys)), strict=True))
+    whole = setup.whole_axes | ({1} if {*wanted} & {*OF_ALL_HEADS} else set())
+    by_rows = _blocks_of_rows(setup, subset, whole)
+    blocks = _blocks_of_keys(setup, subset, keys) if by_keys else by_rows
+    for block in blocks:
+        shape = (*block.computed.sizes[:2], *setup.shape[2:])
+        n_kv_heads = None if block.keys is None else len(block.keys)
+        steps = alter(steps_of(setup, dtype, shape, n_kv_heads))
+        planned = dict.fromkeys(step.name for step in steps)
+        sources = {name: source_of(source, planned) for name, source in todo.items()}
+        values = run(steps, _inputs_of(setup, block, steps, dtype), {*sources.values()})
+        values = _without_positions(setup, values, block.computed.row, dtype)
+        for name, source in sources.items():
+            x = in_four(source, values[source], over)
+            block.put(result, name, x, _axes_of(setup, source), sizes)
+    if not by_keys:
+        written = [name for name, source in todo.items() if source in (OUTPUT, *GRADIENTS)]
+        result |= {name: _unwritten(setup, subset, result[name]) for name in written}
+    return {name: result[name] for name in wanted}
+
+
+def _other_span(
+    setup: Setup, subset: Subset, real: Mapping[str, str], dtype: DType, alter: Edit
+) -> dict[str, Array]:
+    """The stages of some rows that really are of all keys, or the reverse: picked from all."""
+    over, picked = setup.how.softmax_over, dict[str, Array]()
+    every = all_of(setup.shape)._replace(batch=subset.batch)
+    other = [name for name, source in real.items() if span_of(name, over) != span_of(source, over)]
+    if not other or all(map(np.array_equal, subset, every)):
+        return picked
+    for name, x in _stages(setup, every, other, dtype, alter).items():
+        rows = subset.row if span_of(name, over) == "rows" else np.arange(x.shape[2])
+        heads = subset.head if x.shape[1] == setup.shape[1] else setup.key_heads_of(subset.head)
+        picked[name] = x[:, heads][:, :, rows]
+    return picked
+
+
+def _axes_of(setup: Setup, stage: str) -> tuple[str, ...]:
+    """The axes of a stage; "" where the gradient of a mask is a sum over an axis."""
+    axes = tuple(axes_of(stage, setup.how.softmax_over))
+    if stage != D_BIAS:
+        return axes
+    sizes = in_four(stage, setup.inputs["given_mask"]).shape
+    return tuple("" if n == 1 else kind for n, kind in zip(sizes, axes, strict=True))
+
+
+def _blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterator[Block]:
+    """The subset, cut in halves until none needs more than CELLS scores; whole axes are not cut."""
+    every = all_of(setup.shape)
+
+    def cut(at: Subset) -> Iterator[Subset]:
+        sizes = [setup.shape[i] if i in whole else size for i, size in enumerate(at.sizes)]
+        axis = next((i for i, size in enumerate(sizes) if i not in whole and size > 1), None)
+        if axis is None or math.prod(sizes) * setup.shape[3] <= CELLS:
+            yield at
+            return
+        for half in np.array_split(at[axis], 2):
+            yield from cut(at.with_axis(axis, half))
+
+    for at in cut(all_of(subset.sizes)):
+        source = subset.take(at)
+        for axis, indices in setup.instead.items():
+            own, other = source[axis], indices[source[axis]]
+            source = source.with_axis(axis, np.where(other < 0, own, other))
+        over = Subset(*(every[i] if i in whole else own for i, own in enumerate(source)))
+        yield Block(over, None, *(dict(zip(ROWS, x, strict=True)) for x in (source, at)))
+
+
+def _blocks_of_keys(setup: Setup, subset: Subset, keys: Indices) -> Iterator[Block]:
+    """Batch items and key heads with all their heads and rows; SizeError where one is too large."""
+    whole, every, n_keys = setup.whole_axes, all_of(setup.shape), len(keys)
+    all_keys = np.arange(setup.inputs["k"].shape[1])
+    one = setup.shape[2] * setup.shape[3] * (setup.shape[1] // len(all_keys) or 1)
+    if one > CELLS:
+        need = MAPS_AT_ONCE * 8 * one
+        budget.check_bytes(need, "the gradients of a key head need", "compare rows of d_q alone")
+    at_once = max(1, CELLS // one) if not {0, 1} & whole else subset.sizes[0] * n_keys
+    n_items = max(1, at_once // n_keys)
+    for first in range(0, subset.sizes[0], n_items):
+        for start in range(0, n_keys, at_once):
+            items = np.arange(subset.sizes[0])[first:][:n_items]
+            some = np.arange(n_keys)[start:][:at_once]
+            heads = _among(setup.key_heads, keys[some])
+            shown = _among(subset.head, heads)
+            head, own = (every.head, all_keys) if 1 in whole else (heads, keys[some])
+            mine = subset.batch[items]
+            batch = every.batch if 0 in whole else mine
+            taken = mine, subset.head[shown], subset.row, keys[some]
+            at = items, shown, np.arange(subset.sizes[2]), some
+            named = (dict(zip((*ROWS, "kv_head"), x, strict=True)) for x in (taken, at))
+            yield Block(Subset(batch, head, every.row), own, *named)
+
+
+def _among(indices: Indices, some: Indices) -> Indices:
+    """Where indices are among some."""
+    is_one = np.zeros(1 + max(indices.max(), some.max(initial=0)), dtype=np.bool_)
+    is_one[some] = True
+    return np.flatnonzero(is_one[indices])
+
+
+def _inputs_of(setup: Setup, block: Block, steps: Sequence[Step], dtype: DType) -> dict[str, Array]:
+    """The inputs of a block in the number type, with their positions."""
+    inputs = inputs_over(setup, block.computed, steps, keys=block.keys)
+    rounded = [name for name in inputs if kind_of(name).role != "aside" or name == GIVEN_GRADIENT]
+    inputs |= _rounded({name: inputs[name] for name in rounded}, dtype)
+    if setup.positions is not None:
+        qkv = {name: inputs[name] for name in QKV}
+        inputs |= _rounded(setup.positions.put_in(qkv, inputs["rows"], dtype), dtype)
+    return inputs
+
+
+def _without_positions(
+    setup: Setup, values: dict[str, Array], rows: Indices, dtype: DType
+) -> dict[str, Array]:
+    """The same with the gradients of q and k as they are before positions are put in."""
+    turned = {name: x for name, x in values.items() if name in ("d_q", "d_k")}
+    if setup.positions is None or not turned:
+        return values
+    before = setup.positions.take_out(turned, rows, setup.shape[3], dtype)
+    return values | _rounded(before, dtype)
+
+
+def _unwritten(setup: Setup, subset: Subset, x: Array) -> Array:
+    """The output with zeros, or NaN, at the positions that a setup says are not written."""
+    for axis, indices in setup.instead.items():
+        at = indices[subset[axis]].reshape([-1 if i == axis else 1 for i in range(4)])
+        x = np.where(at == ZEROS, 0.0, np.where(at == NANS, np.nan, x))
+    return x
+
+
+def _rounded(arrays: Mapping[str, Array], dtype: DType) -> dict[str, Array]:
+    return {name: round_to(widen(x, dtype), dtype) for name, x in arrays.items()}
+
+
+def steps_of(
+    setup: Setup,
+    dtype: DType = "float64",
+    shape: tuple[int, ...] | None = None,
+    n_kv_heads: int | None = None,
+) -> list[Step]:
+    """The changed plan for scores of this shape, and so many key heads that query heads share."""
+    key = dtype, shape or setup.shape, n_kv_heads
+    if key in setup.plans:
+        return setup.plans[key]
+    inputs, shape = frozenset({*setup.inputs, "rows"} - {*PROJECTION}), key[1]
+    n_kv_heads = n_kv_heads or shape[1]
+    given = setup.inputs["given_mask"].shape if "given_mask" in inputs else ()
+    whole = shape[len(shape) - len(given) :]
+    mask = tuple(1 if size == 1 else n for size, n in zip(given, whole, strict=True))
+    sizes = Sizes(shape, n_kv_heads, setup.d_k, setup.n_past, inputs, setup.is_added, mask)
+    how = setup.how if dtype == setup.how.dtype else replace(setup.how, dtype=dtype)
+    steps = [*_plain_steps(how, sizes, setup.tiles)]
+    if setup.merges:  # the parts of a split, and lse and output merged from them
+        parts = split_steps(how, sizes, [0, *setup.split, shape[-1]])
+        names = [step.name for step in steps]
+        parts = [step for step in parts if step.name in (LSE, OUTPUT) or step.name not in names]
+        at = names.index(OUTPUT)
+        before = [step for step in steps[:at] if step.name != LSE]
+        steps = [*before, *parts, *steps[at + 1 :]]
+    steps += (_of_all_heads(setup, name, shape[1], dtype) for name in sorted(setup.of_all_heads))
+    for edit in setup.edits:
+        steps = edit(steps)
+    setup.plans[key] = steps
+    return setup.plans[key]
+
+
+PROJECTION = "w_o", "b_o"
+"""The inputs by which the outputs of the heads are projected."""
+
+
+def _of_all_heads(setup: Setup, name: str, n_heads: int, dtype: DType) -> Step:
+    """The step of a stage that is made of all heads."""
+    if name == MEAN_WEIGHTS:
+        text, reads = "A[b,i,j] = sum[h](x[b,h,i,j]) / size[h]", {"x": WEIGHTS}
+    else:
+        by = {"w": "w_o", "b": "b_o"}
+        reads = {"x": OUTPUT} | {letter: x for letter, x in by.items() if x in setup.inputs}
+        text = PROJECTED_HEADS
+    return Step(name, text, reads, dtype=dtype, sizes={"h": n_heads})
+
+
+@lru_cache(1024)
+def _plain_steps(how: Convention, sizes: Sizes, tiles: int) -> tuple[Step, ...]:
+    """The plan that bugs change, or that of a walk through tiles: most bugs start from one."""
+    if not tiles:
+        return plan(how, sizes, spreads=True)
+    steps = tile_steps(how, sizes, tile_bounds(sizes.scores[-1], tiles))
+    accs = [step for step in steps if step.name.endswith(".acc")]
+    for tile, step in ((step.name.removesuffix("acc"), step) for step in accs):
+        # m + ln l of the tile: what both give, whatever the maximum is
+        reads = {"m": f"{tile}m", "total": f"{tile}l"}
+        steps.append(Step(f"{tile}{LSE}", LSE_OF_PARTS["e"], reads, dtype=step.dtype))
+    return tuple(steps)
+
+
+def inputs_over(
+    setup: Setup,
+    subset: Subset,
+    steps: Sequence[Step],
+    wanted: Collection[str] | None = None,
+    keys: Indices | None = None,
+) -> dict[str, Array]:
+    """The rows, and every input (the wanted ones) of the subset, picked by the names of its axes.
+
+    A step that reads the rows picks them from its masks. keys: the key heads, where shared.
+    """
+    key_heads = setup.key_heads[subset.head] if keys is None else keys
+    picked = dict(zip((*ROWS, "kv_head"), (*subset, key_heads), strict=True))
+    by_row = {x for step in steps if "rows" in step.reads for x in step.reads.values()}
+    inputs: dict[str, Array] = {"rows": subset.row}
+    for name in setup.inputs if wanted is None else wanted & setup.inputs.keys():
+        x = setup.inputs[name]
+        for axis, kind in enumerate(kind_of(name).axes_of(x.ndim)):
+            at, size = picked.get(kind), x.shape[axis]
+            by_itself = kind == "query" and name == "given_mask" and name in by_row
+            if at is None or by_itself or (size == 1 and at.any()):
+                continue
+            if len(at) != size or not np.array_equal(at, np.arange(size)):
+                x = np.take(x, at, axis=axis)
+        inputs[name] = x
+    return inputs
+
+
+def mask_of(setup: Setup, rows: Indices) -> Array | None:
+    """The additive mask of these query rows alone; it broadcasts to [batch, head, row, n_k]."""
+    if not setup.may_mask():
+        return None
+    steps = steps_of(setup)
+    subset = all_of(setup.shape)._replace(row=rows)
+    reads = {"mask"}
+    for step in reversed(steps):
+        reads |= {*step.reads.values()} if step.name in reads else set()
+    return run(steps, inputs_over(setup, subset, steps, reads), ["mask"])["mask"]
+
+
+def computes(setup: Setup, wanted: Collection[str]) -> bool:
+    """Whether a setup's plan has those of these that not every plan has: gradients, lse, tiles."""
+    inner = [gradient_of(name) for name in QKV] if {*wanted} & {*OF_X} else []
+    own = (x for x in wanted if (x in (*GRADIENTS, LSE) and x not in OF_X) or "." in x)
+    names = [setup.relabel.get(name, name) for name in (*inner, *own)]
+    if not names:
+        return True
+    planned = dict.fromkeys(step.name for step in steps_of(setup))
+    return planned.keys() >= {source_of(name, planned) for name in names}
+
+
+def at_once(setup: Setup) -> int:
+    """How many scores a setup needs at once at least: those along the axes that must be whole."""
+    return setup.shape[3] * math.prod(setup.shape[axis] for axis in setup.whole_axes)

@@ -1,0 +1,239 @@
+"""Setup: what attention is computed from and how, in one frozen value; a bug gives another one.
+
+    q, k, v, mask, past, kv_len, Convention ── setup_of ──> Setup ── a bug ──> Setup
+
+q, k, v and `kept` have four axes here: [batch, head, token, d].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.attention.heads import four_axes, key_head_of
+from attncli.attention.inputs import Inputs, inputs_of
+from attncli.attention.masks import adds
+from attncli.attention.run import Step
+from attncli.convention import Convention, EmptyRows, HeadOrder
+from attncli.formula.kernels import draw_kept, widen
+from attncli.stages import GIVEN_GRADIENT, QKV
+from attncli.tolerance.positions import PositionKind, Positions, check_widths, positions_of
+
+Relayout = Callable[[Array], Array]
+Edit = Callable[[list[Step]], list[Step]]
+ZEROS, NANS = -1, -2
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """One attention, to be computed.
+
+    inputs        what the plan reads, by name: q [batch, head, n_q, d_k]; k, v
+                  [batch, kv_head, n_k, d], the past included; where there are any, given_mask,
+                  kv_len, kept (which weights dropout keeps), given_gradient [batch, head, n_q,
+                  d_v], and every other array that `attend` takes. The axes are those of the
+                  registry of stages
+    how           the convention
+    n_past        number of keys before the first query's own
+    ndim          number of axes of the caller's q
+    projected     x, the weights and how they make q, k and v, where these are made of them
+    positions     the positions to put into q, k and v; None: none
+    edits         functions from the plan to another one
+    patched       the places of the plan that these change
+    grouping      the order in which the caller's query heads share key heads, whatever `how` says:
+                  of some query heads it tells which key heads have their gradients compared
+    whole         the axes (0 batch, 1 head, 2 query) that a changed step needs complete
+    instead       axis (0 batch, 1 head, 2 query) → the index that is computed in place of each;
+                  ZEROS or NANS: none, and the output is that there
+    relabel       observed stage → the stage that it really is
+    relayout      observed stage → a function that corrects its layout
+    tiles         where not 0, the plan is that of a walk through tiles of so many keys
+    split         after how many keys they were cut into parts that were merged; (): unknown
+    of_all_heads  the observed stages that are made of all heads: steps of its plan besides
+    merges        whether lse and output are computed by merging these parts, as `in_parts` says
+    details       what the names of the bugs leave open, such as "share 0.3"
+    plans         its plans so far, by what `steps_of` was asked for: each is made once
+    """
+
+    inputs: Mapping[str, Array]
+    how: Convention
+    n_past: int = 0
+    ndim: int = 4
+    positions: Positions | None = None
+    projected: Inputs | None = None
+    edits: tuple[Edit, ...] = ()
+    patched: frozenset[str] = frozenset()
+    grouping: HeadOrder = "blocks"
+    whole: frozenset[int] = frozenset()
+    instead: Mapping[int, npt.NDArray[np.intp]] = field(default_factory=dict)
+    relabel: Mapping[str, str] = field(default_factory=dict)
+    relayout: Mapping[str, Relayout] = field(default_factory=dict)
+    tiles: int = 0
+    split: tuple[int, ...] = ()
+    merges: bool = False
+    of_all_heads: frozenset[str] = frozenset()
+    details: tuple[str, ...] = ()
+    plans: dict[Any, list[Step]] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Shape of the scores: [batch, head, n_q, n_k]."""
+        n_batch, n_heads, n_q, _ = self.inputs["q"].shape
+        return n_batch, n_heads, n_q, self.inputs["k"].shape[-2]
+
+    @property
+    def key_heads(self) -> npt.NDArray[np.intp]:
+        """The key head of every query head."""
+        return key_head_of(self.shape[1], self.inputs["k"].shape[1], self.how.head_order)
+
+    def key_heads_of(self, heads: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """The key heads whose gradients are compared with those of these query heads."""
+        return np.unique(self.key_heads_by_grouping[heads])
+
+    @property
+    def key_heads_by_grouping(self) -> npt.NDArray[np.intp]:
+        """The key head of every query head, as the caller has them."""
+        return key_head_of(self.shape[1], self.inputs["k"].shape[1], self.grouping)
+
+    @property
+    def d_k(self) -> int:
+        """Width of a query."""
+        return int(self.inputs["q"].shape[-1])
+
+    @property
+    def whole_axes(self) -> frozenset[int]:
+        """The axes (0 batch, 1 head, 2 query) that some step needs complete."""
+        return self.whole | {2} if self.how.softmax_over == "queries" else self.whole
+
+    def may_mask(self) -> bool:
+        """Whether anything at all restricts which keys may be attended to."""
+        restricts = self.inputs.keys() & {"given_mask", "kv_len"}
+        return bool(restricts) or self.how.causal or self.how.window is not None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there are a mask and causal, which the convention refuses together."""
+        return self.how.refuses("given_mask" in self.inputs)
+
+    @property
+    def is_added(self) -> bool:
+        """Whether numbers of the given mask are added to the scores."""
+        return adds(self.inputs.get("given_mask"), self.how)
+
+    @property
+    def empty_rows(self) -> EmptyRows:
+        """What becomes of a row with nothing to attend to."""
+        return self.how.empty_rule(self.is_added)
+
+    def in_parts(self) -> Setup:
+        """The same setup whose lse and output are merged from the parts of a split, if any."""
+        is_changed = self.edits  # a step of the plan for all keys
+        is_cut = self.split and not self.how.dropout and self.how.softmax_over == "keys"
+        return self if is_changed or not is_cut else replace(self, merges=True)
+
+    def placed(self) -> Setup:
+        """The same setup with its positions already in q, k and v."""
+        if self.positions is None:
+            return self
+        qkv = self.positions.put_in({name: self.inputs[name] for name in QKV})
+        return replace(self, inputs={**self.inputs, **qkv}, positions=None)
+
+    def with_inputs(self, **arrays: Array | None) -> Setup:
+        """The same setup with other arrays for some inputs, or without those that are None."""
+        if not arrays:
+            return self
+        inputs = {**self.inputs, **arrays}
+        return replace(self, inputs={name: x for name, x in inputs.items() if x is not None})
+
+    def with_positions(self, **changes: Any) -> Setup:
+        """The same setup with changed positions; none where it puts in none."""
+        if self.positions is None or not changes:
+            return self
+        return replace(self, positions=replace(self.positions, **changes))
+
+    def with_how(self, **changes: Any) -> Setup:
+        """The same setup under a changed convention."""
+        if all(getattr(self.how, name) == value for name, value in changes.items()):
+            return self
+        return replace(self, how=replace(self.how, **changes))
+
+    def with_empty_rows(self, rule: EmptyRows) -> Setup:
+        """The same setup under another rule for rows with nothing to attend to."""
+        own = {"empty_rows_inf": None} if self.is_added else {}
+        return self.with_how(empty_rows=rule, **own)
+
+    def with_result(self, name: str, change: Relayout) -> Setup:
+        """The same setup, in which what a step gives is changed."""
+
+        def edit(plan: list[Step]) -> list[Step]:
+            return [_changed(step, change) if step.name == name else step for step in plan]
+
+        return replace(self.with_edit(edit), patched=self.patched | {name})
+
+    def with_edit(self, *edits: Edit) -> Setup:
+        """The same setup whose plan is edited."""
+        return replace(self, edits=(*self.edits, *edits))
+
+    def with_whole(self, *axes: int) -> Setup:
+        """The same setup, in which some step needs all batch items, heads or queries."""
+        return replace(self, whole=self.whole | {*axes}) if axes else self
+
+    def with_relayout(self, correct: Relayout, *stages: str) -> Setup:
+        """The same setup with the layout of these observed stages corrected, then as before."""
+
+        def both(before: Relayout | None) -> Relayout:
+            return (lambda x: before(correct(x))) if before else correct
+
+        new = {stage: both(self.relayout.get(stage)) for stage in stages}
+        return replace(self, relayout={**self.relayout, **new})
+
+    def computing(self, instead: Mapping[int, npt.NDArray[np.intp]]) -> Setup:
+        """The same setup with other indices of axes computed in the place of each."""
+        return replace(self, instead={**self.instead, **instead})
+
+    def with_detail(self, detail: str) -> Setup:
+        """The same setup with one more detail."""
+        return replace(self, details=(*self.details, detail))
+
+
+def _changed(step: Step, change: Relayout) -> Step:
+    return step._replace(function=lambda **given: change(step.compute(**given)))
+
+
+def setup_of(
+    q: npt.ArrayLike,
+    k: npt.ArrayLike,
+    v: npt.ArrayLike,
+    *,
+    convention: Convention | None = None,
+    positions: PositionKind | None = None,
+    **arrays: Any,
+) -> Setup:
+    """The setup of these inputs, which are those of `attend`; ShapeError where they do not fit.
+
+    positions  the kind to put in: q, k and v, the past included, are then given without
+    arrays     mask, past_k, past_v, kv_len, sinks; and the layout, and what 0 and 1 in a mask mean
+
+    >>> setup_of([[1, 0]], [[1, 1], [0, 1]], [[10], [0]]).shape
+    (1, 1, 1, 2)
+    """
+    how, scheme = convention or Convention(), None
+    more = {name: arrays.pop(name) for name in ("layout", "means") if name in arrays}
+    attention = inputs_of({"q": q, "k": k, "v": v, **arrays}, how, **more)
+    sizes = attention.sizes
+    floats = {x: widen(y, "float64") for x, y in attention.arrays.items() if y.dtype.kind == "f"}
+    inputs = attention.arrays | floats
+    if positions is not None:
+        scheme = positions_of(positions, sizes.n_past)
+        check_widths(positions, sizes.d_k, inputs["v"].shape[-1])
+    if how.dropout:
+        inputs["kept"] = draw_kept(sizes.scores, how.dropout, how.seed)
+    headed = (*QKV, "kept", GIVEN_GRADIENT)
+    inputs |= {name: four_axes(inputs[name]) for name in headed if name in inputs}
+    ndim, grouping = len(sizes.scores), how.head_order
+    return Setup(inputs, how, sizes.n_past, ndim, scheme, grouping=grouping)

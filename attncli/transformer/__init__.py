@@ -1,0 +1,1 @@
+"""What is around an attention: layers, norms, and weights under any published name."""
