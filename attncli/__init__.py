@@ -85,12 +85,24 @@ __all__ = [
 ]
 
 _MODULES = (
-    "errors", "convention", "trace", "attention.heads", "attention.attend",
-    "transformer.multi_head", "attention.streaming", "attention.stream_gradients", "attention.tiles",
+    "errors",
+    "convention",
+    "trace",
+    "attention.heads",
+    "attention.attend",
+    "transformer.multi_head",
+    "attention.streaming",
+    "attention.stream_gradients",
+    "attention.tiles",
     "formats.render",
-    "commands.similarity.measures", "commands.explain.api", "commands.diff.diff", "commands.check.diagnose",
-    "commands.model.capture", "programs.attend", "programs.written",
-)  # fmt: skip
+    "commands.similarity.measures",
+    "commands.explain.api",
+    "commands.diff.diff",
+    "commands.check.diagnose",
+    "commands.model.capture",
+    "programs.attend",
+    "programs.written",
+)
 """Where they are, those that import the least first."""
 
 

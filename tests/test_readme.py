@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli.cli.commands import COMMANDS
 from attncli.cli.main import LazyGroup, run
+from attncli.cli.registry import COMMANDS
 from attncli.commands.semantics.cases import CASES
 from attncli.presets import PRESETS
 from tests.cli.test_model import models

@@ -71,7 +71,7 @@ class Command(NamedTuple):
     """The option groups that a command takes, and its help."""
 
     groups: tuple[Any, ...]
-    help: str
+    help: str = ""
     without: tuple[str, ...] = ()  # fields that mean nothing here: no options then
     other_help: Mapping[str, str] = MappingProxyType({})  # field → help in place of its own
     needs: Mapping[str, str] = MappingProxyType({})  # field → what its flag needs here instead

@@ -20,8 +20,8 @@ from importlib.resources import files
 from shutil import get_terminal_size
 from typing import Any
 
-from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import typer_command
+from attncli.cli.registry import COMMANDS
 from attncli.cli.terminal import console, unshielded
 from attncli.errors import ConventionError
 

@@ -24,8 +24,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attncli._version import __version__
-from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import Quick, typer_command
+from attncli.cli.registry import COMMANDS, HELP
 from attncli.cli.terminal import shielded, tell
 from attncli.errors import AttncliError
 
@@ -75,7 +75,7 @@ class LazyGroup(Quick, TyperGroup):
         if cmd_name not in COMMANDS:
             return _HELP if cmd_name == "help" else None
         if self.is_listed:
-            return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help)
+            return TyperCommand(cmd_name, help=HELP[cmd_name])
         if cmd_name not in self.made:
             self.made[cmd_name] = typer_command(cmd_name, COMMANDS[cmd_name])
         return self.made[cmd_name]

@@ -290,3 +290,18 @@ class DisplayFlags:
         self.form = FORMATS[name]
         self.stage = [name.lower() for name in self.stage] if self.stage else None
         self.blank = [name.lower() for name in self.blank] if self.blank else None
+
+
+# ---- shared by some commands
+
+Inside = Literal["float32", "tf32", "bfloat16", "float16"]
+DECIMALS = flag(
+    "Decimals of the printed numbers.", min=0, max=17, excludes="--rtol, --atol, --inside"
+)
+RTOL, ATOL = flag("Relative tolerance."), flag("Absolute tolerance.")
+INSIDE = flag(
+    "Allow lower internal precision than the number type of the arrays.", excludes="--rtol, --atol"
+)
+DROPOUT = "Probability with which each weight is set to 0 (default: 0)."
+PRECISION_HELP = "Decimals shown (default: {})."
+STAGE_HELP = "Only this stage (repeatable), such as {}."

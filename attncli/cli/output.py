@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
-from attncli.cli.commands import Observed, Program
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.cli.terminal import columns, console, direct, tell
+from attncli.commands.check.flags import Observed
+from attncli.commands.formulas.flags import Program
 from attncli.errors import ConventionError, OutputError
 from attncli.files.messages import visible
 from attncli.formats import EXACT, FIGURE, FORMATS

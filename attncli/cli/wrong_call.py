@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from itertools import accumulate, pairwise
 from typing import Any
 
-from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import typer_command
 from attncli.cli.parsing import with_blank_values
+from attncli.cli.registry import COMMANDS
 
 # Options of other tools and libraries → ours, where it is an option of the command.
 _OURS = {

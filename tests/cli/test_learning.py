@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attncli.cli.commands import COMMANDS
 from attncli.cli.main import LazyGroup
+from attncli.cli.registry import COMMANDS
 
 from .conftest import SAMPLES, Call
 from .test_wrong_calls import arguments_of

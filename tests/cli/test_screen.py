@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import attncli
-from attncli.cli.commands import COMMANDS
 from attncli.cli.main import LazyGroup, near
+from attncli.cli.registry import COMMANDS
 
 from .conftest import SAMPLES, Call
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import attncli
-from attncli.cli.commands import COMMANDS
 from attncli.cli.groups import typer_command
 from attncli.cli.main import run
+from attncli.cli.registry import COMMANDS
 from attncli.formats import FORMATS
 from tests.views.hostile import LABELS
 

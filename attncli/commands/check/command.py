@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from attncli.budget import taken
-from attncli.cli.commands import STAGES, Observed
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.memory import check_fits, of_check
@@ -28,6 +27,7 @@ from attncli.commands.check import (
 from attncli.commands.check import check as compare
 from attncli.commands.check.by_hand.marking import Marking
 from attncli.commands.check.explanations import OF_HEADS
+from attncli.commands.check.flags import STAGES, Observed
 from attncli.commands.check.observe import GIVEN, heads_to_front
 from attncli.commands.check.observed import as_observed, known_stages, numbers_of, projection_of
 from attncli.commands.check.suggest import Suggestion, showing_input

@@ -13,9 +13,9 @@ import numpy as np
 
 from attncli.attention.heads import shape_text
 from attncli.attention.inputs import entered
-from attncli.cli.commands import STAGES, Observed
 from attncli.cli.inputs import AttentionInputs
 from attncli.cli.layouts import as_given, observed_inputs
+from attncli.commands.check.flags import STAGES, Observed
 from attncli.convention import Layout, flag_text
 from attncli.errors import AttncliError, InputError
 from attncli.files.load import IF_NUMBERS, Loaded, load

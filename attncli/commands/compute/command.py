@@ -13,12 +13,13 @@ from dataclasses import replace
 from attncli.arrays import Array
 from attncli.attention.inputs import Inputs
 from attncli.budget import is_limited
-from attncli.cli.commands import Against, Drawn
 from attncli.cli.groups import check_flags, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, DisplayFlags, InputFlags
 from attncli.cli.output import note, present, progress_bar
 from attncli.cli.parsing import cell_of, rows_of, whole_numbers
+from attncli.commands.compute.flags import Drawn
+from attncli.commands.diff.against_flags import Against
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
 from attncli.formats import PAGE

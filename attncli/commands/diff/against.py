@@ -9,10 +9,11 @@ from typing import Any
 
 import typer
 
-from attncli.cli.commands import COMMANDS, Against
 from attncli.cli.groups import check_flags, given_of
 from attncli.cli.options import DisplayFlags
+from attncli.cli.registry import COMMANDS
 from attncli.commands.diff import Comparison, diff
+from attncli.commands.diff.against_flags import Against
 from attncli.commands.diff.command import check_diff_flags, check_room, present_diff
 from attncli.convention import flag_of
 from attncli.errors import ConventionError

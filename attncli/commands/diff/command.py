@@ -15,17 +15,18 @@ from typing import NamedTuple
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first
-from attncli.cli.commands import Compared, Observed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.memory import FLOAT, check_fits
 from attncli.cli.options import Choices, DisplayFlags, InputFlags, Own
 from attncli.cli.output import note, present, write_report, write_text
 from attncli.cli.sources import holds_x
+from attncli.commands.check.flags import Observed
 from attncli.commands.compute.command import computed
 from attncli.commands.diff import Comparison, nested
 from attncli.commands.diff import diff as compare
 from attncli.commands.diff.comparison import Names
+from attncli.commands.diff.flags import Compared
 from attncli.commands.diff.page import diff_page
 from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError, InputError, ShapeError, listed, nearest

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from attncli.cli.commands import Which
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note, present, text_width, write_text
 from attncli.commands.examples import Example, judge, load_catalog, load_examples
 from attncli.commands.examples import page as views
+from attncli.commands.examples.flags import Which
 from attncli.commands.examples.page import list_lines
 from attncli.errors import ConventionError
 from attncli.files.messages import listing, safe

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from attncli.cli import memory
-from attncli.cli.commands import Against, BlockFlags, Text, Vectors
 from attncli.cli.groups import check_flags, facts_of, given_of, of_lse
 from attncli.cli.memory import Sentences
 from attncli.cli.options import ONES_SHOW, Choices, DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, note, present
 from attncli.cli.parsing import is_of, tokens_of
+from attncli.commands.diff.against_flags import Against
+from attncli.commands.explain.flags import BlockFlags, Text, Vectors
 from attncli.commands.explain.pipeline import Keep
 from attncli.commands.explain.pipeline import explained as compute
 from attncli.convention import Convention

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attncli.cli.commands import BlockFlags
 from attncli.cli.embeddings import several_weights
+from attncli.commands.explain.flags import BlockFlags
 from attncli.errors import InputError
 from attncli.files.load import Loaded, load
 from attncli.files.messages import count, listing, named

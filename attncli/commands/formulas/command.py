@@ -16,7 +16,6 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.inputs import CACHE, inputs_of
-from attncli.cli.commands import Program
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.memory import check_written_out
@@ -24,6 +23,7 @@ from attncli.cli.options import Choices, DisplayFlags, InputFlags, ending_of
 from attncli.cli.output import note, write_text
 from attncli.cli.parsing import tokens_of
 from attncli.cli.sources import Files, arrays_of, complete, named_arrays, read_files, sources_of
+from attncli.commands.formulas.flags import Program
 from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.files.roles import D_OUTPUT, ONES, ROLES, name_of, role_of

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from attncli import budget
 from attncli.cli import memory
-from attncli.cli.commands import Checkpoint
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, note, present, write_report
 from attncli.commands.model.call import Calls
 from attncli.commands.model.directory import Directory, open_directory
+from attncli.commands.model.flags import Checkpoint
 from attncli.commands.model.page import summary_page
 from attncli.commands.model.stacks import layer_trace, model_trace, of_layer
 from attncli.errors import ConventionError, InputError, MissingExtraError

@@ -16,10 +16,10 @@ from attncli.attention.positions import (
     sinusoidal,
 )
 from attncli.cli import memory
-from attncli.cli.commands import Positions
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note, present
+from attncli.commands.posenc.flags import Positions
 from attncli.errors import ConventionError
 from attncli.files.roles import only, pick, role_of
 from attncli.trace import Trace

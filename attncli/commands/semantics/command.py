@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from attncli.cli import memory
-from attncli.cli.commands import Libraries
 from attncli.cli.groups import check_flags, given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.options import Choices, DisplayFlags, InputFlags
 from attncli.cli.output import note, present
+from attncli.commands.semantics.flags import Libraries
 from attncli.commands.semantics.outcomes import outcomes
 from attncli.commands.semantics.page import library_page, outcomes_page, porting_page
 from attncli.commands.semantics.port_code import Call

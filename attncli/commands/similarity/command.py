@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from attncli.cli import memory
-from attncli.cli.commands import Words
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note, present
+from attncli.commands.similarity.flags import Words
 from attncli.commands.similarity.measures import analogy, pca
 from attncli.commands.similarity.measures import similarity as alike
 from attncli.errors import ConventionError, InputError

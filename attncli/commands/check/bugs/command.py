@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 from attncli.arrays import Array
-from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of
 from attncli.cli.output import write_report
 from attncli.commands.check.bugs import named
@@ -20,6 +19,7 @@ from attncli.commands.check.explain import (
     page_to_dict,
 )
 from attncli.commands.check.explanations import Change
+from attncli.commands.check.flags import Observed
 from attncli.commands.check.report import SCHEMA
 from attncli.convention import flag_of
 from attncli.errors import ConventionError

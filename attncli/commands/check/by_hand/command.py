@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from attncli.cli.commands import Observed
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import Choices, InputFlags
@@ -26,6 +25,7 @@ from attncli.cli.output import note, text_width, write_report
 from attncli.cli.parsing import rows_of
 from attncli.commands.check.by_hand.judge import MOST_CELLS, mark
 from attncli.commands.check.by_hand.marking import Marking, Written
+from attncli.commands.check.flags import Observed
 from attncli.commands.check.observe import observe, to_numpy
 from attncli.commands.check.observed import check_names
 from attncli.convention import Layout

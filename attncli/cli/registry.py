@@ -1,0 +1,45 @@
+"""Every command: a line each. What it takes is read from its room when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+from attncli.cli.groups import Command
+
+HELP = {
+    "compute": "Q, K, V → every stage of attention, with every number.",
+    "explain": "A sentence → tokens → vectors → Q, K, V → every stage → what it means.",
+    "model": "A model on disk and a sentence → what every head does, and any layer's stages.",
+    "posenc": "Positional encodings: sinusoidal, rotary and ALiBi tables.",
+    "similarity": "Lengths, dot products, cosines, analogies and principal components of word "
+    "vectors.",
+    "examples": "Worked examples of tutorial articles, recomputed and compared with what they "
+    "print.",
+    "check": "Does my attention match, and if not, which bug is it?",
+    "semantics": "How libraries differ in what they compute: masks, causality, empty rows, heads, "
+    "scale.",
+    "diff": "Two traces, dumps or inputs beside each other: the first stage that differs.",
+    "formulas": "The formulas of an attention, to be read, edited and run: compute --formulas "
+    "FILE.",
+}
+"""Name → what it does."""
+
+
+class _Commands(Mapping[str, Command]):
+    """Name → what the command takes, imported once it is asked for."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(HELP)
+
+    def __len__(self) -> int:
+        return len(HELP)
+
+    def __getitem__(self, name: str) -> Command:
+        if name not in HELP:
+            raise KeyError(name)
+        command: Command = import_module(f"attncli.commands.{name}.flags").COMMAND
+        return command._replace(help=HELP[name])
+
+
+COMMANDS = _Commands()

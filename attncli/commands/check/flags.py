@@ -1,0 +1,97 @@
+"""What attncli check takes."""
+
+# Annotations are evaluated here on purpose: Typer reads them as objects.
+
+from typing import Literal
+
+import typer
+
+from attncli.cli.groups import Command, flag, group
+from attncli.cli.options import (
+    ATOL,
+    DECIMALS,
+    DROPOUT,
+    INSIDE,
+    MAX_SIZE,
+    RTOL,
+    Choices,
+    InputFlags,
+    Inside,
+)
+from attncli.files.roles import gradient_named
+from attncli.stages import (
+    CONCAT,
+    GRADIENTS,
+    LSE,
+    MAPS,
+    MEAN_WEIGHTS,
+    OUTPUT,
+    PROJECTED,
+    stages_called,
+)
+
+STAGES = (*MAPS, MEAN_WEIGHTS, LSE, OUTPUT, CONCAT, PROJECTED, *GRADIENTS)
+"""The stages that can be checked."""
+
+
+@group("Checking")
+class Observed:
+    """What was observed, and how closely it has to match."""
+
+    observed: str | None = flag(
+        "The numbers to check: one stage, or a file of several named stages.", "SOURCE"
+    )
+    stage: str | None = flag(f"Which stage the numbers are: {', '.join(STAGES)}.", "NAME")
+    rows: str | None = flag("Only these query rows, from 1.", "A:B")
+    head: int | None = flag("Only this head, from 1.", min=1)
+    positions: Literal["paper", "article", "rope-halves", "rope-interleaved"] | None = flag(
+        "Apply these positional encodings before comparing: sinusoidal ones, added to q, k and v "
+        "(paper, article), or rotary ones, of q and k. Give all inputs without them."
+    )
+    decimals: int | None = DECIMALS
+    rtol: float | None = RTOL
+    atol: float | None = ATOL
+    inside: Inside | None = INSIDE
+    single: bool = flag("Try single bugs only, not pairs of them.")
+    by_hand: bool | None = flag(
+        "Mark sheets by hand: each stage is judged from the sheet's own stage before it. The "
+        "default where no known bug fits numbers of at most four decimals.",
+        names=("--by-hand/--no-by-hand",),
+    )
+    sheets: list[str] | None = flag(
+        "More sheets, with --by-hand, or a folder of them.", "SHEET", make=typer.Argument
+    )
+    bugs: bool = flag("List the known bugs, or those that have the words of SOURCE.")
+    bug: str | None = flag("Explain this bug: its formula, right and wrong, and an example.", "ID")
+    suggest: str | None = flag(
+        "Write an input (.npz): if several bugs fit, one that distinguishes them; if gradients "
+        "match, one that shows the bugs which your input cannot show.",
+        "FILE",
+    )
+    format: Literal["text", "json"] | None = flag("Form: text (the default) or json.")
+    output: str | None = flag("Write the verdict to a file.", "FILE", names=("--output", "-o"))
+    force: bool = flag("Replace the files written.", needs="--output or --suggest")
+    quiet: bool = flag("Print nothing; use the exit code.")
+    debug: bool = flag("Show a traceback where something fails.")
+    max_size: str | None = MAX_SIZE
+
+    def __post_init__(self) -> None:
+        """A stage is found in any case of letters, and by the names that libraries have for it."""
+        if self.stage and len(stages := stages_called(self.stage)) != 1:
+            self.stage = self.stage if stages else gradient_named(self.stage.lower())
+        elif self.stage:
+            self.stage = stages[0]
+
+
+COMMAND = Command(
+    (InputFlags, Choices, Observed),
+    other_help={
+        "split": "The keys were split after the A-th, the B-th, …, and the parts merged by "
+        "log-sum-exp: try the bugs of such a merge.",
+        "tiles": "The numbers are m, l and acc of a kernel that processes the keys in tiles of "
+        "N: tile.1.m, tile.2.l and so on.",
+        "source": "A file that holds q, k and v, their convention, and the numbers to check "
+        "under the names of their stages.",
+        "dropout": DROPOUT,
+    },
+)

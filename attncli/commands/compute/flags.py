@@ -1,0 +1,33 @@
+"""What attncli compute takes."""
+
+# Annotations are evaluated here on purpose: Typer reads them as objects.
+
+from attncli.cli.groups import Command, flag, group
+from attncli.cli.options import DROPOUT, PRECISION_HELP, Choices, DisplayFlags, InputFlags
+from attncli.commands.diff.against_flags import Against
+
+
+@group("Learning")
+class Drawn:
+    """Inputs that are drawn, and one number of the computation varied."""
+
+    random: str | None = flag(
+        "An exercise to be computed by hand: small whole numbers as Q, K and V, for N tokens of "
+        "width D (default: 3x2); NxDxM gives V the width M. --seed N draws other numbers.",
+        "[NxD]",
+        excludes="--q, --k, --v, --x",
+    )
+    sweep: tuple[str, str] | None = flag(
+        "Vary d_k of --random (why scores are divided by √d_k), scale or softcap, such as --sweep "
+        "scale 0.1,0.35,0.71,2,8, and show how far the weights spread; with --query, its weights.",
+        "NAME A,B,C",
+        excludes="--against, --cell, --work, --blank, --tiles, --split, --d-output, "
+        "--softmax-over queries",
+    )
+
+
+COMMAND = Command(
+    (InputFlags, Choices, Drawn, DisplayFlags, Against),
+    without=("against_order",),
+    other_help={"dropout": DROPOUT, "precision": PRECISION_HELP.format(4)},
+)

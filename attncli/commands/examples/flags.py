@@ -1,0 +1,32 @@
+"""What attncli examples takes."""
+
+# Annotations are evaluated here on purpose: Typer reads them as objects.
+
+import typer
+
+from attncli.cli.groups import Command, flag, group
+from attncli.cli.options import PRECISION_HELP, DisplayFlags
+
+
+@group("Examples")
+class Which:
+    """Which examples, and what to do with them."""
+
+    name: str | None = flag(
+        "One example, or the beginning of its name; without a name, all examples are listed.",
+        "NAME",
+        make=typer.Argument,
+    )
+    verify: bool = flag(
+        "Run all examples; exit code 0 if each result is as recorded.",
+        excludes="--stage, --head, --batch, --rows, --cols, --precision, --work, --cell, "
+        "--query, --heatmap, --no-heatmap, --step, --blank",
+    )
+    file: str | None = flag("A file of your own examples, in the same form.", "FILE")
+    glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
+
+
+COMMAND = Command(
+    (Which, DisplayFlags),
+    other_help={"precision": PRECISION_HELP.format(4)},
+)

@@ -1,0 +1,111 @@
+"""What attncli explain takes."""
+
+# Annotations are evaluated here on purpose: Typer reads them as objects.
+
+from typing import Literal
+
+import typer
+
+from attncli.cli.groups import Command, flag, group
+from attncli.cli.options import MASK, PAGES, PRECISION_HELP, Choices, DisplayFlags
+from attncli.commands.diff.against_flags import Against
+from attncli.files.roles import D_OUTPUT, ROLES
+
+
+@group("Words")
+class Text:
+    """What is read: a sentence, or tokens, and what is asked of it."""
+
+    sentence: str | None = flag("The sentence to explain.", "SENTENCE", make=typer.Argument)
+    tokens: str | None = flag(
+        "Tokens instead of a sentence, separated by commas or as a JSON list.", "A,B,C"
+    )
+    lowercase: bool = flag("Lowercase all tokens.")
+    pad_to: int | None = flag("Pad to N tokens with <pad>, masked as keys.", min=1)
+    mask: str | None = MASK
+    target: str | None = flag(
+        "Cross-attention: the queries come from this sentence, the keys and values from the first.",
+        "SENTENCE",
+        excludes="--block encoder",
+    )
+
+
+@group("Vectors")
+class Vectors:
+    """Word vectors and positional encodings."""
+
+    dim: int | None = flag("Size of a random vector (default: 8).", min=1)
+    glove: str | None = flag(
+        "Word vectors in GloVe's text format, or builtin: 2,717 frequent words of GloVe.", "FILE"
+    )
+    embeddings: str | None = flag(
+        "The vectors of the tokens, one row each. If the file also holds weights, they are used.",
+        "SOURCE",
+        excludes="--glove, --dim, --target",
+    )
+    unknown: Literal["random", "zero", "error"] | None = flag(
+        "Vector of a word missing from the file (default: random).", needs="--glove"
+    )
+    positions: str | None = flag(
+        "Positional encodings to add: the sines and cosines of the paper (the default) or of the "
+        "article, none (the default with --embeddings), or a matrix of learned ones.",
+        "paper, article, none, SOURCE",
+    )
+
+
+_BLOCKS, _IDENTITY = "--block encoder|decoder", "--projection identity"
+
+
+@group("Block")
+class BlockFlags:
+    """What the vectors go through, and with which weights."""
+
+    block: Literal["attention", "encoder", "decoder"] | None = flag(
+        "What to compute (default: attention); decoder needs --target.", default="attention"
+    )
+    layers: int | None = flag("Layers of encoder and decoder (default: 1).", min=1, needs=_BLOCKS)
+    heads: int | None = flag("Heads (default: 1).", min=1)
+    kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1, excludes=_IDENTITY)
+    d_k: int | None = flag(
+        "Width of queries and keys (default: dim / heads).", min=1, excludes=_IDENTITY
+    )
+    d_v: int | None = flag("Width of values (default: that of keys).", min=1, excludes=_IDENTITY)
+    d_ff: int | None = flag(
+        "Width of the feed-forward (default: 4 · dim); 0 = none.", min=0, needs=_BLOCKS
+    )
+    norm: Literal["pre", "post", "rms", "none"] | None = flag(
+        "Layer norm before each sub-layer, after it (post, the default), an RMS norm before it "
+        "(rms), or none.",
+        needs=_BLOCKS,
+    )
+    eps: float | None = flag(
+        "ε of the norms (default: 1e-5).", needs=_BLOCKS, excludes="--norm none"
+    )
+    weights: str | None = flag(
+        "A file of w_q, w_k, w_v, w_o and so on, under any names they are published with.",
+        "SOURCE",
+        excludes=_IDENTITY,
+    )
+    projection: Literal["learned", "identity"] | None = flag(
+        "identity: the vectors themselves are Q, K and V."
+    )
+    outline: bool = flag(
+        "Show only each step's formula and shape.",
+        panel="Learning",
+        needs=PAGES,
+        excludes="--stage, --head, --rows, --cols, --precision, --work, --cell, --query, "
+        "--heatmap, --no-heatmap, --blank, --against",
+    )
+    d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE")
+
+    @property
+    def kind(self) -> Literal["attention", "encoder", "encoder-decoder"]:
+        """What is computed: a decoder reads an encoder."""
+        return "encoder-decoder" if self.block == "decoder" else self.block or "attention"
+
+
+COMMAND = Command(
+    (Text, Vectors, BlockFlags, Choices, DisplayFlags, Against),
+    without=("batch",),
+    other_help={"precision": PRECISION_HELP.format(3)},
+)

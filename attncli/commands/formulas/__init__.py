@@ -1,0 +1,1 @@
+"""formulas: the formulas of an attention, written and read."""

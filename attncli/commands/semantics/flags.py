@@ -1,0 +1,54 @@
+"""What attncli semantics takes."""
+
+# Annotations are evaluated here on purpose: Typer reads them as objects.
+
+from dataclasses import fields
+
+import typer
+
+from attncli.cli.groups import Command, flag, group
+from attncli.cli.options import (
+    DROPOUT,
+    PRECISION_HELP,
+    STAGE_HELP,
+    Choices,
+    DisplayFlags,
+    InputFlags,
+)
+from attncli.convention import flag_of
+
+
+@group("Libraries")
+class Libraries:
+    """Which libraries."""
+
+    names: list[str] | None = flag(
+        "One library, or two to see what differs when code moves from the first to the second.",
+        "NAME",
+        make=typer.Argument,
+    )
+
+
+_OF_AN_INPUT = "--q or --x or --weights"
+
+
+_OF_ONE_CALL = """
+source semantics formulas lines work cell query blank arcs batch head heatmap tiles split lse_base
+d_output
+"""
+
+COMMAND = Command(
+    (Libraries, InputFlags, Choices, DisplayFlags),
+    without=(*_OF_ONE_CALL.split(),),
+    other_help={
+        "stage": STAGE_HELP.format("libraries, outcomes or apart"),
+        "precision": PRECISION_HELP.format(4),
+        "dropout": DROPOUT,
+    },
+    needs={
+        own.name: _OF_AN_INPUT
+        for own in (*fields(InputFlags), *fields(Choices))
+        if flag_of(own.name) not in (*_OF_AN_INPUT.split(" or "), "--mask", "--causal")
+    }
+    | {"precision": _OF_AN_INPUT},
+)
