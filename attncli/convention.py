@@ -94,10 +94,10 @@ def _window(text: str) -> tuple[int, int]:
     return left, right
 
 
-def _window_words(value: tuple[int, int], how: Convention, _: Write) -> str:
+def _window_words(value: tuple[int, int], convention: Convention, _: Write) -> str:
     before, after = ("all" if size < 0 else str(size) for size in value)
     one = "key" if before == "1" else "keys"
-    own = "up to its own" if how.window_counts == "own" else "before"
+    own = "up to its own" if convention.window_counts == "own" else "before"
     return f"window of {before} {one} {own} and {after} after"
 
 
@@ -139,7 +139,7 @@ class Convention:
         False,
         "No query attends to a key after its own position.",
         **_YES_OR_NO,
-        words=lambda _, how, __: f"causal{_ALIGNED.get(how.causal_align, '')}",
+        words=lambda _, convention, __: f"causal{_ALIGNED.get(convention.causal_align, '')}",
     )
     causal_align: CausalAlign = _masking(
         "top-left",
@@ -198,8 +198,8 @@ class Convention:
         form="a number above 0, such as 50",
         valid=lambda value: value is None or (_is_finite(value) and value > 0),
         use="a number above 0",
-        words=lambda value, how, write: (
-            f"softcap {write(value)}{_SOFTCAP_PLACES.get(how.softcap_place, '')}"
+        words=lambda value, convention, write: (
+            f"softcap {write(value)}{_SOFTCAP_PLACES.get(convention.softcap_place, '')}"
         ),
     )
     softcap_place: SoftcapPlace = _scores(
@@ -234,8 +234,8 @@ class Convention:
         form="a number such as -1e9, or -inf",
         valid=lambda value: type(value) in _NUMBERS and float(value) < math.inf,
         use="-inf or a finite number",
-        words=lambda value, how, write: (
-            f"mask value {write(value)}{' added' * (how.mask_value_rule == 'add')}"
+        words=lambda value, convention, write: (
+            f"mask value {write(value)}{' added' * (convention.mask_value_rule == 'add')}"
         ),
         input=REPLACED,
     )
@@ -279,7 +279,7 @@ class Convention:
         form="a share such as 0.1",
         valid=lambda value: type(value) in _NUMBERS and 0 <= value < 1,
         use="a share from 0 up to, but not including, 1",
-        words=lambda value, how, write: f"dropout {write(value)} (seed {how.seed})",
+        words=lambda value, convention, write: f"dropout {write(value)} (seed {convention.seed})",
     )
     seed: int = _scores(
         0,
@@ -458,13 +458,13 @@ def convention_of(base: Convention | None, given: Mapping[str, Any]) -> Conventi
         question = f"; did you mean {close[0]}?" if close else ""
         raise TypeError(f"there is no keyword {unknown[0]!r}{question}")
     base = base or Convention()
-    how, chosen = replace(base, **given), base.changes()
+    convention, chosen = replace(base, **given), base.changes()
     for name in given:
-        value = getattr(how, name)
+        value = getattr(convention, name)
         if name in chosen and value != chosen[name]:
             what = f"{name} is {value!r}, but {chosen[name]!r} in the convention"
             raise ConventionError(what, "give it once")
-    return how
+    return convention
 
 
 def flag_of(name: str) -> str:

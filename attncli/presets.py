@@ -62,10 +62,10 @@ class Preset(NamedTuple):
         """The fields of Convention that are not the default for so many queries."""
         return {**self.fields, **(self.one_query if n_queries == 1 else {})}
 
-    def refuses_call(self, how: Any, mask: Any, **sizes: tuple[int, int]) -> str | None:
+    def refuses_call(self, convention: Any, mask: Any, **sizes: tuple[int, int]) -> str | None:
         """Why it takes no call of this convention, mask and sizes (as `features_of` has them)."""
-        features = {*features_of(mask=kind_of_mask(mask), causal=how.causal, **sizes)}
-        if how.mask_and_causal != "refused":  # a flag beside it says what they mean
+        features = {*features_of(mask=kind_of_mask(mask), causal=convention.causal, **sizes)}
+        if convention.mask_and_causal != "refused":  # a flag beside it says what they mean
             features.discard("mask and causal")
         return self.refusal(features)
 

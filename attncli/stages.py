@@ -1,6 +1,6 @@
 """Every stage that a trace can hold, one row each: pure data, read by the runner, views and files.
 
-    KINDS["weights"] = Kind("A", "batch head query key", sums=True, masks=True, shade="share", …)
+    SPECS["weights"] = StageSpec("A", "batch head query key", sums=True, masks=True, shade="share")
 
 To add a stage: a row here, its formula in attention/attention.py, a line where it belongs.
 """
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 Role = Literal["step", "operand", "input", "parameter", "inner", "aside"]
 
 
-class Kind(NamedTuple):
+class StageSpec(NamedTuple):
     """What is known of a stage before anything is computed.
 
     axes    names of its axes; an array with fewer dimensions lacks the first of them.
@@ -52,130 +52,134 @@ _WORDS, _HEADS_OF = "word other", "layer head"
 _NO_COSINE = "no cosine: a vector of zeros has no direction"
 
 # fmt: off
-KINDS: dict[str, Kind] = {
+SPECS: dict[str, StageSpec] = {
     # from words to the input of the first layer
-    "tokens": Kind("T", "count token",
+    "tokens": StageSpec("T", "count token",
         note="words and punctuation; equal words have the same word id"),
-    "embeddings": Kind("E", "token dimension",
+    "embeddings": StageSpec("E", "token dimension",
         note="one vector for each word, whatever its context: static"),
-    "divisors": Kind("w", "pair"),
-    "angles": Kind("θ", "batch position pair"),
-    "positions": Kind("PE", "position dimension", shade="signed",
+    "divisors": StageSpec("w", "pair"),
+    "angles": StageSpec("θ", "batch position pair"),
+    "positions": StageSpec("PE", "position dimension", shade="signed",
         note="the position of each token, counted from 0 (token 1 is pos 0, column 1 is "
         "dimension 0): all that distinguishes equal words"),
-    "input": Kind("X", "token dimension",
+    "input": StageSpec("X", "token dimension",
         note="the vector of each word with its position: what the first layer reads"),
-    "dots": Kind("D", "position other", shade="signed"),
-    "cos": Kind("cos θ", "batch position pair"),
-    "sin": Kind("sin θ", "batch position pair"),
-    "unrotated": Kind("x", "batch head position dimension"),
-    "rotated": Kind("x′", "batch head position dimension"),
-    "slopes": Kind("m", "head"),
-    "bias": Kind("B", "head query key"),
+    "dots": StageSpec("D", "position other", shade="signed"),
+    "cos": StageSpec("cos θ", "batch position pair"),
+    "sin": StageSpec("sin θ", "batch position pair"),
+    "unrotated": StageSpec("x", "batch head position dimension"),
+    "rotated": StageSpec("x′", "batch head position dimension"),
+    "slopes": StageSpec("m", "head"),
+    "bias": StageSpec("B", "head query key"),
     # x, the weights, and what they give
-    "x": Kind("X", _TOKENS, "operand"),
-    "x_kv": Kind("C", "batch key d_model", "operand"),
-    "x_v": Kind("C_v", "batch key d_model", "operand"),
-    "w_q": Kind("W_q", "d_model h·d_k", "parameter"),
-    "w_k": Kind("W_k", "d_model h_kv·d_k", "parameter"),
-    "w_v": Kind("W_v", "d_model h_kv·d_v", "parameter"),
-    "w_o": Kind("W_o", "h·d_v d_model", "parameter"),
-    "b_q": Kind("b_q", "h·d_k", "parameter"),
-    "b_k": Kind("b_k", "h_kv·d_k", "parameter"),
-    "b_v": Kind("b_v", "h_kv·d_v", "parameter"),
-    "b_o": Kind("b_o", "d_model", "parameter"),
-    "w_1": Kind("W₁", "d_model d_ff", "parameter"),
-    "w_2": Kind("W₂", "d_ff d_model", "parameter"),
-    "b_1": Kind("b₁", "d_ff", "parameter"),
-    "b_2": Kind("b₂", "d_model", "parameter"),
-    "gamma": Kind("γ", "d_model", "parameter"),
-    "beta": Kind("β", "d_model", "parameter"),
+    "x": StageSpec("X", _TOKENS, "operand"),
+    "x_kv": StageSpec("C", "batch key d_model", "operand"),
+    "x_v": StageSpec("C_v", "batch key d_model", "operand"),
+    "w_q": StageSpec("W_q", "d_model h·d_k", "parameter"),
+    "w_k": StageSpec("W_k", "d_model h_kv·d_k", "parameter"),
+    "w_v": StageSpec("W_v", "d_model h_kv·d_v", "parameter"),
+    "w_o": StageSpec("W_o", "h·d_v d_model", "parameter"),
+    "b_q": StageSpec("b_q", "h·d_k", "parameter"),
+    "b_k": StageSpec("b_k", "h_kv·d_k", "parameter"),
+    "b_v": StageSpec("b_v", "h_kv·d_v", "parameter"),
+    "b_o": StageSpec("b_o", "d_model", "parameter"),
+    "w_1": StageSpec("W₁", "d_model d_ff", "parameter"),
+    "w_2": StageSpec("W₂", "d_ff d_model", "parameter"),
+    "b_1": StageSpec("b₁", "d_ff", "parameter"),
+    "b_2": StageSpec("b₂", "d_model", "parameter"),
+    "gamma": StageSpec("γ", "d_model", "parameter"),
+    "beta": StageSpec("β", "d_model", "parameter"),
     # one number varied: the weights of a query, and what softmax does
-    "query_weights": Kind("A", "batch head value key", sums=True, masks=True, shade="share"),
-    "spread": Kind("", "value measure"),
-    "without_scale": Kind("", "value measure"),
-    "with_scale": Kind("", "value measure"),
+    "query_weights": StageSpec("A", "batch head value key", sums=True, masks=True, shade="share"),
+    "spread": StageSpec("", "value measure"),
+    "without_scale": StageSpec("", "value measure"),
+    "with_scale": StageSpec("", "value measure"),
     # attention
-    "rows": Kind("", "query", "aside"),
-    "past_k": Kind("", "batch head key d_k", "aside"),
-    "past_v": Kind("", "batch head key d_v", "aside"),
-    "kv_len": Kind("", "batch", "aside"),
-    "given_mask": Kind("M", _MAP, "aside"),
-    "q": Kind("Q", "batch head query d_k", "operand",
+    "rows": StageSpec("", "query", "aside"),
+    "past_k": StageSpec("", "batch head key d_k", "aside"),
+    "past_v": StageSpec("", "batch head key d_v", "aside"),
+    "kv_len": StageSpec("", "batch", "aside"),
+    "given_mask": StageSpec("M", _MAP, "aside"),
+    "q": StageSpec("Q", "batch head query d_k", "operand",
         note="a query for each token: what it looks for"),
-    "k": Kind("K", "batch kv_head key d_k", "operand",
+    "k": StageSpec("K", "batch kv_head key d_k", "operand",
         note="a key for each token: what it is matched against"),
-    "v": Kind("V", "batch kv_head key d_v", "operand",
+    "v": StageSpec("V", "batch kv_head key d_v", "operand",
         note="a value for each token: what it contributes to the tokens that attend to it"),
-    "sinks": Kind("s", "head", "parameter",
+    "sinks": StageSpec("s", "head", "parameter",
         note="a learned score per head that takes weight and has no value"),
-    "q_norm": Kind("Q'", "batch head query d_k", note="each query over its root mean square"),
-    "k_norm": Kind("K'", "batch kv_head key d_k", note="each key over its root mean square"),
-    "k_shared": Kind("K", role="inner"),
-    "v_shared": Kind("V", role="inner"),
-    "mask": Kind("M", _MAP, "input"),
-    "kept": Kind("", _MAP, "aside"),
-    "scores": Kind("S", _MAP, note="every query times every key: the larger, the better they fit"),
-    "scaled": Kind("Z", _MAP, note="scaled, so that a large d_k does not saturate the softmax"),
-    "biased": Kind("P", _MAP, note="with the numbers of the mask, before the softcap"),
-    "capped": Kind("B", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
-    "masked": Kind("L", _MAP, masks=True, note="masked scores become −inf, so their weight is 0"),
-    "weights": Kind("A", _MAP, sums=True, masks=True, shade="share", summarized=True,
+    "q_norm": StageSpec("Q'", "batch head query d_k", note="each query over its root mean square"),
+    "k_norm": StageSpec("K'", "batch kv_head key d_k", note="each key over its root mean square"),
+    "k_shared": StageSpec("K", role="inner"),
+    "v_shared": StageSpec("V", role="inner"),
+    "mask": StageSpec("M", _MAP, "input"),
+    "kept": StageSpec("", _MAP, "aside"),
+    "scores": StageSpec("S", _MAP,
+        note="every query times every key: the larger, the better they fit"),
+    "scaled": StageSpec("Z", _MAP,
+        note="scaled, so that a large d_k does not saturate the softmax"),
+    "biased": StageSpec("P", _MAP, note="with the numbers of the mask, before the softcap"),
+    "capped": StageSpec("B", _MAP, note="bounded smoothly, so that no score exceeds the cap"),
+    "masked": StageSpec("L", _MAP, masks=True,
+        note="masked scores become −inf, so their weight is 0"),
+    "weights": StageSpec("A", _MAP, sums=True, masks=True, shade="share", summarized=True,
         note="scores as shares: how each token divides its attention among the keys"),
-    "mean_weights": Kind("Ā", "batch query key", sums=True, masks=True, shade="share",
+    "mean_weights": StageSpec("Ā", "batch query key", sums=True, masks=True, shade="share",
         note="the mean of the weights over all heads"),
-    "lse": Kind("lse", "batch head query", asked=True, vector=True,
+    "lse": StageSpec("lse", "batch head query", asked=True, vector=True,
         note="the log of the sum by which softmax divides: parts of the keys are merged by it"),
-    "dropped": Kind("D", _MAP, sums=True, masks=True, shade="share",
+    "dropped": StageSpec("D", _MAP, sums=True, masks=True, shade="share",
         note="some weights are set to 0 at random, as in training"),
-    "output": Kind("O", "batch head query d_v",
+    "output": StageSpec("O", "batch head query d_v",
         note="for each token a mixture of all values, in the proportions of its weights"),
-    "concat": Kind("H", _TOKENS, note="the outputs of the heads, side by side"),
-    "projected": Kind("Y", _TOKENS, note="the heads mixed, back at the width of the input"),
+    "concat": StageSpec("H", _TOKENS, note="the outputs of the heads, side by side"),
+    "projected": StageSpec("Y", _TOKENS, note="the heads mixed, back at the width of the input"),
     # around an attention
-    "sublayer_kept": Kind("", role="aside"),
-    "sublayer_dropped": Kind("", _TOKENS,
+    "sublayer_kept": StageSpec("", role="aside"),
+    "sublayer_dropped": StageSpec("", _TOKENS,
         note="some numbers are set to 0 at random, as in training"),
-    "residual": Kind("R", _TOKENS, note="the input is added, so that the word itself is not lost"),
-    "mean": Kind("μ", "batch query", beside="x", note="the mean of each token's numbers"),
-    "deviation": Kind("σ", "batch query", note="their standard deviation"),
-    "rms": Kind("ρ", "batch query", note="the root mean square of each token's numbers"),
-    "norm": Kind("N", _TOKENS,
+    "residual": StageSpec("R", _TOKENS,
+        note="the input is added, so that the word itself is not lost"),
+    "mean": StageSpec("μ", "batch query", beside="x", note="the mean of each token's numbers"),
+    "deviation": StageSpec("σ", "batch query", note="their standard deviation"),
+    "rms": StageSpec("ρ", "batch query", note="the root mean square of each token's numbers"),
+    "norm": StageSpec("N", _TOKENS,
         note="each token's numbers brought to mean 0 and deviation 1, then times γ (gain) plus β "
         "(bias)"),
-    "hidden": Kind("G", "batch query d_ff",
+    "hidden": StageSpec("G", "batch query d_ff",
         note="each token by itself: more numbers, the negative ones set to 0 (ReLU)"),
-    "feed_forward": Kind("F", _TOKENS, note="projected back to the width of the model"),
+    "feed_forward": StageSpec("F", _TOKENS, note="projected back to the width of the model"),
     # what each head of a model does
-    "entropy": Kind("H(A)", _HEADS_OF, shade="share"),
-    "even": Kind("", "layer", "aside"),
-    "first": Kind("A[i, 1]", _HEADS_OF, shade="share"),
-    "previous": Kind("A[i, i − 1]", _HEADS_OF, shade="share"),
-    "itself": Kind("A[i, i]", _HEADS_OF, shade="share"),
-    "induction": Kind("A[i, j + 1]", _HEADS_OF, shade="share"),
+    "entropy": StageSpec("H(A)", _HEADS_OF, shade="share"),
+    "even": StageSpec("", "layer", "aside"),
+    "first": StageSpec("A[i, 1]", _HEADS_OF, shade="share"),
+    "previous": StageSpec("A[i, i − 1]", _HEADS_OF, shade="share"),
+    "itself": StageSpec("A[i, i]", _HEADS_OF, shade="share"),
+    "induction": StageSpec("A[i, j + 1]", _HEADS_OF, shade="share"),
     # what libraries mean by attention
-    "libraries": Kind("", "library case", words=True),
-    "library": Kind("", "case library", words=True),
-    "differences": Kind("", "case library", words=True),
-    "code": Kind("", "line text", words=True),
-    "outcomes": Kind("", "library case", words=True),
-    "apart": Kind("", "library query"),
+    "libraries": StageSpec("", "library case", words=True),
+    "library": StageSpec("", "case library", words=True),
+    "differences": StageSpec("", "case library", words=True),
+    "code": StageSpec("", "line text", words=True),
+    "outcomes": StageSpec("", "library case", words=True),
+    "apart": StageSpec("", "library query"),
     # word vectors
-    "vectors": Kind("V", "word dimension"),
-    "lengths": Kind("‖a‖", "word"),
-    "word_dots": Kind("a·b", _WORDS, shade="signed"),
-    "cosines": Kind("cos", _WORDS, shade="signed", undefined=_NO_COSINE),
-    "word_angles": Kind("θ", _WORDS, undefined="no angle: a vector of zeros has no direction"),
-    "static": Kind("cos", "token other", undefined=_NO_COSINE),
-    "contextual": Kind("cos", "token other", undefined=_NO_COSINE),
-    "added": Kind("cos", "token other", undefined=_NO_COSINE),
-    "difference": Kind("b − a", "dimension"),
-    "analogy": Kind("b − a + c", "dimension"),
-    "centre": Kind("μ", "dimension"),
-    "centred": Kind("C", "word dimension", beside="x"),
-    "components": Kind("W", "component dimension"),
-    "shares": Kind("σ²/Σσ²", "component"),
-    "coordinates": Kind("Y", "word component", plotted=True),
+    "vectors": StageSpec("V", "word dimension"),
+    "lengths": StageSpec("‖a‖", "word"),
+    "word_dots": StageSpec("a·b", _WORDS, shade="signed"),
+    "cosines": StageSpec("cos", _WORDS, shade="signed", undefined=_NO_COSINE),
+    "word_angles": StageSpec("θ", _WORDS, undefined="no angle: a vector of zeros has no direction"),
+    "static": StageSpec("cos", "token other", undefined=_NO_COSINE),
+    "contextual": StageSpec("cos", "token other", undefined=_NO_COSINE),
+    "added": StageSpec("cos", "token other", undefined=_NO_COSINE),
+    "difference": StageSpec("b − a", "dimension"),
+    "analogy": StageSpec("b − a + c", "dimension"),
+    "centre": StageSpec("μ", "dimension"),
+    "centred": StageSpec("C", "word dimension", beside="x"),
+    "components": StageSpec("W", "component dimension"),
+    "shares": StageSpec("σ²/Σσ²", "component"),
+    "coordinates": StageSpec("Y", "word component", plotted=True),
 }
 # fmt: on
 """Each row by the name of its stage. Where two stages of one name differ (`dots` and `angles` of
@@ -184,19 +188,19 @@ row of another key."""
 
 
 @lru_cache(4096)
-def kind_of(name: str) -> Kind:
+def spec_of(name: str) -> StageSpec:
     """The row of a stage by its dotted name; of an unknown one a row that says nothing."""
     own = name.rpartition(".")[2]
-    return KINDS.get(own) or Kind(own, heading=BACKWARD if own.startswith("d_") else "")
+    return SPECS.get(own) or StageSpec(own, heading=BACKWARD if own.startswith("d_") else "")
 
 
 HIDDEN = ("inner", "aside")
 """The roles of stages that are not shown."""
 
-QKV = tuple(name for name, kind in KINDS.items() if kind.role == "operand" and "head" in kind.axes)
+QKV = tuple(name for name, kind in SPECS.items() if kind.role == "operand" and "head" in kind.axes)
 """The three operands of an attention: q, k and v."""
 
-MAPS = tuple(n for n, kind in KINDS.items() if kind.axes == _MAP and kind.role == "step")
+MAPS = tuple(n for n, kind in SPECS.items() if kind.axes == _MAP and kind.role == "step")
 """The stages with a number for every query and key, in the order of computation."""
 BEFORE_SOFTMAX = MAPS[: MAPS.index("weights")]
 
@@ -238,33 +242,33 @@ def gradient_of(name: str) -> str:
     return f"{place}{dot}d_{'bias' if own == 'given_mask' else own}"
 
 
-KINDS[GIVEN_GRADIENT] = Kind("", KINDS["output"].axes, "aside")
+SPECS[GIVEN_GRADIENT] = StageSpec("", SPECS["output"].axes, "aside")
 for _name in _GRADIENTS_OF.split():
-    KINDS[gradient_of(_name)] = Kind(
-        f"d{KINDS[_name].symbol}",
-        KINDS[_name].axes,
-        "inner" if KINDS[_name].role == "inner" else "step",
+    SPECS[gradient_of(_name)] = StageSpec(
+        f"d{SPECS[_name].symbol}",
+        SPECS[_name].axes,
+        "inner" if SPECS[_name].role == "inner" else "step",
         masks=_name in BEFORE_SOFTMAX,
         shade="signed" if _name == "scores" else "",
         note=_GRADIENT_NOTES.get(_name, ""),
         heading=BACKWARD,
     )
 # fmt: off
-KINDS |= {
-    "d_bias": Kind("dM", _MAP, heading=BACKWARD),
-    "delta": Kind("δ", _ROWS, vector=True, heading=BACKWARD,
+SPECS |= {
+    "d_bias": StageSpec("dM", _MAP, heading=BACKWARD),
+    "delta": StageSpec("δ", _ROWS, vector=True, heading=BACKWARD,
         note="the mean of a row's gradients, each counted by its weight"),
-    "delta_of_keys": Kind("δ", "batch head key", vector=True, heading=BACKWARD),
+    "delta_of_keys": StageSpec("δ", "batch head key", vector=True, heading=BACKWARD),
     # keys part by part
-    "m": Kind("m", _ROWS, vector=True, note="the largest score of all keys so far"),
-    "alpha": Kind("α", _ROWS, vector=True,
+    "m": StageSpec("m", _ROWS, vector=True, note="the largest score of all keys so far"),
+    "alpha": StageSpec("α", _ROWS, vector=True,
         note="what is summed so far is multiplied by it, as m has grown"),
-    "p": Kind("p", _MAP, masks=True, note="the powers of the scores, at most 1"),
-    "l": Kind("l", _ROWS, vector=True, note="the sum of the powers of all keys so far"),
-    "acc": Kind("acc", "batch head query d_v", note="the values so far, each times its power"),
-    "so_far": Kind("o", "batch head query d_v",
+    "p": StageSpec("p", _MAP, masks=True, note="the powers of the scores, at most 1"),
+    "l": StageSpec("l", _ROWS, vector=True, note="the sum of the powers of all keys so far"),
+    "acc": StageSpec("acc", "batch head query d_v", note="the values so far, each times its power"),
+    "so_far": StageSpec("o", "batch head query d_v",
         note="what the output would be if these were all keys"),
-    "merge_weights": Kind("w", "batch head query part",
+    "merge_weights": StageSpec("w", "batch head query part",
         note="the share of each part of the keys in the output"),
 }
 # fmt: on
@@ -338,7 +342,7 @@ CALLED: dict[str, tuple[str, ...]] = {
 mostly is. One table for every file of stages and every --stage."""
 
 LETTERS: dict[str, tuple[str, ...]] = {
-    **{KINDS[name].symbol: (name,) for name in (*MAPS, OUTPUT, CONCAT, PROJECTED)},
+    **{SPECS[name].symbol: (name,) for name in (*MAPS, OUTPUT, CONCAT, PROJECTED)},
     "P": (WEIGHTS, "biased"),
     "Z": (SCALED, OUTPUT),
     "L": (MASKED, LSE),
@@ -356,6 +360,6 @@ def stages_called(name: str) -> tuple[str, ...]:
     ()
     """
     plain = name.lower().replace("-", "_").replace(" ", "_")
-    if plain in KINDS and KINDS[plain].role == "step" and len(plain) > 1:
+    if plain in SPECS and SPECS[plain].role == "step" and len(plain) > 1:
         return (plain,)
     return LETTERS.get(name) or CALLED.get(plain, ())

@@ -14,7 +14,7 @@ from attncli.commands.check.diagnose import check
 from attncli.commands.check.report import report_text
 
 
-def assert_attention(observed: Any, q: Any, k: Any, v: Any, **how: Any) -> None:
+def assert_attention(observed: Any, q: Any, k: Any, v: Any, **convention: Any) -> None:
     """Pass where `observed` is the attention of q, k and v; else say which bug it is.
 
     observed  the output, or the stage that `stage` names, or a mapping of several; any array that
@@ -37,6 +37,6 @@ def assert_attention(observed: Any, q: Any, k: Any, v: Any, **how: Any) -> None:
     ...
     """
     __tracebackhide__ = True
-    verdict = check(observed, q, k, v, **how)
+    verdict = check(observed, q, k, v, **convention)
     if not verdict.matches:
         raise AssertionError(report_text(verdict))

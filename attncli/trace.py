@@ -21,12 +21,12 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError, nearest
-from attncli.stages import HIDDEN, KINDS, QKV, Kind, kind_of
+from attncli.stages import HIDDEN, QKV, SPECS, StageSpec, spec_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INPUTS = (*QKV, *(name for name, kind in KINDS.items() if kind.role == "input"))
+INPUTS = (*QKV, *(name for name, kind in SPECS.items() if kind.role == "input"))
 """Names of the stages that went into an attention; the others came out of it."""
 
 # Axes whose entries are called by a letter and a number where no token names them.
@@ -107,7 +107,7 @@ class Stage:
     params: Mapping[str, Any] = field(default_factory=dict)
     expression: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    kind: Kind = field(init=False)
+    kind: StageSpec = field(init=False)
 
     def __post_init__(self) -> None:
         locked = np.asarray(self.value).view()
@@ -115,14 +115,14 @@ class Stage:
         labels = {axis: tuple(names) for axis, names in self.labels.items() if axis in self.axes}
         object.__setattr__(self, "value", locked)
         object.__setattr__(self, "labels", MappingProxyType(labels))
-        kind = kind_of(self.name)
+        kind = spec_of(self.name)
         own = kind.axes_of(len(self.axes))
         is_vector = kind.vector and len(own) == self.value.ndim
         is_other = kind.axes and "" not in self.axes and own != self.axes and not is_vector
         if is_other or (kind.role in HIDDEN and self.expression):  # of a program of the user's own
-            of_words = kind_of(f"word_{self.name}")  # angles between words, not of positions
+            of_words = spec_of(f"word_{self.name}")  # angles between words, not of positions
             undefined = of_words.undefined if of_words.axes_of(len(own)) == self.axes else ""
-            kind = Kind(self.symbol, heading=kind.heading, undefined=undefined)
+            kind = StageSpec(self.symbol, heading=kind.heading, undefined=undefined)
         object.__setattr__(self, "kind", kind)
         stage, n_axes = f"stage {self.name}", len(self.axes)
         if n_axes != self.value.ndim:
@@ -250,7 +250,7 @@ class Trace:
         ]
         computed = [self.later[own]() for own in asked]
         rest = {own: make for own, make in self.later.items() if own not in asked}
-        backward = (at for at, step in enumerate(steps) if kind_of(step.name).heading)
+        backward = (at for at, step in enumerate(steps) if spec_of(step.name).heading)
         at = next(backward, len(steps))
         return replace(self, steps=(*steps[:at], *computed, *steps[at:]), later=rest)
 

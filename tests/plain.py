@@ -27,9 +27,11 @@ LARGEST = 1e6
 """Scores beyond this have no reliable weights: a last bit of theirs decides."""
 
 
-def attention(given: Mapping[str, Array], how: How, kv_len: Lengths = None) -> dict[str, Array]:
+def attention(
+    given: Mapping[str, Array], convention: How, kv_len: Lengths = None
+) -> dict[str, Array]:
     """The stages of an attention of q, k, v, mask, past_k, past_v and sinks."""
-    how = {**DEFAULTS, **how}
+    convention = {**DEFAULTS, **convention}
     arrays = {name: x.astype(float) if name != "mask" else x for name, x in given.items()}
     q, k, v = arrays["q"], arrays["k"], arrays["v"]
     n_past = arrays["past_k"].shape[-2] if "past_k" in arrays else 0
@@ -39,26 +41,34 @@ def attention(given: Mapping[str, Array], how: How, kv_len: Lengths = None) -> d
     stages = {"q": q, "k": k, "v": v}
     if q.ndim > 2 and q.shape[-3] != k.shape[-3]:
         shared = q.shape[-3] // k.shape[-3]
-        tiled = how["head_order"] == "tiled"
+        tiled = convention["head_order"] == "tiled"
         k, v = (
             np.concatenate([x] * shared, -3) if tiled else np.repeat(x, shared, -3) for x in (k, v)
         )
-    q, k = (normalised(x) if how["qk_norm"] else x for x in (q, k))
+    q, k = (normalised(x) if convention["qk_norm"] else x for x in (q, k))
     x = stages["scores"] = q @ np.swapaxes(k, -1, -2)
-    if how["scale"] != "none":
-        factor = 1 / math.sqrt(q.shape[-1]) if isinstance(how["scale"], str) else how["scale"]
+    if convention["scale"] != "none":
+        factor = (
+            1 / math.sqrt(q.shape[-1])
+            if isinstance(convention["scale"], str)
+            else convention["scale"]
+        )
         x = stages["scaled"] = x * factor
-    how, mask, empty_rows = _restricted(x.shape, n_past, arrays.get("mask"), how, kv_len)
-    late = how["softcap_place"] == "after-mask"
-    x = _masked(x, mask, how)
+    convention, mask, empty_rows = _restricted(
+        x.shape, n_past, arrays.get("mask"), convention, kv_len
+    )
+    late = convention["softcap_place"] == "after-mask"
+    x = _masked(x, mask, convention)
     if mask is not None:
         stages["mask"] = mask
-    axis = -1 if how["softmax_over"] == "keys" else -2
+    axis = -1 if convention["softmax_over"] == "keys" else -2
     sinks = arrays["sinks"].reshape(-1, *[1] * min(x.ndim - 1, 2)) if "sinks" in arrays else -np.inf
     top = np.maximum(x.max(axis=axis, keepdims=True), sinks)
     powers = np.exp(x - np.where(np.isneginf(top), 0, top))
     weights = powers / (powers.sum(axis=axis, keepdims=True) + np.exp(sinks - top))
-    is_hidden = np.isneginf(float(how["mask_value"])) and not (how["softcap"] and late)
+    is_hidden = np.isneginf(float(convention["mask_value"])) and not (
+        convention["softcap"] and late
+    )
     if mask is not None and is_hidden:
         weights = np.where(np.isneginf(mask), 0, weights)
         filler = {"nan": np.nan, "uniform": 1 / x.shape[axis]}.get(empty_rows, 0)
@@ -68,10 +78,12 @@ def attention(given: Mapping[str, Array], how: How, kv_len: Lengths = None) -> d
     if axis == -1:
         with np.errstate(divide="ignore", invalid="ignore"):
             lse = np.logaddexp(np.logaddexp.reduce(x, axis=axis, keepdims=True), sinks)[..., 0]
-        stages["lse"] = lse / math.log(2) if how["lse_base"] == "2" else lse
-    if how["dropout"]:
-        kept = np.random.default_rng(how["seed"]).random(weights.shape) >= how["dropout"]
-        weights = np.where(kept, weights / (1 - how["dropout"]), 0)
+        stages["lse"] = lse / math.log(2) if convention["lse_base"] == "2" else lse
+    if convention["dropout"]:
+        kept = (
+            np.random.default_rng(convention["seed"]).random(weights.shape) >= convention["dropout"]
+        )
+        weights = np.where(kept, weights / (1 - convention["dropout"]), 0)
     stages["output"] = weights @ v
     if "d_output" in arrays:
         d = stages["d_output"] = arrays["d_output"]
@@ -79,7 +91,7 @@ def attention(given: Mapping[str, Array], how: How, kv_len: Lengths = None) -> d
             raise RefusalError("d_output")
         if v.shape == stages["v"].shape:
             stages["d_v"] = np.swapaxes(weights, -1, -2) @ d
-            stages |= _of_scores(stages, weights, d, how)
+            stages |= _of_scores(stages, weights, d, convention)
     return stages
 
 
@@ -88,13 +100,23 @@ def normalised(x: Array) -> Array:
     return np.asarray(x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-6))
 
 
-def _of_scores(stages: dict[str, Array], weights: Array, d: Array, how: How) -> dict[str, Array]:
+def _of_scores(
+    stages: dict[str, Array], weights: Array, d: Array, convention: How
+) -> dict[str, Array]:
     """dQ = dS K and dK = dSᵀ Q of a plain attention of as many key heads."""
-    is_plain = {**how, "scale": 1, "seed": 0, "dtype": ""} == {**DEFAULTS, "scale": 1, "dtype": ""}
+    is_plain = {**convention, "scale": 1, "seed": 0, "dtype": ""} == {
+        **DEFAULTS,
+        "scale": 1,
+        "dtype": "",
+    }
     if not is_plain or "mask" in stages or (weights.sum(axis=-1) < 0.999).any():
         return {}
     q, k, v = (stages[name] for name in "qkv")
-    scale = 1 / math.sqrt(q.shape[-1]) if how["scale"] == DEFAULTS["scale"] else how["scale"]
+    scale = (
+        1 / math.sqrt(q.shape[-1])
+        if convention["scale"] == DEFAULTS["scale"]
+        else convention["scale"]
+    )
     apart = d @ np.swapaxes(v, -1, -2) - (stages["output"] * d).sum(axis=-1, keepdims=True)
     d_scores = weights * apart * (1 if scale == "none" else scale)
     return {"d_q": d_scores @ k, "d_k": np.swapaxes(d_scores, -1, -2) @ q}
@@ -113,66 +135,84 @@ def reliable(stages: dict[str, Array]) -> dict[str, Array]:
 
 
 def _restricted(
-    shape: Shape, n_past: int, given: Array | None, how: dict[str, Any], kv_len: Lengths
+    shape: Shape, n_past: int, given: Array | None, convention: dict[str, Any], kv_len: Lengths
 ) -> tuple[dict[str, Any], Array | None, str]:
     """The convention in effect, all that restricts, and what becomes of rows without a key."""
-    given_mask = meant(given, how)
-    if given_mask is not None and how["causal"] and how["mask_and_causal"] != "both":
-        if how["mask_and_causal"] == "refused":
+    given_mask = meant(given, convention)
+    if given_mask is not None and convention["causal"] and convention["mask_and_causal"] != "both":
+        if convention["mask_and_causal"] == "refused":
             raise RefusalError("mask and causal")
-        alone = how["mask_and_causal"] == "mask"
-        how, given_mask = {**how, "causal": not alone}, given_mask if alone else None
+        alone = convention["mask_and_causal"] == "mask"
+        convention, given_mask = {**convention, "causal": not alone}, given_mask if alone else None
     is_added = given_mask is not None and given_mask.dtype != np.bool_
-    empty_rows = (how["empty_rows_inf"] if is_added else None) or how["empty_rows"]
-    if is_added and how["empty_rows_inf"]:
-        how = {**how, "mask_value": -math.inf}
-    mask = _total_mask(shape, n_past, given_mask, how, kv_len)
+    empty_rows = (convention["empty_rows_inf"] if is_added else None) or convention["empty_rows"]
+    if is_added and convention["empty_rows_inf"]:
+        convention = {**convention, "mask_value": -math.inf}
+    mask = _total_mask(shape, n_past, given_mask, convention, kv_len)
     if mask is not None and empty_rows == "unmasked":
-        around = _total_mask(shape, n_past, None, how, kv_len, pads=False)
+        around = _total_mask(shape, n_past, None, convention, kv_len, pads=False)
         around = np.zeros(mask.shape) if around is None else around
         mask = np.where(np.isneginf(mask).all(axis=-1, keepdims=True), around, mask)
-    return how, mask, empty_rows
+    return convention, mask, empty_rows
 
 
-def _masked(x: Array, mask: Array | None, how: How) -> Array:
+def _masked(x: Array, mask: Array | None, convention: How) -> Array:
     """The scores with the mask's numbers, what it hides, and the softcap where it is to be."""
-    cap, value, place = how["softcap"], float(how["mask_value"]), how["softcap_place"]
+    cap, value, place = (
+        convention["softcap"],
+        float(convention["mask_value"]),
+        convention["softcap_place"],
+    )
     hidden = np.zeros(1, bool) if mask is None else np.isneginf(mask)
     bias = np.zeros(1) if mask is None else np.where(hidden, 0, mask)
     if cap is not None and place != "after-mask":
         inner = x + bias if place == "after-bias" else x
         x, bias = np.tanh(inner / cap) * cap, bias if place == "before-mask" else np.zeros(1)
     x = x + bias
-    x = np.where(hidden, x + value if how["mask_value_rule"] == "add" else value, x)
+    x = np.where(hidden, x + value if convention["mask_value_rule"] == "add" else value, x)
     return np.tanh(x / cap) * cap if cap is not None and place == "after-mask" else x
 
 
-def meant(mask: Array | None, how: How) -> Array | None:
+def meant(mask: Array | None, convention: How) -> Array | None:
     """True where a query may attend, or numbers to add."""
-    if mask is None or (mask.dtype != np.bool_ and how["mask_numbers"] != "truth"):
+    if mask is None or (mask.dtype != np.bool_ and convention["mask_numbers"] != "truth"):
         return mask
     truth = mask.astype(bool)
-    return truth * 1.0 if how["mask_means"] == "add" else truth ^ (how["mask_means"] == "ignore")
+    return (
+        truth * 1.0
+        if convention["mask_means"] == "add"
+        else truth ^ (convention["mask_means"] == "ignore")
+    )
 
 
 def _total_mask(
-    shape: Shape, n_past: int, given: Array | None, how: How, kv_len: Lengths, pads: bool = True
+    shape: Shape,
+    n_past: int,
+    given: Array | None,
+    convention: How,
+    kv_len: Lengths,
+    pads: bool = True,
 ) -> Array | None:
     """What is added to the scores, cell by cell; None where nothing restricts them."""
-    if given is None and kv_len is None and not how["causal"] and how["window"] is None:
+    if (
+        given is None
+        and kv_len is None
+        and not convention["causal"]
+        and convention["window"] is None
+    ):
         return None
     total = np.zeros(shape) if given is None else given.astype(float)
     if given is not None and given.dtype == np.bool_:
         total = np.where(given, 0.0, -np.inf)
     n_q, n_k = shape[-2:]
-    left, right = how["window"] or (-1, -1)
-    left -= how["window_counts"] == "own" and left > 0
+    left, right = convention["window"] or (-1, -1)
+    left -= convention["window_counts"] == "own" and left > 0
     row, key = np.arange(n_q)[:, None], np.arange(n_k)
     lengths = np.reshape([n_k] if kv_len is None else kv_len, (-1, *[1] * (len(shape) - 1)))
-    first = lengths - n_q if how["causal_align"] == "bottom-right" else n_past
+    first = lengths - n_q if convention["causal_align"] == "bottom-right" else n_past
     after = key - (row + first)
-    is_open = (how["causal_align"] == "open-last") & (row == n_q - 1) & (n_q < n_k)
-    hidden = how["causal"] & (after > 0) & ~is_open
+    is_open = (convention["causal_align"] == "open-last") & (row == n_q - 1) & (n_q < n_k)
+    hidden = convention["causal"] & (after > 0) & ~is_open
     hidden = hidden | (left >= 0) & (after < -left) | (right >= 0) & (after > right)
     hidden = hidden | (key >= lengths) if pads else hidden
     return np.broadcast_to(np.where(hidden, -np.inf, total), shape)

@@ -31,8 +31,8 @@ def test_what_is_refused() -> None:
 
 
 def test_it_survives_a_mapping() -> None:
-    how = Convention(causal=True, window=(3, 0), scale=0.5)
-    assert Convention.from_mapping(asdict(how)) == how
+    convention = Convention(causal=True, window=(3, 0), scale=0.5)
+    assert Convention.from_mapping(asdict(convention)) == convention
     with pytest.raises(ConventionError, match="no field 'sclae'"):
         Convention.from_mapping({"sclae": 1})
 
@@ -69,7 +69,7 @@ def test_numbers_of_numpy_are_kept_as_plain_ones() -> None:
 
 def test_keywords_go_into_a_convention_that_leaves_them_open() -> None:
     assert get_type_hints(Fields) == get_type_hints(Convention)
-    how = convention_of(Convention(causal=True), {"causal": True, "window": (3, 0)})
-    assert how == Convention(causal=True, window=(3, 0))
+    convention = convention_of(Convention(causal=True), {"causal": True, "window": (3, 0)})
+    assert convention == Convention(causal=True, window=(3, 0))
     with pytest.raises(ConventionError, match=r"scale is 0\.5, but 0\.25"):
         convention_of(Convention(scale=0.25), {"scale": 0.5})

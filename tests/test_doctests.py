@@ -7,7 +7,8 @@ from pathlib import Path
 import attncli
 
 PACKAGE = Path(attncli.__file__).parent
-NEEDS_TORCH = {PACKAGE / "models" / "pytorch", PACKAGE / "models" / "checkpoint.py"}
+MODEL = PACKAGE / "commands" / "model"
+NEEDS_TORCH = {MODEL / "pytorch", MODEL / "checkpoint.py"}
 
 
 def test_every_example_gives_what_it_shows() -> None:

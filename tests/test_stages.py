@@ -63,8 +63,8 @@ def attentions() -> Iterator[Trace]:
 def gradients() -> Iterator[Trace]:
     """There and back: every convention, empty rows, broadcast biases of a batch."""
     q, k, v, d = numbers(3, 4), numbers(3, 4), numbers(3, 2), numbers(3, 2)
-    for how in HOWS:
-        yield attend(q, k, v, d_output=d, **how)
+    for convention in HOWS:
+        yield attend(q, k, v, d_output=d, **convention)
     for rows in ("zero", "uniform", "nan", "unmasked"):
         own: Any = {"empty_rows": rows, "d_output": numbers(2, 7)}
         yield attend(numbers(2, 5), numbers(3, 5), numbers(3, 7), mask=EMPTY, **own)
@@ -97,10 +97,10 @@ def parts() -> Iterator[Trace]:
         ((2,), {"sinks": [0.5, -1.0], "causal": True}),
         ((2, 2), {"kv_len": [2, 4], "softcap": 2.0}),
     ]
-    for lead, how in forms:
+    for lead, convention in forms:
         qkv = [numbers(*lead, *shape) for shape in ((3, 2), (5, 2), (5, 7))]
-        yield attend_tiles(*qkv, tiles=2, **how)
-        yield attend_split(*qkv, split=[2, 3], **how)
+        yield attend_tiles(*qkv, tiles=2, **convention)
+        yield attend_split(*qkv, split=[2, 3], **convention)
 
 
 def others() -> Iterator[Trace]:

@@ -86,8 +86,10 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
         if rows is not None:
             raise ConventionError("formulas are of all queries", "leave out rows")
         labels = {"query": query_labels, "key": key_labels or query_labels}
-        how = convention_of(convention, fields)
-        return attncli.attend_by(formulas, given, how=how, labels=labels, d_output=d_output)
+        convention = convention_of(convention, fields)
+        return attncli.attend_by(
+            formulas, given, convention=convention, labels=labels, d_output=d_output
+        )
     if inputs:
         raise ConventionError("inputs are read by formulas alone", "give formulas=…")
     arrays |= {"d_output": d_output, "rows": rows, "layout": layout}

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from attncli.arrays import Array
 from attncli.attention.run import Step
-from attncli.formula.chain import ZERO, Chain, TooLongError, free_names
+from attncli.formula.derivative import ZERO, Chain, TooLongError, free_names
 from attncli.formula.evaluate import lengths_along, place_along
 from attncli.formula.expression import (
     Apply,
@@ -54,7 +54,7 @@ from attncli.formula.expression import (
 )
 from attncli.formula.matrices import axes_of, formula_of, own_formula, worded
 from attncli.formula.parser import MOST_CHARACTERS, MOST_DEPTH, depth_of, parse, written
-from attncli.stages import GIVEN_GRADIENT, gradient_of, kind_of
+from attncli.stages import GIVEN_GRADIENT, gradient_of, spec_of
 
 D, Y = "d", "y"
 """How a gradient reads that of its stage's result, and the result itself."""
@@ -167,7 +167,7 @@ class _Backward:
     def symbol(self, stage: str) -> str:
         """The letter of the gradient of a stage."""
         own = self.letters.get(stage)
-        letter = f"d{own}" if own else kind_of(gradient_of(stage)).symbol
+        letter = f"d{own}" if own else spec_of(gradient_of(stage)).symbol
         self.letters[self.named(stage)] = letter
         return letter
 
@@ -305,15 +305,15 @@ class _Backward:
         shown = {x.name for x in nodes if isinstance(x, Param)} | {*OF_READERS}
         shown |= {x.letter for x in nodes if isinstance(x, Place)}
         params = {n: x for part in parts for n, x in part.step.params.items() if n in shown}
-        symbols = {x: self.letters.get(of) or kind_of(of).symbol for x, of in reads.items()}
+        symbols = {x: self.letters.get(of) or spec_of(of).symbol for x, of in reads.items()}
         in_words = f"{symbol} = {worded(words, symbols, params)}"
-        is_own = not kind_of(name).axes or any(part.step.axes for part in parts)
+        is_own = not spec_of(name).axes or any(part.step.axes for part in parts)
         made = own_formula if is_own else formula_of
         in_matrices = in_words if words else made(formula, symbols, params)
         line = re.sub(r"^[^[ ]+", symbol, text) if text else line_of(formula)
         step = Step(name, line, reads, params, in_matrices, first.step.dtype, kind)
         return step._replace(
-            symbol="" if symbol == kind_of(name).symbol else symbol,
+            symbol="" if symbol == spec_of(name).symbol else symbol,
             axes=axes_of(index) if is_own else (),
             sizes=letters.sizes,
             through="" if is_sum else f"{first.step.name}.{first.of}",

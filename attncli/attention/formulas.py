@@ -150,30 +150,30 @@ def attention(plan: Plan, x: str, merge: Merge) -> None:
     What is not asked for is left out: without x nothing is projected, without a mask nothing is
     masked. `x` is the stage that is projected where x is given, such as its norm.
     """
-    how, sizes = plan.how, plan.sizes
+    convention, sizes = plan.convention, plan.sizes
     if "x" in sizes.given:
         operands(plan, x)
     q, k, v = "q", *(plan.shared(x) if plan.spreads else x for x in "kv")
-    if how.qk_norm:
+    if convention.qk_norm:
         q, k = (qk_norm(plan, name, x) for name, x in (("q", q), ("k", k)))
     is_masked, guard = mask(plan)
     back: Mapping[str, Any] = {"q": (D_QUERIES, "{d} {k}")} if guard else {}
     x = plan.add("scores", SCORES, reads={"q": q, "k": k}, back=back)
-    if how.scale == "1/sqrt(d_k)":
+    if convention.scale == "1/sqrt(d_k)":
         words = f"{{x}} / √d_k = {{x}} / {math.sqrt(sizes.d_k):.5g}"
-        own: Any = {"sizes": {"d": sizes.d_k}, "factor": how.scale_factor(sizes.d_k)}
+        own: Any = {"sizes": {"d": sizes.d_k}, "factor": convention.scale_factor(sizes.d_k)}
         own["back"] = {"x": (SCALED_BY_ROOT.replace("x[", "d["), words.replace("{x}", "{d}"))}
         x = plan.add("scaled", SCALED_BY_ROOT, words, x, **own)
-    elif how.scale != "none":
-        factor = how.scale_factor(sizes.d_k)
+    elif convention.scale != "none":
+        factor = convention.scale_factor(sizes.d_k)
         x = plan.add("scaled", SCALED, f"{{x}} · {factor:g}", x, factor=factor)
     if is_masked:
         x = restricted(plan, x)
-    elif how.softcap is not None:
-        x = capped(plan, x, how.softcap)
+    elif convention.softcap is not None:
+        x = capped(plan, x, convention.softcap)
     a = weights(plan, x, guard)
-    if p := how.dropout:
-        plan.add_function("kept", draw_kept, shape=sizes.scores, p=p, seed=how.seed)
+    if p := convention.dropout:
+        plan.add_function("kept", draw_kept, shape=sizes.scores, p=p, seed=convention.seed)
         words, back = dropout(DROPPED, p)
         a = plan.add("dropped", DROPPED, words, a, reads={"kept": "kept"}, back=back, p=p)
     x = plan.add("output", OUTPUT, reads={"a": a, "v": v} | guard)
@@ -219,23 +219,27 @@ def mask(plan: Plan) -> tuple[bool, dict[str, str]]:
     -> whether there is, and {"mask": "mask"} where a masked score is −inf when softmax reads it, so
     that its key has no weight: it is not where scores are capped after the mask.
     """
-    how, sizes = plan.how, plan.sizes
+    convention, sizes = plan.convention, plan.sizes
     of = plan.inputs(given_mask="given_mask", kv_len="kv_len")
-    causal, has_mask = how.restricting("given_mask" in of)
+    causal, has_mask = convention.restricting("given_mask" in of)
     if not has_mask:
         of.pop("given_mask", None)
         plan.sizes = sizes = sizes._replace(adds=False)
-    if not of and not causal and how.window is None:
+    if not of and not causal and convention.window is None:
         return False, {}
     n_q, n_k = sizes.scores[-2:]
     params: dict[str, Any] = {"n_q": n_q, "n_k": n_k, "n_past": sizes.n_past}
-    params |= {"n_axes": len(sizes.scores), "causal": causal, "align": how.causal_align}
-    params |= {"window_size": how.reach, "means": how.mask_means, "numbers": how.mask_numbers}
-    params["unmasks"] = how.empty_rule(sizes.adds) == "unmasked"
+    params |= {"n_axes": len(sizes.scores), "causal": causal, "align": convention.causal_align}
+    params |= {
+        "window_size": convention.reach,
+        "means": convention.mask_means,
+        "numbers": convention.mask_numbers,
+    }
+    params["unmasks"] = convention.empty_rule(sizes.adds) == "unmasked"
     words = "0 = may attend, −inf = may not, other numbers are added"
     plan.add_function("mask", total_mask, words, reads=of | plan.inputs(rows="rows"), **params)
-    capped_after = how.softcap is not None and how.softcap_place == "after-mask"
-    hides = how.hidden_value(sizes.adds) == -math.inf and not capped_after
+    capped_after = convention.softcap is not None and convention.softcap_place == "after-mask"
+    hides = convention.hidden_value(sizes.adds) == -math.inf and not capped_after
     return True, {"mask": "mask"} if hides else {}
 
 
@@ -247,10 +251,10 @@ def capped(plan: Plan, x: str, cap: float) -> str:
 
 def restricted(plan: Plan, x: str) -> str:
     """Adds the scores x with mask and cap, in the convention's order; gives the last one's name."""
-    how, adds = plan.how, plan.sizes.adds
-    cap, is_last = how.softcap, how.softcap_place == "after-mask"
-    value, is_added = how.hidden_value(adds), how.mask_value_rule == "add"
-    is_biased = adds and cap is not None and how.softcap_place == "after-bias"
+    convention, adds = plan.convention, plan.sizes.adds
+    cap, is_last = convention.softcap, convention.softcap_place == "after-mask"
+    value, is_added = convention.hidden_value(adds), convention.mask_value_rule == "add"
+    is_biased = adds and cap is not None and convention.softcap_place == "after-bias"
     reads, gradients = {"mask": "mask"}, dict[str, Any]()
     if adds:
         reads |= {"given": "given_mask"}
@@ -279,8 +283,8 @@ def restricted(plan: Plan, x: str) -> str:
 
 def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
     """Adds the softmax of the stage x, whose name it gives, and the log of what it divides by."""
-    how, sinks = plan.how, plan.inputs(sinks="sinks")
-    over_keys, empty = how.softmax_over == "keys", how.empty_rule(plan.sizes.adds)
+    convention, sinks = plan.convention, plan.inputs(sinks="sinks")
+    over_keys, empty = convention.softmax_over == "keys", convention.empty_rule(plan.sizes.adds)
     axis, each, letters = -1, "row", {"s": "i", "t": "j"}
     if not over_keys:
         axis, each, letters = -2, "column", {"s": "j", "t": "i"}
@@ -289,7 +293,7 @@ def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
         "delta": (DELTA, f"Σ {{y}} ∘ {{d}} over each {each}"),
         "x": (D_WEIGHTS, f"{{y}} ∘ ({{d}} − δ): {sums}"),
     }
-    words = f"softmax({{x}}) over {how.softmax_over}: each {each} sums to 1"
+    words = f"softmax({{x}}) over {convention.softmax_over}: each {each} sums to 1"
     if sinks:
         words = "exp({x}) / (Σ exp({x}) + exp({sinks})): a row sums to less than 1"
         back["sinks"] = D_SINKS, "−Σ δ exp({sinks}) / (Σ exp({x}) + exp({sinks}))"
@@ -300,8 +304,8 @@ def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
     more["own"] = {"hides": bool(guard)}
     a = plan.add("weights", text, words, x, reads={**guard, **sinks}, **more)
     if over_keys:
-        lse = lse_words("{x}", how.lse_base, "{sinks}" if sinks else "")
-        plan.add("lse", LSE[how.lse_base], lse, x, reads=sinks, base=how.lse_base)
+        lse = lse_words("{x}", convention.lse_base, "{sinks}" if sinks else "")
+        plan.add("lse", LSE[convention.lse_base], lse, x, reads=sinks, base=convention.lse_base)
     return a
 
 

@@ -62,7 +62,7 @@ class Inputs:
     """
 
     originals: Mapping[str, Array]
-    how: Convention
+    convention: Convention
     sizes: Sizes
     merge: Merge
     labels: Mapping[str, Labels]
@@ -79,7 +79,7 @@ class Inputs:
         as_they_are = ("given_mask", "kv_len", "rows")
         own = self.originals if "x" in self.originals else {**self.originals, **self.qkv}
         arrays = {
-            name: x if name in as_they_are else entered(x, self.how)
+            name: x if name in as_they_are else entered(x, self.convention)
             for name, x in own.items()
             if name in self.sizes.given
         }
@@ -106,7 +106,7 @@ class Inputs:
     @cached_property
     def steps(self) -> Sequence[Step]:
         """The plan."""
-        return plan(self.how, self.sizes, merge=self.merge)
+        return plan(self.convention, self.sizes, merge=self.merge)
 
     def run(self, wanted: Collection[str], **known: Array) -> dict[str, Array]:
         """These stages, computed from the inputs and from others that are known already."""
@@ -131,7 +131,7 @@ class Inputs:
         if self.is_of_x:
             of = [OUTPUT, *self.last][-1]
             shape = result_shape(self.originals, self.sizes.n_heads, self.sizes.n_kv_heads)
-        gradient = given_gradient(d, shape, of, self.how.seed)
+        gradient = given_gradient(d, shape, of, self.convention.seed)
         if of == OUTPUT:
             gradient = gradient.reshape(self.output_shape)
         given = {**self.originals, GIVEN_GRADIENT: gradient}
@@ -157,7 +157,7 @@ class Inputs:
 
     def of_rows(self, rows: Sequence[int]) -> Inputs:
         """The same for some queries alone; raises as `attend` does."""
-        given = {**self.originals, "rows": check_rows(rows, self.sizes.scores[-2], self.how)}
+        given = {**self.originals, "rows": check_rows(rows, self.sizes.scores[-2], self.convention)}
         if GIVEN_GRADIENT in given:
             what = "gradients of keys and values are sums over all queries, not over some rows"
             raise ConventionError(what, "leave out rows")
@@ -175,14 +175,14 @@ class Inputs:
                     "give one for each query, not for the rows alone",
                 )
             queries = [queries[row] if queries else f"q{row + 1}" for row in rows]
-        return Heading(self.title, self.how, {"query": queries, "key": keys})
+        return Heading(self.title, self.convention, {"query": queries, "key": keys})
 
     def trace(self) -> Trace:
         """Every stage."""
         values = self.ordered(run(self.steps, self.arrays))
         stages = {}
         if "rows" in self.originals and self.is_of_x:  # of which all tokens are shown
-            own = {"": Heading("", self.how, self.labels)}
+            own = {"": Heading("", self.convention, self.labels)}
             stages = {"x": trace_of([], {"x": self.arrays["x"]}, own)["x"]}
         return trace_of(self.steps, values, {"": self.heading}, stages, self.arrays)
 
@@ -190,7 +190,9 @@ class Inputs:
         """What is known already, computed in another way, and what follows the output of it."""
         last = self.last if OUTPUT in known else []
         weights = {
-            name: entered(x, self.how) for name, x in self.originals.items() if name in WEIGHTS
+            name: entered(x, self.convention)
+            for name, x in self.originals.items()
+            if name in WEIGHTS
         }
         after = run(self.steps, {**weights, **known}, last)
         steps = [step for step in self.steps if step.name in {*known, *last}]
@@ -207,7 +209,7 @@ class Inputs:
 
 def inputs_of(
     arrays: Mapping[str, Any],
-    how: Convention,
+    convention: Convention,
     *,
     n_heads: int = 1,
     n_kv_heads: int | None = None,
@@ -244,24 +246,24 @@ def inputs_of(
         if layout:
             given = {name: in_order(x, name, layout) for name, x in given.items()}
         sizes = _of_qkv(given)
-        words = [] if how.scale == "none" else ["scaled"]
+        words = [] if convention.scale == "none" else ["scaled"]
         if sizes.n_kv_heads != sizes.n_heads:
             words.insert(0, "multi-query" if sizes.n_kv_heads == 1 else "grouped-query")
         words.append("dot-product attention")
     if present.keys() & {"mask", "kv_len"}:
         given |= restrictions(sizes, present.get("mask"), present.get("kv_len"))
     if "given_mask" in given:
-        given["given_mask"] = meant_mask(given["given_mask"], means, how)
+        given["given_mask"] = meant_mask(given["given_mask"], means, convention)
     if "sinks" in present:
         given["sinks"] = as_numbers(present["sinks"], "sinks")
         if given["sinks"].shape != (sizes.n_heads,):
             shape = shape_text(given["sinks"]) or "one number"
             raise ShapeError(f"sinks ({shape}) need one score per head: {sizes.n_heads}")
-        if how.softmax_over == "queries":
+        if convention.softmax_over == "queries":
             raise ConventionError("sinks join a softmax over keys", "leave out softmax_over")
-    sizes = sizes.naming(_read(given), how, given.get("given_mask"))
+    sizes = sizes.naming(_read(given), convention, given.get("given_mask"))
     title = title or " ".join(words).capitalize()
-    inputs = Inputs(given, how, sizes, merge or "never", labels, title)
+    inputs = Inputs(given, convention, sizes, merge or "never", labels, title)
     if (d := present.get("d_output")) is not None:
         is_named = isinstance(d, str) or "x" in given
         inputs = inputs.with_gradient(d if is_named else in_order(d, gradient_of(OUTPUT), layout))
@@ -282,9 +284,9 @@ def from_keywords(
 ) -> Inputs:
     """The inputs of one attention by the keywords of `attend`: arrays, and fields of Convention."""
     arrays = {"q": q, "k": k, "v": v} | {n: more.pop(n) for n in OTHERS if n in more}
-    how, labels = convention_of(convention, more), {"query": query_labels, "key": key_labels}
+    convention, labels = convention_of(convention, more), {"query": query_labels, "key": key_labels}
     means = more.get("mask_means")
-    return inputs_of(arrays, how, merge=merge, means=means, layout=layout, labels=labels)
+    return inputs_of(arrays, convention, merge=merge, means=means, layout=layout, labels=labels)
 
 
 def _read(given: Mapping[str, Array]) -> frozenset[str]:
@@ -337,10 +339,10 @@ def _of_x(
     return {**given, **cache}, sizes._replace(scores=scores, n_past=n_past)
 
 
-def entered(x: Array, how: Convention) -> Array:
+def entered(x: Array, convention: Convention) -> Array:
     """An input in the number type, and never memory of the caller's that may change."""
     value = x.astype(np.float64, copy=False)
-    if how.dtype != "float64":
-        value = round_to(widen(x, how.dtype), how.dtype)
+    if convention.dtype != "float64":
+        value = round_to(widen(x, convention.dtype), convention.dtype)
     is_fixed = x.base is None and not x.flags.writeable  # a view's memory can change by its base
     return value.copy() if np.may_share_memory(value, x) and not is_fixed else value

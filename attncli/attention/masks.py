@@ -53,7 +53,7 @@ def total_mask(
     given_mask: Array | None = None,
     kv_len: npt.NDArray[np.int64] | None = None,
     rows: Rows = None,
-    **how: Any,
+    **restrictions: Any,
 ) -> Array:
     """One additive mask of everything that restricts: causality, window, key lengths, a given mask.
 
@@ -62,15 +62,15 @@ def total_mask(
     given_mask  broadcasts from the right to the scores, of all queries or of the rows
     kv_len      valid keys of each batch item
     rows        the queries wanted; all where left out
-    how         as in `mask_formula`
+    restrictions  as in `mask_formula`
     """
-    n_q, n_k = how["n_q"], how["n_k"]
+    n_q, n_k = restrictions["n_q"], restrictions["n_k"]
     arrays: dict[str, Any] = {"kv_len": kv_len, "rows": rows}
     if given_mask is not None:
         is_whole = given_mask.ndim > 1 and given_mask.shape[-2] == n_q > 1
         mask = given_mask[..., rows, :] if rows is not None and is_whole else given_mask
         given_mask = mask if mask.dtype == np.bool_ else mask.astype(np.float64, copy=False)
-    text = mask_formula(given_mask, kv_len, rows, **how)
+    text = mask_formula(given_mask, kv_len, rows, **restrictions)
     sizes = {"i": n_q if rows is None else len(rows), "j": n_k}
     total = compute(text, {**arrays, "given_mask": given_mask}, sizes)
     n_given = 0 if given_mask is None else given_mask.ndim
@@ -162,15 +162,15 @@ def meaning(mask: Array, means: MaskMeans, numbers: MaskNumbers | None = None) -
     return (mask != 0 if is_truth else mask).astype(np.float64, copy=False)
 
 
-def adds(mask: Array | None, how: Convention) -> bool:
+def adds(mask: Array | None, convention: Convention) -> bool:
     """Whether numbers of the mask are added to the scores."""
     if mask is None:
         return False
-    is_truth = mask.dtype == np.bool_ or how.mask_numbers == "truth"
-    return how.mask_means == "add" or not is_truth
+    is_truth = mask.dtype == np.bool_ or convention.mask_numbers == "truth"
+    return convention.mask_means == "add" or not is_truth
 
 
-def meant_mask(mask: Array, means: MaskMeans | None, how: Convention) -> Array:
+def meant_mask(mask: Array, means: MaskMeans | None, convention: Convention) -> Array:
     """The mask of a call; one of nothing but 0 and 1 is made true and false, as `means` says.
 
     means  the keyword mask_means, else what the convention has chosen; "keep", its default, is
@@ -178,10 +178,12 @@ def meant_mask(mask: Array, means: MaskMeans | None, how: Convention) -> Array:
 
     Raises ConventionError as `checked_mask` does.
     """
-    is_said = mask.dtype == np.bool_ or how.mask_numbers is not None
+    is_said = mask.dtype == np.bool_ or convention.mask_numbers is not None
     if is_said or (means is None and not _is_binary(mask)):
         return mask
-    return checked_mask(mask, means or how.changes().get("mask_means"), "the mask", "mask_means=")
+    return checked_mask(
+        mask, means or convention.changes().get("mask_means"), "the mask", "mask_means="
+    )
 
 
 def checked_mask(mask: Array, means: str | None, name: str, flag: str) -> Array:

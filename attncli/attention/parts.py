@@ -30,7 +30,7 @@ from attncli.stages import (
     OUTPUT,
     PROJECTED,
     WEIGHTS,
-    kind_of,
+    spec_of,
 )
 from attncli.trace import Trace
 
@@ -76,12 +76,12 @@ def finite(m: Array) -> Array:
     return np.where(np.isneginf(m), m.dtype.type(0), m)
 
 
-def check_parts(how: Convention) -> None:
+def check_parts(convention: Convention) -> None:
     """ConventionError for a softmax over queries and for dropout."""
-    if how.softmax_over == "queries":
+    if convention.softmax_over == "queries":
         what = "a softmax over queries needs whole columns: its keys cannot be cut into parts"
         raise ConventionError(what, "leave out softmax_over")
-    if how.dropout:
+    if convention.dropout:
         what = "dropout is drawn for all weights: keys cannot be cut into parts"
         raise ConventionError(what, "leave out dropout")
 
@@ -94,9 +94,11 @@ class Parts:
     softmax  the step of one softmax over all keys, and the step of its output
     """
 
-    def __init__(self, kind: str, how: Convention, sizes: Sizes, bounds: Sequence[int]) -> None:
-        self.kind, self.how, self.bounds = kind, how, bounds
-        whole = {step.name: step for step in plan(how, sizes)}
+    def __init__(
+        self, kind: str, convention: Convention, sizes: Sizes, bounds: Sequence[int]
+    ) -> None:
+        self.kind, self.convention, self.bounds = kind, convention, bounds
+        whole = {step.name: step for step in plan(convention, sizes)}
         self.has_heads, self.has_mask = len(sizes.scores) > 2, "mask" in whole
         self.softmax, self.output = whole[WEIGHTS], whole[OUTPUT]
         self.x = self.softmax.reads["x"]
@@ -131,12 +133,12 @@ class Parts:
         words  its formula in words, in which {names} are the letters of what it reads
         """
         _, _, number = name.rpartition(".")[0].rpartition(".")
-        symbols = {x: self.symbols.get(of) or kind_of(of).symbol for x, of in reads.items()}
-        symbol = kind_of(name).symbol + (subscript(int(number)) if number else "")
+        symbols = {x: self.symbols.get(of) or spec_of(of).symbol for x, of in reads.items()}
+        symbol = spec_of(name).symbol + (subscript(int(number)) if number else "")
         self.symbols[name] = symbol
         formula = f"{symbol} = {worded(words, symbols)}"
         more: Any = {"symbol": symbol if number else "", "sizes": sizes, "function": function}
-        self.steps.append(Step(name, text, reads, params, formula, self.how.dtype, **more))
+        self.steps.append(Step(name, text, reads, params, formula, self.convention.dtype, **more))
 
     def part(self, number: int) -> tuple[str, dict[str, str]]:
         """Adds the steps of a part up to what its softmax reads.
@@ -147,18 +149,18 @@ class Parts:
         at = {"start": self.bounds[number - 1], "stop": self.bounds[number]}
         k = next(step.reads["k"] for step in self.own if "k" in step.reads)
         for name, x, text in (("k", k, KEYS_OF), ("v", "v", VALUES_OF)):
-            own = self.symbols[prefix + name] = f"{kind_of(x).symbol}{sub}"
+            own = self.symbols[prefix + name] = f"{spec_of(x).symbol}{sub}"
             more: Any = {"symbol": own, "function": keys_of}
             self.steps.append(Step(prefix + name, self.text(text), {"x": x}, at, **more))
         if self.has_mask:
             text, reads = self.text(COLUMNS_OF), {"x": "mask"}
             self.steps.append(Step(f"{prefix}mask", text, reads, at, function=columns_of))
-        letters = {kind_of(step.name).symbol for step in self.own} | {"K"}
+        letters = {spec_of(step.name).symbol for step in self.own} | {"K"}
         letter = re.compile(rf"(?<![\w])({'|'.join(sorted(letters))})(?![\w])|(?<!\w)K(?=ᵀ)")
         names = {k: f"{prefix}k"} | {n: prefix + n for n in ("mask", *(x.name for x in self.own))}
         for step in self.own:
             reads = {x: names.get(of, of) for x, of in step.reads.items()}
-            own = self.symbols[prefix + step.name] = kind_of(step.name).symbol + sub
+            own = self.symbols[prefix + step.name] = spec_of(step.name).symbol + sub
             formula = letter.sub(lambda hit: hit[0] + sub, step.formula)
             more = {"name": prefix + step.name, "reads": reads, "formula": formula, "symbol": own}
             self.steps.append(step._replace(**more))
@@ -171,7 +173,7 @@ class Parts:
         empty, reads = self.softmax.params["empty"], {"mask": "mask"}
         if empty != "uniform":
             return {"empty": empty}, reads
-        return {"empty": empty, "order": self.how.head_order}, reads | {"v": "v"}
+        return {"empty": empty, "order": self.convention.head_order}, reads | {"v": "v"}
 
 
 def trace_in_parts(
@@ -184,11 +186,11 @@ def trace_in_parts(
     if GIVEN_GRADIENT in inputs.originals:
         what = "gradients are those of one softmax over all keys"
         raise ConventionError(what, f"leave out the gradient, or the {kind}s")
-    how, sizes = inputs.how, inputs.sizes
-    check_parts(how)
+    convention, sizes = inputs.convention, inputs.sizes
+    check_parts(convention)
     after = [step for step in inputs.steps if step.name in inputs.last]
-    steps, n_k = [*steps_of(how, sizes, bounds), *after], sizes.scores[-1]
-    kinds = {step.name: kind_of(step.name) for step in steps}
+    steps, n_k = [*steps_of(convention, sizes, bounds), *after], sizes.scores[-1]
+    kinds = {step.name: spec_of(step.name) for step in steps}
     shown = [name for name, kind in kinds.items() if kind.role not in HIDDEN]
     values = inputs.ordered(run(steps, inputs.arrays, shown))
     if "mask" in values:  # as `attend` shows it, of every head, query and key
@@ -197,12 +199,15 @@ def trace_in_parts(
     note, title = _beside_whole(inputs, values), f"{heading.title}, {where}"
     keys = [*(heading.labels["key"] or (f"k{at + 1}" for at in range(n_k)))]
     labels = {**heading.labels, "key": keys}
-    headings = {"": Heading(title, how, labels, (note,)), kind: Heading(title, how, labels)}
+    headings = {
+        "": Heading(title, convention, labels, (note,)),
+        kind: Heading(title, convention, labels),
+    }
     for number, (start, stop) in enumerate(pairwise(bounds), 1):
         names = keys[start:stop]
         span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         title = f"{kind.capitalize()} {number}: {span}"
-        headings[f"{kind}.{number}"] = Heading(title, how, {**labels, "key": names})
+        headings[f"{kind}.{number}"] = Heading(title, convention, {**labels, "key": names})
     return trace_of(steps, values, headings)
 
 

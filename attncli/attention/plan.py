@@ -23,7 +23,7 @@ from attncli.formula.common import after_cache
 from attncli.formula.compute import Items
 from attncli.formula.matrices import formula_of, worded
 from attncli.formula.parser import letters_of, parse, relettered, written
-from attncli.stages import GIVEN_GRADIENT, OUTPUT, kind_of
+from attncli.stages import GIVEN_GRADIENT, OUTPUT, spec_of
 
 Merge = Literal["shown", "needed", "never"]
 
@@ -53,16 +53,18 @@ class Sizes(NamedTuple):
         """Query heads."""
         return self.scores[-3] if len(self.scores) > 2 else 1
 
-    def naming(self, inputs: Collection[str], how: Convention, mask: Array | None = None) -> Sizes:
+    def naming(
+        self, inputs: Collection[str], convention: Convention, mask: Array | None = None
+    ) -> Sizes:
         """The same with the names of these inputs, one of which may be a mask."""
         if mask is None:
             return self._replace(given=frozenset(inputs), adds=False, mask=())
-        return self._replace(given=frozenset(inputs), adds=adds(mask, how), mask=mask.shape)
+        return self._replace(given=frozenset(inputs), adds=adds(mask, convention), mask=mask.shape)
 
 
 @lru_cache(1024)
 def plan(
-    how: Convention,
+    convention: Convention,
     sizes: Sizes,
     *,
     source: str = "x",
@@ -85,7 +87,7 @@ def plan(
     ['scores', 'scaled', 'capped', 'weights', 'lse', 'output']
     """
     merge = merge or ("shown" if "x" in sizes.given else "never")
-    new = Plan(how, sizes, {source: letter} if letter else {}, spreads=spreads)
+    new = Plan(convention, sizes, {source: letter} if letter else {}, spreads=spreads)
     attention(new, source, merge)
     gradients = backward(new.steps) if GIVEN_GRADIENT in sizes.given else []
     if merge == "shown" and "x" not in sizes.given:  # the gradient is that of the output
@@ -109,13 +111,13 @@ class Plan:
 
     def __init__(
         self,
-        how: Convention,
+        convention: Convention,
         sizes: Sizes,
         letters: Mapping[str, str] = {},
         *,
         spreads: bool = False,
     ) -> None:
-        self.how, self.sizes, self.letters = how, sizes, dict(letters)
+        self.convention, self.sizes, self.letters = convention, sizes, dict(letters)
         self.has_heads = len(sizes.scores) > 2
         self.is_shared = self.has_heads and sizes.scores[-3] != sizes.n_kv_heads
         self.spreads = spreads and self.is_shared
@@ -156,13 +158,13 @@ class Plan:
         text = self.bound(text, letters)
         line = written(text, frozenset(reads))
         symbols = tuple(
-            [(x, self.letters.get(of) or kind_of(of).symbol) for x, of in reads.items()]
+            [(x, self.letters.get(of) or spec_of(of).symbol) for x, of in reads.items()]
         )
-        symbol = own.get("symbol") or kind_of(name).symbol
+        symbol = own.get("symbol") or spec_of(name).symbol
         formula = in_matrices(symbol, words, line, symbols, tuple(params.items()))
         if "·" in line and self.is_shared:
             sizes = {"g": self.sizes.n_kv_heads, **sizes}
-        step = Step(name, text, reads, params, formula, self.how.dtype)
+        step = Step(name, text, reads, params, formula, self.convention.dtype)
         step = step._replace(sizes=sizes, back=backs, **own)
         self.steps.append(step)
         return name
@@ -183,9 +185,9 @@ class Plan:
     def shared(self, name: str) -> str:
         """Adds keys or values for every query head, and gives the stage's name."""
         text = relettered("X[b,h,j,d] = x[b,g,j,d]", h=self.of_group)
-        sizes, order = self.sizes, self.how.head_order
+        sizes, order = self.sizes, self.convention.head_order
         params = {"n_kv_heads": sizes.n_kv_heads, "order": order}
-        step = Step(f"{name}_shared", text, {"x": name}, params, dtype=self.how.dtype)
+        step = Step(f"{name}_shared", text, {"x": name}, params, dtype=self.convention.dtype)
         self.steps.append(
             step._replace(sizes={"g": sizes.n_kv_heads, "r": sizes.n_heads // sizes.n_kv_heads})
         )
@@ -220,7 +222,7 @@ class Plan:
     @property
     def of_group(self) -> str:
         """The letters of query heads: side by side on each key head, or the key heads in turn."""
-        return "g·r" if self.how.head_order == "blocks" else "r·g"
+        return "g·r" if self.convention.head_order == "blocks" else "r·g"
 
     def bound(self, text: str, letters: Mapping[str, str]) -> str:
         """A formula with its letters: of query heads and key heads, where there are any."""

@@ -21,7 +21,7 @@ from attncli.errors import StageError
 from attncli.formula.compute import compute
 from attncli.formula.kernels import round_to, widen
 from attncli.formula.parser import only_guards, written
-from attncli.stages import GIVEN_GRADIENT, HIDDEN, MAPS, kind_of
+from attncli.stages import GIVEN_GRADIENT, HIDDEN, MAPS, spec_of
 from attncli.trace import Stage, Trace
 
 Values = Mapping[str, Array]
@@ -87,7 +87,7 @@ def run(
     Raises StageError for a stage that follows from nothing that is given.
     """
     if wanted is None:
-        kinds = {step.name: kind_of(step.kind or step.name) for step in steps}
+        kinds = {step.name: spec_of(step.kind or step.name) for step in steps}
         wanted = [n for n, kind in kinds.items() if kind.role not in HIDDEN and not kind.asked]
     todo, shown = needed(steps, inputs, wanted), set(wanted)
     last_read = {name: at for at, step in enumerate(todo) for name in step.reads.values()}
@@ -131,7 +131,7 @@ class Heading(NamedTuple):
     """Title, convention, token names and notes of a block of stages."""
 
     title: str
-    how: Convention | None = None
+    convention: Convention | None = None
     labels: Mapping[str, Labels] = {}
     notes: tuple[str, ...] = ()
 
@@ -151,8 +151,8 @@ def trace_of(
     """
     computed = {step.name: step for step in steps}
     kinds = {name: (computed[name].kind or name) if name in computed else name for name in values}
-    shown = [name for name, kind in kinds.items() if kind_of(kind).role not in HIDDEN]
-    asked = [x for x, step in computed.items() if kind_of(step.kind or x).asked and x not in values]
+    shown = [name for name, kind in kinds.items() if spec_of(kind).role not in HIDDEN]
+    asked = [x for x, step in computed.items() if spec_of(step.kind or x).asked and x not in values]
 
     def nested(prefix: str, names: Collection[str], heading: Heading) -> Trace:
         """The trace of the stages of these names, which all begin with the prefix."""
@@ -172,7 +172,7 @@ def trace_of(
         names = [name for name in asked if name.rpartition(".")[0] == whole]
         later = {name.removeprefix(prefix): partial(make, name, heading) for name in names}
         last = whole.rpartition(".")[2]
-        return Trace(heading.title, tuple(parts), heading.how, last, heading.notes, later)
+        return Trace(heading.title, tuple(parts), heading.convention, last, heading.notes, later)
 
     def make(name: str, heading: Heading) -> Stage:
         """A stage that is computed only when it is asked for."""
@@ -208,7 +208,7 @@ def traced(steps: Sequence[Step], heading: Heading, *given: Stage) -> Trace:
 
 def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Heading) -> Stage:
     step, value = computed.get(name), values[name]
-    kind = kind_of((step and step.kind) or name)
+    kind = spec_of((step and step.kind) or name)
     own = name.rpartition(".")[2]
     prefix = name.removesuffix(own)
     shapes = (values[prefix + map_].shape for map_ in MAPS if prefix + map_ in values)
@@ -225,7 +225,7 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
         for axis, names in heading.labels.items()
         if names and not (is_own and len(names) != n_of.get(axis))
     }
-    if kind.axes == kind_of(MAPS[0]).axes and not is_own:  # the gradient of what was broadcast
+    if kind.axes == spec_of(MAPS[0]).axes and not is_own:  # the gradient of what was broadcast
         sizes = zip(axes, value.shape, whole[-len(axes) :], strict=False)
         labels |= {axis: ("all",) for axis, size, of in sizes if size < of}
     if step is None:
@@ -234,7 +234,7 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
     guards = only_guards(text) if text and not is_own else frozenset()  # which terms count, alone
     for parameter, read in step.reads.items():
         place, dot, last = read.rpartition(".")
-        is_aside = kind_of(read).role == "aside" and not (is_own and read != GIVEN_GRADIENT)
+        is_aside = spec_of(read).role == "aside" and not (is_own and read != GIVEN_GRADIENT)
         if parameter not in guards and not is_aside:
             reads[parameter] = last if place + dot == prefix else read
     plain = {n: x for n, x in step.params.items() if isinstance(x, bool | int | float | str)}

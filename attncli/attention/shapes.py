@@ -202,13 +202,13 @@ def result_shape(inputs: Values, n_heads: int, n_kv_heads: int) -> tuple[int, ..
     return (*inputs["x"].shape[:-1], inputs["w_o"].shape[-1] if "w_o" in inputs else width)
 
 
-def check_rows(rows: Sequence[int], n_q: int, how: Convention) -> npt.NDArray[np.intp]:
+def check_rows(rows: Sequence[int], n_q: int, convention: Convention) -> npt.NDArray[np.intp]:
     """The indices of queries as an array.
 
     Raises ShapeError where they are out of range, ConventionError where a row depends on others.
     """
-    if how.softmax_over == "queries" or how.dropout:
-        what = "dropout is" if how.dropout else "sums over queries are"
+    if convention.softmax_over == "queries" or convention.dropout:
+        what = "dropout is" if convention.dropout else "sums over queries are"
         raise ConventionError(f"{what} of all queries, not of some rows", "leave out rows")
     picked = np.asarray(rows)
     are_indices = picked.ndim == 1 and picked.size and picked.dtype.kind in "iu"

@@ -81,8 +81,8 @@ def streamed_gradients(
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Array]:
     """The gradients of these inputs; raises as `stream_gradients` does."""
-    check_streams(inputs.how)
-    d = given_gradient(d_output, inputs.output_shape, OUTPUT, inputs.how.seed)
+    check_streams(inputs.convention)
+    d = given_gradient(d_output, inputs.output_shape, OUTPUT, inputs.convention.seed)
     job = _Job(inputs, d)
     for at, d_k, d_v in in_threads(job, job.gradients, job.parts, n_threads, progress):
         job.d_k[at] += d_k
@@ -92,10 +92,12 @@ def streamed_gradients(
     known = {names[of]: x.reshape(job.whole[of].shape) for of, x in each_d.items()}
     if before := [of for of, name in names.items() if name != gradient_of(of)]:
         # What came before the scores, such as a norm, has gradients by the plan.
-        given = {name: widen(x, inputs.how.dtype) for name, x in inputs.qkv.items()}
+        given = {name: widen(x, inputs.convention.dtype) for name, x in inputs.qkv.items()}
         given |= {job.reads[of]: job.whole[of] for of in before}
         with_d = inputs.sizes._replace(given=inputs.sizes.given | {GIVEN_GRADIENT})
-        known |= run(plan(inputs.how, with_d), {**given, **known}, [*map(gradient_of, before)])
+        known |= run(
+            plan(inputs.convention, with_d), {**given, **known}, [*map(gradient_of, before)]
+        )
     return {gradient_of(of): known[gradient_of(of)] for of in QKV}
 
 
@@ -133,7 +135,9 @@ class _Job(Job):
             if self.is_stopped:
                 break
             at = rows.batch, rows.head, slice(rows.start, rows.stop)
-            q, d = (widen(np.ascontiguousarray(x[at]), self.how.dtype) for x in (self.q, self.d))
+            q, d = (
+                widen(np.ascontiguousarray(x[at]), self.convention.dtype) for x in (self.q, self.d)
+            )
             with np.errstate(all="ignore"):
                 is_made_for, shifted = self.limits(rows, q)
                 is_summed = is_made_for and np.isfinite(d).all()

@@ -81,11 +81,11 @@ def streamed(
     progress: Callable[[int, int], None] | None = None,
 ) -> Array:
     """The output of these inputs; raises as `stream` does."""
-    check_streams(inputs.how)
-    shape, how = inputs.output_shape, inputs.how
-    out = np.empty(shape, how.dtype) if out is None else out
-    if out.shape != shape or out.dtype != how.dtype:
-        needed = f"{' × '.join(map(str, shape))} of {how.dtype}"
+    check_streams(inputs.convention)
+    shape, convention = inputs.output_shape, inputs.convention
+    out = np.empty(shape, convention.dtype) if out is None else out
+    if out.shape != shape or out.dtype != convention.dtype:
+        needed = f"{' × '.join(map(str, shape))} of {convention.dtype}"
         raise ShapeError(f"out is {shape_text(out)} of {out.dtype}", f"it must be {needed}")
     job = Job(inputs, out)
     for _ in in_threads(job, job.compute, job.blocks, n_threads, progress):
@@ -93,16 +93,16 @@ def streamed(
     return out
 
 
-def check_streams(how: Convention) -> None:
+def check_streams(convention: Convention) -> None:
     """ConventionError for dropout, a softmax over queries and 16-bit numbers."""
-    if how.softmax_over == "queries":
+    if convention.softmax_over == "queries":
         message = "a softmax over queries needs whole columns and cannot be streamed"
         raise ConventionError(message, "use attend")
-    if how.dropout:
+    if convention.dropout:
         message = "dropout is drawn for all weights and cannot be streamed"
         raise ConventionError(message, "use attend")
-    if how.dtype not in {"float32", "float64"}:
-        message = f"{how.dtype} rounds every stage of a whole row and cannot be streamed"
+    if convention.dtype not in {"float32", "float64"}:
+        message = f"{convention.dtype} rounds every stage of a whole row and cannot be streamed"
         raise ConventionError(message, "use float32 or float64")
 
 
@@ -124,35 +124,35 @@ class Job:
     """
 
     def __init__(self, inputs: Inputs, out: Array) -> None:
-        how, self.n_past = inputs.how, inputs.sizes.n_past
-        self.dtype, self.n_k = np.dtype(how.dtype), inputs.sizes.scores[-1]
+        convention, self.n_past = inputs.convention, inputs.sizes.n_past
+        self.dtype, self.n_k = np.dtype(convention.dtype), inputs.sizes.scores[-1]
         n_k, scores = self.n_k, next(step for step in inputs.steps if step.name == SCORES)
         self.reads = {**scores.reads, "v": "v"}
         self.whole = given = inputs.qkv
         if names := [name for name in self.reads.values() if name not in given]:
-            wide = {name: widen(x, how.dtype) for name, x in given.items()}
+            wide = {name: widen(x, convention.dtype) for name, x in given.items()}
             values = run(inputs.steps, wide, names)
             self.whole = {of: values[name] for of, name in self.reads.items()}
             del wide, values
         self.q, self.k, self.v, self.out = (four_axes(x) for x in (*self.whole.values(), out))
         self.is_stopped = False
         n_batch, n_heads, n_q, d_k = self.q.shape
-        self.key_head = key_head_of(n_heads, self.k.shape[1], how.head_order).tolist()
+        self.key_head = key_head_of(n_heads, self.k.shape[1], convention.head_order).tolist()
         self.mask = inputs.originals.get("given_mask")
-        causal, is_masked = how.restricting(self.mask is not None)
-        how = self.how = replace(how, causal=causal, mask_and_causal="both")
+        causal, is_masked = convention.restricting(self.mask is not None)
+        convention = self.convention = replace(convention, causal=causal, mask_and_causal="both")
         self.mask = self.mask if is_masked else None
-        self.adds = adds(self.mask, how)
+        self.adds = adds(self.mask, convention)
         if self.mask is not None:
-            means = meaning(self.mask, how.mask_means, how.mask_numbers)
+            means = meaning(self.mask, convention.mask_means, convention.mask_numbers)
             self.mask = np.broadcast_to(means, (n_batch, n_heads, n_q, n_k))
         valid = inputs.originals.get("kv_len")
-        first = first_position(how.causal_align, n_q, n_k, self.n_past, valid)
+        first = first_position(convention.causal_align, n_q, n_k, self.n_past, valid)
         self.first = np.broadcast_to(np.asarray(first), (n_batch,)).tolist()
         self.valid = [n_k] * n_batch if valid is None else valid.tolist()
-        left, right = how.reach or (-1, -1)
+        left, right = convention.reach or (-1, -1)
         self.reach = left, 0 if causal else right
-        self.factor = how.scale_factor(d_k) * LOG2_E
+        self.factor = convention.scale_factor(d_k) * LOG2_E
         # Each head's last queries first: causality lets those attend to most keys.
         self.blocks = [
             Rows(batch, head, start, min(start + QUERIES, n_q))
@@ -166,7 +166,7 @@ class Job:
         """Fills in the output of these queries."""
         batch, head, start, stop = rows
         k, v, *_ = self.head(rows)
-        q = widen(self.q[batch, head, start:stop], self.how.dtype)
+        q = widen(self.q[batch, head, start:stop], self.convention.dtype)
         with np.errstate(all="ignore"):
             is_made_for, shifted = self.limits(rows, q)
             output = self._summed(rows, q, k, v, shifted) if is_made_for else None
@@ -189,9 +189,9 @@ class Job:
         power = largest_norm(q) * k_top * abs(self.factor)  # ≥ every |score|, as a power of 2
         # Half of a score's digits are left for what follows its point, and no sum overflows.
         is_safe = power <= 2 ** (info.nmant / 2) and v_top * self.n_k < info.max / 2
-        is_open = self.how.causal and self.how.causal_align == "open-last"
-        is_hidden = self.how.hidden_value(self.adds) == -np.inf
-        is_plain = is_hidden and not self.how.softcap and not is_open
+        is_open = self.convention.causal and self.convention.causal_align == "open-last"
+        is_hidden = self.convention.hidden_value(self.adds) == -np.inf
+        is_plain = is_hidden and not self.convention.softcap and not is_open
         # Within half of the range of exponents nothing overflows or vanishes unshifted.
         size = power + abs(math.log2(v_top or 1)) + math.log2(self.n_k)
         return is_plain and is_safe, self.adds or size > info.maxexp / 2
@@ -220,7 +220,7 @@ class Job:
             values += powers @ v[keys]
         output = values / total
         if not total.all():
-            empty = self.how.empty_rule(self.adds)
+            empty = self.convention.empty_rule(self.adds)
             if empty == "unmasked":
                 return None
             filler = {"zero": 0.0, "nan": np.nan, "uniform": v.mean(axis=0)}[empty]
@@ -242,8 +242,10 @@ class Job:
         if self.valid[rows.batch] < self.n_k:
             inputs["kv_len"] = np.array([self.valid[rows.batch]])
         scores, names = (self.q.shape[2], self.n_k), {*inputs, *given, "rows"}
-        how = replace(self.how, mask_means="keep", mask_numbers=None)  # as self.mask has it
-        steps = plan(how, Sizes(scores, 1, d_k, self.n_past, frozenset(names), self.adds))
+        convention = replace(
+            self.convention, mask_means="keep", mask_numbers=None
+        )  # as self.mask has it
+        steps = plan(convention, Sizes(scores, 1, d_k, self.n_past, frozenset(names), self.adds))
         at_once, every = max(1, CELLS // self.n_k), np.arange(rows.stop - rows.start)
         for start in range(0, len(every), at_once):
             at = every[start : start + at_once]

@@ -144,18 +144,21 @@ def tile_bounds(n_k: int, size: int) -> list[int]:
     return [*range(0, n_k, int(size)), n_k]
 
 
-def tile_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[Step]:
+def tile_steps(convention: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[Step]:
     """The steps of a walk through tiles of the keys, which end with the output and lse."""
-    parts = Parts(TILE, how, sizes, bounds)
+    parts = Parts(TILE, convention, sizes, bounds)
     for number in parts.numbers:
         _add_running(parts, number)
     last = f"{TILE}.{len(bounds) - 1}."
     reads, (params, filler) = {"acc": f"{last}acc", "total": f"{last}l"}, parts.of_empty_rows()
     text = parts.text(BY_SUM)
     parts.add(OUTPUT, text, "{acc} / {total}", reads | filler, function=by_sum, **params)
-    words = {"e": "{m} + ln {total}", "2": "({m} + ln {total}) / ln 2"}[how.lse_base]
-    reads, text = {"m": f"{last}m", "total": f"{last}l"}, parts.text(LSE_OF_PARTS[how.lse_base])
-    parts.add(LSE, text, words, reads, base=how.lse_base)
+    words = {"e": "{m} + ln {total}", "2": "({m} + ln {total}) / ln 2"}[convention.lse_base]
+    reads, text = (
+        {"m": f"{last}m", "total": f"{last}l"},
+        parts.text(LSE_OF_PARTS[convention.lse_base]),
+    )
+    parts.add(LSE, text, words, reads, base=convention.lse_base)
     return parts.steps
 
 
@@ -204,9 +207,9 @@ def split_bounds(n_k: int, places: Sequence[int]) -> list[int]:
     return [int(at) for at in bounds]
 
 
-def split_steps(how: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[Step]:
+def split_steps(convention: Convention, sizes: Sizes, bounds: Sequence[int]) -> list[Step]:
     """The steps of attention over parts of the keys, each by itself, and of merging them."""
-    parts, base = Parts(SPLIT, how, sizes, bounds), how.lse_base
+    parts, base = Parts(SPLIT, convention, sizes, bounds), convention.lse_base
     of_lse = written(parts.text(LSE_FORMULA[base]), frozenset())
     for number in parts.numbers:
         here, visible = parts.part(number)

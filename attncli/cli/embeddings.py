@@ -12,7 +12,7 @@ from attncli.cli.options import InputFlags
 from attncli.cli.sources import WEIGHTS, Heads, Read, arrays_of
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError
-from attncli.files.load import Loaded, load
+from attncli.files.load import FileContents, load
 from attncli.files.messages import ask_for, listing, named
 from attncli.files.roles import ATTENDED, EMBEDDINGS, name_of, only
 from attncli.stages import QKV
@@ -23,7 +23,7 @@ _LARGE = 1 << 20  # numbers: fewer fit into any memory
 
 
 def read_embeddings(
-    files: Mapping[str, Loaded], inputs: InputFlags, how: Convention, notes: list[str]
+    files: Mapping[str, FileContents], inputs: InputFlags, convention: Convention, notes: list[str]
 ) -> Read:
     """The embeddings and weights in these files, and what else they hold."""
     if inputs.layout not in (None, "bsd"):
@@ -59,7 +59,7 @@ def read_embeddings(
     return Read(arrays, heads, files, used)
 
 
-def _weights_beside(main: Loaded, inputs: InputFlags) -> dict[str, Loaded]:
+def _weights_beside(main: FileContents, inputs: InputFlags) -> dict[str, FileContents]:
     """The whole file of x, where `FILE::name` asked for x alone: its weights are there too."""
     path = (inputs.x or "").rpartition("::")[0]
     if main.member not in main.arrays or path in ("", "-"):  # standard input is read only once
@@ -67,7 +67,7 @@ def _weights_beside(main: Loaded, inputs: InputFlags) -> dict[str, Loaded]:
     return {WEIGHTS: load(path, wanted=is_published)}
 
 
-def _embeddings(files: Mapping[str, Loaded]) -> tuple[dict[str, Array], dict[int, set[str]]]:
+def _embeddings(files: Mapping[str, FileContents]) -> tuple[dict[str, Array], dict[int, set[str]]]:
     """x, and x_kv and x_v where they are given, and the names under which they came."""
     rows, used = {}, dict[int, set[str]]()
     for role in EMBEDDINGS:
@@ -81,7 +81,7 @@ def _embeddings(files: Mapping[str, Loaded]) -> tuple[dict[str, Array], dict[int
     return rows, used
 
 
-def _weights(file: Loaded, rows: Mapping[str, Array], inputs: InputFlags) -> Published:
+def _weights(file: FileContents, rows: Mapping[str, Array], inputs: InputFlags) -> Published:
     """The weights of the only attention of a file, [in, out]; errors name the file."""
     names = [name for name in file.arrays if is_published(name)]
     attentions = blocks(names)
@@ -105,7 +105,7 @@ def _weights(file: Loaded, rows: Mapping[str, Array], inputs: InputFlags) -> Pub
         )
 
 
-def several_weights(file: Loaded, attentions: Mapping[str, Any]) -> InputError:
+def several_weights(file: FileContents, attentions: Mapping[str, Any]) -> InputError:
     """The error for a file with the weights of several attentions, where one has to be named."""
     what = f"{file.origin} holds the weights of {len(attentions)} attentions"
     hint = f"name one: --weights {ask_for(file.origin, next(iter(attentions)))}"
@@ -124,7 +124,9 @@ def _check_size(rows: Mapping[str, Array], found: Published) -> None:
         memory.check_fits(need, f"q, k and v of {n_rows} tokens need", "give fewer tokens")
 
 
-def _attended(files: Mapping[str, Loaded], made: Published, notes: list[str]) -> dict[str, Array]:
+def _attended(
+    files: Mapping[str, FileContents], made: Published, notes: list[str]
+) -> dict[str, Array]:
     """What else goes into the attention: a mask, a cache, sinks."""
     main, arrays = files["q"], arrays_of([role for role in ATTENDED if role not in QKV], files)
     here = [x for x in made.parameters.values() if not main.arrays.keys().isdisjoint(x.names)]

@@ -81,7 +81,7 @@ _METAVARS = {bool: "", int: "N", float: "FLOAT"}
 """What --help writes beside a flag, by the type of its value."""
 
 
-class Quick:
+class FastParsing:
     """Mixed into a command: plain values are converted without loading a validation library.
 
     Typer would import pydantic (45 ms) to see that "3" is 3. Whatever is not plainly right is
@@ -127,7 +127,7 @@ class Quick:
             super().format_help(ctx, formatter)  # type: ignore[misc]
 
 
-class QuickCommand(Quick, TyperCommand):
+class QuickCommand(FastParsing, TyperCommand):
     """A command that starts quickly."""
 
 
@@ -275,19 +275,19 @@ def check_flags(
                 raise _no_effect(on, need, values)
 
 
-def facts_of(how: Convention, mask: Array | None, heads: tuple[int, int]) -> set[str]:
+def facts_of(convention: Convention, mask: Array | None, heads: tuple[int, int]) -> set[str]:
     """What of a call its convention, its mask as read, and its heads of Q and K have."""
     from attncli.attention.masks import adds
 
-    is_added = mask is not None and adds(mask, how)
+    is_added = mask is not None and adds(mask, convention)
     holds = {
         MASK: mask is not None,
         NUMBERS: mask is not None and mask.dtype.kind != "b",
         ADDED: is_added,
         SHARED: heads[0] != heads[1],
-        REPLACED: not (is_added and how.empty_rows_inf),
+        REPLACED: not (is_added and convention.empty_rows_inf),
     }
-    return {*how.changes(), *(fact for fact, is_so in holds.items() if is_so)}
+    return {*convention.changes(), *(fact for fact, is_so in holds.items() if is_so)}
 
 
 def of_lse(stages: Iterable[str]) -> set[str]:

@@ -14,7 +14,7 @@ from attncli.attention.inputs import WEIGHTS as OF_X
 from attncli.attention.inputs import Inputs, inputs_of
 from attncli.attention.plan import Merge
 from attncli.cli.groups import facts_of
-from attncli.cli.options import ONES_SHOW, Choices, InputFlags
+from attncli.cli.options import ONES_SHOW, ConventionFlags, InputFlags
 from attncli.cli.parsing import tokens_of, whole_numbers
 from attncli.cli.sources import (
     OBSERVED,
@@ -28,7 +28,7 @@ from attncli.cli.sources import (
 )
 from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import InputError
-from attncli.files.load import Labels, Loaded
+from attncli.files.load import FileContents, Labels
 from attncli.files.messages import attentions, count
 from attncli.files.roles import (
     D_OUTPUT,
@@ -57,7 +57,7 @@ class AttentionInputs(NamedTuple):
     stdin_used: bool
     notes: list[str]
     flags: InputFlags  # with the layout that the file names
-    observed: Loaded | None = None  # what is compared with, for `check`
+    observed: FileContents | None = None  # what is compared with, for `check`
     facts: frozenset[str] = frozenset()  # what it has that some flags need (see groups.py)
     others: Mapping[str, Array] = MappingProxyType({})  # by the names that formulas have for them
 
@@ -77,7 +77,7 @@ class AttentionInputs(NamedTuple):
                 arrays[name] = arrays[name][..., inputs.sizes.n_past :, :]
             arrays |= {D_OUTPUT: inputs.d_output} if D_OUTPUT in arrays else {}
             arrays = {name: x for name, x in arrays.items() if name not in (*EMBEDDINGS, *OF_X)}
-        return {**arrays, "convention": inputs.how}
+        return {**arrays, "convention": inputs.convention}
 
     def without_gradient(self) -> AttentionInputs:
         """The same without the gradient of the output."""
@@ -86,7 +86,7 @@ class AttentionInputs(NamedTuple):
 
 def read_inputs(
     inputs: InputFlags,
-    choices: Choices,
+    choices: ConventionFlags,
     observed: str | None = None,
     stages: Collection[str] = (),
     known: Files = MappingProxyType({}),
@@ -142,7 +142,11 @@ def read_inputs(
 
 
 def _convention(
-    main: Loaded, fields: Mapping[str, Any], inputs: InputFlags, choices: Choices, notes: list[str]
+    main: FileContents,
+    fields: Mapping[str, Any],
+    inputs: InputFlags,
+    choices: ConventionFlags,
+    notes: list[str],
 ) -> tuple[Convention, InputFlags, list[int] | None]:
     """The convention, the layout and the key lengths: as a flag says, else as the file does."""
     base = None if main.trace is None else _of_trace(main, main.trace, notes)
@@ -172,11 +176,11 @@ def _convention(
     notes += (f"{flag} is used, not {text} of {main.origin}" for flag, text in replaced.items())
     if inputs.d_output != RANDOM:
         return choices.over(base), inputs, kv_len
-    how = choices.over(base, "seed")  # random numbers even without dropout
-    return replace(how, seed=choices.given.get("seed", base.seed)), inputs, kv_len
+    convention = choices.over(base, "seed")  # random numbers even without dropout
+    return replace(convention, seed=choices.given.get("seed", base.seed)), inputs, kv_len
 
 
-def _of_trace(main: Loaded, trace: Trace, notes: list[str]) -> Convention | None:
+def _of_trace(main: FileContents, trace: Trace, notes: list[str]) -> Convention | None:
     """The convention of a saved trace, None where it has none."""
     if trace.convention is None:
         return None
@@ -193,7 +197,7 @@ def _of_trace(main: Loaded, trace: Trace, notes: list[str]) -> Convention | None
 
 
 def _as_called(
-    attention: Inputs, choices: Choices, fields: Mapping[str, Any], mask: Array | None
+    attention: Inputs, choices: ConventionFlags, fields: Mapping[str, Any], mask: Array | None
 ) -> Inputs:
     """The inputs as the library of --semantics means so many queries.
 
@@ -202,10 +206,10 @@ def _as_called(
     sizes, (*_, n_q, n_k) = attention.sizes, attention.sizes.scores
     heads, widths = (sizes.n_heads, sizes.n_kv_heads), (sizes.d_k, attention.output_shape[-1])
     lengths = (n_q, n_k - sizes.n_past)
-    choices.check_call(attention.how, mask, heads=heads, widths=widths, lengths=lengths)
-    known = fields.keys() | choices.given.keys() | attention.how.changes().keys()
+    choices.check_call(attention.convention, mask, heads=heads, widths=widths, lengths=lengths)
+    known = fields.keys() | choices.given.keys() | attention.convention.changes().keys()
     own = {name: x for name, x in choices.meant_for(n_q).items() if name not in known}
-    return replace(attention, how=replace(attention.how, **own))
+    return replace(attention, convention=replace(attention.convention, **own))
 
 
 def _on_ones(attention: Inputs, *, is_own: bool) -> list[str]:
@@ -229,7 +233,7 @@ def _labels(attention: Inputs, files: Files, tokens: str | None) -> dict[str, La
     n_k -= n_past
     if tokens is not None:
         names = tokens_of(tokens)
-        files = {"q": Loaded("--tokens", {}, query_labels=names, key_labels=names)}
+        files = {"q": FileContents("--tokens", {}, query_labels=names, key_labels=names)}
     main = files.get("x", files["q"])
     own = files.get("k", files.get("x_kv", main))
     queries, keys = main.query_labels or main.row_labels, own.key_labels or own.row_labels
@@ -251,7 +255,7 @@ def _labels(attention: Inputs, files: Files, tokens: str | None) -> dict[str, La
     return {"query": queries, "key": keys}
 
 
-def _words(file: Loaded, *roles: Role) -> Labels:
+def _words(file: FileContents, *roles: Role) -> Labels:
     """The words of the array of one of these roles, where it came as {word: vector}."""
     names = [name_of(file, role) or "" for role in roles]
     return next((file.words[name] for name in (*names, "") if name in file.words), None)

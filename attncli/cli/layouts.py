@@ -12,7 +12,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
 from attncli.attention.masks import checked_mask
-from attncli.cli.options import Choices, InputFlags
+from attncli.cli.options import ConventionFlags, InputFlags
 from attncli.cli.sources import Files
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
@@ -87,7 +87,7 @@ def in_heads(array: Array, layout: Any, n_heads: int | None) -> Array:
 def with_mask(
     arrays: dict[str, Array],
     files: Files,
-    choices: Choices,
+    choices: ConventionFlags,
     fields: Mapping[str, Any],
     convention: Convention,
 ) -> Convention:

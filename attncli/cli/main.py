@@ -24,7 +24,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attncli._version import __version__
-from attncli.cli.groups import Quick, typer_command
+from attncli.cli.groups import FastParsing, typer_command
 from attncli.cli.registry import COMMANDS, HELP
 from attncli.cli.terminal import shielded, tell
 from attncli.errors import AttncliError
@@ -62,7 +62,7 @@ _SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]  
 _received: list[tuple[int, float]] = []  # each signal that was not an echo, and when it came
 
 
-class LazyGroup(Quick, TyperGroup):
+class LazyGroup(FastParsing, TyperGroup):
     """Commands that are imported when they are called, and not before."""
 
     is_listed = False  # whether the help of all is written, for which none needs its options
@@ -204,7 +204,7 @@ def _call(arguments: list[str]) -> int:
 
 def _in_words(error: AttncliError | typer.TyperException, arguments: list[str]) -> str:
     """What is wrong in one line; for a wrong call also where to find help."""
-    from attncli.cli.wrong_call import in_words, likely_mistake
+    from attncli.cli.usage_errors import in_words, likely_mistake
 
     if isinstance(error, AttncliError):
         command = LazyGroup().get_command(None, arguments[0])

@@ -29,7 +29,7 @@ from attncli.formats import EXACT, FIGURE, PAGE
 from attncli.page.matrix import LARGE
 from attncli.page.page import MOST
 from attncli.page.select import check_written
-from attncli.stages import DROPPED, GIVEN_GRADIENT, MAPS, gradient_of, kind_of
+from attncli.stages import DROPPED, GIVEN_GRADIENT, MAPS, gradient_of, spec_of
 
 FLOAT = 8  # bytes of a float64
 WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 4, "float16": 2}
@@ -69,17 +69,19 @@ def _is_mapped(x: Any) -> bool:
 # ---- attention
 
 
-def of_maps(how: Convention, scores: tuple[int, ...], given: Iterable[str], n_mask: int) -> int:
+def of_maps(
+    convention: Convention, scores: tuple[int, ...], given: Iterable[str], n_mask: int
+) -> int:
     """Bytes of the stages with a number for every query and key, and of making the last of them.
 
     scores  their shape
     given   the names of what restricts it, mask and kv_len, and d_output, for gradients
     n_mask  numbers of the mask, where there is one
     """
-    names = _maps(how, scores, given)
-    n_scores, width = math.prod(scores), WIDTHS[how.dtype]
-    need = n_scores * (width * len(names - {"mask"}) + WIDENED[how.dtype])
-    if any(kind_of(name).heading for name in names):
+    names = _maps(convention, scores, given)
+    n_scores, width = math.prod(scores), WIDTHS[convention.dtype]
+    need = n_scores * (width * len(names - {"mask"}) + WIDENED[convention.dtype])
+    if any(spec_of(name).heading for name in names):
         need += n_scores * FLOAT  # weights times their gradients, for δ
     if DROPPED in names:
         need += n_scores  # which weights are kept, a byte each
@@ -90,9 +92,9 @@ def of_maps(how: Convention, scores: tuple[int, ...], given: Iterable[str], n_ma
 
 def of_attention(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
     """Bytes of the stages of `attend` with these arguments, for scores of all queries or fewer."""
-    how: Convention = arguments["convention"]
+    convention: Convention = arguments["convention"]
     q, k, v = (arguments[name] for name in "qkv")
-    width, copies, n_rows = WIDTHS[how.dtype], 1, scores[-2]
+    width, copies, n_rows = WIDTHS[convention.dtype], 1, scores[-2]
     n_heads, n_kv_heads = (x.shape[-3] if x.ndim > 2 else 1 for x in (q, k))
     if n_heads != n_kv_heads:  # key heads, and one of them for each query head
         copies += n_heads // n_kv_heads
@@ -104,7 +106,7 @@ def of_attention(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
         need += size_of([q, d_output], width) + size_of([k, v, *past], width * copies)
     restricts = {name: arguments.get(name) for name in ("mask", "kv_len", D_OUTPUT)}
     mask, lengths, _ = restricts.values()
-    n_mask, is_made = 0, how.causal or how.window is not None or lengths is not None
+    n_mask, is_made = 0, convention.causal or convention.window is not None or lengths is not None
     if is_made:
         n_mask = n_rows * scores[-1] * (1 if lengths is None else scores[0])
     if mask is not None:
@@ -112,15 +114,15 @@ def of_attention(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
         if not is_made and mask.dtype != np.bool_:
             need -= n_mask * FLOAT  # it is added as it is
     masks = [name for name, x in restricts.items() if x is not None]
-    return int(need) + of_maps(how, scores, masks, n_mask)
+    return int(need) + of_maps(convention, scores, masks, n_mask)
 
 
 def of_parts(arguments: Mapping[str, Any], scores: tuple[int, ...], n_parts: int) -> int:
     """Bytes of the stages of so many tiles or splits of the keys: those of the whole and more."""
-    how, v = arguments["convention"], arguments["v"]
+    convention, v = arguments["convention"], arguments["v"]
     # the powers of all scores; and of each part two outputs, and three numbers for each query
     own = math.prod(scores) + n_parts * math.prod(scores[:-1]) * (2 * v.shape[-1] + 3)
-    return of_attention(arguments, scores) + int(own * WIDTHS[how.dtype]) + n_parts * _PART
+    return of_attention(arguments, scores) + int(own * WIDTHS[convention.dtype]) + n_parts * _PART
 
 
 _PART = 80_000  # bytes of the steps and stages of a tile, however narrow, and of writing them
@@ -130,15 +132,15 @@ def of_streaming(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
     """Bytes of `stream`: the output, K and V in the number type, and blocks in each thread."""
     from attncli.attention.streaming import CELLS
 
-    how: Convention = arguments["convention"]
+    convention: Convention = arguments["convention"]
     q, k, v = (arguments[name] for name in "qkv")
-    width = WIDTHS[how.dtype]
-    copied = 0 if k.dtype == v.dtype == how.dtype else width
+    width = WIDTHS[convention.dtype]
+    copied = 0 if k.dtype == v.dtype == convention.dtype else width
     past = [x for x in (arguments.get("past_k"), arguments.get("past_v")) if x is not None]
     need = size_of([q], 0) + size_of([k, v, *past], copied)
     need += sum(x.nbytes for x in (k, v, *past)) if past else 0  # put together first
     need += math.prod(scores[:-1]) * v.shape[-1] * width
-    if how.qk_norm:  # queries and keys before and after
+    if convention.qk_norm:  # queries and keys before and after
         need += 2 * size_of([q, k, arguments.get("past_k")], width)
     return int(need) + (os.cpu_count() or 1) * CELLS * width
 
@@ -149,13 +151,13 @@ def of_stream_gradients(arguments: Mapping[str, Any], scores: tuple[int, ...]) -
     from attncli.attention.stream_gradients import ROWS
     from attncli.attention.streaming import CELLS
 
-    how: Convention = arguments["convention"]
-    width, names = WIDTHS[how.dtype], ("q", "k", "v", "past_k", "past_v")
+    convention: Convention = arguments["convention"]
+    width, names = WIDTHS[convention.dtype], ("q", "k", "v", "past_k", "past_v")
     given = [arguments[name] for name in names if arguments.get(name) is not None]
     need = size_of([*given, arguments[D_OUTPUT]], width) + sum(x.size for x in given) * width
     n_threads, of_head = os.cpu_count() or 1, sum(x.shape[-2] * x.shape[-1] for x in given)
     n_rows = max(1, min(ROWS, CELLS // scores[-1]))
-    need += 3 * size_of(given, width) * how.qk_norm  # before and after, and both gradients
+    need += 3 * size_of(given, width) * convention.qk_norm  # before and after, and both gradients
     return int(need + n_threads * (2 * of_head + 3 * n_rows * scores[-1]) * width)
 
 
@@ -169,7 +171,7 @@ class Sentences(NamedTuple):
 
 
 def of_explanation(
-    how: Convention,
+    convention: Convention,
     n_heads: int,
     d: Mapping[str, int],
     sizes: Sentences,
@@ -183,16 +185,16 @@ def of_explanation(
     d       the width behind each axis of the weights
     n_kept  of how many layers of a stack the stages are kept
     """
-    width = WIDTHS[how.dtype]
+    width = WIDTHS[convention.dtype]
     n_k, n = sizes.n_keys, sizes.n_target or sizes.n_keys
     residual = 2 * d["d_model"]  # and its norm
     of_head = d["h·d_k"] + d["h_kv·d_k"] + d["h_kv·d_v"] + 2 * d["h·d_v"]  # q, k, v, output, concat
     is_padded = sizes.n_target > 0 or n_k > sizes.n_words
     masks = ["mask"] if is_padded or sizes.mask else []
 
-    def attention(n_q: int, n_k: int, *, causal: bool = how.causal) -> int:
-        own = replace(how, causal=causal)
-        is_whole = causal or how.window is not None or sizes.mask
+    def attention(n_q: int, n_k: int, *, causal: bool = convention.causal) -> int:
+        own = replace(convention, causal=causal)
+        is_whole = causal or convention.window is not None or sizes.mask
         maps = of_maps(own, (n_heads, n_q, n_k), masks, n_q * n_k if is_whole else n_k)
         return maps + n_q * (of_head + d["d_model"] + residual) * width
 
@@ -289,7 +291,7 @@ def check_text(show: DisplayFlags, shapes: Iterable[tuple[str, tuple[int, ...]]]
         return
     for name, shape in shapes:
         is_named = is_of(name, show.stage or ())
-        is_input = kind_of(name).role == "input"  # which json has beside what follows from it
+        is_input = spec_of(name).role == "input"  # which json has beside what follows from it
         if is_named or not (show.stage or (is_input and form.name != "json")):
             sizes = [1, 1, *shape]
             for at, chosen in ((-4, show.batch), (-3, show.head)):
@@ -321,17 +323,17 @@ def check_written_out(show: DisplayFlags, shapes: Mapping[str, tuple[int, ...]])
 
 
 def maps_of(
-    how: Convention, scores: tuple[int, ...], given: Iterable[str]
+    convention: Convention, scores: tuple[int, ...], given: Iterable[str]
 ) -> list[tuple[str, tuple[int, ...]]]:
     """The stages with a number for every query and key, as `check_text` reads them."""
-    return [(name, scores) for name in _maps(how, scores, given)]
+    return [(name, scores) for name in _maps(convention, scores, given)]
 
 
-def _maps(how: Convention, scores: tuple[int, ...], given: Iterable[str]) -> frozenset[str]:
+def _maps(convention: Convention, scores: tuple[int, ...], given: Iterable[str]) -> frozenset[str]:
     """The names of those stages; of what is given only what restricts, and d_output, counts."""
     own = {"mask": "given_mask", D_OUTPUT: GIVEN_GRADIENT}
     inputs = {"q", "k", "v", *(own.get(name, name) for name in given)}
-    names = {step.name for step in plan(how, Sizes(scores, 1, 1, given=frozenset(inputs)))}
+    names = {step.name for step in plan(convention, Sizes(scores, 1, 1, given=frozenset(inputs)))}
     return frozenset(names & {"mask", *MAPS, *map(gradient_of, MAPS)})
 
 

@@ -130,7 +130,7 @@ _PROGRAM += ", ".join(flag_of(name) for name in KNOBS if name not in ("dtype", "
 
 
 @group("Formulas")
-class Own:
+class FormulaFlags:
     """Formulas of the user's own, instead of ours."""
 
     formulas: str | None = flag(
@@ -154,7 +154,7 @@ class Own:
 
 
 @group("Masking")
-class Choices(_Knobs, Own):  # type: ignore[misc]
+class ConventionFlags(_Knobs, FormulaFlags):  # type: ignore[misc]
     """A flag for every field of Convention; `given` holds those that were given, parsed."""
 
     semantics: Semantics | None = flag(
@@ -192,10 +192,10 @@ class Choices(_Knobs, Own):  # type: ignore[misc]
         """The fields of the convention as --semantics has them for so many queries."""
         return PRESETS[self.semantics].fields_for(n_queries) if self.semantics else {}
 
-    def check_call(self, how: Convention, mask: Any, **sizes: tuple[int, int]) -> None:
+    def check_call(self, convention: Convention, mask: Any, **sizes: tuple[int, int]) -> None:
         """ConventionError where the library of --semantics takes no call of these sizes."""
         row = None if self.semantics is None else PRESETS[self.semantics]
-        if row and (why := row.refuses_call(how, mask, **sizes)) is not None:
+        if row and (why := row.refuses_call(convention, mask, **sizes)) is not None:
             hint = f"attncli semantics {row.name} says what it takes"
             raise ConventionError(f"{row.name} refuses this call: {why}", hint)
 

@@ -19,8 +19,8 @@ import typer
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.cli.terminal import columns, console, direct, tell
-from attncli.commands.check.flags import Observed
-from attncli.commands.formulas.flags import Program
+from attncli.commands.check.flags import CheckFlags
+from attncli.commands.formulas.flags import ProgramFlags
 from attncli.errors import ConventionError, OutputError
 from attncli.files.messages import visible
 from attncli.formats import EXACT, FIGURE, FORMATS
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from attncli.formats.table import Screen
 
-Destination = DisplayFlags | Observed | Program
+Destination = DisplayFlags | CheckFlags | ProgramFlags
 PRECISION = 4  # decimals, where none are asked for
 _UNLIMITED = 1_000_000  # columns of a pipe, in which nothing is cut or wrapped
 PATIENCE = 1.0  # seconds before a progress bar is shown

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from attncli.budget import DEFAULT
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.stages import CALLED, KINDS
+from attncli.stages import CALLED, SPECS
 
 Bounds = tuple[int | None, int | None]
 _BLOCKS = "encoder decoder attention cross_attention feed_forward meaning target"
@@ -127,7 +127,7 @@ def with_blank_values(arguments: list[str]) -> list[str]:
             return whole + arguments[at:]
         following = arguments[at + 1] if at + 1 < len(arguments) else "-"
         *blocks, own = following.lower().split(".")
-        is_stage = own in (*KINDS, *CALLED, *_BLOCKS.split()) or (blocks and own.isdecimal())
+        is_stage = own in (*SPECS, *CALLED, *_BLOCKS.split()) or (blocks and own.isdecimal())
         if argument in ("--blank", "--random") and following.startswith("-"):
             whole.append(f"{argument}=")
         elif argument == "--blank" and not is_stage:

@@ -11,7 +11,7 @@ from attncli.cli.groups import given_of
 from attncli.cli.options import InputFlags
 from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError
-from attncli.files.load import Loaded, load
+from attncli.files.load import FileContents, load
 from attncli.files.roles import (
     ATTENDED,
     D_OUTPUT,
@@ -31,7 +31,7 @@ from attncli.files.roles import (
 from attncli.stages import QKV
 from attncli.transformer.names import is_published
 
-Files = Mapping[str, Loaded]
+Files = Mapping[str, FileContents]
 OBSERVED, WEIGHTS = "observed", "--weights"  # beside ROLES
 
 _ONE_OF_TWO = "Q, K and V are given or made of x"
@@ -149,7 +149,7 @@ def named_arrays(files: Files, names: Collection[str]) -> dict[str, Array]:
     return {name: arrays[name] for arrays in every for name in names if name in arrays}
 
 
-def read_arrays(files: Files, inputs: InputFlags, how: Convention, notes: list[str]) -> Read:
+def read_arrays(files: Files, inputs: InputFlags, convention: Convention, notes: list[str]) -> Read:
     """Q, K and V in heads, or x and weights, as it is asked for or as the file has it; and a mask,
     a cache … ConventionError where there are both."""
     main, used = files["q"], dict[int, set[str]]()
@@ -166,7 +166,7 @@ def read_arrays(files: Files, inputs: InputFlags, how: Convention, notes: list[s
     if is_x:
         from attncli.cli.embeddings import read_embeddings
 
-        return read_embeddings(files, inputs, how, notes)
+        return read_embeddings(files, inputs, convention, notes)
     arrays = arrays_of(ATTENDED, files)
     complete(arrays, main, inputs, notes)
     if not names_q:
@@ -177,7 +177,7 @@ def read_arrays(files: Files, inputs: InputFlags, how: Convention, notes: list[s
 
 def complete(
     arrays: dict[str, Array],
-    main: Loaded,
+    main: FileContents,
     inputs: InputFlags,
     notes: list[str],
     names: Collection[str] = QKV,
@@ -221,6 +221,6 @@ def unused_notes(
             yield from file.unused_note(names)
 
 
-def holds_x(loaded: Loaded) -> bool:
+def holds_x(loaded: FileContents) -> bool:
     """Whether a file holds embeddings and weights of them."""
     return any(map(is_published, loaded.arrays)) and name_of(loaded, "x") is not None

@@ -27,7 +27,7 @@ from attncli.budget import check_cells
 from attncli.errors import InputError
 from attncli.files.load import (
     LABELS,
-    Loaded,
+    FileContents,
     collected,
     part_of,
     popped_fields,
@@ -53,7 +53,7 @@ _PARAMETERS = {"weight", "kernel", "bias", "w", "b"}
 """In an object called `query`: those of what projects it. It is no array of queries then."""
 
 
-def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
+def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
     """What a JSON text holds; InputError where it is malformed or holds no array."""
     origin = source.origin
     document = parse(source.read(TEXT), origin, other_forms=True)

@@ -66,7 +66,7 @@ _READERS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class FileContents:
     """What a source holds.
 
     How many labels there should be is not checked: which axis they name depends on a layout.
@@ -113,7 +113,7 @@ def load(
     role: str | None = None,
     wanted: Callable[[str], object] = is_attended,
     origin: str = "",
-) -> Loaded:
+) -> FileContents:
     """Read what a SOURCE holds: the arrays that are `wanted` by their names, or the only one.
 
     Of a SOURCE (see source.py) `path::name` is one array of several, one part of a saved trace, or
@@ -135,7 +135,7 @@ def load(
             other = f", not {safe(opened.ending)}" if opened.ending else ""
             message = f"{origin} is of no format that attncli reads"
             raise InputError(message, f"it reads {', '.join(KINDS)}{other}")
-        loaded: Loaded = import_module(_READERS[kind]).read(opened, wanted)
+        loaded: FileContents = import_module(_READERS[kind]).read(opened, wanted)
     if loaded.trace is not None:  # its −∞ and NaN are results, shown as such
         return loaded
     remarks = []
@@ -169,7 +169,7 @@ def collected(
     labels: Mapping[str, object] | None = None,
     others: Mapping[str, str] | None = None,
     **more: Any,
-) -> Loaded:
+) -> FileContents:
     """The Loaded of a file: the arrays that are wanted, the only one, or what `::name` asked for.
 
     wanted    whether an array of this name is to be read; an error then where it cannot be
@@ -211,7 +211,7 @@ def collected(
     if not arrays and (member is not None or not unread):
         raise _lacking(origin, member, [*readers, *others])
     more["warnings"] = tuple(more.pop("warnings", ()))
-    return Loaded(origin, arrays, unread=unread, others=tuple(others), member=member, **more)
+    return FileContents(origin, arrays, unread=unread, others=tuple(others), member=member, **more)
 
 
 def within_name(names: Iterable[str], source: Source) -> Source:

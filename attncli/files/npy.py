@@ -21,7 +21,7 @@ from attncli.budget import check_bytes, check_cells, fits, taken
 from attncli.errors import InputError
 from attncli.files.load import (
     LABELS,
-    Loaded,
+    FileContents,
     collected,
     part_of,
     popped_fields,
@@ -52,7 +52,7 @@ _REFUSED = {
 }
 
 
-def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
+def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
     """The array of an npy file; or the arrays of an npz, of which those in LABELS are labels."""
     origin, source = source.origin, source.in_memory()
     if source.kind == "npy":
@@ -74,7 +74,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
         return collected(source, wanted, entries, labels, fields=fields)
 
 
-def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> Loaded:
+def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> FileContents:
     """The trace of an npz that attncli saved."""
     from attncli.files.json import parse
     from attncli.files.trace import loaded_trace, trace_from

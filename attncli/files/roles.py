@@ -26,7 +26,7 @@ from attncli.stages import GRADIENTS, stages_called
 
 if TYPE_CHECKING:  # --help reads ROLES, without NumPy
     from attncli.arrays import Array
-    from attncli.files.load import Loaded
+    from attncli.files.load import FileContents
 
 Role = str
 """A key of ROLES."""
@@ -212,14 +212,14 @@ def attention_prefix(names: list[str], origin: str, part: str = "") -> str | Non
 
 
 @overload
-def pick(loaded: Loaded, role: Literal["q"]) -> Array: ...
+def pick(loaded: FileContents, role: Literal["q"]) -> Array: ...
 
 
 @overload
-def pick(loaded: Loaded, role: Role) -> Array | None: ...
+def pick(loaded: FileContents, role: Role) -> Array | None: ...
 
 
-def pick(loaded: Loaded, role: Role) -> Array | None:
+def pick(loaded: FileContents, role: Role) -> Array | None:
     """The array that a source given for everything (`--q SOURCE`) holds for one role.
 
     By its name; in a trace, the stage of the outermost attention. An array that `::name` asked for,
@@ -233,7 +233,7 @@ def pick(loaded: Loaded, role: Role) -> Array | None:
     return only(loaded, role)
 
 
-def only(loaded: Loaded, role: Role) -> Array:
+def only(loaded: FileContents, role: Role) -> Array:
     """The array of a source given for one role alone, such as `--k SOURCE`.
 
     The one that `::name` asked for, else the one that the role's name names, else the only one.
@@ -256,12 +256,12 @@ def only(loaded: Loaded, role: Role) -> Array:
     return array
 
 
-def outermost(loaded: Loaded) -> str | None:
+def outermost(loaded: FileContents) -> str | None:
     """The dotted prefix of the outermost attention of a saved trace: see `attention_prefix`."""
     return attention_prefix([*loaded.arrays], loaded.origin, loaded.member or "")
 
 
-def name_of(loaded: Loaded, role: Role) -> str | None:
+def name_of(loaded: FileContents, role: Role) -> str | None:
     """The name of the array with this role, or of its stage in a trace; None where none has it."""
     if loaded.trace is not None:
         prefix = outermost(loaded)
@@ -274,12 +274,12 @@ def name_of(loaded: Loaded, role: Role) -> str | None:
     return names[0] if names else None
 
 
-def _names(loaded: Loaded) -> list[str]:
+def _names(loaded: FileContents) -> list[str]:
     """Those of all its arrays, read or not."""
     return [*loaded.arrays, *loaded.unread]
 
 
-def _absent(loaded: Loaded, role: Role) -> InputError:
+def _absent(loaded: FileContents, role: Role) -> InputError:
     names = _names(loaded)
     if (parts := attentions(names)) and loaded.member is None:
         return several(loaded.origin, parts)
@@ -300,7 +300,7 @@ def is_field(name: str) -> bool:
     return name.lower().replace("-", "_") in FIELDS
 
 
-def fields_of(loaded: Loaded) -> dict[str, Any]:
+def fields_of(loaded: FileContents) -> dict[str, Any]:
     """The fields of Convention that a file names, and their values."""
     nested = loaded.fields.get(NESTED) or {}
     if isinstance(nested, str):
@@ -324,13 +324,13 @@ def fields_of(loaded: Loaded) -> dict[str, Any]:
             raise InputError(message, "keep one of them")
         values[name] = value
     try:
-        how = Convention(**values)
+        convention = Convention(**values)
     except ConventionError as error:
         raise InputError(f"{loaded.origin}, {error.message}", error.hint) from error
-    return {name: getattr(how, name) for name in values}
+    return {name: getattr(convention, name) for name in values}
 
 
-def kv_len_of(loaded: Loaded) -> list[int] | None:
+def kv_len_of(loaded: FileContents) -> list[int] | None:
     """The key lengths that a file names, one for each batch item, or None."""
     value: Any = loaded.fields.get(KV_LEN)
     if value is None:
@@ -344,7 +344,7 @@ def kv_len_of(loaded: Loaded) -> list[int] | None:
     return lengths
 
 
-def layout_of(loaded: Loaded) -> Layout | None:
+def layout_of(loaded: FileContents) -> Layout | None:
     """The order of the axes that a file names, or None; InputError for another name."""
     layout: Any = loaded.fields.get(LAYOUT)
     if isinstance(layout, list) and len(layout) == 1:

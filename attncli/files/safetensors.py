@@ -21,7 +21,7 @@ from attncli.arrays import Array
 from attncli.budget import check_bytes
 from attncli.errors import InputError
 from attncli.files.json import parse
-from attncli.files.load import Loaded, collected, part_of, popped_fields, within_name
+from attncli.files.load import FileContents, collected, part_of, popped_fields, within_name
 from attncli.files.messages import location, quote
 from attncli.files.npy import is_too_large, native, refuse_shape
 from attncli.files.roles import NESTED, is_field
@@ -36,7 +36,7 @@ DTYPES = {
 _HEADER = 20  # bytes of memory for each byte of the header, parsed twice
 
 
-def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
+def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
     """The tensors of a safetensors file that are wanted, or the one that `::name` asked for."""
     source, origin = source.in_memory(), source.origin
     size, n_header = source.size or 0, int.from_bytes(source.head[:8], "little")

@@ -29,11 +29,11 @@ from attncli.arrays import Array, FloatArray
 from attncli.budget import check_cells
 from attncli.errors import InputError
 from attncli.files.json import Beyond, decimals_of, number_of
-from attncli.files.load import Loaded, collected
+from attncli.files.load import FileContents, collected
 from attncli.files.messages import count, decoded, quote, reason
 from attncli.files.source import TEXT, Source, are_numbers
 from attncli.formula.numerals import number as read_number
-from attncli.stages import HIDDEN, KINDS
+from attncli.stages import HIDDEN, SPECS
 
 LARGE = 1 << 17
 """Bytes from which a table is tried with NumPy's parser first, which is quicker."""
@@ -53,7 +53,7 @@ _MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 # Stages by which the corner of a table is known, but those that any column may be called.
 _ORDINARY = "x mean deviation angles lengths bias dots cos sin difference shares components"
-_STAGES = {name for name, kind in KINDS.items() if kind.role not in HIDDEN} - {*_ORDINARY.split()}
+_STAGES = {name for name, kind in SPECS.items() if kind.role not in HIDDEN} - {*_ORDINARY.split()}
 
 _COST = 8  # cells that one takes while it is a text in a line, a text of its own, and a number
 
@@ -63,7 +63,7 @@ class _Row(NamedTuple):
     cells: list[str]
 
 
-def read(source: Source, wanted: Callable[[str], object]) -> Loaded:
+def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
     """The matrix of a table, with its labels."""
     origin, data = source.origin, source.read(TEXT)
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)

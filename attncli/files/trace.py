@@ -46,7 +46,7 @@ from attncli.budget import check_cells
 from attncli.convention import KNOBS, Convention
 from attncli.errors import AttncliError, InputError, StageError
 from attncli.files.json import to_array
-from attncli.files.load import Labels, Loaded
+from attncli.files.load import FileContents, Labels
 from attncli.files.messages import lacking, listing, quote, safe
 from attncli.files.numbers import MAX_DEPTH, text_to_nan
 from attncli.files.roles import attention_prefix
@@ -282,7 +282,7 @@ def _first_error(problem: ValidationError, document: Any) -> str:
     return step + (where + joint if where else "") + safe(text)
 
 
-def loaded_trace(trace: Trace, origin: str, member: str | None) -> Loaded:
+def loaded_trace(trace: Trace, origin: str, member: str | None) -> FileContents:
     """A saved trace as Loaded: all of it, the part inside it called `member`, or one stage."""
     stages = dict(trace.stages())
     part, prefix = None, ""
@@ -299,7 +299,7 @@ def loaded_trace(trace: Trace, origin: str, member: str | None) -> Loaded:
     named = [stage for name, stage in stages.items() if name.startswith(prefix)]
     queries, keys = _labels(named, "query"), _labels(named, "key")
     arrays = {name: stage.value for name, stage in stages.items()}
-    return Loaded(origin, arrays, queries, keys, trace=part, member=member)
+    return FileContents(origin, arrays, queries, keys, trace=part, member=member)
 
 
 def _labels(stages: list[Stage], axis: str) -> Labels:

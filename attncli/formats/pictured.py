@@ -22,7 +22,7 @@ from attncli.page.page import entries_of, names_of, parts
 from attncli.page.parts import Closing, Remark
 from attncli.page.select import DisplayOptions, is_computed
 from attncli.page.text import clean
-from attncli.stages import kind_of
+from attncli.stages import spec_of
 from attncli.trace import Trace
 
 MANY, ACROSS = 2500, 4  # cells, of which a picture is drawn; panels that stand side by side
@@ -145,8 +145,8 @@ def pictured(trace: Trace, options: DisplayOptions) -> tuple[list[Pictured], str
     """
     stages = {name: stage for name, stage in trace.stages() if is_computed(stage)}
     names = [name for name in stages if options.full or is_first_layer(name)] or [*stages]
-    weights = [name for name in names if kind_of(name).summarized]
-    shaded = [name for name in names if kind_of(name).plotted or kind_of(name).shade]
+    weights = [name for name in names if spec_of(name).summarized]
+    shaded = [name for name in names if spec_of(name).plotted or spec_of(name).shade]
     alike = (name for name in names if stages[name].axes == stages[names[-1]].axes)
     wanted = options.stages or weights or shaded[-1:] or alike
     if options.arcs and not (options.stages or weights):

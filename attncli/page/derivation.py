@@ -16,7 +16,7 @@ from attncli.page.parts import Derivation, DerivedStage, Equation, Heading, Part
 from attncli.page.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of
 from attncli.page.text import NAME_CELLS, clean, find, named, plain, sentence, shorten
 from attncli.page.walk import softmax_table
-from attncli.stages import MAPS, QKV, gradient_of, kind_of
+from attncli.stages import MAPS, QKV, gradient_of, spec_of
 from attncli.trace import Stage, Trace
 
 TERMS = 12  # of a sum, unless all are asked for
@@ -75,7 +75,7 @@ def _derived(block: Block, target: Stage, index: Index, options: DisplayOptions)
         if is_softmax(step.stage):
             yield from softmax_table(step, options)
     if target is block.weights and (stages := _stages(_backward_pass(entry))):
-        yield Derivation(kind_of(stages[0].name).heading, stages)
+        yield Derivation(spec_of(stages[0].name).heading, stages)
 
 
 def _stages(steps: Steps) -> tuple[DerivedStage, ...]:
@@ -151,12 +151,12 @@ def _cells_backward(entry: Entry) -> list[Entry]:
     block, found = entry.block, list[Entry]()
     shape = next((s.value.shape for name, s in block.stages.items() if name in MAPS), ())
     for name in block.numbers:
-        stage, kind = block.stages[name], kind_of(name)
+        stage, kind = block.stages[name], spec_of(name)
         if kind.heading and kind.vector:
             places = zip(stage.axes[-2:], (entry.row, entry.column), strict=True)
             row, column = (at if axis else 0 for axis, at in places)
             found.append(entry._replace(stage=stage, row=row, column=column))
-        elif kind.heading and kind.axes == kind_of(MAPS[0]).axes and stage.value.shape == shape:
+        elif kind.heading and kind.axes == spec_of(MAPS[0]).axes and stage.value.shape == shape:
             found.append(entry._replace(stage=stage))
         if found and stage is entry.stage:
             return found if found[-1].stage is stage else []

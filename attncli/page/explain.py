@@ -18,7 +18,7 @@ from attncli.page.page import parts
 from attncli.page.parts import Closing, Heading, Part, Remark
 from attncli.page.select import HEADS, BlankStage, Block, DisplayOptions, blocks_of, chosen
 from attncli.page.text import clean, sentence
-from attncli.stages import kind_of
+from attncli.stages import spec_of
 from attncli.trace import Stage, Trace
 from attncli.words.tokens import is_padding
 
@@ -51,7 +51,7 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
         if isinstance(part, Matrix) and options.cols == (None, None):
             is_map = part.stage.axes[-1] in ("key", "other", "token")
             part.widest = part.widest if is_map else WIDEST
-        if not (isinstance(part, Closing) and kind_of(part.stage).summarized):
+        if not (isinstance(part, Closing) and spec_of(part.stage).summarized):
             yield part
     attentions = [
         (block, block.weights)

@@ -118,7 +118,7 @@ class Matrix:
         entries: Sequence[str] = (),
     ) -> None:
         self.block, self.stage, self.where, self.options = block, stage, where, options
-        kind, how = stage.kind, block.convention
+        kind, convention = stage.kind, block.convention
         self.number, self.widest = block.numbers.get(stage.name), math.inf
         self.name = shorten(stage.name, NAME_CELLS) if stage.name else ""
         letter = stage.symbol if self.number is None else ""
@@ -138,7 +138,7 @@ class Matrix:
         self.is_blank = isinstance(stage, BlankStage)
         has_sums = kind.sums or (kind.heading and is_of_softmax(stage))
         if has_sums and self.values.dtype.kind in NUMERIC and not self.is_blank:
-            self.sums = "columns" if how.softmax_over == "queries" else "rows"
+            self.sums = "columns" if convention.softmax_over == "queries" else "rows"
         self.shade, self.least = kind.shade, 0.0
         self.by_column, self.empty = False, np.zeros(self.values.shape, bool)
         self.mark, self.legend = "", ""
@@ -149,7 +149,7 @@ class Matrix:
         if self.mask is not None:
             value = block.mask_value
             meaning = f"its score is {numbers.short(value, 4)}"
-            if how.mask_value_rule == "add" and np.isfinite(value):
+            if convention.mask_value_rule == "add" and np.isfinite(value):
                 meaning = f"{numbers.short(value, 4)} is added to its score"
             elif np.isinf(value) and self._holds_finite(self.mask):
                 meaning = "the least number of its type is added to its score"

@@ -30,7 +30,7 @@ from attncli.page.select import (
 )
 from attncli.page.sentences import attention, sentences
 from attncli.page.text import clean, sentence, shorten
-from attncli.stages import PARTS, QKV, WEIGHTS, kind_of
+from attncli.stages import PARTS, QKV, WEIGHTS, spec_of
 from attncli.trace import Stage, Trace
 
 MOST = 8  # heads and batch entries shown of many
@@ -122,9 +122,9 @@ def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Ite
         yield headline(block, options)  # a block that begins with another has none of its own
     axes_named: set[tuple[str, ...]] = set()
     steps, above = block.trace.steps, ""
-    start = next((at for at, x in enumerate(steps) if kind_of(x.name).heading), len(steps))
+    start = next((at for at, x in enumerate(steps) if spec_of(x.name).heading), len(steps))
     for part in filter(None, (steps[:start], steps[start:])):  # the computation, its gradients
-        heading = kind_of(part[0].name).heading
+        heading = spec_of(part[0].name).heading
         above = heading or above
         are_blocks = (isinstance(step, Trace) for step in part)
         for _, group in groupby(zip(are_blocks, part, strict=True), key=itemgetter(0)):
@@ -187,11 +187,11 @@ def headline(block: Block, options: DisplayOptions) -> Headline:
             facts.append(f"{size} {one if size == 1 else many}{on}")
     facts += [f"{axis} {sizes[axis]}" for axis in _WIDTHS if sizes[axis]]
     whole = block.root.convention or block.convention
-    how = replace(block.convention, seed=whole.seed)  # from which that of a block is derived
-    facts += [how.dtype] if how.dtype != "float64" else []
-    changed = how.changes()
+    convention = replace(block.convention, seed=whole.seed)  # from which that of a block is derived
+    facts += [convention.dtype] if convention.dtype != "float64" else []
+    changed = convention.changes()
     words = (
-        write(value, how, lambda x: short(float(x), 4))
+        write(value, convention, lambda x: short(float(x), 4))
         for name, value in changed.items()
         if (write := KNOBS[name].words) and KNOBS[name].has_effect(changed)
     )

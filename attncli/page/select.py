@@ -18,7 +18,7 @@ from attncli.attention.masks import forbids
 from attncli.budget import check_cells
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError, nearest
-from attncli.stages import CALLED, HIDDEN, LEFT_OUT, MASKED, kind_of
+from attncli.stages import CALLED, HIDDEN, LEFT_OUT, MASKED, spec_of
 from attncli.trace import Stage, Trace
 
 Bounds = tuple[int | None, int | None]
@@ -101,7 +101,7 @@ class Block:
         self.stages = {x.name: as_matrix(x) if x.kind.vector else x for x in own}
         computed = [name for name, stage in self.stages.items() if is_computed(stage)]
         self.numbers = {name: number for number, name in enumerate(computed, start=1)}
-        kinds = [(kind_of(name), stage) for name, stage in self.stages.items()]
+        kinds = [(spec_of(name), stage) for name, stage in self.stages.items()]
         self.mask = next((stage for kind, stage in kinds if kind.role == "input"), None)
         maps = (stage for kind, stage in kinds if kind.summarized and stage.value.ndim >= 2)
         self.weights = next(maps, None)

@@ -157,10 +157,10 @@ def empty_rows(block: Block, index: Index) -> str:
     names = [named(shares.stage, shares.axis, i) for i in empty[:NAMED]]
     names += [f"{len(empty) - NAMED} more"] if len(empty) > NAMED else []
     other, each = "query" if shares.over_queries else "key", short(float(left.flat[0]), 4)
-    how, value = block.convention, block.mask_value
+    convention, value = block.convention, block.mask_value
     is_empty = math.isinf(value)
-    used = shares.stage.params.get("empty", how.empty_rows)
-    flag = "--empty-rows" if used == how.empty_rows else "--empty-rows-inf"
+    used = shares.stage.params.get("empty", convention.empty_rows)
+    flag = "--empty-rows" if used == convention.empty_rows else "--empty-rows-inf"
     why = f"{flag} {used}" if is_empty else f"--mask-value {value:g}"
     assert block.mask is not None  # noqa: S101 - or nothing is masked
     mask = np.broadcast_to(block.matrix(block.mask, index), block.matrix(shares.stage, index).shape)

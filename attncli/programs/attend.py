@@ -21,7 +21,7 @@ from attncli.formula.matrices import axes_of
 from attncli.programs.read import SHOWN, Line, Program, arrays_named, lines_of, read
 from attncli.programs.variants import text_of
 from attncli.programs.written import written
-from attncli.stages import GIVEN_GRADIENT, HIDDEN, OUTPUT, QKV, gradient_of, kind_of
+from attncli.stages import GIVEN_GRADIENT, HIDDEN, OUTPUT, QKV, gradient_of, spec_of
 from attncli.trace import Stage, Trace
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def attend_by(
     formulas: str,
     arrays: Mapping[str, npt.ArrayLike],
     *,
-    how: Convention | None = None,
+    convention: Convention | None = None,
     labels: Mapping[str, Labels] = {},
     d_output: Gradient | None = None,
     others: Sequence[str] = (),
@@ -64,27 +64,29 @@ def attend_by(
     text, origin = (formulas, origin) if origin else text_of(formulas)
     lines = lines_of(text, origin, others)
     known = {name: as_numbers(x, name) for name, x in arrays.items()}
-    how = how or Convention()
-    if fields := how.changes().keys() - {"dtype", "seed", "dropout"}:
+    convention = convention or Convention()
+    if fields := convention.changes().keys() - {"dtype", "seed", "dropout"}:
         what = f"{', '.join(sorted(fields))} is not of formulas: these say it themselves"
         raise ConventionError(what, "leave it out")
     defined = {name for line in lines for name in line.names}
     is_written_out = GIVEN_GRADIENT in arrays_named(lines) - defined
     if d_output is not None and is_written_out:
-        known[GIVEN_GRADIENT] = _where_read(lines, known, d_output, how.seed)
+        known[GIVEN_GRADIENT] = _where_read(lines, known, d_output, convention.seed)
         d_output = None
-    program = read(lines, known, origin, how.dtype)
+    program = read(lines, known, origin, convention.dtype)
     inputs = dict[str, Array]()
     for name in program.inputs:
         x = known[name]
         is_exact = x.dtype.kind != "f" or name == "given_mask"
-        inputs[name] = x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else how)
+        inputs[name] = (
+            x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else convention)
+        )
     steps, values = program.steps, {**inputs}
     shapes: Mapping[str, Shape] = program.shapes
     if d_output is not None:
         last = steps[-1].name
-        d = given_gradient(d_output, program.shapes[last], last, how.seed)
-        values[GIVEN_GRADIENT] = entered(d, how)
+        d = given_gradient(d_output, program.shapes[last], last, convention.seed)
+        values[GIVEN_GRADIENT] = entered(d, convention)
         gradients, shapes = _gradients(program, origin)
         steps = [*steps, *gradients]
     if ready is not None:
@@ -94,7 +96,7 @@ def attend_by(
         axes = input_axes(program, name)
         sizes = dict(zip(axes, x.shape, strict=True))
         own = {axis: tuple(x) for axis, x in labels.items() if x and len(x) == sizes.get(axis)}
-        stages[name] = Stage(name, kind_of(name).symbol, "", x, axes, own)
+        stages[name] = Stage(name, spec_of(name).symbol, "", x, axes, own)
     results = run(steps, values)
     given = {GIVEN_GRADIENT} - defined
     shown = {name: results[name] for name in results if name not in given}
@@ -113,7 +115,7 @@ def _where_read(lines: Sequence[Line], known: Mapping[str, Array], d: Gradient, 
 def _gradients(program: Program, origin: str) -> tuple[list[Step], Mapping[str, Shape]]:
     """The steps of the gradients of a program, once what they cost is known; and all shapes."""
     shapes = program.shapes
-    letters = {name: kind_of(name).symbol for name in shapes}
+    letters = {name: spec_of(name).symbol for name in shapes}
     try:
         steps = backward(program.steps, letters=letters, shapes=shapes)
     except TypeError as error:
@@ -129,7 +131,7 @@ def _gradients(program: Program, origin: str) -> tuple[list[Step], Mapping[str, 
         known[step.name] = program.costs.add(what, step, known) if step.text else of
     axes = {gradient_of(step.name): step.axes for step in program.steps}
     axes |= {gradient_of(name): input_axes(program, name) for name in program.inputs}
-    hidden = {step.name for step in steps if kind_of(step.name).role in HIDDEN}
+    hidden = {step.name for step in steps if spec_of(step.name).role in HIDDEN}
     shown = [
         step._replace(
             axes=axes.get(step.name, step.axes), kind=SHOWN if step.name in hidden else step.kind
@@ -141,7 +143,7 @@ def _gradients(program: Program, origin: str) -> tuple[list[Step], Mapping[str, 
 
 def input_axes(program: Program, name: str) -> tuple[str, ...]:
     """The names of the axes of an input: of letters, or as usual where it is read at places."""
-    index, usual = program.inputs[name], kind_of(name).axes.split()
+    index, usual = program.inputs[name], spec_of(name).axes.split()
     n = len(program.shapes[name])
     axes = list[str]()
     for at, axis in zip(range(-n, 0), index[len(index) - n :], strict=True):

@@ -16,8 +16,8 @@ import numpy as np
 from attncli import budget
 from attncli.arrays import Array
 from attncli.attention.run import Step
-from attncli.formula.chain import ZERO
 from attncli.formula.compute import compiled, compute
+from attncli.formula.derivative import ZERO
 from attncli.formula.evaluate import axes_read
 from attncli.formula.expression import (
     Apply,

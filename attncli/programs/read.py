@@ -46,7 +46,7 @@ from attncli.formula.parser import ANY, MOST_CHARACTERS, FormulaError, parse, pa
 from attncli.programs.bounds import Costs, checked
 from attncli.programs.known import Checker, Known, lengths_of
 from attncli.programs.text import ProgramError, Statement, statements
-from attncli.stages import HIDDEN, KINDS, kind_of
+from attncli.stages import HIDDEN, SPECS, spec_of
 
 MOST_LINES, MOST_AXES, MOST_LETTERS, MOST_NODES = 300, 8, 24, 4_000  # NumPy has 32 axes
 """Of a program, and of one line."""
@@ -292,19 +292,19 @@ def _step(line: Line, known: Known, dtype: DType) -> Step:
     if out := [x for x in letters_at(index) if x not in sizes]:
         raise FormulaError(f"{out[0]} has no length, though axes before it have", part=out[0])
     reads = {x.name: known.names[x.name] for x in nodes if isinstance(x, Cell)}
-    symbols = {own: known.symbols.get(of) or kind_of(of).symbol for own, of in reads.items()}
+    symbols = {own: known.symbols.get(of) or spec_of(of).symbol for own, of in reads.items()}
     known.names |= {line.symbol: line.name, line.name: line.name}
     known.symbols[line.name] = line.symbol
     known.truths |= {line.name} if is_truth else set()
     for letter, n in sizes.items():
         known.lengths[letter].add(n)
     reads = {ours.get(name, name): of for name, of in reads.items()}
-    usual = kind_of(line.name)
+    usual = spec_of(line.name)
     is_shown = not (usual.asked or usual.role in HIDDEN)  # every name is free in a program
     step = Step(line.name, text, reads, params)._replace(
         kind="" if is_shown else SHOWN,
         formula=own_formula(formula, symbols, params),
-        dtype=None if is_truth or kind_of(line.name).role == "input" else dtype,
+        dtype=None if is_truth or spec_of(line.name).role == "input" else dtype,
         note=line.statement.note,
         symbol=line.symbol,
         sizes=sizes,
@@ -352,7 +352,7 @@ def _idle(lines: Sequence[Line]) -> list[Line]:
     """The lines that no later one needs; not the last stage, and those that attncli knows."""
     used, idle, has_stage = set[str](), list[Line](), False
     for line in reversed(lines):
-        is_result = bool(line.symbol) and (not has_stage or line.name in KINDS)
+        is_result = bool(line.symbol) and (not has_stage or line.name in SPECS)
         if not (is_result or line.names & used):
             idle.append(line)
         has_stage = has_stage or bool(line.symbol)

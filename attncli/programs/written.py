@@ -29,7 +29,7 @@ from attncli.formula.expression import (
 )
 from attncli.formula.kernels import draw_kept
 from attncli.formula.parser import parse, relettered
-from attncli.stages import GIVEN_GRADIENT, kind_of
+from attncli.stages import GIVEN_GRADIENT, spec_of
 from attncli.trace import Stage, Trace
 
 
@@ -40,7 +40,7 @@ def written(steps: Sequence[Step], given: Values) -> str:
     steps = [
         x for step in steps if step.name not in given for x in _by_formulas(step, steps, given)
     ]
-    symbols = [step.symbol or kind_of(step.name).symbol for step in steps]
+    symbols = [step.symbol or spec_of(step.name).symbol for step in steps]
     taken = {*given, *(step.name for step in steps), *RESERVED}
     names = {
         step.name: x if x.isidentifier() and symbols.count(x) == 1 and x not in taken else step.name

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.stages import kind_of
+from attncli.stages import spec_of
 from attncli.tolerance.noise import AGAIN, FEW, draws_of, rounding_noise, simulated_noise
 from attncli.tolerance.number_types import SMALL, Arithmetic, row_rms
 from attncli.tolerance.rule import (
@@ -59,7 +59,7 @@ class Comparison:
     @property
     def is_whole(self) -> bool:
         """Whether a stage of it depends on all queries, so that no rows are left out."""
-        return is_whole(self.errors, self.setup.how.softmax_over)
+        return is_whole(self.errors, self.setup.convention.softmax_over)
 
     @cached_property
     def n_different(self) -> int:
@@ -80,7 +80,7 @@ class Comparison:
 
     def positions(self, stage: str) -> tuple[Indices, ...]:
         """Which batch items, heads and rows of an observed stage are compared."""
-        span = span_of(stage, self.setup.how.softmax_over)
+        span = span_of(stage, self.setup.convention.softmax_over)
         if span == "rows":
             return tuple(rows_of(stage, self.at))
         sizes = tuple(np.arange(n) for n in self.observed[stage].shape[:3])
@@ -90,7 +90,7 @@ class Comparison:
 
     def by_heads(self, stage: str, x: Array) -> Array:
         """Numbers of each batch item and head of a stage, for each batch item and query head."""
-        span = span_of(stage, self.setup.how.softmax_over)
+        span = span_of(stage, self.setup.convention.softmax_over)
         if span == "keys":
             keys = self.setup.key_heads_of(self.subset.head)
             mine = self.setup.key_heads_by_grouping[self.subset.head]
@@ -99,7 +99,7 @@ class Comparison:
 
     def of_rows(self) -> Comparison:
         """The comparison of those stages alone whose rows depend on their own queries."""
-        over = self.setup.how.softmax_over
+        over = self.setup.convention.softmax_over
         errors = {x: stage for x, stage in self.errors.items() if span_of(x, over) == "rows"}
         return replace(self, errors=errors)
 
@@ -127,7 +127,11 @@ class Comparison:
         Where stages depend on all queries: of whole batch items and key heads, without the sums
         over these, but where it is all or nothing else is left.
         """
-        over, is_whole, of_keys = self.setup.how.softmax_over, self.is_whole, tuple[Indices, ...]()
+        over, is_whole, of_keys = (
+            self.setup.convention.softmax_over,
+            self.is_whole,
+            tuple[Indices, ...](),
+        )
         if is_whole:
             keys = self.setup.key_heads_of(self.subset.head[at.head])
             mine = self.setup.key_heads_by_grouping[self.subset.head]
@@ -179,7 +183,7 @@ def compared(
     """
     setup = setup.in_parts()
     expected = expected or stages(setup, subset, observed)
-    value, errors = setup.how.mask_value, dict[str, StageErrors]()
+    value, errors = setup.convention.mask_value, dict[str, StageErrors]()
     for name, x in expected.items():
         errors[name] = StageErrors(
             observed[name],
@@ -187,7 +191,7 @@ def compared(
             rule.of(name),
             mask_value=value,
             slack=slack,
-            are_shares=kind_of(name).sums,
+            are_shares=spec_of(name).sums,
         )
     rounded = {name: x for name, x in expected.items() if errors[name].rule.kind == "noise"}
     for noise, of_heads in _noises(setup, subset, rule, rounded, errors) if rounded else ():
@@ -212,7 +216,7 @@ def _noises(
     errors  of these stages by the noise before
     """
     arithmetic, has_long_type = rule.arithmetic(), rule.dtype not in SMALL and rule.inside is None
-    is_of_rows = not is_whole(expected, setup.how.softmax_over)
+    is_of_rows = not is_whole(expected, setup.convention.softmax_over)
     if has_long_type and is_of_rows and subset.sizes[2] > 4 * FEW:
         yield noise_of_few(setup, subset, expected, rule)
     is_sample = any(errors[name].slack > 1 for name in expected)
@@ -243,7 +247,10 @@ def _draw_again(
     draws: int,
 ) -> None:
     """Puts more draws into the noise of these stages, of the rows that are off by too much."""
-    is_of_rows, rows = not is_whole(noise, setup.how.softmax_over), np.arange(subset.sizes[2])
+    is_of_rows, rows = (
+        not is_whole(noise, setup.convention.softmax_over),
+        np.arange(subset.sizes[2]),
+    )
     if is_of_rows:
         wrong = np.any([x.wrong_rows.any(axis=(0, 1)) for x in unsure.values()], axis=0)
         rows = rows[wrong] if wrong.any() else rows
@@ -339,7 +346,7 @@ def is_closer(setup: Setup, name: str, expected: Array, comparison: Comparison) 
     observed = comparison.observed_by(setup, name)
     if observed.shape != expected.shape:
         return False
-    errors = errors_of(observed, expected, plain.rule, setup.how.mask_value)
+    errors = errors_of(observed, expected, plain.rule, setup.convention.mask_value)
     return not np.isinf(errors).any() and rms(errors, plain.wrong) <= CLOSER * plain.typical_wrong
 
 

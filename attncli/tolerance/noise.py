@@ -122,7 +122,7 @@ def rounding_noise(
 
     Draws are computed together, as batch items, but where a stage is a sum over these, or large.
     """
-    over, needs_all = setup.how.softmax_over, setup.whole_axes | setup.instead.keys()
+    over, needs_all = setup.convention.softmax_over, setup.whole_axes | setup.instead.keys()
     is_apart = 0 in needs_all or any(span_of(name, over) == "totals" for name in expected)
     is_large = draws * math.prod(subset.sizes) * setup.shape[3] > CELLS
     n_together = 1 if is_apart or is_large else draws
@@ -161,10 +161,10 @@ def simulated_noise(
     noise: dict[str, Array] = {}
     for name, result in stages(simulated, subset, expected, dtype).items():
         x = expected[name]
-        if dtype == setup.how.dtype:
+        if dtype == setup.convention.dtype:
             is_both = ~np.isfinite(result) & (distance(observed[name], result) == 0)
             np.copyto(x, result, where=is_both)
-        off = errors_of(result, x, replace(rule, kind="noise"), setup.how.mask_value)
+        off = errors_of(result, x, replace(rule, kind="noise"), setup.convention.mask_value)
         off[~(np.isfinite(off) & np.isfinite(x))] = 0.0
         noise[name] = factor * row_rms(off)
     return noise

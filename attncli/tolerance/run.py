@@ -36,7 +36,7 @@ from attncli.stages import (
     QKV,
     WEIGHTS,
     gradient_of,
-    kind_of,
+    spec_of,
 )
 from attncli.tolerance.setup import NANS, ZEROS, Edit, Setup
 from attncli.tolerance.spans import (
@@ -163,7 +163,7 @@ def _of_x(setup: Setup, wanted: Collection[str], dtype: DType, alter: Edit) -> d
 def _stages(
     setup: Setup, subset: Subset, wanted: Collection[str], dtype: DType, alter: Edit
 ) -> dict[str, Array]:
-    over = setup.how.softmax_over
+    over = setup.convention.softmax_over
     real = {name: setup.relabel.get(name, name) for name in wanted}
     result = _other_span(setup, subset, real, dtype, alter)
     todo = {name: source for name, source in real.items() if name not in result}
@@ -200,7 +200,7 @@ def _other_span(
     setup: Setup, subset: Subset, real: Mapping[str, str], dtype: DType, alter: Edit
 ) -> dict[str, Array]:
     """The stages of some rows that really are of all keys, or the reverse: picked from all."""
-    over, picked = setup.how.softmax_over, dict[str, Array]()
+    over, picked = setup.convention.softmax_over, dict[str, Array]()
     every = all_of(setup.shape)._replace(batch=subset.batch)
     other = [name for name, source in real.items() if span_of(name, over) != span_of(source, over)]
     if not other or all(map(np.array_equal, subset, every)):
@@ -214,7 +214,7 @@ def _other_span(
 
 def _axes_of(setup: Setup, stage: str) -> tuple[str, ...]:
     """The axes of a stage; "" where the gradient of a mask is a sum over an axis."""
-    axes = tuple(axes_of(stage, setup.how.softmax_over))
+    axes = tuple(axes_of(stage, setup.convention.softmax_over))
     if stage != D_BIAS:
         return axes
     sizes = in_four(stage, setup.inputs["given_mask"]).shape
@@ -278,7 +278,7 @@ def _among(indices: Indices, some: Indices) -> Indices:
 def _inputs_of(setup: Setup, block: Block, steps: Sequence[Step], dtype: DType) -> dict[str, Array]:
     """The inputs of a block in the number type, with their positions."""
     inputs = inputs_over(setup, block.computed, steps, keys=block.keys)
-    rounded = [name for name in inputs if kind_of(name).role != "aside" or name == GIVEN_GRADIENT]
+    rounded = [name for name in inputs if spec_of(name).role != "aside" or name == GIVEN_GRADIENT]
     inputs |= _rounded({name: inputs[name] for name in rounded}, dtype)
     if setup.positions is not None:
         qkv = {name: inputs[name] for name in QKV}
@@ -325,10 +325,14 @@ def steps_of(
     whole = shape[len(shape) - len(given) :]
     mask = tuple(1 if size == 1 else n for size, n in zip(given, whole, strict=True))
     sizes = Sizes(shape, n_kv_heads, setup.d_k, setup.n_past, inputs, setup.is_added, mask)
-    how = setup.how if dtype == setup.how.dtype else replace(setup.how, dtype=dtype)
-    steps = [*_plain_steps(how, sizes, setup.tiles)]
+    convention = (
+        setup.convention
+        if dtype == setup.convention.dtype
+        else replace(setup.convention, dtype=dtype)
+    )
+    steps = [*_plain_steps(convention, sizes, setup.tiles)]
     if setup.merges:  # the parts of a split, and lse and output merged from them
-        parts = split_steps(how, sizes, [0, *setup.split, shape[-1]])
+        parts = split_steps(convention, sizes, [0, *setup.split, shape[-1]])
         names = [step.name for step in steps]
         parts = [step for step in parts if step.name in (LSE, OUTPUT) or step.name not in names]
         at = names.index(OUTPUT)
@@ -357,11 +361,11 @@ def _of_all_heads(setup: Setup, name: str, n_heads: int, dtype: DType) -> Step:
 
 
 @lru_cache(1024)
-def _plain_steps(how: Convention, sizes: Sizes, tiles: int) -> tuple[Step, ...]:
+def _plain_steps(convention: Convention, sizes: Sizes, tiles: int) -> tuple[Step, ...]:
     """The plan that bugs change, or that of a walk through tiles: most bugs start from one."""
     if not tiles:
-        return plan(how, sizes, spreads=True)
-    steps = tile_steps(how, sizes, tile_bounds(sizes.scores[-1], tiles))
+        return plan(convention, sizes, spreads=True)
+    steps = tile_steps(convention, sizes, tile_bounds(sizes.scores[-1], tiles))
     accs = [step for step in steps if step.name.endswith(".acc")]
     for tile, step in ((step.name.removesuffix("acc"), step) for step in accs):
         # m + ln l of the tile: what both give, whatever the maximum is
@@ -387,7 +391,7 @@ def inputs_over(
     inputs: dict[str, Array] = {"rows": subset.row}
     for name in setup.inputs if wanted is None else wanted & setup.inputs.keys():
         x = setup.inputs[name]
-        for axis, kind in enumerate(kind_of(name).axes_of(x.ndim)):
+        for axis, kind in enumerate(spec_of(name).axes_of(x.ndim)):
             at, size = picked.get(kind), x.shape[axis]
             by_itself = kind == "query" and name == "given_mask" and name in by_row
             if at is None or by_itself or (size == 1 and at.any()):

@@ -81,7 +81,9 @@ def worst_of(setup: Setup, comparison: Comparison) -> Subset:
     for name, x in comparison.expected(setup).items():
         observed = comparison.observed_by(setup, name)
         plain = comparison.errors[name]
-        errors = errors_of(observed, x, plain.rule, setup.how.mask_value).max(axis=-1, initial=0.0)
+        errors = errors_of(observed, x, plain.rule, setup.convention.mask_value).max(
+            axis=-1, initial=0.0
+        )
         noise = 1.0 if plain.noise is None else np.maximum(plain.row_noise, 1e-300)
         worst = np.maximum(worst, np.minimum(errors / noise, np.finfo(np.float64).max))
     batch, head, _ = np.unravel_index(int(worst.argmax()), worst.shape)

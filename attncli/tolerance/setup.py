@@ -61,7 +61,7 @@ class Setup:
     """
 
     inputs: Mapping[str, Array]
-    how: Convention
+    convention: Convention
     n_past: int = 0
     ndim: int = 4
     positions: Positions | None = None
@@ -89,7 +89,7 @@ class Setup:
     @property
     def key_heads(self) -> npt.NDArray[np.intp]:
         """The key head of every query head."""
-        return key_head_of(self.shape[1], self.inputs["k"].shape[1], self.how.head_order)
+        return key_head_of(self.shape[1], self.inputs["k"].shape[1], self.convention.head_order)
 
     def key_heads_of(self, heads: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         """The key heads whose gradients are compared with those of these query heads."""
@@ -108,32 +108,34 @@ class Setup:
     @property
     def whole_axes(self) -> frozenset[int]:
         """The axes (0 batch, 1 head, 2 query) that some step needs complete."""
-        return self.whole | {2} if self.how.softmax_over == "queries" else self.whole
+        return self.whole | {2} if self.convention.softmax_over == "queries" else self.whole
 
     def may_mask(self) -> bool:
         """Whether anything at all restricts which keys may be attended to."""
         restricts = self.inputs.keys() & {"given_mask", "kv_len"}
-        return bool(restricts) or self.how.causal or self.how.window is not None
+        return bool(restricts) or self.convention.causal or self.convention.window is not None
 
     @property
     def is_refused(self) -> bool:
         """Whether there are a mask and causal, which the convention refuses together."""
-        return self.how.refuses("given_mask" in self.inputs)
+        return self.convention.refuses("given_mask" in self.inputs)
 
     @property
     def is_added(self) -> bool:
         """Whether numbers of the given mask are added to the scores."""
-        return adds(self.inputs.get("given_mask"), self.how)
+        return adds(self.inputs.get("given_mask"), self.convention)
 
     @property
     def empty_rows(self) -> EmptyRows:
         """What becomes of a row with nothing to attend to."""
-        return self.how.empty_rule(self.is_added)
+        return self.convention.empty_rule(self.is_added)
 
     def in_parts(self) -> Setup:
         """The same setup whose lse and output are merged from the parts of a split, if any."""
         is_changed = self.edits  # a step of the plan for all keys
-        is_cut = self.split and not self.how.dropout and self.how.softmax_over == "keys"
+        is_cut = (
+            self.split and not self.convention.dropout and self.convention.softmax_over == "keys"
+        )
         return self if is_changed or not is_cut else replace(self, merges=True)
 
     def placed(self) -> Setup:
@@ -156,16 +158,16 @@ class Setup:
             return self
         return replace(self, positions=replace(self.positions, **changes))
 
-    def with_how(self, **changes: Any) -> Setup:
+    def with_convention(self, **changes: Any) -> Setup:
         """The same setup under a changed convention."""
-        if all(getattr(self.how, name) == value for name, value in changes.items()):
+        if all(getattr(self.convention, name) == value for name, value in changes.items()):
             return self
-        return replace(self, how=replace(self.how, **changes))
+        return replace(self, convention=replace(self.convention, **changes))
 
     def with_empty_rows(self, rule: EmptyRows) -> Setup:
         """The same setup under another rule for rows with nothing to attend to."""
         own = {"empty_rows_inf": None} if self.is_added else {}
-        return self.with_how(empty_rows=rule, **own)
+        return self.with_convention(empty_rows=rule, **own)
 
     def with_result(self, name: str, change: Relayout) -> Setup:
         """The same setup, in which what a step gives is changed."""
@@ -222,18 +224,18 @@ def setup_of(
     >>> setup_of([[1, 0]], [[1, 1], [0, 1]], [[10], [0]]).shape
     (1, 1, 1, 2)
     """
-    how, scheme = convention or Convention(), None
+    convention, scheme = convention or Convention(), None
     more = {name: arrays.pop(name) for name in ("layout", "means") if name in arrays}
-    attention = inputs_of({"q": q, "k": k, "v": v, **arrays}, how, **more)
+    attention = inputs_of({"q": q, "k": k, "v": v, **arrays}, convention, **more)
     sizes = attention.sizes
     floats = {x: widen(y, "float64") for x, y in attention.arrays.items() if y.dtype.kind == "f"}
     inputs = attention.arrays | floats
     if positions is not None:
         scheme = positions_of(positions, sizes.n_past)
         check_widths(positions, sizes.d_k, inputs["v"].shape[-1])
-    if how.dropout:
-        inputs["kept"] = draw_kept(sizes.scores, how.dropout, how.seed)
+    if convention.dropout:
+        inputs["kept"] = draw_kept(sizes.scores, convention.dropout, convention.seed)
     headed = (*QKV, "kept", GIVEN_GRADIENT)
     inputs |= {name: four_axes(inputs[name]) for name in headed if name in inputs}
-    ndim, grouping = len(sizes.scores), how.head_order
-    return Setup(inputs, how, sizes.n_past, ndim, scheme, grouping=grouping)
+    ndim, grouping = len(sizes.scores), convention.head_order
+    return Setup(inputs, convention, sizes.n_past, ndim, scheme, grouping=grouping)

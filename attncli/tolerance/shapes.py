@@ -11,7 +11,7 @@ from attncli.attention.heads import shape_text, split_heads
 from attncli.convention import DType
 from attncli.errors import ShapeError
 from attncli.files.messages import count
-from attncli.stages import DELTA, GRADIENTS, OF_X, QKV, TILE, gradient_of, kind_of
+from attncli.stages import DELTA, GRADIENTS, OF_X, QKV, TILE, gradient_of, spec_of
 from attncli.tolerance.run import Subset
 from attncli.tolerance.setup import Setup
 from attncli.tolerance.spans import OF_ALL_HEADS, ROWS, first_key, in_four
@@ -44,7 +44,11 @@ def fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset)
 
     Raises WrongShapeError.
     """
-    axes, inputs, over = kind_of(stage).axes.split(), {**setup.inputs}, setup.how.softmax_over
+    axes, inputs, over = (
+        spec_of(stage).axes.split(),
+        {**setup.inputs},
+        setup.convention.softmax_over,
+    )
     if stage in OF_X and setup.projected is not None:
         inputs |= setup.projected.values
     if stage == DELTA and over == "queries":

@@ -26,7 +26,7 @@ from attncli.stages import (
     PROJECTED,
     TILE,
     gradient_of,
-    kind_of,
+    spec_of,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def span_of(stage: str, over: SoftmaxOver = "keys") -> Span:
     >>> span_of("scores"), span_of("d_q"), span_of("d_k"), span_of("d_sinks")
     ('rows', 'rows', 'keys', 'totals')
     """
-    axes = kind_of(stage).axes.split()
+    axes = spec_of(stage).axes.split()
     if stage in OF_ALL_HEADS:
         return "rows"
     if axes[1:2] == ["kv_head"]:
@@ -83,7 +83,7 @@ def axes_of(stage: str, over: SoftmaxOver = "keys") -> tuple[str, ...]:
     >>> axes_of("delta"), axes_of("d_sinks")
     (('batch', 'head', 'query', ''), ('', 'head', '', ''))
     """
-    axes = kind_of(stage).axes.split()
+    axes = spec_of(stage).axes.split()
     if stage in OF_ALL_HEADS:
         return axes[0], "", *axes[1:]
     if axes == ROWS:
@@ -100,9 +100,9 @@ def in_four(stage: str, x: Array, over: SoftmaxOver = "keys") -> Array:
     >>> in_four("d_sinks", np.zeros(3)).shape, in_four("delta", np.zeros((2, 5))).shape
     ((1, 3, 1, 1), (1, 2, 5, 1))
     """
-    if kind_of(stage).axes.split() == ROWS:
+    if spec_of(stage).axes.split() == ROWS:
         return four_axes(x[..., None, :] if over == "queries" else x[..., None])
-    if kind_of(stage).axes == "head":
+    if spec_of(stage).axes == "head":
         return x.reshape(1, -1, 1, 1)
     if stage in OF_ALL_HEADS:
         return four_axes(x[..., None, :, :])

@@ -46,7 +46,7 @@ from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
 from attncli.formula.kernels import draw_kept
 from attncli.formula.matrices import plain, subscript
-from attncli.stages import GIVEN_GRADIENT, kind_of
+from attncli.stages import GIVEN_GRADIENT, spec_of
 from attncli.trace import Stage, Trace
 from attncli.transformer.weights import (
     ATTENTION,
@@ -82,7 +82,7 @@ class LayerPlan:
     """
 
     def __init__(self, block: Block, weights: Weights, alter: Alter | None = None) -> None:
-        self.block, self.how, self.weights = block, block.convention, weights
+        self.block, self.convention, self.weights = block, block.convention, weights
         self.alter = alter
         self.inputs: dict[str, Array] = {}
         self.steps: list[Step] = []
@@ -94,8 +94,8 @@ class LayerPlan:
 
     def rows(self, name: str, x: npt.ArrayLike, labels: Labels = None, letter: str = "") -> str:
         """Rows of tokens under a name, [n, d_model] or [batch, n, d_model], and their symbol."""
-        self.inputs[name] = self.like[name] = entered(token_rows(x), self.how)
-        self.labels[name], self.letters[name] = labels, letter or kind_of(name).symbol
+        self.inputs[name] = self.like[name] = entered(token_rows(x), self.convention)
+        self.labels[name], self.letters[name] = labels, letter or spec_of(name).symbol
         return name
 
     def stack(
@@ -125,22 +125,27 @@ class LayerPlan:
         >>> layers.trace()["encoder.2.attention.weights"].value.shape
         (1, 2, 2)
         """
-        how, stack = self.how, "decoder" if memory else "encoder"
-        own, crossing = replace(how, causal=True), replace(how, causal=False, window=None)
-        self._head(stack, stack.capitalize(), how, x)
+        convention, stack = self.convention, "decoder" if memory else "encoder"
+        own, crossing = (
+            replace(convention, causal=True),
+            replace(convention, causal=False, window=None),
+        )
+        self._head(stack, stack.capitalize(), convention, x)
         if not (n_layers := n_layers_of(self.weights, stack)):
             raise ShapeError(f"the {stack} has no layers", "give it at least one")
         for name in (f"{stack}.{number}" for number in range(1, n_layers + 1)):
-            self._head(name, f"{stack.capitalize()} layer", how, x)
-            x = self.attention(f"{name}.attention", x, how=own if memory else how, mask=mask)
+            self._head(name, f"{stack.capitalize()} layer", convention, x)
+            x = self.attention(
+                f"{name}.attention", x, convention=own if memory else convention, mask=mask
+            )
             if memory:
                 cross = f"{name}.cross_attention"
-                x = self.attention(cross, x, memory, how=crossing, mask=memory_mask)
+                x = self.attention(cross, x, memory, convention=crossing, mask=memory_mask)
             if f"{name}.feed_forward.w_1" in self.weights:
                 x = self.feed_forward(f"{name}.feed_forward", x)
         if not (gain := self._weights(stack, NORM)):
             return x
-        rows = of_rows(how, {"x": self.letters[x]})
+        rows = of_rows(convention, {"x": self.letters[x]})
         add_norm(rows, "x", gain, self.like[x].shape, self.block, f"N_{stack[0]}")
         return self._added(stack, rows, x)
 
@@ -150,7 +155,7 @@ class LayerPlan:
         x: str,
         context: str = "",
         *,
-        how: Convention | None = None,
+        convention: Convention | None = None,
         mask: npt.ArrayLike | None = None,
         alone: bool = False,
         d_output: Gradient | None = None,
@@ -163,20 +168,22 @@ class LayerPlan:
         alone     without dropout, residual and norm
         d_output  of one alone the gradient of its last stage, for the gradients of all before it
         """
-        how = how or self.how
-        if how.dropout:
-            how = replace(how, seed=named_seed(how.seed, f"{name}.dropped"))
+        convention = convention or self.convention
+        if convention.dropout:
+            convention = replace(convention, seed=named_seed(convention.seed, f"{name}.dropped"))
         weights, outer = self._weights(name, ATTENTION), {"x_kv": context} if context else {}
         rows = {"x": self.like[x]} | {own: self.like[read] for own, read in outer.items()}
         n_heads, n_kv_heads = self.block.n_heads, self.block.n_kv_heads
         sizes = projected(rows | weights, n_heads, n_kv_heads)
         restricting = restrictions(sizes, mask, None)
-        sizes = sizes.naming({*sizes.given, *restricting}, how, restricting.get("given_mask"))
+        sizes = sizes.naming(
+            {*sizes.given, *restricting}, convention, restricting.get("given_mask")
+        )
         self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
-        words = ["masked"] * how.causal + ["multi-head"] * (n_heads > 1)
+        words = ["masked"] * convention.causal + ["multi-head"] * (n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
-        self._head(name, title.capitalize(), how, x, context)
-        plan = Plan(how, sizes, {"x": self.letters[x]})
+        self._head(name, title.capitalize(), convention, x, context)
+        plan = Plan(convention, sizes, {"x": self.letters[x]})
         source = "x" if alone else self._source(name, x, plan)
         page.attention(plan, source, "shown" if n_heads > 1 else "needed")
         shapes: Mapping[str, tuple[int, ...]] = {}
@@ -192,8 +199,8 @@ class LayerPlan:
             return self._sublayer(name, x, plan, shape[-1], **outer)
         last = plan.steps[-1].name
         if d_output is not None:
-            given = given_gradient(d_output, shape, last, how.seed)
-            self.inputs[f"{name}.{GIVEN_GRADIENT}"] = entered(given, how)
+            given = given_gradient(d_output, shape, last, convention.seed)
+            self.inputs[f"{name}.{GIVEN_GRADIENT}"] = entered(given, convention)
             plan.steps += backward(plan.steps, shapes=shapes)
         self._within(name, plan, x, **outer)
         return f"{name}.{last}"
@@ -203,14 +210,14 @@ class LayerPlan:
 
         Source: "Attention Is All You Need", section 3.3, equation 2.
         """
-        weights, how = self._weights(name, FEED_FORWARD), self.how
+        weights, convention = self._weights(name, FEED_FORWARD), self.convention
         for leaf in ("w_1", "w_2"):
             if leaf not in weights:
                 raise ShapeError(f"the weights hold no {name}.{leaf}", "give both w_1 and w_2")
         check_projection(self.like[x], weights["w_1"])
         check_projection(np.empty((1, weights["w_1"].shape[1])), weights["w_2"])
-        self._head(name, "Position-wise feed-forward", how, x)
-        rows = of_rows(how, {"x": self.letters[x]})
+        self._head(name, "Position-wise feed-forward", convention, x)
+        rows = of_rows(convention, {"x": self.letters[x]})
         source = self._source(name, x, rows)
         b_1, b_2 = ({"b": own} if own in weights else {} for own in ("b_1", "b_2"))
         hidden = rows.add("hidden", page.HIDDEN, "", source, reads={"w": "w_1"} | b_1)
@@ -222,8 +229,8 @@ class LayerPlan:
 
         d_output  the gradient of a loss with respect to that stage
         """
-        given = given_gradient(d_output, self.like[last].shape, last, self.how.seed)
-        self.inputs[GIVEN_GRADIENT] = entered(given, self.how)
+        given = given_gradient(d_output, self.like[last].shape, last, self.convention.seed)
+        self.inputs[GIVEN_GRADIENT] = entered(given, self.convention)
         self.steps += backward(self.steps, within=f"{BACKWARD}.", letters=self.letters)
         before = [(name, heading) for name, heading in self.headings.items() if name]
         self.headings[BACKWARD] = self.headings[""]._replace(title="Backward pass", notes=())
@@ -251,12 +258,14 @@ class LayerPlan:
         first = {n: replace(x, value=self.inputs.get(n, x.value)) for n, x in stages.items()}
         return trace_of(self.steps, values, self.headings, first, self.inputs)
 
-    def _head(self, name: str, title: str, how: Convention, x: str, context: str = "") -> None:
+    def _head(
+        self, name: str, title: str, convention: Convention, x: str, context: str = ""
+    ) -> None:
         labels = {"query": self.labels[x], "key": self.labels[context or x]}
         whose = ", the encoder's output" if context.startswith("encoder.") else ""
         letter = self.letters.get(context, "")
         notes = (f"C, from which keys and values are computed, is {letter}{whose} ({context}).",)
-        own = how if self.alter is None else None  # other formulas say what is computed
+        own = convention if self.alter is None else None  # other formulas say what is computed
         self.headings[name] = Heading(title, own, labels, notes if context else ())
 
     def _source(self, name: str, x: str, plan: Plan) -> str:
@@ -273,13 +282,15 @@ class LayerPlan:
     def _weights(self, place: str, leaves: Collection[str]) -> dict[str, Array]:
         """The weights of a block that there are, by their own names, as inputs."""
         names = {leaf: f"{place}.{leaf}" for leaf in leaves if f"{place}.{leaf}" in self.weights}
-        arrays = {leaf: entered(self.weights[name], self.how) for leaf, name in names.items()}
+        arrays = {
+            leaf: entered(self.weights[name], self.convention) for leaf, name in names.items()
+        }
         self.inputs |= {names[leaf]: x for leaf, x in arrays.items()}
         return arrays
 
     def _sublayer(self, name: str, x: str, plan: Plan, width: int, **outer: str) -> str:
         """The sub-layer's steps, then dropout and residual, and the norm where it comes last."""
-        block, how, shape = self.block, self.how, self.like[x].shape
+        block, convention, shape = self.block, self.convention, self.like[x].shape
         last = plan.steps[-1].name
         if width != shape[-1]:
             result, rows = (" × ".join(map(str, (*shape[:-1], n))) for n in (width, shape[-1]))
@@ -288,10 +299,10 @@ class LayerPlan:
                 f"its last weights need {shape[-1]} columns",
             )
         if p := block.dropout:
-            seed, kept = named_seed(how.seed, f"{name}.sublayer_dropped"), "sublayer_kept"
+            seed, kept = named_seed(convention.seed, f"{name}.sublayer_dropped"), "sublayer_kept"
             plan.add_function(kept, draw_kept, shape=shape, p=p, seed=seed)
             words, back = page.dropout(page.DROPPED_ROWS, p)
-            own, dropped = {"symbol": f"{kind_of(last).symbol}'"}, "sublayer_dropped"
+            own, dropped = {"symbol": f"{spec_of(last).symbol}'"}, "sublayer_dropped"
             more: dict[str, Any] = {"reads": {"kept": kept}, "back": back, "own": own, "p": p}
             last = plan.add(dropped, page.DROPPED_ROWS, words, last, **more)
             plan.letters[last] = own["symbol"]
@@ -315,13 +326,13 @@ class LayerPlan:
         self._within(name, plan, x, **outer)
         end = f"{name}.{plan.steps[-1].name}"
         self.like[end], self.labels[end] = self.like[x], self.labels[x]
-        self.letters[end] = plan.steps[-1].symbol or kind_of(end).symbol
+        self.letters[end] = plan.steps[-1].symbol or spec_of(end).symbol
         return end
 
 
-def of_rows(how: Convention, letters: Mapping[str, str] = {}) -> Plan:
+def of_rows(convention: Convention, letters: Mapping[str, str] = {}) -> Plan:
     """A plan of stages of rows of tokens; the letters are symbols of stages."""
-    return Plan(how, Sizes((), 1, 1), letters)
+    return Plan(convention, Sizes((), 1, 1), letters)
 
 
 def add_norm(
@@ -378,11 +389,11 @@ def layer_norm(
     Raises ShapeError where γ or β does not fit x, ConventionError for an ε below 0.
     Source: Ba et al. (2016), section 3.1; ε as in PyTorch and ONNX LayerNormalization-17.
     """
-    how, gain = convention or Convention(), {"gamma": gamma, "beta": beta}
+    convention, gain = convention or Convention(), {"gamma": gamma, "beta": beta}
     weights = {n: as_numbers(w, n) for n, w in gain.items() if w is not None}
-    inputs = {n: entered(w, how) for n, w in {"x": token_rows(x), **weights}.items()}
-    rows = of_rows(how)
+    inputs = {n: entered(w, convention) for n, w in {"x": token_rows(x), **weights}.items()}
+    rows = of_rows(convention)
     add_norm(rows, "x", weights, inputs["x"].shape, Block(epsilon=epsilon))
     values = run(rows.steps, inputs)
     shown = {step.name: values[step.name] for step in rows.steps}
-    return trace_of(rows.steps, shown, {"": Heading("Layer norm", how, {"query": labels})})
+    return trace_of(rows.steps, shown, {"": Heading("Layer norm", convention, {"query": labels})})

@@ -76,7 +76,7 @@ def multi_head_attention(  # noqa: PLR0913 - what goes in, and how
     >>> bool((trace["projected"].value == 2 * trace["concat"].value).all())
     True
     """
-    how = convention_of(convention, fields)
+    convention = convention_of(convention, fields)
     rows = {"x": token_rows(x)} | ({} if context is None else {"x_kv": token_rows(context)})
     if not isinstance(weights, Projections):
         shapes = [own.shape for own in rows.values()]
@@ -88,7 +88,7 @@ def multi_head_attention(  # noqa: PLR0913 - what goes in, and how
     arrays = {**rows, **weights.arrays(), "mask": mask, "kv_len": kv_len, "d_output": d_output}
     return inputs_of(
         arrays,
-        how,
+        convention,
         n_heads=n_heads or 1,
         n_kv_heads=n_kv_heads,
         merge="shown",

@@ -21,7 +21,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
-from attncli.stages import KINDS
+from attncli.stages import SPECS
 
 Weights = Mapping[str, Array]
 BlockKind = Literal["attention", "encoder", "decoder", "encoder-decoder"]
@@ -143,7 +143,7 @@ weights is the convention's |
 
 def axes_of(name: str) -> tuple[str, ...]:
     """The axes of an array by its dotted name."""
-    return tuple(KINDS[name.rpartition(".")[2]].axes.split())
+    return tuple(SPECS[name.rpartition(".")[2]].axes.split())
 
 
 def n_layers_of(weights: Mapping[str, object], stack: str) -> int:

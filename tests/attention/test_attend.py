@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import attncli
 from attncli import AttncliError, Convention, Projections, attend, multi_head_attention, stream
-from attncli.commands.check import check
+from attncli.commands.check.diagnose import check
 from attncli.transformer.layers import LayerPlan, layer_norm
 from attncli.transformer.weights import Block, random_weights
 
@@ -35,8 +35,8 @@ def random(*shape: int) -> Any:
     return RNG.normal(size=shape)
 
 
-def output(*qkv: Any, **how: Any) -> Any:
-    return attend(*qkv, **how)["output"].value
+def output(*qkv: Any, **convention: Any) -> Any:
+    return attend(*qkv, **convention)["output"].value
 
 
 # ---- the trace
@@ -57,8 +57,8 @@ STAGES: list[tuple[dict[str, Any], str]] = [
 
 
 def test_stages_that_do_something_are_there_in_order() -> None:
-    for how, names in STAGES:
-        assert list(attend(Q, K, V, **how)) == ["q", "k", "v", *names.split()]
+    for convention, names in STAGES:
+        assert list(attend(Q, K, V, **convention)) == ["q", "k", "v", *names.split()]
     trace = attend(random(2, 6, 5, 7), random(2, 3, 11, 7), random(2, 3, 11, 13), causal=True)
     axes = {"scores": "batch head query key", "k": "batch kv_head key d_k"}
     axes |= {"output": "batch head query d_v", "lse": "batch head query"}
@@ -79,9 +79,9 @@ def test_stages_are_write_locked_and_do_not_follow_the_callers_array() -> None:
 def test_some_rows_are_those_of_the_whole(align: Any) -> None:
     q, k, v = random(2, 3, 7, 5), random(2, 3, 11, 5), random(2, 3, 11, 3)
     for mask in (None, RNG.random((7, 11)) < 0.6, RNG.random(11) < 0.6, random(3, 1, 11)):
-        how: Any = {"mask": mask, "kv_len": [11, 9], "causal": True, "window": (4, 2)}
-        how |= {"causal_align": align, "sinks": [0.5, -1, 2]}
-        whole, some = attend(q, k, v, **how), attend(q, k, v, rows=[0, 2, 6], **how)
+        convention: Any = {"mask": mask, "kv_len": [11, 9], "causal": True, "window": (4, 2)}
+        convention |= {"causal_align": align, "sinks": [0.5, -1, 2]}
+        whole, some = attend(q, k, v, **convention), attend(q, k, v, rows=[0, 2, 6], **convention)
         assert list(some) == list(whole)
         for name in ("q", "mask", "scores", "weights", "output"):
             np.testing.assert_allclose(some[name].value, whole[name].value[..., [0, 2, 6], :])
@@ -132,8 +132,8 @@ class OnlyDLPack:
     def __init__(self, array: Any) -> None:
         self.array = array
 
-    def __dlpack__(self, **how: Any) -> Any:
-        return self.array.__dlpack__(**how)
+    def __dlpack__(self, **convention: Any) -> Any:
+        return self.array.__dlpack__(**convention)
 
     def __dlpack_device__(self) -> Any:
         return self.array.__dlpack_device__()
@@ -226,9 +226,11 @@ def test_a_mask_of_nothing_but_0_and_1_asks() -> None:
             with pytest.raises(attncli.ConventionError, match=r"0 and 1.* what 1 means"):
                 function(QUERY, KEY, VALUE, mask=MASK.astype(dtype))
         for meaning, same in (("keep", MASK), ("ignore", ~MASK), ("add", MASK - 1.0)):
-            how: Any = {"mask": MASK.astype(dtype), "mask_means": meaning}
+            convention: Any = {"mask": MASK.astype(dtype), "mask_means": meaning}
             expected = output(QUERY, KEY, VALUE, mask=same)
-            np.testing.assert_allclose(output(QUERY, KEY, VALUE, **how), expected, rtol=1e-12)
+            np.testing.assert_allclose(
+                output(QUERY, KEY, VALUE, **convention), expected, rtol=1e-12
+            )
     zeros = np.zeros_like(MASK, np.float32)  # mask nothing; whole numbers of 0 ask
     assert (output(QUERY, KEY, VALUE, mask=zeros) == output(QUERY, KEY, VALUE)).all()
 
@@ -296,9 +298,9 @@ CALLS: list[tuple[Callable[..., Any], Any, dict[str, Any], str]] = [
 
 
 def test_other_calls_that_do_not_fit() -> None:
-    for function, inputs, how, words in CALLS:
+    for function, inputs, convention, words in CALLS:
         with pytest.raises(AttncliError, match=words):
-            function(*inputs, **how)
+            function(*inputs, **convention)
 
 
 # ---- number types
@@ -313,12 +315,14 @@ def test_float16_scores_overflow_before_they_are_scaled() -> None:
 
 @pytest.mark.parametrize(("dtype", "bits"), [("float32", 23), ("float16", 10), ("bfloat16", 7)])
 def test_every_stage_and_gradient_is_rounded_to_the_type(dtype: Any, bits: int) -> None:
-    how, x = Convention(dtype=dtype), random(5, 7)
-    trace = attend(random(3, 5), random(7, 5), random(7, 2), convention=how, d_output="random")
-    block = Block(kind="encoder", d_model=7, d_ff=11, norm="none", convention=how)
+    convention, x = Convention(dtype=dtype), random(5, 7)
+    trace = attend(
+        random(3, 5), random(7, 5), random(7, 2), convention=convention, d_output="random"
+    )
+    block = Block(kind="encoder", d_model=7, d_ff=11, norm="none", convention=convention)
     layers = LayerPlan(block, random_weights(block))
     layers.feed_forward("encoder.1.feed_forward", layers.rows("x", x))
-    normed, fed = layer_norm(x, convention=how), layers.trace()
+    normed, fed = layer_norm(x, convention=convention), layers.trace()
     for name, stage in (*trace.stages(), *normed.stages(), *fed.stages()):
         assert stage.value.dtype == ("float32" if dtype == "bfloat16" else dtype)
         mantissa = np.frexp(stage.value.astype(np.float64))[0] * 2 ** (bits + 1)

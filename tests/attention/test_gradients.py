@@ -15,7 +15,7 @@ from attncli.arrays import Array
 from attncli.attention.backward import backward
 from attncli.attention.run import Step, run
 from attncli.errors import ShapeError
-from attncli.stages import gradient_of, kind_of
+from attncli.stages import gradient_of, spec_of
 from tests import plain
 from tests.conformance.rows import random_row
 
@@ -86,18 +86,20 @@ def test_gradients_agree_with_finite_differences(first: int) -> None:
     for number in range(first, first + 99):
         row, draw = random_row(number), np.random.default_rng(number)
         inputs: dict[str, Any] = dict(row.inputs)
-        how = dict(row.how)
+        convention = dict(row.convention)
         output = np.array(np.nan) if row.expected is None else row.expected["output"]
-        of_empty = {how.get("empty_rows"), how.get("empty_rows_inf")}
-        if np.isnan(output).any() or "nan" in of_empty or "dtype" in how:
+        of_empty = {convention.get("empty_rows"), convention.get("empty_rows_inf")}
+        if np.isnan(output).any() or "nan" in of_empty or "dtype" in convention:
             continue
-        is_large = how.get("mask_value") == -1e4 and "mask_value_rule" in how
+        is_large = convention.get("mask_value") == -1e4 and "mask_value_rule" in convention
         if is_large or np.abs(inputs["q"]).max() > 10:
             continue  # the rounding of scores so large is more than a step moves them
-        how |= {"dropout": 0.3, "seed": 5} if number % 3 == 0 else {}
-        how |= {"softmax_over": "queries"} if number % 5 == 0 and "sinks" not in inputs else {}
+        convention |= {"dropout": 0.3, "seed": 5} if number % 3 == 0 else {}
+        convention |= (
+            {"softmax_over": "queries"} if number % 5 == 0 and "sinks" not in inputs else {}
+        )
         d = draw.standard_normal(output.shape)
-        trace = attend(**inputs, **how, d_output=d)
+        trace = attend(**inputs, **convention, d_output=d)
         lengths = inputs.pop("kv_len", None)
         kv_len = None if lengths is None else lengths.tolist()
         own = [name for name in ("q", "sinks") if name in inputs]
@@ -108,7 +110,7 @@ def test_gradients_agree_with_finite_differences(first: int) -> None:
             if f"past_{name}" in inputs:
                 gradients[f"past_{name}"] = whole[..., :-n_new, :]
         is_truth = "mask" not in inputs or inputs["mask"].dtype == np.bool_
-        is_truth = is_truth or how.get("mask_numbers") == "truth"
+        is_truth = is_truth or convention.get("mask_numbers") == "truth"
         # A row that is unmasked as it has no key has lost the mask's numbers: d_bias counts it still.
         if "d_bias" in trace and "unmasked" not in of_empty and not is_truth:
             gradients["mask"] = trace["d_bias"].value
@@ -117,11 +119,11 @@ def test_gradients_agree_with_finite_differences(first: int) -> None:
 
             def loss(x: Array, name: str = name) -> float:
                 with np.errstate(all="ignore"):
-                    stages = plain.attention({**inputs, name: x}, how, kv_len)  # noqa: B023
+                    stages = plain.attention({**inputs, name: x}, convention, kv_len)  # noqa: B023
                 return float((stages["output"] * d).sum())  # noqa: B023
 
             squares = [np.mean(inputs[x] ** 2, axis=-1).min() for x in QK if x in inputs]
-            bend = math.sqrt(min(squares) + 1e-6) if how.get("qk_norm") else 1.0
+            bend = math.sqrt(min(squares) + 1e-6) if convention.get("qk_norm") else 1.0
             assert_slope(loss, inputs[name], gradient, draw, bend)
     assert n_rows > 20
 
@@ -146,8 +148,8 @@ def test_gradients_of_x_and_of_the_weights(n_kv_heads: int, more: str) -> None:
     def trace(**moved: Array) -> attncli.Trace:
         own: dict[str, Any] = {**arrays, **moved}
         weights = Projections(**{n: x for n, x in own.items() if n[:2] in ("w_", "b_")})
-        how: Any = {"context": own.get("x_kv"), "n_heads": n_heads, "n_kv_heads": n_kv_heads}
-        return multi_head_attention(own["x"], weights, **how, causal=True, d_output=d)
+        convention: Any = {"context": own.get("x_kv"), "n_heads": n_heads, "n_kv_heads": n_kv_heads}
+        return multi_head_attention(own["x"], weights, **convention, causal=True, d_output=d)
 
     last, whole = "projected" if projects else "concat", trace()
     for name, x in arrays.items():
@@ -159,12 +161,12 @@ def test_gradients_of_x_and_of_the_weights(n_kv_heads: int, more: str) -> None:
 
 
 def test_a_sentence_has_gradients_down_to_its_vectors() -> None:
-    how: dict[str, Any] = {"dim": 4, "heads": 2}
-    trace = attncli.explain("the river bank", **how, d_output="random")
+    convention: dict[str, Any] = {"dim": 4, "heads": 2}
+    trace = attncli.explain("the river bank", **convention, d_output="random")
     d, last = trace["attention.d_projected"].value, "attention.projected"
 
     def loss(positions: Array) -> float:
-        moved = attncli.explain("the river bank", **how, positions=positions)
+        moved = attncli.explain("the river bank", **convention, positions=positions)
         return float((moved[last].value * d).sum())
 
     gradient, draw = trace["attention.d_x"].value, np.random.default_rng(0)
@@ -174,7 +176,7 @@ def test_a_sentence_has_gradients_down_to_its_vectors() -> None:
 @pytest.mark.parametrize("norm", ["post", "pre", "rms", "none"])
 @pytest.mark.parametrize("block", ["encoder", "decoder"])
 def test_layers_have_gradients_down_to_their_vectors_and_weights(block: str, norm: str) -> None:
-    how: dict[str, Any] = {
+    convention: dict[str, Any] = {
         "dim": 6,
         "heads": 2,
         "kv_heads": 1,
@@ -182,14 +184,18 @@ def test_layers_have_gradients_down_to_their_vectors_and_weights(block: str, nor
         "layers": 2,
         "norm": norm,
     }
-    how |= {"block": block, "dropout": 0.2, "target": "la rive du" if block == "decoder" else None}
-    trace = attncli.explain("the river bank", **how, d_output="random")
+    convention |= {
+        "block": block,
+        "dropout": 0.2,
+        "target": "la rive du" if block == "decoder" else None,
+    }
+    trace = attncli.explain("the river bank", **convention, d_output="random")
     name, d = next((n, x.value) for n, x in trace.stages() if n.startswith("backward."))
     last = name.removeprefix("backward.").replace(".d_", ".")
 
     def loss(positions: Array, **weights: Array) -> float:
         moved = attncli.explain(
-            "the river bank", **how, positions=positions, weights=weights or None
+            "the river bank", **convention, positions=positions, weights=weights or None
         )
         return float((moved[last].value * d).sum())
 
@@ -198,7 +204,7 @@ def test_layers_have_gradients_down_to_their_vectors_and_weights(block: str, nor
     draw = np.random.default_rng(0)
     positions = trace["positions"].value
     assert_slope(loss, positions, gradient, draw)
-    weights = {n: x.value for n, x in trace.stages() if kind_of(n).role == "parameter"}
+    weights = {n: x.value for n, x in trace.stages() if spec_of(n).role == "parameter"}
     for one in (
         f"{block}.1.attention.w_k",
         "encoder.2.feed_forward.w_1",
@@ -212,9 +218,9 @@ def test_layers_have_gradients_down_to_their_vectors_and_weights(block: str, nor
 
 def test_a_gradient_of_another_shape_is_called_as_it_was_given() -> None:
     x, wide = np.ones((3, 5)), np.ones((5, 7))
-    how: dict[str, Any] = {"w_q": wide, "w_k": wide, "w_v": wide, "w_o": wide.T}
+    convention: dict[str, Any] = {"w_q": wide, "w_k": wide, "w_v": wide, "w_o": wide.T}
     with pytest.raises(ShapeError, match=r"^d_output is 2 × 5, projected is 3 × 5"):
-        multi_head_attention(x, how, d_output=x[:2])
+        multi_head_attention(x, convention, d_output=x[:2])
     with pytest.raises(ShapeError, match=r"^d_output is 2 × 5, encoder\.1\.feed_forward\.norm is"):
         attncli.explain("the river bank", dim=8, block="encoder", d_output=x[:2])
 

@@ -22,16 +22,16 @@ FOLDER = Path(__file__).parents[1] / "fixtures" / "torch"
 RNG = np.random.default_rng(19)
 
 
-def encode(x: Any, weights: Weights, how: Block = TWO_HEADS, *, mask: Any = None) -> Trace:
+def encode(x: Any, weights: Weights, convention: Block = TWO_HEADS, *, mask: Any = None) -> Trace:
     """The trace of an encoder alone."""
-    layers = LayerPlan(how, weights)
+    layers = LayerPlan(convention, weights)
     layers.stack(layers.rows("x", x), mask=mask)
     return layers.trace().part("encoder")
 
 
-def decode(x: Any, memory: Any, weights: Weights, how: Block, *labels: Any) -> Trace:
+def decode(x: Any, memory: Any, weights: Weights, convention: Block, *labels: Any) -> Trace:
     """The trace of a decoder that attends to a memory."""
-    layers, (of_x, of_memory) = LayerPlan(how, weights), labels or (None, None)
+    layers, (of_x, of_memory) = LayerPlan(convention, weights), labels or (None, None)
     layers.stack(layers.rows("x", x, of_x), layers.rows("memory", memory, of_memory))
     return layers.trace().part("decoder")
 
@@ -52,10 +52,10 @@ def rows(n: int) -> Any:
     return np.random.default_rng(0).normal(size=(n, 10))
 
 
-def feed_forward(x: Any, how: Block | None = None, **weights: Any) -> Trace:
+def feed_forward(x: Any, convention: Block | None = None, **weights: Any) -> Trace:
     """The feed-forward of x alone, with its residual."""
     arrays = {f"ffn.{name}": np.asarray(w, float) for name, w in weights.items()}
-    layers = LayerPlan(how or Block(norm="none"), arrays)
+    layers = LayerPlan(convention or Block(norm="none"), arrays)
     layers.feed_forward("ffn", layers.rows("x", x))
     return layers.trace().part("ffn")
 
@@ -92,14 +92,14 @@ def test_layers_and_stacks_of_pytorch(name: str) -> None:
     assert any(n.endswith("feed_forward.b_1") for n in weights) == (name != "encoder_layer_no_bias")
     norm: Any = "pre" if name.endswith("pre") or name == "encoder" else "post"
     padded, x = arrays.get("padded"), arrays["x"]  # padded are those of the causal fixture
-    how = Block(n_heads=2, norm=norm, convention=Convention(causal=padded is not None))
+    convention = Block(n_heads=2, norm=norm, convention=Convention(causal=padded is not None))
     if block == "encoder":
         mask = None if padded is None else ~padded[:, None, None, :]
-        ours = result(encode(x, weights, how, mask=mask))
+        ours = result(encode(x, weights, convention, mask=mask))
     else:
         memory = arrays.get("memory")
-        memory = result(encode(arrays["source"], weights, how)) if memory is None else memory
-        ours = result(decode(x, memory, weights, how))
+        memory = result(encode(arrays["source"], weights, convention)) if memory is None else memory
+        ours = result(decode(x, memory, weights, convention))
     np.testing.assert_allclose(ours, arrays["output"], rtol=1e-12, atol=1e-12)
 
 
@@ -157,8 +157,8 @@ def test_stages_and_what_they_were_computed_from() -> None:
     expected = [f"1.attention.{name}" for name in (attention + norm).split()]
     expected += [f"1.feed_forward.{name}" for name in (feed + norm).split()]
     assert list(encode(rows(3), stacks())) == expected
-    how, labels = Block(n_heads=2, norm="pre", dropout=0.25), (("le", "un", "a"), "abcde")
-    trace = decode(rows(3), rows(5), stacks(), how, *labels).part("1")
+    convention, labels = Block(n_heads=2, norm="pre", dropout=0.25), (("le", "un", "a"), "abcde")
+    trace = decode(rows(3), rows(5), stacks(), convention, *labels).part("1")
     norm_first = [f"attention.{name}" for name in ("mean", "deviation", "norm", "q", "k")]
     assert list(trace)[6:11] == norm_first
     assert list(trace)[-1] == "feed_forward.residual"
@@ -198,8 +198,8 @@ def test_the_decoder_alone_is_causal_and_windows_stay_out_of_cross_attention() -
 
 def test_dropout_is_off_unless_asked_and_differs_by_place() -> None:
     assert not any("dropped" in name for name in encode(rows(7), stacks()))
-    how = Block(n_heads=2, dropout=0.5, convention=Convention(dropout=0.25, seed=3))
-    trace, again = (encode(rows(7), stacks(n_layers=2), how) for _ in range(2))
+    convention = Block(n_heads=2, dropout=0.5, convention=Convention(dropout=0.25, seed=3))
+    trace, again = (encode(rows(7), stacks(n_layers=2), convention) for _ in range(2))
     np.testing.assert_array_equal(result(trace), result(again))
     places = ("1.attention", "1.feed_forward", "2.attention", "2.feed_forward")
     assert len({(trace[f"{p}.sublayer_dropped"].value == 0).tobytes() for p in places}) == 4

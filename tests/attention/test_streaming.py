@@ -29,17 +29,17 @@ def numbers(*shape: int, size: float = 1.0) -> Any:
 
 
 def assert_streams(
-    q: Any, k: Any, v: Any, *, rtol: float = 1e-9, d_output: Any = None, **how: Any
+    q: Any, k: Any, v: Any, *, rtol: float = 1e-9, d_output: Any = None, **convention: Any
 ) -> None:
     """What is streamed is what `attend` gives, NaN and infinity in the same places."""
-    expected = attend(q, k, v, d_output=d_output, **how)
+    expected = attend(q, k, v, d_output=d_output, **convention)
     if d_output is None:
         with np.errstate(all="raise"):
-            streamed = {"output": stream(q, k, v, **how)}
+            streamed = {"output": stream(q, k, v, **convention)}
         finite = np.abs(np.where(np.isfinite(v), v, 0)).max()
         slack = {"output": rtol * max(float(finite), 1e-300)}
     else:
-        streamed = stream_gradients(q, k, v, d_output, **how)
+        streamed = stream_gradients(q, k, v, d_output, **convention)
         assert list(streamed) == ["d_q", "d_k", "d_v"]
         every = np.concatenate([expected[name].value.ravel() for name in streamed])
         rtol, slack = 0, dict.fromkeys(streamed, 1e-12 * np.abs(every[np.isfinite(every)]).max())
@@ -53,9 +53,13 @@ def random_calls() -> Iterator[tuple[dict[str, Any], Any, np.random.Generator]]:
     """Random calls with every knob: the inputs, the output, and what to draw more with."""
     for number in range(1, 120):
         row = random_row(number)
-        if row.expected is not None and "sinks" not in row.inputs and "dtype" not in row.how:
+        if row.expected is not None and "sinks" not in row.inputs and "dtype" not in row.convention:
             inputs = {name: np.array(x) for name, x in row.inputs.items()}
-            yield {**inputs, **row.how}, row.expected["output"], np.random.default_rng(number)
+            yield (
+                {**inputs, **row.convention},
+                row.expected["output"],
+                np.random.default_rng(number),
+            )
 
 
 @pytest.mark.parametrize("odd", ["v", "qkv"])
@@ -79,9 +83,9 @@ def test_gradients_with_every_knob() -> None:
         (263, 7, {"causal": True, "causal_align": "open-last"}),
         (13, 2053, {"window": (-1, 2050)}), (263, 2053, {"window": (1900, 7)}),
     ]  # fmt: skip
-    for n_q, n_k, how in sizes:  # of several blocks
+    for n_q, n_k, convention in sizes:  # of several blocks
         q, k, v, d = (numbers(2, n, d) for n, d in ((n_q, 5), (n_k, 5), (n_k, 13), (n_q, 13)))
-        assert_streams(q, k, v, d_output=d, **how)
+        assert_streams(q, k, v, d_output=d, **convention)
 
 
 @pytest.mark.parametrize("more", [{}, {"softcap": 2.0}, {"causal": True, "mask_value": -3.0}])
@@ -89,10 +93,10 @@ def test_what_is_made_of_x_and_normalised_is_so_once(more: dict[str, Any]) -> No
     """Small queries and keys, so that ε counts: normalised twice they would be others."""
     sizes = {"x": (11, 5), "w_q": (5, 12), "w_k": (5, 6), "w_v": (5, 14)}
     arrays = {name: numbers(*shape, size=0.02) for name, shape in sizes.items()}
-    how = Convention(qk_norm=True, **more)
-    inputs = inputs_of(arrays, how, n_heads=4, n_kv_heads=2)
+    convention = Convention(qk_norm=True, **more)
+    inputs = inputs_of(arrays, convention, n_heads=4, n_kv_heads=2)
     given: dict[str, Any] = inputs.qkv
-    whole = attend(**given, convention=how, d_output="ones")
+    whole = attend(**given, convention=convention, d_output="ones")
     np.testing.assert_allclose(streamed(inputs), whole["output"].value, 1e-12, 1e-15)
     gradients = gradients_of(inputs, np.ones(inputs.output_shape))
     for name, d in gradients.items():
@@ -105,8 +109,8 @@ def test_what_is_made_of_x_and_normalised_is_so_once(more: dict[str, Any]) -> No
 
 def test_lengths_around_the_blocks() -> None:
     for n in (255, 256, 257, 511, 513, 1030):
-        for how in ({"causal": True}, {"window": (300, 7)}):
-            assert_streams(numbers(n, 4), numbers(n, 4), numbers(n, 3), rtol=1e-12, **how)
+        for convention in ({"causal": True}, {"window": (300, 7)}):
+            assert_streams(numbers(n, 4), numbers(n, 4), numbers(n, 3), rtol=1e-12, **convention)
     # 5003 keys, of which every stage is computed for 209 queries (a million scores) at a time
     inputs = numbers(257, 2), numbers(5003, 2), numbers(5003, 3)
     assert_streams(*inputs, softcap=2.0, mask=RNG.random((257, 1)) < 0.9, causal=True)
@@ -167,17 +171,17 @@ def test_inputs_and_outputs_may_be_mapped_and_interleaved(tmp_path: Path) -> Non
         np.save(tmp_path / f"{name}.npy", numbers(700, 3, 5).astype(np.float32))
     q, k, v = (np.load(tmp_path / f"{name}.npy", mmap_mode="r").swapaxes(0, 1) for name in "qkv")
     out = np.lib.format.open_memmap(tmp_path / "o.npy", "w+", np.float32, (3, 700, 5))
-    how: dict[str, Any] = {"dtype": "float32", "causal": True}
-    assert stream(q, k, v, **how, out=out) is out
-    np.testing.assert_allclose(out, attend(q, k, v, **how)["output"].value, atol=1e-5)
+    convention: dict[str, Any] = {"dtype": "float32", "causal": True}
+    assert stream(q, k, v, **convention, out=out) is out
+    np.testing.assert_allclose(out, attend(q, k, v, **convention)["output"].value, atol=1e-5)
 
 
-def streamed_output(*qkv: Any, **how: Any) -> list[Any]:
-    return [stream(*qkv, **how)]
+def streamed_output(*qkv: Any, **convention: Any) -> list[Any]:
+    return [stream(*qkv, **convention)]
 
 
-def streamed_gradients(q: Any, k: Any, v: Any, **how: Any) -> list[Any]:
-    return [*stream_gradients(q, k, v, "random", **how).values()]
+def streamed_gradients(q: Any, k: Any, v: Any, **convention: Any) -> list[Any]:
+    return [*stream_gradients(q, k, v, "random", **convention).values()]
 
 
 Function = Callable[..., list[Any]]
@@ -191,9 +195,9 @@ def test_threads_change_nothing_and_memory_is_that_of_blocks(
 ) -> None:
     qkv = numbers(3, 2, 600, 3).astype(np.float32)
     reports: list[tuple[int, int]] = []
-    how: dict[str, Any] = {"causal": True, "dtype": "float32"}
-    one = function(*qkv, **how, n_threads=1, progress=lambda *at: reports.append(at))
-    for x, y in zip(one, function(*qkv, **how, n_threads=4), strict=True):
+    convention: dict[str, Any] = {"causal": True, "dtype": "float32"}
+    one = function(*qkv, **convention, n_threads=1, progress=lambda *at: reports.append(at))
+    for x, y in zip(one, function(*qkv, **convention, n_threads=4), strict=True):
         assert x.dtype == np.float32
         np.testing.assert_array_equal(x, y)
     assert reports == [(n, n_blocks) for n in range(1, n_blocks + 1)]

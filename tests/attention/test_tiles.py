@@ -66,8 +66,11 @@ def test_splits_are_merged_by_their_log_sum_exp() -> None:
 def test_rows_without_a_key_have_no_nan_on_the_way(empty: Any) -> None:
     """In none of the parts, or in the first alone: exp(−∞ − −∞) is nowhere taken."""
     mask = np.array([[False] * 3, [False, False, True], [True, False, False]])
-    how: dict[str, Any] = {"mask": mask, "empty_rows": empty}
-    traces = attend_tiles(Q, K, V, tiles=1, **how), attend_split(Q, K, V, split=[1, 2], **how)
+    convention: dict[str, Any] = {"mask": mask, "empty_rows": empty}
+    traces = (
+        attend_tiles(Q, K, V, tiles=1, **convention),
+        attend_split(Q, K, V, split=[1, 2], **convention),
+    )
     for name, stage in (pair for trace in traces for pair in trace.stages()):
         assert name == "output" or not np.isnan(stage.value).any(), name
 

@@ -50,7 +50,7 @@ FAULTS = [
           "allowed &= distance >= -left", "allowed &= distance > -left", "attention conformance"),
     Fault("grouped heads as if tiled", "attention/plan.py",
           '"g·r" if self.how.head_order == "blocks" else "r·g"', '"r·g"', "attention conformance"),
-    Fault("the gradient of a quotient's divisor has the wrong sign", "attention/chain.py",
+    Fault("the gradient of a quotient's divisor has the wrong sign", "formula/derivative.py",
           '("d / b", "-(d * a / b ** 2)")', '("d / b", "d * a / b ** 2")', "attention"),
     Fault("the gradient of the softcap has the wrong sign", "attention/attention.py",
           "d[b,h,i,j] * (1 - (y[b,h,i,j] / cap) ** 2)", "d[b,h,i,j] * (1 + (y[b,h,i,j] / cap) ** 2)",

@@ -116,12 +116,12 @@ def stream(rounds: int) -> Iterator[tuple[int, Works]]:
 def gradients(rounds: int) -> Iterator[tuple[int, Works]]:
     arrays = drawn(8, 4096, 64, count=4)
     for causal in (False, True):
-        how: dict[str, Any] = {"causal": causal, "dtype": "float32"}
-        works: Works = {"stream, forward": partial(attncli.stream, *arrays[:3], **how)}
+        convention: dict[str, Any] = {"causal": causal, "dtype": "float32"}
+        works: Works = {"stream, forward": partial(attncli.stream, *arrays[:3], **convention)}
         if find_spec("torch"):
             works["PyTorch, both passes"] = _both_passes(arrays, causal=causal)
         name = "stream_gradients, causal" if causal else "stream_gradients, full"
-        works[name] = partial(attncli.stream_gradients, *arrays, **how)
+        works[name] = partial(attncli.stream_gradients, *arrays, **convention)
         yield rounds, works
 
 
@@ -135,7 +135,7 @@ def _both_passes(arrays: list[Any], *, causal: bool) -> Callable[[], Any]:
 
 
 def check(rounds: int) -> Iterator[tuple[int, Works]]:
-    from attncli.commands.check import check as verdict_of
+    from attncli.commands.check.diagnose import check as verdict_of
 
     for n in (1024, 2048):
         q, k, v = (x.astype(float) for x in drawn(8, n, 64))

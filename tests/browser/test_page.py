@@ -310,16 +310,18 @@ def test_what_cannot_be_copied_or_is_not_known_is_said(opened: Opener) -> None:
 
 
 @pytest.mark.parametrize("how", [{"layers": 2}, {"layers": 2, "causal": True}, {"norm": "pre"}])
-def test_a_stack_of_layers_has_one_mask_and_one_scale(opened: Opener, how: dict[str, Any]) -> None:
-    trace = attncli.explain("The old bank", dim=4, block="encoder", **how)
+def test_a_stack_of_layers_has_one_mask_and_one_scale(
+    opened: Opener, convention: dict[str, Any]
+) -> None:
+    trace = attncli.explain("The old bank", dim=4, block="encoder", **convention)
     page = opened(html_of(trace))
-    if "causal" not in how:
+    if "causal" not in convention:
         page.locator("#mask").check()
     cell(page, "encoder.1.attention.mask", 2, 1).click()
     page.locator("#param-root").fill("3")
     page.keyboard.press("Tab")
     masks = page.evaluate("masks().map(mask => mask.data[3])")
-    assert masks == [-np.inf] * how.get("layers", 1)
+    assert masks == [-np.inf] * convention.get("layers", 1)
     assert "--mask" in page.evaluate("command()")
     agrees(page, trace, least=20)
     page.locator("#reset").click()
@@ -497,17 +499,17 @@ def test_a_number_typed_dragged_and_taken_back(opened: Opener) -> None:
     ("a number", {"mask_value": -3.0}), ("dropout", {"dropout": 0.3}), ("sinks", {"sinks": [0.5]}),
     ("gradients", {"d_output": [[1, 0], [0, 1], [1, 1]]}), ("not a number", {"empty_rows": "nan"}),
 ])  # fmt: skip
-def test_a_mask_where_there_was_none(opened: Opener, name: str, how: dict[str, Any]) -> None:
-    page = opened(html_of(attention(**how)))
+def test_a_mask_where_there_was_none(opened: Opener, name: str, convention: dict[str, Any]) -> None:
+    page = opened(html_of(attention(**convention)))
     page.locator("#causal").check()
-    check_all(page, attention(causal=True, **how))
+    check_all(page, attention(causal=True, **convention))
     assert "--causal" in page.evaluate("command()")
     if name == "not a number":
         cell(page, "mask", 1, 1).click()
-        check_all(page, attention(mask=[[-np.inf] * 3, *CAUSAL.tolist()[1:]], **how))
+        check_all(page, attention(mask=[[-np.inf] * 3, *CAUSAL.tolist()[1:]], **convention))
     page.locator("#causal").uncheck()
     page.locator("#reset").click()
-    check_all(page, attention(**how))
+    check_all(page, attention(**convention))
     assert page.locator("#at-mask").count() == 0
 
 
@@ -517,11 +519,11 @@ def test_the_scale_and_other_words(opened: Opener) -> None:
     page.keyboard.press("Tab")
     check_all(page, attention(scale=8**-0.5))
     for block in ("attention", "encoder"):
-        how: dict[str, Any] = {**SENTENCE, "block": block}
-        page = opened(html_of(attncli.explain("I love AI", **how)))
+        convention: dict[str, Any] = {**SENTENCE, "block": block}
+        page = opened(html_of(attncli.explain("I love AI", **convention)))
         page.locator("#sentence input").nth(1).fill("hate")
         page.keyboard.press("Enter")
-        check_all(page, attncli.explain("I hate AI", **how), least=12)
+        check_all(page, attncli.explain("I hate AI", **convention), least=12)
         assert page.locator("main th:visible", has_text="love").count() == 0
         page.locator("#undo").click()
         assert page.locator("main th:visible", has_text="hate").count() == 0
@@ -595,14 +597,14 @@ def test_buttons_are_of_the_cell_that_the_panel_is_about(opened: Opener) -> None
 
 
 def test_any_word_has_the_vector_that_attncli_draws(opened: Opener) -> None:
-    how: dict[str, Any] = {"dim": 5, "seed": 11}
-    page = opened(html_of(attncli.explain("I love AI", **how)))
+    convention: dict[str, Any] = {"dim": 5, "seed": 11}
+    page = opened(html_of(attncli.explain("I love AI", **convention)))
     words = page.locator("#sentence input")
     for word in ("Fluß", "😀", "über"):
         words.nth(1).fill(word)
         page.keyboard.press("Enter")
-        check_all(page, attncli.explain(["I", word, "AI"], **how), least=8)
-    agrees(page, attncli.explain(["I", "über", "AI"], **how), least=8)
+        check_all(page, attncli.explain(["I", word, "AI"], **convention), least=8)
+    agrees(page, attncli.explain(["I", "über", "AI"], **convention), least=8)
     words.nth(0).fill("<pad>")
     page.keyboard.press("Enter")
     assert words.nth(0).input_value() == "I"

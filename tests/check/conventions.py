@@ -35,22 +35,24 @@ def _mask(kind: str, n_q: int, n_k: int, rng: np.random.Generator) -> Array:
     return np.arange(n_k) < 4
 
 
-def _setup(draw: int, shapes: Any = GROUPED, *, gradients: bool = False, **how: Any) -> Setup:
+def _setup(
+    draw: int, shapes: Any = GROUPED, *, gradients: bool = False, **convention: Any
+) -> Setup:
     """The setup of random inputs; each draw is that of the record beside this file."""
     rng = np.random.default_rng(draw)
-    arrays = {name: how.pop(name) for name in ARRAYS if name in how}
+    arrays = {name: convention.pop(name) for name in ARRAYS if name in convention}
     q, k, v = shapes
     if isinstance(arrays.get("mask"), str):
         arrays["mask"] = _mask(arrays["mask"], q[2], k[2], rng)
     if arrays.get("sinks"):
         arrays["sinks"] = rng.normal(size=q[1])
-    if how.pop("past", False):
+    if convention.pop("past", False):
         arrays["past_k"] = rng.normal(size=(*k[:2], 3, k[3]))
         arrays["past_v"] = rng.normal(size=(*v[:2], 3, v[3]))
     inputs = [rng.normal(size=shape) for shape in shapes]
     if gradients:
         arrays["d_output"] = rng.normal(size=(*q[:3], v[3]))
-    return setup_of(*inputs, convention=Convention(**how), **arrays)
+    return setup_of(*inputs, convention=Convention(**convention), **arrays)
 
 
 FORWARD: Mapping[str, Setup] = {
@@ -101,7 +103,7 @@ BACKWARD: Mapping[str, Setup] = {
 def observed_names(label: str, setup: Setup) -> list[str]:
     """The stages that are compared: of the forward pass, or gradients."""
     if label in FORWARD:
-        over_keys = setup.how.softmax_over == "keys"
+        over_keys = setup.convention.softmax_over == "keys"
         return ["scores", "weights", "output", *(["lse"] if over_keys else [])]
     more = [
         *(["d_sinks"] if "sinks" in setup.inputs else []),

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from attncli.arrays import Array
-from attncli.commands.check import check
-from attncli.commands.check.bugs import CATALOGUE, named
 from attncli.commands.check.bugs.bug import Bug
+from attncli.commands.check.bugs.catalogue import CATALOGUE, named
+from attncli.commands.check.diagnose import check
 from attncli.commands.check.explain import Example, listed, page, page_to_dict
 from attncli.errors import ConventionError
 from attncli.files.write import json_text

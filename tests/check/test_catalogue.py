@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli.commands.check import check
-from attncli.commands.check.bugs import CATALOGUE, FUNCTIONS
 from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.commands.check.bugs.catalogue import CATALOGUE, FUNCTIONS
 from attncli.commands.check.bugs.numbers import sizes_of
 from attncli.commands.check.bugs.patch import patched
 from attncli.commands.check.bugs.rewrite import Rewrite
+from attncli.commands.check.diagnose import check
 from attncli.commands.check.generated import described
 from attncli.commands.check.search import Search
 from attncli.convention import Convention
@@ -88,8 +88,8 @@ def test_bugs_of_key_lengths_stand_beside_any_other() -> None:
     """The mask of one may read the lengths that the other leaves out."""
     rng = np.random.default_rng(3)
     arrays = (rng.normal(size=(2, 2, n, 5)) for n in (1, 3, 3))
-    how = Convention(causal=True, causal_align="bottom-right")
-    setup = setup_of(*arrays, convention=how, kv_len=np.array([2, 3]))
+    convention = Convention(causal=True, causal_align="bottom-right")
+    setup = setup_of(*arrays, convention=convention, kv_len=np.array([2, 3]))
     every, names = all_of(setup.shape), ["output"]
     other = {name: x + 1.0 for name, x in stages(setup, every, names).items()}
     evidence, n_pairs = Evidence(other, other), 0

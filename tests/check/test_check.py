@@ -8,7 +8,9 @@ import pytest
 
 from attncli import Convention, ConventionError, ShapeError, StageError, attend
 from attncli.arrays import Array
-from attncli.commands.check import CATALOGUE, check, report_text, verdict_to_dict
+from attncli.commands.check.bugs.catalogue import CATALOGUE
+from attncli.commands.check.diagnose import check
+from attncli.commands.check.report import report_text, verdict_to_dict
 from tests.check.planted.rows import names
 from tests.turns import in_turn
 
@@ -28,17 +30,17 @@ def normal(*shapes: tuple[int, ...], seed: int = 29) -> list[Array]:
     return [rng.normal(size=shape) for shape in shapes]
 
 
-def output(*qkv: Array, **how: Any) -> Array:
-    return attend(*qkv, **how)["output"].value
+def output(*qkv: Array, **convention: Any) -> Array:
+    return attend(*qkv, **convention)["output"].value
 
 
 UNSCALED = output(Q, K, V, scale="none")
 
 
 def test_printed_weights() -> None:
-    how: dict[str, Any] = {"stage": "weights", "rows": [0], "decimals": 2}
-    verdict = check([0.42, 0.42, 0.16], Q4, K4, V4, **how)
-    assert verdict == check([[0.42, 0.42, 0.16]], Q4, K4, V4, **how)
+    convention: dict[str, Any] = {"stage": "weights", "rows": [0], "decimals": 2}
+    verdict = check([0.42, 0.42, 0.16], Q4, K4, V4, **convention)
+    assert verdict == check([[0.42, 0.42, 0.16]], Q4, K4, V4, **convention)
     (one,) = verdict.explanations
     assert (verdict.status, one.name) == ("found", "scale left out")
     # exp(1/√2) = 2.028115: the third weight is 1 / 5.056230 = 0.197776, printed 0.16
@@ -141,22 +143,22 @@ def test_the_share_of_dropout_is_found() -> None:
 
 
 def test_what_looks_like_dropout_is_judged_by_its_factor_and_its_zeros() -> None:
-    how: dict[str, Any] = {"stage": "weights", "pairs": False}
+    convention: dict[str, Any] = {"stage": "weights", "pairs": False}
     # three equal diagonal weights and six zeros fit a share of 0.53, and are too few to show it
-    verdict = check(np.eye(3), np.eye(3), np.eye(3), np.eye(3), **how)
+    verdict = check(np.eye(3), np.eye(3), np.eye(3), np.eye(3), **convention)
     assert (verdict.matches, "dropout left on" in names(verdict)) == (False, False)
     # half of 100 with the factor 2 has a standard deviation of 5: 62 is within four, 72 is not
     q, k = normal((5, 7), (20, 7))
     for zeros, status in ((62, "found"), (72, "no match")):
         kept = np.random.default_rng(3).permutation(100).reshape(5, 20) >= zeros
         weights = attend(q, k, k)["weights"].value * 2 * kept
-        assert check(weights, q, k, k, **how).status == status
+        assert check(weights, q, k, k, **convention).status == status
     # one factor for weights of three sizes, not of two
     for sizes, status in ((2, "no match"), (3, "found")):
         logits = np.array([[0.0, 1.0, 2.0]])[:, np.arange(12) % sizes].T
         weights = attend([[1.0]], logits, logits, scale="none")["weights"].value / 0.75
         weights[:, ::4] = 0
-        assert check(weights, [[1.0]], logits, logits, scale="none", **how).status == status
+        assert check(weights, [[1.0]], logits, logits, scale="none", **convention).status == status
 
 
 # ---- the call
@@ -225,13 +227,13 @@ HOWS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(("how", "cells"), in_turn(HOWS, [1, 40, 2**21]))
 def test_the_pieces_are_what_attend_computes(
-    how: dict[str, Any], cells: int, monkeypatch: pytest.MonkeyPatch
+    convention: dict[str, Any], cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many cells are computed at once."""
     monkeypatch.setattr("attncli.tolerance.run.CELLS", cells)
     q, k, v, d = normal((2, 4, 3, 7), (2, 2, 5, 7), (2, 2, 5, 11), (2, 4, 3, 11))
     mask = np.random.default_rng(31).random((2, 1, 3, 5)) < 0.7
-    given: dict[str, Any] = {"mask": mask, "kv_len": [5, 3], "d_output": d, **how}
+    given: dict[str, Any] = {"mask": mask, "kv_len": [5, 3], "d_output": d, **convention}
     trace = attend(q, k, v, **given)
     observed = {name: trace[name].value for name in trace if name not in ("mask", *given)}
     assert check(observed, q, k, v, rtol=1e-12, atol=1e-13, **given).status == "match"

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from attncli import Convention, attend
-from attncli.commands.check import check, report_text
+from attncli.commands.check.diagnose import check
+from attncli.commands.check.report import report_text
 from attncli.testing import assert_attention
 from tests.attention.test_attend import OnlyDLPack
 
@@ -19,8 +20,8 @@ MASK = RNG.random((N_Q, N_K)) < 0.6
 MASK[:, 0] = True
 
 
-def output(**how: Any) -> Any:
-    return attend(Q, K, V, **how)["output"].value
+def output(**convention: Any) -> Any:
+    return attend(Q, K, V, **convention)["output"].value
 
 
 def turned(*arrays: Any) -> list[Any]:
@@ -46,11 +47,11 @@ def test_keywords_are_the_convention() -> None:
 def test_the_output_has_the_layout_of_the_inputs_or_of_the_other_stages() -> None:
     heads_first = output(causal=True)
     right, q, k, v = turned(heads_first, Q, K, V)
-    how: dict[str, Any] = {"layout": "bshd", "causal": True}
+    convention: dict[str, Any] = {"layout": "bshd", "causal": True}
     dump = {"q": q, "k": k, "v": v, "output": right}
     for observed in (right, heads_first, dump):
-        assert check(observed, q, k, v, **how).matches
-    assert check({**dump, "v": v + 1}, q, k, v, **how).first_difference == "v"
+        assert check(observed, q, k, v, **convention).matches
+    assert check({**dump, "v": v + 1}, q, k, v, **convention).first_difference == "v"
     assert check(right[0], q[0], k[0], v[0], layout="shd", causal=True).matches
     one_head = attend(Q[:, :1], K[:, :1], V[:, :1])["output"].value[:, 0]
     assert check(one_head, Q[:, 0], K[:, 0], V[:, 0], layout="bsd").matches
@@ -58,9 +59,9 @@ def test_the_output_has_the_layout_of_the_inputs_or_of_the_other_stages() -> Non
     assert one.name == "causal mask where none is wanted"
     past = dict(zip(("past_k", "past_v"), turned(PAST_K, PAST_V), strict=True))
     cached = turned(output(past_k=PAST_K, past_v=PAST_V, causal=True))[0]
-    assert check(cached, q, k, v, **past, **how).matches
-    assert check(right[:, [3, 0]], q, k, v, rows=[3, 0], **how).matches
-    assert check(right[:, [3, 0], 1], q, k, v, rows=[3, 0], heads=1, **how).matches
+    assert check(cached, q, k, v, **past, **convention).matches
+    assert check(right[:, [3, 0]], q, k, v, rows=[3, 0], **convention).matches
+    assert check(right[:, [3, 0], 1], q, k, v, rows=[3, 0], heads=1, **convention).matches
 
 
 def test_more_heads_than_tokens_without_a_match_name_the_layout() -> None:
@@ -95,9 +96,9 @@ def test_float8_inputs_and_outputs() -> None:
         ({}, "no match"),
         ({"rtol": 2.0**-4, "atol": 2.0**-10}, "match"),
     ]
-    for how, status in cases:
-        verdict = check(seen, *small, pairs=False, **how)
-        assert (verdict.status, "pass rtol" in str(verdict.notes)) == (status, not how)
+    for convention, status in cases:
+        verdict = check(seen, *small, pairs=False, **convention)
+        assert (verdict.status, "pass rtol" in str(verdict.notes)) == (status, not convention)
 
 
 # ---- observed inputs
@@ -124,8 +125,13 @@ def test_inputs_of_the_same_numbers_are_no_difference() -> None:
         assert check({"mask": mask, "output": output(mask=MASK)}, Q, K, V, mask=MASK).matches
     dump = {"q": Q.astype(np.float16), "kv_len": N_K, "mask": np.ones((N_Q, N_K), bool)}
     assert check({**dump, "output": output()}, Q, K, V).matches
-    how: dict[str, Any] = {"causal": True, "past_k": PAST_K, "past_v": PAST_V, "kv_len": [8, 9]}
-    trace = attend(Q, K, V, **how)  # its k has the cache, its mask all that restricts
+    convention: dict[str, Any] = {
+        "causal": True,
+        "past_k": PAST_K,
+        "past_v": PAST_V,
+        "kv_len": [8, 9],
+    }
+    trace = attend(Q, K, V, **convention)  # its k has the cache, its mask all that restricts
     dump = {name: trace[name].value for name in trace}
-    assert check(dump, Q, K, V, **how).matches
-    assert not check({**dump, "k": trace["k"].value + 1}, Q, K, V, **how).matches
+    assert check(dump, Q, K, V, **convention).matches
+    assert not check({**dump, "k": trace["k"].value + 1}, Q, K, V, **convention).matches

@@ -8,7 +8,7 @@ import pytest
 
 from attncli import Convention, attend, multi_head_attention
 from attncli.attention.inputs import inputs_of
-from attncli.commands.check import check
+from attncli.commands.check.diagnose import check
 from attncli.testing import assert_attention
 from tests import plain
 from tests.check.planted.parts import Array
@@ -76,12 +76,12 @@ def test_gradients_that_are_swapped_where_a_sample_of_rows_is_compared() -> None
         ({"mask": np.full((5, 7), 0.5), "softcap": 2.0, "softcap_place": "after-bias"}, False),
     ],
 )
-def test_what_no_bug_explains_is_a_verdict(how: dict[str, Any], pairs: bool) -> None:
+def test_what_no_bug_explains_is_a_verdict(convention: dict[str, Any], pairs: bool) -> None:
     shapes = {"q": (2, 4, 5, 6), "k": (2, 2, 7, 6), "v": (2, 2, 7, 3)}
     arrays = normal(7, **shapes, d_output=(2, 4, 5, 3))
     observed = normal(11, **{f"d_{name}": shape for name, shape in shapes.items()})
     observed |= normal(13, d_scores=(2, 4, 5, 7))
-    verdict = check(observed, **arrays, **how, pairs=pairs)
+    verdict = check(observed, **arrays, **convention, pairs=pairs)
     assert (verdict.status, verdict.explanations) == ("no match", ())
 
 
@@ -246,22 +246,22 @@ def right_and_how(n_heads: int = 2) -> tuple[dict[str, Array], dict[str, Any]]:
 
 def test_right_gradients_match_in_every_type() -> None:
     for n_heads, dtype in ((1, "float32"), (2, "float16")):
-        right, how = right_and_how(n_heads)
-        result = check({name: x.astype(dtype) for name, x in right.items()}, **how)
+        right, convention = right_and_how(n_heads)
+        result = check({name: x.astype(dtype) for name, x in right.items()}, **convention)
         assert result.matches, dtype
         assert {stage.name for stage in result.stages} == right.keys()
 
 
 def test_a_bug_of_dq_is_named_by_what_follows_from_it() -> None:
-    right, how = right_and_how()
+    right, convention = right_and_how()
     wrong = {name: right[name] * 7**0.5 for name in ("d_w_q", "d_b_q")}
-    result = check(wrong | {"d_w_k": right["d_w_k"]}, **how)
+    result = check(wrong | {"d_w_k": right["d_w_k"]}, **convention)
     assert names(result) == ["scale left out of dQ"]
     matches = {stage.name: stage.matches for stage in result.stages}
     assert matches == {"d_w_q": False, "d_b_q": False, "d_w_k": True}
 
 
 def test_gradients_that_do_not_fit() -> None:
-    right, how = right_and_how()
-    assert check({"d_w_q": right["d_w_q"].T}, **how).status == "wrong shape"
-    assert not check({"d_w_q": right["d_w_q"] / 2}, **how).matches  # of one batch item
+    right, convention = right_and_how()
+    assert check({"d_w_q": right["d_w_q"].T}, **convention).status == "wrong shape"
+    assert not check({"d_w_q": right["d_w_q"] / 2}, **convention).matches  # of one batch item

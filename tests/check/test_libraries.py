@@ -11,7 +11,9 @@ import pytest
 
 from attncli import Convention
 from attncli.arrays import Array
-from attncli.commands.check import Verdict, check, report_text, summary_text, verdict_to_dict
+from attncli.commands.check.diagnose import check
+from attncli.commands.check.report import report_text, summary_text, verdict_to_dict
+from attncli.commands.check.verdict import Verdict
 from attncli.presets import PRESETS
 from tests import plain
 from tests.check.planted.rows import names
@@ -65,8 +67,10 @@ def test_the_conventions_of_a_library_are_named(case: str) -> None:
 def test_by_its_own_conventions_it_matches() -> None:
     assert verdict_on("ort-mha: boolean mask").meanings == ()  # as the default has it
     for case, (output, given) in recorded().items():
-        how = replace(Convention.of(case.partition(":")[0]), causal=given.get("causal", False))
-        verdict = check(output, **{**given, "causal": how.causal}, convention=how)
+        convention = replace(
+            Convention.of(case.partition(":")[0]), causal=given.get("causal", False)
+        )
+        verdict = check(output, **{**given, "causal": convention.causal}, convention=convention)
         assert (verdict.status, verdict.meanings) == ("match", ()), case
 
 
@@ -102,8 +106,8 @@ def test_the_data_and_the_summary() -> None:
 
 
 def test_a_convention_that_was_not_chosen_by_name_is_not_left_out() -> None:
-    how: Any = {"convention": Convention.of("tinygrad"), "chosen": (), "pairs": False}
-    (meaning,) = verdict_on("jax: boolean mask, empty row", **how).meanings
+    convention: Any = {"convention": Convention.of("tinygrad"), "chosen": (), "pairs": False}
+    (meaning,) = verdict_on("jax: boolean mask, empty row", **convention).meanings
     assert meaning.flag == "--semantics jax"
 
 
@@ -114,9 +118,9 @@ Q, K, V = (RNG.normal(size=(2, n, 7)).astype(np.float32) for n in (3, 5, 5))
 KEEP = np.array([[1, 0, 1, 1, 0], [0, 1, 1, 0, 1], [1, 1, 0, 0, 1]], dtype=bool)
 
 
-def computed(k: Array = K, v: Array = V, mask: Array | None = None, **how: Any) -> Array:
+def computed(k: Array = K, v: Array = V, mask: Array | None = None, **convention: Any) -> Array:
     given = {"q": Q, "k": k, "v": v} | ({} if mask is None else {"mask": mask})
-    return plain.attention(given, how)["output"].astype(np.float32)
+    return plain.attention(given, convention)["output"].astype(np.float32)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +142,12 @@ def test_conventions_known_from_documents_are_named(name: str, asked: dict[str, 
 
 def test_what_was_said_of_the_mask_is_left_out_where_a_library_means_otherwise() -> None:
     """0 and 1, said to be added; the numbers are those of 1 = may attend."""
-    how: dict[str, Any] = {"mask": KEEP.astype(np.float32), "mask_means": "add", "pairs": False}
-    (meaning,) = check(computed(mask=KEEP), Q, K, V, **how).meanings
+    convention: dict[str, Any] = {
+        "mask": KEEP.astype(np.float32),
+        "mask_means": "add",
+        "pairs": False,
+    }
+    (meaning,) = check(computed(mask=KEEP), Q, K, V, **convention).meanings
     assert meaning.names == ("flax", "keras-ops", "keras-mha", "equinox")
     assert meaning.flag == "--semantics flax, without --mask-means"
 
@@ -152,8 +160,8 @@ def test_a_single_query_is_not_masked_by_transformers() -> None:
     (meaning,) = (x for x in check(output, q, k, v, causal=True).meanings if len(x.names) > 1)
     assert "transformers-sdpa" in meaning.names
     assert meaning.fields == {"causal_align": "bottom-right"}
-    how = Convention.of("transformers-sdpa", n_queries=1)
-    assert check(output, q, k, v, causal=True, convention=how)
+    convention = Convention.of("transformers-sdpa", n_queries=1)
+    assert check(output, q, k, v, causal=True, convention=convention)
 
 
 def test_a_library_that_refuses_the_call_is_not_named() -> None:
@@ -184,6 +192,6 @@ def test_scores_that_are_lowered_keep_few_digits(stage: str, kind: Any) -> None:
     powers = np.exp(lowered - lowered.max(axis=-1, keepdims=True))
     weights = powers / powers.sum(axis=-1, keepdims=True)
     seen = {"masked": lowered, "weights": weights, "output": weights @ v}[stage]
-    how: dict[str, Any] = {"mask": keep, "mask_value": -1e4, "mask_value_rule": "add"}
+    convention: dict[str, Any] = {"mask": keep, "mask_value": -1e4, "mask_value_rule": "add"}
     assert seen.dtype == kind
-    assert check(seen, q, k, v, stage=stage, **how).status == "match"
+    assert check(seen, q, k, v, stage=stage, **convention).status == "match"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from attncli.arrays import Array
-from attncli.commands.check import check
-from attncli.commands.check.bugs import CATALOGUE, GRADIENT
 from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.commands.check.bugs.catalogue import CATALOGUE, GRADIENT
+from attncli.commands.check.diagnose import check
 from attncli.commands.check.explain import PREPARED, _prepared
 from attncli.tolerance.run import all_of, computes, stages
 from attncli.tolerance.setup import Setup
@@ -28,7 +28,7 @@ Input = tuple[Setup, Evidence, dict[str, Array]]
 def _input(number: int, *, gradients: bool) -> Input:
     """A prepared input, what a search would look at, and its right stages."""
     setup, right, _ = _prepared(number, gradients)
-    over, every = setup.how.softmax_over, all_of(setup.shape)
+    over, every = setup.convention.softmax_over, all_of(setup.shape)
     rows = {name: x + 1.0 for name, x in right.items() if span_of(name, over) == "rows"}
     return setup, Evidence(rows, right, subset=every, example=2.0), right
 

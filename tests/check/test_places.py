@@ -8,7 +8,8 @@ import pytest
 
 from attncli import attend
 from attncli.arrays import Array
-from attncli.commands.check import Verdict, check
+from attncli.commands.check.diagnose import check
+from attncli.commands.check.verdict import Verdict
 from tests.check.planted.rows import names
 
 RNG = np.random.default_rng(17)
@@ -20,8 +21,8 @@ ROW, KEY = np.indices((67, 71))
 EVERY, LOST = slice(None), ["last rows not written"]
 
 
-def verdict_on(observed: Any, **how: Any) -> Verdict:
-    return check(observed, Q, K, V, pairs=False, **how)
+def verdict_on(observed: Any, **convention: Any) -> Verdict:
+    return check(observed, Q, K, V, pairs=False, **convention)
 
 
 def put(at: Any, value: Any) -> Callable[[Array], Array]:
@@ -111,6 +112,6 @@ def test_the_first_stage_that_differs() -> None:
 
 def test_tokens_are_named_where_they_have_names() -> None:
     observed, labels = np.array([[0.6698, 0.3302], [0.3302, 0.5]]), ["the", "cat"]
-    how: dict[str, Any] = {"stage": "weights", "query_labels": labels, "key_labels": labels}
-    verdict = check(observed, *[np.eye(2)] * 3, decimals=4, **how)
+    convention: dict[str, Any] = {"stage": "weights", "query_labels": labels, "key_labels": labels}
+    verdict = check(observed, *[np.eye(2)] * 3, decimals=4, **convention)
     assert verdict.stages[0].worst[0].place == "cat, cat"

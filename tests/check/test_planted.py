@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from attncli.commands.check import CATALOGUE, check
+from attncli.commands.check.bugs.catalogue import CATALOGUE
+from attncli.commands.check.diagnose import check
 from tests.check.planted.parts import TYPES, World, attend
 from tests.check.planted.right import INSIDE, RIGHT
 from tests.check.planted.rows import Row, names, observed, outcome, runs, verdict_on

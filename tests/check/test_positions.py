@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from attncli import Convention, ConventionError, attend
-from attncli.commands.check import CATALOGUE, Suggestion, check, suggest_input
+from attncli.commands.check.bugs.catalogue import CATALOGUE
+from attncli.commands.check.diagnose import check
+from attncli.commands.check.suggest import Suggestion, suggest_input
 from tests import plain
 from tests.check.planted.parts import HALF, PLACED, TYPES, Array
 from tests.check.planted.rows import names
@@ -26,8 +28,8 @@ def placed(kind: str, x: Array, first: int = 0) -> Array:
     return PLACED[kind](x, np.arange(first, first + x.shape[-2]))
 
 
-def output(q: Array, k: Array, v: Array, **how: Any) -> Array:
-    return plain.attention({"q": q, "k": k, "v": v}, how)["output"]
+def output(q: Array, k: Array, v: Array, **convention: Any) -> Array:
+    return plain.attention({"q": q, "k": k, "v": v}, convention)["output"]
 
 
 def cached(q: Array, k: Array, v: Array, n: int) -> dict[str, Any]:
@@ -73,9 +75,9 @@ def test_batches_shared_key_heads_masks_and_parts_keep_their_positions(kind: Any
     seen = output(
         placed(kind, q, 4), placed(kind, k), v_in, causal=True, causal_align="bottom-right"
     )
-    how: dict[str, Any] = {**cached(q, k, v, 4), "positions": kind, "causal": True}
-    assert check(seen, **how).matches
-    assert check(seen[:, 1:, 1:], heads=slice(1, 4), rows=[1, 2], **how).matches
+    convention: dict[str, Any] = {**cached(q, k, v, 4), "positions": kind, "causal": True}
+    assert check(seen, **convention).matches
+    assert check(seen[:, 1:, 1:], heads=slice(1, 4), rows=[1, 2], **convention).matches
 
 
 def test_one_query_at_0_is_not_rotated_at_all() -> None:
@@ -121,8 +123,8 @@ def test_the_flags_of_check_reproduce_it() -> None:
 # ---- suggest_input: small inputs on which the bugs differ
 
 
-def suggested(*bugs: Any, positions: Any = None, **how: Any) -> Suggestion:
-    suggestion = suggest_input(bugs, positions=positions, convention=Convention(**how))
+def suggested(*bugs: Any, positions: Any = None, **convention: Any) -> Suggestion:
+    suggestion = suggest_input(bugs, positions=positions, convention=Convention(**convention))
     assert suggestion is not None
     return suggestion
 
@@ -134,8 +136,8 @@ def test_the_suggested_input_distinguishes_two_alignments() -> None:
     }  # fmt: skip
     own = suggested(*hows, causal=True)
     assert own.mask is None
-    for name, how in hows.items():
-        observed = attend(own.q, own.k, own.v, **how)["output"].value
+    for name, convention in hows.items():
+        observed = attend(own.q, own.k, own.v, **convention)["output"].value
         assert names(check(observed, own.q, own.k, own.v, causal=True)) == [name]
 
 
@@ -150,9 +152,9 @@ def test_the_mask_of_a_suggestion_is_what_the_bugs_need() -> None:
     assert mask is not None
     assert np.isneginf(mask).any()
     assert (np.isfinite(mask) & (mask != 0)).any()
-    how: Any = {"causal": True, "mask_and_causal": "refused"}
-    assert suggested("scale left out", "causal mask left out", **how).mask is None
-    refused = Convention(**how)
+    convention: Any = {"causal": True, "mask_and_causal": "refused"}
+    assert suggested("scale left out", "causal mask left out", **convention).mask is None
+    refused = Convention(**convention)
     assert suggest_input(["mask left out", "scale left out"], convention=refused) is None
 
 

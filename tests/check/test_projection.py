@@ -8,7 +8,9 @@ import pytest
 
 from attncli import ConventionError, ShapeError, StageError
 from attncli.arrays import Array
-from attncli.commands.check import Verdict, check, report_text, verdict_to_dict
+from attncli.commands.check.diagnose import check
+from attncli.commands.check.report import report_text, verdict_to_dict
+from attncli.commands.check.verdict import Verdict
 from tests.check.planted.rows import names
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "torch"
@@ -41,8 +43,10 @@ def projected(weights: Array, v: Array = V, w_o: Array = W_O, b_o: Array | float
 RIGHT = weights_of(Q, K, D_K**-0.5)
 
 
-def verdict_on(observed: Any, stage: str = "output", w_o: Array = W_O, **how: Any) -> Verdict:
-    return check(observed, Q, K, V, stage=stage, w_o=w_o, **{"b_o": B_O, **how})
+def verdict_on(
+    observed: Any, stage: str = "output", w_o: Array = W_O, **convention: Any
+) -> Verdict:
+    return check(observed, Q, K, V, stage=stage, w_o=w_o, **{"b_o": B_O, **convention})
 
 
 # ---- what is right

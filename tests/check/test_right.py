@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli.commands.check import check
+from attncli.commands.check.diagnose import check
 from tests import plain
 from tests.check.planted.parts import HALF, TYPES, Array, World
 from tests.check.planted.right import sums_in_type
@@ -25,10 +25,10 @@ def rounded(x: Array) -> Array:
     return x.astype(TYPES["bfloat16"])
 
 
-def exact(q: Any, k: Any, v: Any, **how: Any) -> Any:
+def exact(q: Any, k: Any, v: Any, **convention: Any) -> Any:
     """The output in float64."""
-    mask = {"mask": how.pop("mask")} if "mask" in how else {}
-    return plain.attention({"q": q, "k": k, "v": v, **mask}, how)["output"]
+    mask = {"mask": convention.pop("mask")} if "mask" in convention else {}
+    return plain.attention({"q": q, "k": k, "v": v, **mask}, convention)["output"]
 
 
 @pytest.mark.parametrize("dtype", HALF)

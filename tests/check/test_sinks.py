@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from attncli.commands.check import Verdict, check
 from attncli.commands.check.conventions import LESS_EXACT
+from attncli.commands.check.diagnose import check
+from attncli.commands.check.verdict import Verdict
 from tests.check.planted.parts import TYPES
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from attncli.arrays import Array
-from attncli.commands.check import CATALOGUE, Verdict, check
+from attncli.commands.check.bugs.catalogue import CATALOGUE
+from attncli.commands.check.diagnose import check
+from attncli.commands.check.verdict import Verdict
 from tests import plain
 from tests.check.planted.rows import names
 from tests.cli.conftest import SAMPLES, Call, call
@@ -54,8 +56,8 @@ def test_a_right_one_matches() -> None:
         (LSE / LN2, {"lse_base": "2"}),
         (np.logaddexp(LSE, SINKS[:, None]), {"sinks": SINKS}),
     ]
-    for number, (lse, how) in enumerate(cases):
-        assert verdict({"lse": lse}, TYPES[number % 3], **how).matches, how
+    for number, (lse, convention) in enumerate(cases):
+        assert verdict({"lse": lse}, TYPES[number % 3], **convention).matches, convention
     assert verdict({"lse": LSE[:, :5]}).status == "wrong shape"
 
 
@@ -67,11 +69,11 @@ def test_that_of_pytorchs_flash_attention_matches(dtype: str, kind: str) -> None
     with np.load(FLASH) as file:
         q, k, v = (file[f"{dtype}.{name}"] for name in "qkv")
         lse, output = (file[f"{dtype}.{kind}.{name}"] for name in ("lse", "output"))
-    how: dict[str, Any] = {"causal": kind == "causal", "pairs": False}
-    assert check({"lse": lse, "output": output}, q, k, v, **how).matches
-    alone = check(lse, q, k, v, stage="lse", **how)
+    convention: dict[str, Any] = {"causal": kind == "causal", "pairs": False}
+    assert check({"lse": lse, "output": output}, q, k, v, **convention).matches
+    alone = check(lse, q, k, v, stage="lse", **convention)
     assert (alone.status, alone.notes) == ("match", ())
-    assert not check(lse * 1.001, q, k, v, stage="lse", **how).matches
+    assert not check(lse * 1.001, q, k, v, stage="lse", **convention).matches
 
 
 def test_another_unit_is_named() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attncli import attend
-from attncli.commands.check import check
+from attncli.commands.check.diagnose import check
 from attncli.errors import ConventionError, InputError
 from tests.conformance.rows import LARGE, random_row
 
@@ -18,7 +18,10 @@ STAGES = "output", "lse", "weights", "scores", "d_q", "d_k", "d_v", "d_scores"
 def wrong_numbers(number: int) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Stages of a random call, some of them changed, and the call; None where it is refused."""
     row, rng = random_row(number), np.random.default_rng([7, number])
-    arrays: dict[str, Any] = {**row.inputs, **{x: y for x, y in row.how.items() if x != "dtype"}}
+    arrays: dict[str, Any] = {
+        **row.inputs,
+        **{x: y for x, y in row.convention.items() if x != "dtype"},
+    }
     dtype = rng.choice(["float64", "float32", "float16"])
     if rng.random() < 0.5:
         shape = (*row.inputs["q"].shape[:-1], row.inputs["v"].shape[-1])

@@ -11,7 +11,7 @@ from attncli.words.vectors import read_vectors
 
 from .conftest import Call, stages
 
-DATA = Path(attncli.__file__).with_name("files") / "glove.npz"
+DATA = Path(attncli.__file__).with_name("words") / "glove.npz"
 
 
 def test_the_vectors_are_gloves_rounded_to_float16() -> None:

@@ -23,9 +23,9 @@ MASK = np.arange(N)[:, None] >= np.arange(N)
 LARGE = 14_000  # pairs of cells
 
 
-def seen(arrays: dict[str, Any] = INPUTS, kv_len: Any = None, **how: Any) -> dict[str, Any]:
+def seen(arrays: dict[str, Any] = INPUTS, kv_len: Any = None, **convention: Any) -> dict[str, Any]:
     """Weights and output in plain NumPy."""
-    computed = attention(arrays, how, kv_len)
+    computed = attention(arrays, convention, kv_len)
     return {name: computed[name] for name in ("weights", "output")}
 
 
@@ -261,9 +261,9 @@ ENDINGS = ["json", "npz", "safetensors"]
 
 @pytest.mark.parametrize(("how", "ending"), in_turn(CONVENTIONS, ENDINGS))
 def test_what_a_file_says_of_its_convention_is_used_and_noted(
-    call: Call, how: dict[str, Any], ending: str
+    call: Call, convention: dict[str, Any], ending: str
 ) -> None:
-    file = write(f"d.{ending}", INPUTS | seen(causal=True, scale=0.25) | how)
+    file = write(f"d.{ending}", INPUTS | seen(causal=True, scale=0.25) | convention)
     write("i.npz", INPUTS)
     for flags, code, note in (
         (file, 0, "--scale 0.25"),

@@ -23,8 +23,8 @@ def random(*shape: int) -> Any:
     return RNG.normal(size=shape)
 
 
-def attended(q: Any, k: Any, v: Any, **how: Any) -> Any:
-    return attention({"q": q, "k": k, "v": v}, how)["output"]
+def attended(q: Any, k: Any, v: Any, **convention: Any) -> Any:
+    return attention({"q": q, "k": k, "v": v}, convention)["output"]
 
 
 def named(pattern: str, arrays: Any, names: str = "q k v") -> dict[str, Any]:

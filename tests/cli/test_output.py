@@ -20,7 +20,7 @@ import pytest
 import attncli
 from attncli.cli import main
 from attncli.files.load import load
-from attncli.stages import kind_of
+from attncli.stages import spec_of
 
 from .conftest import SAMPLES, Call
 
@@ -271,7 +271,7 @@ def test_a_flowchart_has_an_arrow_for_each_read(call: Call, tmp_path: Path, line
     assert call(*line.split(), "--output", "trace.json").code == 0
     trace = load(str(tmp_path / "trace.json")).trace
     assert trace is not None
-    stages = {name: stage for name, stage in trace.stages() if kind_of(name).role != "parameter"}
+    stages = {name: stage for name, stage in trace.stages() if spec_of(name).role != "parameter"}
     expected = set()
     for name, stage in stages.items():
         prefix = name[: name.rfind(".") + 1]

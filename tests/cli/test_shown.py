@@ -190,10 +190,13 @@ def test_data_of_libraries(call: Call) -> None:
 
 def test_a_trace_records_the_values_not_the_name(call: Call) -> None:
     line = f"compute {THREE} --mask MASK --semantics torch-mha --format json"
-    how = call(*arguments_of(line)).json["convention"]
+    convention = call(*arguments_of(line)).json["convention"]
     names = ("mask_means", "empty_rows", "mask_and_causal")
-    assert [str(how[name]).lower() for name in names] == ["ignore", "nan", "mask"]
-    assert "semantics" not in how
+    assert [str(convention[name]).lower() for name in names] == ["ignore", "nan", "mask"]
+    assert "semantics" not in convention
     file = '{"q": [[1,0],[0,1]], "scale": 0.5, "mask": [[true,false],[false,false]]}'
-    how = call("compute", file, "--semantics", "jax", "--format", "json").json["convention"]
-    assert (how["scale"], how["empty_rows"]) == (0.5, "uniform")  # what a file says is kept
+    convention = call("compute", file, "--semantics", "jax", "--format", "json").json["convention"]
+    assert (convention["scale"], convention["empty_rows"]) == (
+        0.5,
+        "uniform",
+    )  # what a file says is kept

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attncli import ConventionError, InputError, Stage, Trace, attend, diff, explain
-from attncli.commands.diff import Comparison, nested
+from attncli.commands.diff.comparison import Comparison, nested
 from attncli.formula.kernels import round_to
 from tests.views.traces import THREE, attention, numbers
 

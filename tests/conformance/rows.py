@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
     name: str
     inputs: dict[str, Array]
-    how: dict[str, Any]
+    convention: dict[str, Any]
     expected: dict[str, Any] | None
     rtol: float = 1e-12
     atol: float = 1e-12
@@ -194,9 +194,9 @@ def of_libraries() -> list[Row]:
             name = f"{entry['preset']}/{entry['call']}"
             parts = ("q", "k", "v", "mask")
             inputs = {part: file[key] for part in parts if (key := f"{name}/{part}") in file}
-            how = {"dtype": "float32"} | ({"causal": True} if entry["causal"] else {})
+            convention = {"dtype": "float32"} | ({"causal": True} if entry["causal"] else {})
             expected = {"output": file[f"{name}/output"]}
-            rows.append(Row(name, inputs, how, expected, 1e-5, 1e-5, None, entry["preset"]))
+            rows.append(Row(name, inputs, convention, expected, 1e-5, 1e-5, None, entry["preset"]))
     return rows
 
 
@@ -222,7 +222,7 @@ def random_row(number: int) -> Row:
     """A random call; each knob has its default in about half of them."""
     draw = np.random.default_rng([29, number])
     odds = draw.choice([0.15, 0.5])
-    how = {
+    convention = {
         name: values[draw.integers(len(values))]
         for name, values in KNOBS.items()
         if draw.random() < (0.7 if name in ("causal", "empty_rows") else odds)
@@ -246,26 +246,35 @@ def random_row(number: int) -> Row:
     kind = draw.choice([*kinds, "none"])
     if kind != "none":
         inputs["mask"] = kinds[kind]
-        if kind == "0/1" or (kind != "truth" and "mask_means" in how):
-            how.setdefault("mask_numbers", "truth")
+        if kind == "0/1" or (kind != "truth" and "mask_means" in convention):
+            convention.setdefault("mask_numbers", "truth")
     if draw.random() < 0.3:
         inputs["sinks"] = draw.normal(size=of_q[-1] if of_q else 1)
     if draw.random() < 0.3:
         inputs["kv_len"] = draw.integers(0, n_k + 1, size=2 if len(of_q) > 1 else 1)
-    is_single = size < 20 and how.get("mask_value", -INF) in (-INF, -10.0) and draw.random() < 0.3
-    how |= {"dtype": "float32"} if is_single else {}
+    is_single = (
+        size < 20 and convention.get("mask_value", -INF) in (-INF, -10.0) and draw.random() < 0.3
+    )
+    convention |= {"dtype": "float32"} if is_single else {}
     tolerance = 1e-4 if is_single else 1e-9
-    return Row(f"random call {number}", inputs, how, expected_of(inputs, how), tolerance, tolerance)
+    return Row(
+        f"random call {number}",
+        inputs,
+        convention,
+        expected_of(inputs, convention),
+        tolerance,
+        tolerance,
+    )
 
 
 def placed_row(number: int) -> Row:
     """The n-th random call with positions; for rotary ones queries and keys are twice as wide."""
     row, kind = random_row(number), POSITIONS[number % len(POSITIONS)]
-    inputs, how = dict(row.inputs), dict(row.how)
+    inputs, convention = dict(row.inputs), dict(row.convention)
     if kind == "alibi":
-        how.pop("mask_means", None)
+        convention.pop("mask_means", None)
         inputs.pop("mask", None)
-        how["mask_numbers"] = "add"
+        convention["mask_numbers"] = "add"
         n_heads, n_k = (inputs["q"].shape[:-2] or (1,))[-1], inputs["k"].shape[-2] + row.n_past
         bias = plain.distances(n_heads, inputs["q"].shape[-2], n_k, row.n_past)
         placed = inputs | {"mask": bias if inputs["q"].ndim > 2 else bias[0]}
@@ -274,17 +283,21 @@ def placed_row(number: int) -> Row:
         inputs |= {name: np.concatenate([inputs[name]] * 2, axis=-1) for name in names}
         first = {"q": row.n_past, "k": row.n_past, "past_k": 0}
         placed = inputs | {name: plain.turned(inputs[name], first[name], kind) for name in names}
-    name, expected = f"random call {number} with {kind}", expected_of(placed, how)
-    return row._replace(name=name, inputs=inputs, how=how, expected=expected, positions=kind)
+    name, expected = f"random call {number} with {kind}", expected_of(placed, convention)
+    return row._replace(
+        name=name, inputs=inputs, convention=convention, expected=expected, positions=kind
+    )
 
 
-def expected_of(inputs: dict[str, Array], how: dict[str, Any]) -> dict[str, Any] | None:
+def expected_of(inputs: dict[str, Array], convention: dict[str, Any]) -> dict[str, Any] | None:
     """What plain attention gives for a call; None where it refuses it."""
     given = dict(inputs)
     lengths = given.pop("kv_len", None)
     try:
         with np.errstate(all="ignore"):
-            stages = plain.attention(given, how, None if lengths is None else lengths.tolist())
+            stages = plain.attention(
+                given, convention, None if lengths is None else lengths.tolist()
+            )
     except RefusalError:
         return None
     return {name: stages[name] for name in ("output", "lse", "mask") if name in stages}
@@ -324,7 +337,7 @@ def _row(case: Any) -> Row:
     if "mask" in inputs:
         inputs["mask"] = _padded(inputs)
     window = own.get("left_window_size", -1), own.get("right_window_size", -1)
-    how = {
+    convention = {
         "scale": own.get("scale", "1/sqrt(d_k)"),
         "softcap": own.get("softcap") or None,
         "causal": bool(own.get("is_causal", 0)),
@@ -336,9 +349,9 @@ def _row(case: Any) -> Row:
     stages = {"Y": "output|concat", "present_key": "k", "present_value": "v"}
     expected = {stages.get(name, asked): x for name, x in _named(node.output, outputs).items()}
     # Two units in the last place of bfloat16; else the tolerances are the standard's own.
-    rtol = max(case.rtol, 2**-6) if how["dtype"] == "bfloat16" else case.rtol
+    rtol = max(case.rtol, 2**-6) if convention["dtype"] == "bfloat16" else case.rtol
     heads = (own["q_num_heads"], own["kv_num_heads"]) if inputs["q"].ndim == 3 else None
-    return Row(case.name, inputs, how, expected, rtol, case.atol, heads)
+    return Row(case.name, inputs, convention, expected, rtol, case.atol, heads)
 
 
 def _named(names: Iterable[str], arrays: Any) -> dict[str, Array]:

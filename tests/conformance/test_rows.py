@@ -32,9 +32,11 @@ from tests.conformance.rows import (
 Read = Callable[[Row], dict[str, Any]]
 
 
-def in_split(q: Any, k: Any, v: Any, **how: Any) -> attncli.Trace:
-    n_keys = k.shape[-2] + (how["past_k"].shape[-2] if "past_k" in how else 0)
-    return attncli.attend_split(q, k, v, split=[*range(1, n_keys, max(1, n_keys // 3))], **how)
+def in_split(q: Any, k: Any, v: Any, **convention: Any) -> attncli.Trace:
+    n_keys = k.shape[-2] + (convention["past_k"].shape[-2] if "past_k" in convention else 0)
+    return attncli.attend_split(
+        q, k, v, split=[*range(1, n_keys, max(1, n_keys // 3))], **convention
+    )
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -54,7 +56,7 @@ NO_DIGITS = {"scores of any size", "ort-mha/boolean mask, empty row"}
 
 def takes(path: str, row: Row) -> bool:
     n_keys = row.inputs["k"].shape[-2] + ("past_k" in row.inputs)
-    lacks = LACKS.get(path, set()) & {*row.how, *row.inputs, row.how.get("dtype")}
+    lacks = LACKS.get(path, set()) & {*row.convention, *row.inputs, row.convention.get("dtype")}
     if path == "compute":
         return row.name not in NO_EFFECT
     return not lacks and (path != "split" or (n_keys > 1 and row.name not in NO_DIGITS))
@@ -63,19 +65,19 @@ def takes(path: str, row: Row) -> bool:
 def by_function(path: str, row: Row) -> dict[str, Any]:
     """The stages that a function gives; of `stream` the output alone."""
     fields = dict(PRESETS[row.semantics].fields) if row.semantics else {}
-    how: dict[str, Any] = {"convention": Convention(**{**fields, **row.how})}
+    convention: dict[str, Any] = {"convention": Convention(**{**fields, **row.convention})}
     arrays, function = _placed(row), FUNCTIONS[path]
     if row.heads and path == "attend":
         function = attncli.attend_heads
-        how |= {"n_heads": row.heads[0], "n_kv_heads": row.heads[1]}
+        convention |= {"n_heads": row.heads[0], "n_kv_heads": row.heads[1]}
     elif row.heads:
         for name, n in zip("qkv", (*row.heads, row.heads[1]), strict=True):
             arrays[name] = heads_first(arrays[name], "bsd", n)
-    trace = function(**arrays, **how)
+    trace = function(**arrays, **convention)
     if path == "stream":
         stages = {"output": trace}
     else:
-        names = [*trace, "lse"] if how["convention"].softmax_over == "keys" else [*trace]
+        names = [*trace, "lse"] if convention["convention"].softmax_over == "keys" else [*trace]
         stages = {name: trace[name].value for name in names}
     if row.heads and path != "attend":
         stages = {"output": merge_heads(stages["output"])}
@@ -105,8 +107,8 @@ def by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Read:
     """Reads a row as `attncli compute` does; ConventionError where it refuses the call."""
 
     def read(row: Row) -> dict[str, Any]:
-        words, how = ["compute", "--format=json", "--stage=output"], dict(row.how)
-        if how.get("softmax_over") != "queries":
+        words, convention = ["compute", "--format=json", "--stage=output"], dict(row.convention)
+        if convention.get("softmax_over") != "queries":
             words.append("--stage=lse")
         for name, x in row.inputs.items():
             flag = f"--{name.replace('_', '-')}"
@@ -120,8 +122,10 @@ def by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Read:
             words += [f"--heads={row.heads[0]}", f"--kv-heads={row.heads[1]}", "--layout=bsd"]
             words.append("--stage=concat")
         words += [f"--semantics={row.semantics}"] if row.semantics else []
-        for name, value in how.items():
-            if value != getattr(Convention, name) and (name != "causal_align" or how["causal"]):
+        for name, value in convention.items():
+            if value != getattr(Convention, name) and (
+                name != "causal_align" or convention["causal"]
+            ):
                 text = ",".join(map(str, value)) if isinstance(value, tuple) else value
                 flag = f"--{name.replace('_', '-')}"
                 words.append(flag if value is True else f"{flag}={text}")
@@ -201,15 +205,15 @@ def test_no_knob_is_left_out_of_the_random_calls() -> None:
             others = {*convention.CHOICES[name]} - {getattr(Convention, name)}
             assert {*values} >= others - refused, name
         for value in values:
-            assert any(row.how.get(name) == value for row in rows), (name, value)
+            assert any(row.convention.get(name) == value for row in rows), (name, value)
         assert name in NOT_OF_THE_OUTPUT or any(_counts(name, row) for row in rows), name
 
 
 def _counts(name: str, row: Row) -> bool:
     """Whether a knob of a row changes what is expected of it."""
-    without = {own: value for own, value in row.how.items() if own != name}
-    if name not in row.how or row.expected is None:
-        return name in row.how and expected_of(row.inputs, without) is not None
+    without = {own: value for own, value in row.convention.items() if own != name}
+    if name not in row.convention or row.expected is None:
+        return name in row.convention and expected_of(row.inputs, without) is not None
     other = expected_of(row.inputs, without)
     atol = 100 * row.atol
     return other is None or not np.allclose(

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from attncli.commands.examples import Example, Judgement, judge
-from attncli.commands.examples.schema import read_examples
+from attncli.commands.examples.judge import Judgement, judge
+from attncli.commands.examples.schema import Example, read_examples
 
-CATALOG = Path(__file__).parents[2] / "attncli" / "examples" / "catalog"
+CATALOG = Path(__file__).parents[2] / "attncli" / "commands" / "examples" / "catalog"
 
 
 def document(*examples: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from attncli.commands.examples import judge, load_examples
-from attncli.commands.examples.schema import read_examples
+from attncli.commands.examples.judge import judge
+from attncli.commands.examples.schema import load_examples, read_examples
 from attncli.errors import InputError
 from tests.examples.made import document, example, plain
 

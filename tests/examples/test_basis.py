@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from attncli.commands.examples import Example, judge, load_catalog
+from attncli.commands.examples.judge import judge
 from attncli.commands.examples.page import (
     errata,
     result_lines,
     verification_data,
     verification_lines,
 )
+from attncli.commands.examples.schema import Example, load_catalog
 from attncli.errors import InputError
 
 from .made import CATALOG, example, judged

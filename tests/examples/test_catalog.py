@@ -10,9 +10,9 @@ import pydantic
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from attncli.commands.examples import Result, judge, load_catalog, load_examples
+from attncli.commands.examples.judge import Result, judge
 from attncli.commands.examples.printed import VERDICTS
-from attncli.commands.examples.schema import Document
+from attncli.commands.examples.schema import Document, load_catalog, load_examples
 from attncli.errors import InputError
 from tests.examples.made import CATALOG
 
@@ -166,8 +166,8 @@ def test_the_schema_is_what_the_model_writes() -> None:
 def test_the_wheel_holds_the_data_that_the_package_reads(tmp_path: Path) -> None:
     builder = WheelBuilder(str(CATALOG.parents[2]))
     (path,) = builder.build(directory=str(tmp_path), versions=["standard"])
-    shipped = {f"attncli/examples/catalog/{file.name}" for file in CATALOG.glob("*.json")}
+    shipped = {f"attncli/commands/examples/catalog/{file.name}" for file in CATALOG.glob("*.json")}
     assert len(shipped) == 6
-    shipped |= {"attncli/examples/catalog.schema.json"}
-    shipped |= {"attncli/files/glove.npz", "attncli/files/glove.md"}
+    shipped |= {"attncli/commands/examples/catalog.schema.json"}
+    shipped |= {"attncli/words/glove.npz", "attncli/words/glove.md"}
     assert shipped <= {*ZipFile(path).namelist()}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attncli.commands.examples import Judgement, judge
+from attncli.commands.examples.judge import Judgement, judge
 from attncli.commands.examples.printed import (
     EXACT,
     VERDICTS,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError, SizeError
-from attncli.files.load import Loaded, load
+from attncli.files.load import FileContents, load
 from attncli.files.write import write_npz
 from attncli.trace import Trace
 
@@ -27,7 +27,7 @@ class Folder:
         (self.path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         return f"{self.path}/{name}"
 
-    def load(self, content: str | bytes, name: str, member: str = "") -> Loaded:
+    def load(self, content: str | bytes, name: str, member: str = "") -> FileContents:
         path = self.write(content, name)
         return load(f"{path}::{member}" if member else path)
 

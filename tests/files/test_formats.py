@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
-from attncli.files.load import Loaded, load
+from attncli.files.load import FileContents, load
 from attncli.files.roles import ROLES, only, pick
 from attncli.formula.numerals import number
 
@@ -424,13 +424,13 @@ def test_a_large_table(folder: Folder) -> None:
 # ---- which array has a role, by its name or as the only one
 
 
-def loaded(*names: str, member: str | None = None, shape: tuple[int, ...] = (2, 3)) -> Loaded:
+def loaded(*names: str, member: str | None = None, shape: tuple[int, ...] = (2, 3)) -> FileContents:
     """Arrays of these names; each is filled with the number of its place."""
     arrays = {name: np.full(shape, place + 1.0) for place, name in enumerate(names)}
-    return Loaded("x.npz", arrays, member=member)
+    return FileContents("x.npz", arrays, member=member)
 
 
-BOOLEANS = Loaded("x.npz", {"q": np.ones((2, 3), bool)})
+BOOLEANS = FileContents("x.npz", {"q": np.ones((2, 3), bool)})
 ALIASES = {
     "q": "q, Q, query, Queries, query_states, xq",
     "k": "k, KEY, keys, key-states, xk, key layer",
@@ -463,7 +463,7 @@ def test_an_only_array_and_a_member() -> None:
 
 
 MANY = loaded("\x1b[2J", *(f"t{i}" for i in range(40)))
-WITHOUT: list[tuple[Any, Loaded, str, str]] = [
+WITHOUT: list[tuple[Any, FileContents, str, str]] = [
     (pick, loaded("q", "query", "k"), "q", "2 arrays that could be q: q, query; say which: x.n"),
     (pick, loaded("k"), "q", "no q; it holds k; name one: x.npz::k"),
     (pick, loaded("a", "b"), "q", "no q; it holds a, b; name one: x.npz::a"),

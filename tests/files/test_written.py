@@ -24,7 +24,7 @@ import attncli
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import InputError, OutputError
-from attncli.files.load import Loaded, load
+from attncli.files.load import FileContents, load
 from attncli.files.roles import only, pick
 from attncli.files.trace import schema, trace_from
 from attncli.files.write import AT_ONCE, document_of, trace_json, write_atomically, write_npy
@@ -96,14 +96,16 @@ def test_what_is_written_is_read_back() -> None:
 
 
 def test_document_of_a_small_trace() -> None:
-    how: dict[str, Any] = {
+    convention: dict[str, Any] = {
         "reads": {"x": "s"},
         "params": {"value": -INF, "n": 3},
         "expression": "x = x",
     }
     axes = ("query", "key")
     step = Stage("s", "S", "S = 1", np.array([[np.inf]]), axes)
-    document = document_of(Trace("T", (step, Stage("t", "T", "", np.ones(1), ("a",), **how))))
+    document = document_of(
+        Trace("T", (step, Stage("t", "T", "", np.ones(1), ("a",), **convention)))
+    )
     plain, computed = document.pop("steps")
     head = {"attncli": "trace", "version": 2, "title": "T", "convention": None, "notes": []}
     assert document == head
@@ -111,8 +113,8 @@ def test_document_of_a_small_trace() -> None:
         "kind": "stage", "name": "s", "symbol": "S", "formula": "S = 1", "axes": [*axes],
         "labels": {}, "shape": [1, 1], "dtype": "float64", "value": [["Infinity"]],
     }  # fmt: skip
-    written = {name: computed[name] for name in how}
-    assert written == {**how, "params": {"value": "-Infinity", "n": 3}}
+    written = {name: computed[name] for name in convention}
+    assert written == {**convention, "params": {"value": "-Infinity", "n": 3}}
 
 
 def test_optional_fields_may_be_missing() -> None:
@@ -281,7 +283,7 @@ def trace_of(value: Array, labels: list[str] | None = None) -> Trace:
     return Trace("T", (Stage("scores", "S", "S = Q Kᵀ", value, axes, named),))
 
 
-def both(trace: Trace) -> list[Loaded]:
+def both(trace: Trace) -> list[FileContents]:
     """A trace as read from json and from npz."""
     files = ("".join(trace_json(trace)).encode(), trace_npz(trace))
     return [load("-", stdin=io.BytesIO(data)) for data in files]

@@ -15,17 +15,17 @@ import attncli
 from attncli.cli.main import app, run
 from attncli.errors import ConventionError
 from attncli.programs.text import ProgramError
-from attncli.stages import GIVEN_GRADIENT, KINDS, gradient_of, kind_of
+from attncli.stages import GIVEN_GRADIENT, SPECS, gradient_of, spec_of
 
 Q = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 3.0]])
-NAMES = [name for name in KINDS if name.isidentifier()]
+NAMES = [name for name in SPECS if name.isidentifier()]
 
 
 def test_a_stage_may_have_any_name() -> None:
     for name in NAMES:
         if name in ("q", "d_q", GIVEN_GRADIENT):
             continue
-        is_usual = kind_of(name).role == "step" and name not in ("lse", "vectors")
+        is_usual = spec_of(name).role == "step" and name not in ("lse", "vectors")
         text = f"{name}: X[i,d] = 2 * q[i,d]\nlast_one: Y[i] = sum[d](X[i,d] * X[i,d])"
         trace = attncli.attend_by(text, {"q": Q}, d_output="ones")
         assert trace[name].value.tolist() == (2 * Q).tolist()

@@ -20,11 +20,11 @@ Make = Callable[[int], Inputs | None]
 
 def check(inputs: Inputs) -> int:
     """How many stages were compared."""
-    how, arrays = inputs.how, dict(inputs.arrays)
-    if how.dropout:
-        arrays["kept"] = draw_kept(inputs.sizes.scores, how.dropout, how.seed)
+    convention, arrays = inputs.convention, dict(inputs.arrays)
+    if convention.dropout:
+        arrays["kept"] = draw_kept(inputs.sizes.scores, convention.dropout, convention.seed)
     text = written(inputs.steps, arrays)
-    again = attend_by(text, arrays, how=Convention(dtype=how.dtype))
+    again = attend_by(text, arrays, convention=Convention(dtype=convention.dtype))
     n = 0
     for name, stage in inputs.trace().stages():
         if name in arrays:

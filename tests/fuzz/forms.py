@@ -91,10 +91,10 @@ def to_npz(arrays: Arrays, rng: Random) -> bytes:
 
 
 def zipped(members: Iterable[tuple[str, bytes]], rng: Random) -> bytes:
-    how = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-    with zipfile.ZipFile(file := io.BytesIO(), "w", how) as archive:
+    convention = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    with zipfile.ZipFile(file := io.BytesIO(), "w", convention) as archive:
         for name, content in members:
-            archive.writestr(zipfile.ZipInfo(name), content, how)
+            archive.writestr(zipfile.ZipInfo(name), content, convention)
     return file.getvalue()
 
 

@@ -50,7 +50,7 @@ class Case:
     arguments: list[str]
     files: dict[str, bytes] = field(default_factory=dict)
     stdin: bytes = b""
-    how: dict[str, Any] | None = None
+    convention: dict[str, Any] | None = None
     read: Callable[[], dict[str, Any]] = dict
     large: bool = False
 
@@ -119,8 +119,10 @@ def case_of(kind: str, number: int, *, intact: bool = False) -> Case:
         source += "::q.npy" if intact else rng.choice(["", "::q.npy", "::q"])
     case.arguments = [source if word == "F" else word for word in case.arguments]
     if row.call.startswith("compute"):
-        flags, how = rng.choice(FLAGS)
-        case.how = how if (intact and "trace" not in form) or form in READERS else None
+        flags, convention = rng.choice(FLAGS)
+        case.convention = (
+            convention if (intact and "trace" not in form) or form in READERS else None
+        )
         case.arguments += flags.split()
     case.arguments += ["--format", "json"]
     return case
@@ -175,7 +177,7 @@ def outcome(case: Case) -> str:
     is_clean = all(line.isprintable() for line in lines) and (code != 2 or is_one_line)
     if code not in codes or is_fault or not is_clean:
         return f"exit code {code}: {out[:100]!a} {err!a:.500}"
-    if code == 2 or case.how is None:
+    if code == 2 or case.convention is None:
         return "refused" if code == 2 else "accepted"
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -189,12 +191,12 @@ def outcome(case: Case) -> str:
 
 def misread(case: Case, document: Any) -> str:
     """Where a result is not that of plain attention on the inputs; "" where it is."""
-    how = dict(case.how or {})
+    convention = dict(case.convention or {})
     inputs = reading.by_role(case.read(), "mask" if "--mask" in case.arguments else "q")
     if "--mask" in case.arguments:
         inputs = {name: np.array(x) for name, x in Q.items()} | {"mask": inputs["mask"]}
     if "scale" in inputs:
-        how = {"scale": inputs.pop("scale"), **how}
+        convention = {"scale": inputs.pop("scale"), **convention}
     inputs.setdefault("k", inputs["q"])
     inputs.setdefault("v", inputs["k"])
     mask = inputs.get("mask", np.zeros(1))
@@ -204,15 +206,15 @@ def misread(case: Case, document: Any) -> str:
         raise reading.RefusalError("half a cache")
     for name, usual in plain.DEFAULTS.items():
         shown = document["convention"][name]
-        if reading.NOT_JSON.get(str(shown), shown) != how.get(name, usual):
-            return f"{name} is {shown}, not {how.get(name, usual)}"
+        if reading.NOT_JSON.get(str(shown), shown) != convention.get(name, usual):
+            return f"{name} is {shown}, not {convention.get(name, usual)}"
     steps = {step.get("name"): step for step in document["steps"]}
-    for name, wanted in plain.reliable(plain.attention(inputs, how)).items():
+    for name, wanted in plain.reliable(plain.attention(inputs, convention)).items():
         if name not in steps and name != "lse":
             return f"no stage {name}"
         if name in steps:
             own = reading.json_array(steps[name]["value"])
-            allowed = 1e-4 if "dtype" in how else 0 if name in plain.READ else 1e-9
+            allowed = 1e-4 if "dtype" in convention else 0 if name in plain.READ else 1e-9
             allowed *= max(1.0, np.abs(wanted[np.isfinite(wanted)]).max(initial=0))
             is_same = own.shape == wanted.shape and np.allclose(own, wanted, 0, allowed, True)
             if not is_same:
@@ -239,7 +241,9 @@ def test_undamaged_inputs(kind: str) -> None:
     """What is valid is accepted, and attention on it is plain attention."""
     for number in range(5):
         case = case_of(kind, number, intact=True)
-        wanted = {"accepted"} if case.how is None else {"equal"} if not case.how else ENDS
+        wanted = (
+            {"accepted"} if case.convention is None else {"equal"} if not case.convention else ENDS
+        )
         assert outcome(case) in wanted, (number, case.arguments)
 
 
@@ -247,7 +251,7 @@ def test_whatever_is_changed_in_a_result_is_seen() -> None:
     """The second reading can fail: for each stage it knows, and the convention."""
     q = b'{"q": [[1, 0], [0, 2]], "mask": [[true, false], [true, true]]}'
     arguments = ["compute", "--q", "q.json", "--format", "json"]
-    case = Case(arguments, {"q.json": q}, how={}, read=lambda: reading.json_values(q))
+    case = Case(arguments, {"q.json": q}, convention={}, read=lambda: reading.json_values(q))
     document: Any = json.loads(called(case)[1])
     assert misread(case, document) == ""
     for stage in (step for step in document["steps"] if step["name"] != "masked"):

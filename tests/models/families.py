@@ -149,11 +149,11 @@ def inputs(family: Family, dtype: str = "float32", *, left: bool = False) -> dic
     return given
 
 
-def captured(model: Any, given: Mapping[str, Any], **how: Any) -> Any:
+def captured(model: Any, given: Mapping[str, Any], **convention: Any) -> Any:
     """The calls of a run without gradients."""
     import torch
 
-    with torch.no_grad(), attncli.capture(model, **how) as calls:
+    with torch.no_grad(), attncli.capture(model, **convention) as calls:
         model(**given)
     return calls
 

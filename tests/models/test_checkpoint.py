@@ -60,10 +60,12 @@ def copied(made: Path, tmp_path: Path) -> Make:
     return copy
 
 
-def ran(folder: Path, sentence: str = SENTENCE, target: str | None = None, **how: Any) -> Ran:
+def ran(
+    folder: Path, sentence: str = SENTENCE, target: str | None = None, **convention: Any
+) -> Ran:
     from attncli.commands.model.checkpoint import run  # imports torch
 
-    return run(open_directory(str(folder)), sentence, target, **how)
+    return run(open_directory(str(folder)), sentence, target, **convention)
 
 
 def refused(folder: Path, match: str, *sentences: str) -> None:

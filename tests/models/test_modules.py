@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli.commands.check import check
+from attncli.commands.check.diagnose import check
 from tests.models.families import FAMILIES, compared, inputs, made, module_of
 from tests.turns import in_turn
 
@@ -234,9 +234,11 @@ def assert_right(call: Any, within: float = 1e-5) -> None:
 @pytest.mark.parametrize(("title", "way"), WAYS)
 def test_gradients_of_models(title: str, way: str) -> None:
     gradients = []
-    for how in (None, False, True):
+    for convention in (None, False, True):
         model = made(FAMILIES[title], way)
-        watch: Any = nullcontext([]) if how is None else attncli.capture(model, gradients=how)
+        watch: Any = (
+            nullcontext([]) if convention is None else attncli.capture(model, gradients=convention)
+        )
         with watch as calls:
             output = model(**inputs(FAMILIES[title]))[0]
         output.square().sum().backward()
@@ -304,8 +306,8 @@ def test_gradients_of_a_layer_of_pytorch_under_autocast_or_of_none() -> None:
 def test_gradients_of_some_heads_in_a_folder(tmp_path: Path) -> None:
     (x,), model, both = given((2, 5, 12)), own(OWN[2]), []
     hows: tuple[dict[str, Any], ...] = ({}, {"heads": [0, 2], "to": tmp_path / "calls"})
-    for how in hows:
-        with attncli.capture(model, gradients=True, **how) as calls:
+    for convention in hows:
+        with attncli.capture(model, gradients=True, **convention) as calls:
             model(x).square().sum().backward()
         both.append(calls[0])
     np.testing.assert_array_equal(both[1].arrays["d_k"], both[0].arrays["d_k"][:, [0, 2]])

@@ -18,7 +18,7 @@ from attncli.commands.model.stacks import Attention, layer_trace, model_trace, p
 from attncli.commands.model.tokens import Tokens, labels_of
 from attncli.convention import Convention
 from attncli.errors import OutputError, ShapeError
-from attncli.stages import KINDS
+from attncli.stages import SPECS
 from tests import plain
 from tests.cli import conftest as cli
 
@@ -296,5 +296,5 @@ def test_two_sentences_one_token_and_a_sink() -> None:
     assert entropy(np.array([[0.25, 0.25]])).tolist() == [1.0]
     with pytest.raises(ShapeError, match="2 tokens"):
         measures(np.full((3, 5, 5), 0.2), [1, 2])
-    rows = [(KINDS[one.name].symbol, KINDS[one.name].axes) for one in MEASURES]
+    rows = [(SPECS[one.name].symbol, SPECS[one.name].axes) for one in MEASURES]
     assert rows == [(one.symbol, "layer head") for one in MEASURES]

@@ -31,7 +31,11 @@ class Call(NamedTuple):
 
 
 def call(
-    n_q: int = 3, n_k: int = 5, heads: tuple[int, int] = (HEADS, HEADS), d_v: int = D, **how: Any
+    n_q: int = 3,
+    n_k: int = 5,
+    heads: tuple[int, int] = (HEADS, HEADS),
+    d_v: int = D,
+    **convention: Any,
 ) -> Call:
     """A call with numbers that depend on its sizes alone."""
     draw = np.random.default_rng(17)
@@ -40,7 +44,7 @@ def call(
         (draw.standard_normal((BATCH, *shape)) * 16).round().astype(np.float32) / 16
         for shape in shapes
     )
-    return Call(q, k, v, **how)
+    return Call(q, k, v, **convention)
 
 
 def lowered(keep: Array) -> Array:

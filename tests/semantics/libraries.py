@@ -345,7 +345,7 @@ def into_mlx(x: Array) -> Any:
 
 def of(module: str, name: str) -> Callable[..., Any]:
     """A function of a module that is imported when it is called."""
-    return lambda *x, **how: getattr(import_module(module), name)(*x, **how)  # noqa: PLW0108
+    return lambda *x, **convention: getattr(import_module(module), name)(*x, **convention)  # noqa: PLW0108
 
 
 TORCH = partial(Library, ("torch",), into_torch, lambda x: x.detach().numpy())

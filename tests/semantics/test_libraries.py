@@ -56,16 +56,16 @@ CALLS_OF = {
 }
 
 
-def meant(own: Own, how: Convention) -> Array | str:
+def meant(own: Own, convention: Convention) -> Array | str:
     """What attncli gives, or why it refuses the call; in float32, as the libraries."""
     q, k, v, mask, causal = own.call
-    how = replace(how, causal=how.causal or causal, dtype="float32")
+    convention = replace(convention, causal=convention.causal or causal, dtype="float32")
     sizes = {"heads": (q.shape[1], k.shape[1]), "lengths": (q.shape[2], k.shape[2])}
     sizes["widths"] = k.shape[-1], v.shape[-1]
-    if why := PRESETS[own.preset].refuses_call(how, mask, **sizes):
+    if why := PRESETS[own.preset].refuses_call(convention, mask, **sizes):
         return why
     try:
-        return attend(q, k, v, mask=mask, convention=how, **own.says)["output"].value
+        return attend(q, k, v, mask=mask, convention=convention, **own.says)["output"].value
     except ConventionError as problem:
         return str(problem)
 
@@ -108,11 +108,11 @@ def test_the_library_means_what_its_preset_says(name: str) -> None:
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_preset_without_one_of_its_fields_or_refusals_would_be_seen(name: str) -> None:
     """Each field changes the numbers of a call, each reason is given for one."""
-    how, calls = Convention.of(name), CALLS_OF[name].values()
+    convention, calls = Convention.of(name), CALLS_OF[name].values()
     for field in PRESETS[name].fields:
-        without = replace(how, **{field: getattr(Convention, field)})
-        assert any(differ(meant(own, how), meant(own, without)) for own in calls), field
-    reasons = {ours for own in calls if isinstance(ours := meant(own, how), str)}
+        without = replace(convention, **{field: getattr(Convention, field)})
+        assert any(differ(meant(own, convention), meant(own, without)) for own in calls), field
+    reasons = {ours for own in calls if isinstance(ours := meant(own, convention), str)}
     assert {*PRESETS[name].refuses.values()} <= reasons
 
 

@@ -75,12 +75,14 @@ def outcome(target: str, code: str, layout: str, name: str) -> Array:
 
 def canonical(source: str, name: str) -> Array:
     """The source's numbers, as its convention has them: [batch, head, token, d]."""
-    given, how = CALLS[name], Convention.of(source)
-    if how.mask_value_rule == "add":  # but what causal hides stays hidden, which is no field
-        how = replace(how, mask_value=-math.inf, mask_value_rule="replace", empty_rows="unmasked")
-    how = replace(how, causal=given.causal or how.causal)
+    given, convention = CALLS[name], Convention.of(source)
+    if convention.mask_value_rule == "add":  # but what causal hides stays hidden, which is no field
+        convention = replace(
+            convention, mask_value=-math.inf, mask_value_rule="replace", empty_rows="unmasked"
+        )
+    convention = replace(convention, causal=given.causal or convention.causal)
     q, k, v = (x[:, :1] if source in HEADLESS else x for x in given[:3])
-    return attend(q, k, v, mask=given.mask, convention=how)["output"].value
+    return attend(q, k, v, mask=given.mask, convention=convention)["output"].value
 
 
 def is_close(x: Array, y: Array, tolerance: float) -> bool:

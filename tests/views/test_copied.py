@@ -51,18 +51,18 @@ for (const textContent of pages.trim().split("\\n")) {
 """
 
 
-def batched(**how: Any) -> Trace:
+def batched(**convention: Any) -> Trace:
     q, k, v = (numbers(2, 2, n, 3, seed=seed) for seed, n in enumerate((3, 5, 5)))
-    return attncli.attend(q, k, v, **how)
+    return attncli.attend(q, k, v, **convention)
 
 
-def of_x(n_kv: int = 2, **how: Any) -> Trace:
+def of_x(n_kv: int = 2, **convention: Any) -> Trace:
     """Four heads on fewer key heads, biases, keys and values of another sequence."""
     widths = {"q": 12, "k": 3 * n_kv, "v": 5 * n_kv}
     own = {f"w_{x}": numbers(7, n, seed=n) for x, n in widths.items()}
     own |= {f"b_{x}": numbers(n, seed=n) for x, n in widths.items()} | {"w_o": numbers(20, 7)}
     heads: dict[str, Any] = {"n_heads": 4, "n_kv_heads": n_kv}
-    return attncli.multi_head_attention(numbers(3, 7), own, context=numbers(5, 7, seed=9), **heads, **how)  # fmt: skip
+    return attncli.multi_head_attention(numbers(3, 7), own, context=numbers(5, 7, seed=9), **heads, **convention)  # fmt: skip
 
 
 PAGES: dict[str, Any] = {

@@ -82,8 +82,8 @@ def arcs(ax: Any) -> list[tuple[int, int, float, tuple[float, ...]]]:
     return [(int(p.vertices[0, 1]), int(p.vertices[-1, 1]), w, tuple(c[:3].round(6))) for p, w, c in looks]  # fmt: skip
 
 
-def heads(n: int, size: int, **how: Any) -> Trace:
-    return attention(*(numbers(n, size, 2, seed=seed) for seed in range(3)), **how)
+def heads(n: int, size: int, **convention: Any) -> Trace:
+    return attention(*(numbers(n, size, 2, seed=seed) for seed in range(3)), **convention)
 
 
 def test_cells_are_where_their_labels_say() -> None:

@@ -21,8 +21,8 @@ from .traces import THREE, grouped, shown, table_of
 BACKWARD = "Backward: how the loss changes with each number"
 
 
-def three(**how: Any) -> Trace:
-    return attend(*THREE, d_output=[[1, 0], [0, 1], [1, 1]], **how)
+def three(**convention: Any) -> Trace:
+    return attend(*THREE, d_output=[[1, 0], [0, 1], [1, 1]], **convention)
 
 
 def sentences(trace: Trace) -> list[str]:
@@ -97,8 +97,8 @@ def test_beside_a_sink_a_row_sums_to_its_share_of_delta() -> None:
     st.sampled_from(["keys", "queries"]),
     st.integers(0, 2**16),
 )
-def test_every_sum_is_0(how: dict[str, Any], over: Any, seed: int) -> None:
-    trace = grouped(softmax_over=over, d_output=np.random.default_rng(seed).normal(size=(4, 3, 7)), **how)  # fmt: skip
+def test_every_sum_is_0(convention: dict[str, Any], over: Any, seed: int) -> None:
+    trace = grouped(softmax_over=over, d_output=np.random.default_rng(seed).normal(size=(4, 3, 7)), **convention)  # fmt: skip
     name = next(name for name, x in trace.stages() if {"d", "delta"} <= x.reads.keys())
     assert set(sums(trace, name, head=2)) == {"0"}
 
@@ -113,8 +113,8 @@ def test_a_sentence() -> None:
         ({"mask": np.full((3, 3), np.nan)}, ["q1 .* not numbers"]),
         *[({"dtype": dtype}, [".*", ".*", "q3 has no gradient"]) for dtype in ("float32", "float16", "bfloat16")],
     ]  # fmt: skip
-    for how, words in cases:
-        for pattern, sentence in zip(words, sentences(three(**how)), strict=False):
+    for convention, words in cases:
+        for pattern, sentence in zip(words, sentences(three(**convention)), strict=False):
             assert re.match(pattern, sentence)
 
 

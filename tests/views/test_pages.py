@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import attncli
-from attncli.commands.diff import Comparison
+from attncli.commands.diff.comparison import Comparison
 from attncli.commands.diff.page import diff_page
 from attncli.errors import ConventionError, StageError
 from attncli.page.outline import outline_page

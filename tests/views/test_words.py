@@ -20,10 +20,10 @@ from .traces import CAUSAL, NEVER, attention, causal, lines_of, matrix, numbers,
 # ---- closing sentences
 
 
-def sentences(*rows: list[float], full: bool = False, **how: Any) -> list[str]:
+def sentences(*rows: list[float], full: bool = False, **convention: Any) -> list[str]:
     """The sentences on these weights."""
     stage = Stage("weights", "A", "", np.array(rows), ("query", "key"))
-    lines = lines_of(Trace("T", (stage,), Convention(**how)), full=full)
+    lines = lines_of(Trace("T", (stage,), Convention(**convention)), full=full)
     return lines[len(lines) - lines[::-1].index("") :]
 
 
@@ -101,9 +101,9 @@ def test_choices() -> None:
         ({"empty_rows": "nan", "head_order": "tiled"}, "empty rows NaN · key heads shared in turn (tiled)"),
         ({"scale": 2.0, "softmax_over": "queries", "mask_means": "ignore"}, None),
     ]  # fmt: skip
-    for how, words in cases:
-        line = lines_of(replace(matrix([[1.0]]), convention=Convention(**how)))[1]
-        assert line == words or (words is None and len(line.split(" · ")) == len(how))
+    for convention, words in cases:
+        line = lines_of(replace(matrix([[1.0]]), convention=Convention(**convention)))[1]
+        assert line == words or (words is None and len(line.split(" · ")) == len(convention))
 
 
 def test_facts() -> None:

@@ -30,14 +30,18 @@ CAUSAL = np.triu(np.full((3, 3), NEVER), 1)
 
 
 def attention(
-    *qkv: Any, mask: Any = None, labels: Labels = None, notes: tuple[str, ...] = (), **how: Any
+    *qkv: Any,
+    mask: Any = None,
+    labels: Labels = None,
+    notes: tuple[str, ...] = (),
+    **convention: Any,
 ) -> Trace:
     """Of q, k and v, those of the three-token example unless they are given; labels by axis."""
     names = {axis: tuple(words) for axis, words in (labels or {}).items()}
-    how |= {f"{axis}_labels": names.pop(axis) for axis in ("query", "key") if axis in names}
+    convention |= {f"{axis}_labels": names.pop(axis) for axis in ("query", "key") if axis in names}
     bias = None if mask is None else np.asarray(mask, dtype=float)
     q, k, v = (np.asarray(x, dtype=float) for x in (*qkv, *THREE[len(qkv) :]))
-    trace = attncli.attend(q, k, v, mask=bias, **how)
+    trace = attncli.attend(q, k, v, mask=bias, **convention)
     if names:
         trace = trace.mapped(lambda stage: replace(stage, labels={**stage.labels, **names}))
     return replace(trace, notes=(*trace.notes, *notes))
@@ -47,19 +51,19 @@ def causal(mask_value: float = NEVER) -> Trace:
     return attention(causal=True, mask_value=mask_value, labels=WORDS)
 
 
-def grouped(**how: Any) -> Trace:
+def grouped(**convention: Any) -> Trace:
     """Four heads on two key heads, three queries, five keys, d_k 2, d_v 7, gradients of all."""
     rng = np.random.default_rng(5)
     q, d, k, v = (rng.normal(size=shape) for shape in ((4, 3, 2), (4, 3, 7), (2, 5, 2), (2, 5, 7)))
-    return attncli.attend(q, k, v, **{"d_output": d, **how})
+    return attncli.attend(q, k, v, **{"d_output": d, **convention})
 
 
-def projected(n_heads: int, **how: Any) -> Trace:
+def projected(n_heads: int, **convention: Any) -> Trace:
     wide = 2 * n_heads
     own = {f"w_{name}": numbers(5, wide, seed=at) for at, name in enumerate("qkv")}
     own |= {f"b_{name}": numbers(wide, seed=at) for at, name in enumerate("qkv")}
     own |= {"w_o": numbers(wide, 7)} if n_heads > 1 else {}
-    return attncli.multi_head_attention(numbers(3, 5), own, n_heads=n_heads, **how)
+    return attncli.multi_head_attention(numbers(3, 5), own, n_heads=n_heads, **convention)
 
 
 def every_kind() -> dict[str, Callable[[], Trace]]:

@@ -13,24 +13,23 @@ from attncli.budget import taken
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.memory import check_fits, of_check
-from attncli.cli.options import Choices, InputFlags, ending_of
+from attncli.cli.options import ConventionFlags, InputFlags, ending_of
 from attncli.cli.output import note, progress_bar, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
-from attncli.commands.check import (
-    Verdict,
+from attncli.commands.check.by_hand.marking import Marking
+from attncli.commands.check.diagnose import check as compare
+from attncli.commands.check.explanations import OF_HEADS
+from attncli.commands.check.flags import STAGES, CheckFlags
+from attncli.commands.check.observe import GIVEN, heads_to_front
+from attncli.commands.check.observed import as_observed, known_stages, numbers_of, projection_of
+from attncli.commands.check.report import (
     report_text,
-    suggest_input,
     summary_text,
     summary_to_dict,
     verdict_to_dict,
 )
-from attncli.commands.check import check as compare
-from attncli.commands.check.by_hand.marking import Marking
-from attncli.commands.check.explanations import OF_HEADS
-from attncli.commands.check.flags import STAGES, Observed
-from attncli.commands.check.observe import GIVEN, heads_to_front
-from attncli.commands.check.observed import as_observed, known_stages, numbers_of, projection_of
-from attncli.commands.check.suggest import Suggestion, showing_input
+from attncli.commands.check.suggest import Suggestion, showing_input, suggest_input
+from attncli.commands.check.verdict import Verdict
 from attncli.errors import ConventionError, SeveralError, ShapeError, nearest
 from attncli.files.messages import named
 from attncli.files.roles import (
@@ -59,7 +58,7 @@ ROUNDED = "computed by hand, with rounding at every step, they would be right (-
 """What is said where such a sheet has no mistake."""
 
 
-def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
+def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) -> int:
     """Compares, says what was found, and gives the exit code."""
     if observed.sheets and not observed.by_hand:
         what = f"{observed.sheets[0]} has no effect without --by-hand"
@@ -101,7 +100,7 @@ def check(inputs: InputFlags, choices: Choices, observed: Observed) -> int:
     return 0 if verdict.matches else 1
 
 
-def _report(verdict: Verdict, marking: Marking | None, observed: Observed) -> None:
+def _report(verdict: Verdict, marking: Marking | None, observed: CheckFlags) -> None:
     """Writes the verdict, or the marking of numbers that were computed by hand."""
     text, data = report_text(verdict), verdict_to_dict(verdict)
     if marking is not None:
@@ -111,7 +110,11 @@ def _report(verdict: Verdict, marking: Marking | None, observed: Observed) -> No
 
 
 def _check_each(
-    inputs: InputFlags, choices: Choices, observed: Observed, file: str, parts: tuple[str, ...]
+    inputs: InputFlags,
+    choices: ConventionFlags,
+    observed: CheckFlags,
+    file: str,
+    parts: tuple[str, ...],
 ) -> int:
     """Checks every attention that a file holds; 0 where all match."""
     verdicts, notes = dict[str, Verdict](), list[str]()
@@ -126,8 +129,8 @@ def _check_each(
 
 def _checked(
     inputs: InputFlags,
-    choices: Choices,
-    observed: Observed,
+    choices: ConventionFlags,
+    observed: CheckFlags,
     main: str,
     source: str,
     earlier: list[str] | None = None,
@@ -150,15 +153,15 @@ def _checked(
     return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), given, numbers
 
 
-def _chosen(choices: Choices, given: AttentionInputs) -> set[str]:
+def _chosen(choices: ConventionFlags, given: AttentionInputs) -> set[str]:
     """The fields of the convention that a flag or the file has chosen, not --semantics."""
     meant = choices.meant_for(given.inputs.sizes.scores[-2])
-    changes = given.inputs.how.changes()
+    changes = given.inputs.convention.changes()
     chosen = {n for n, value in changes.items() if n not in meant or meant[n] != value}
     return chosen | {*choices.given}
 
 
-def _check_flags(observed: Observed, inputs: InputFlags) -> None:
+def _check_flags(observed: CheckFlags, inputs: InputFlags) -> None:
     """ConventionError for flags that contradict, before anything is read."""
     if inputs.heads is not None and observed.positions in ("paper", "article"):
         what = f"--positions {observed.positions} would be added to each head, not to the embedding"
@@ -187,7 +190,7 @@ def stages_of(name: str) -> tuple[str, ...]:
     return (*stages, *(made[x] for x in stages if x in made))
 
 
-def form_of(observed: Observed) -> str:
+def form_of(observed: CheckFlags) -> str:
     """The form of the verdict: --format, else what the ending of --output says, else text."""
     ending = None if observed.output is None else ending_of(observed.output)
     if observed.format is not None or ending is None:
@@ -198,7 +201,7 @@ def form_of(observed: Observed) -> str:
     return ENDINGS[ending]
 
 
-def _sources(inputs: InputFlags, observed: Observed) -> tuple[str, str]:
+def _sources(inputs: InputFlags, observed: CheckFlags) -> tuple[str, str]:
     """Where q and the observed numbers come from: SOURCE is what is not named, or both."""
     q = inputs.q or inputs.x or inputs.weights
     numbers, source = observed.observed, inputs.source
@@ -213,7 +216,7 @@ def _sources(inputs: InputFlags, observed: Observed) -> tuple[str, str]:
 
 
 def _verdict(
-    numbers: dict[str, Any], given: AttentionInputs, observed: Observed, chosen: set[str]
+    numbers: dict[str, Any], given: AttentionInputs, observed: CheckFlags, chosen: set[str]
 ) -> Verdict:
     shape, flags = given.inputs.sizes.scores, given.flags
     n_q, n_heads = shape[-2], shape[-3] if len(shape) > 2 else 1
@@ -267,17 +270,17 @@ def _room(numbers: dict[str, Any], given: AttentionInputs) -> Callable[..., None
     return check_room
 
 
-def _suggest(verdict: Verdict, given: AttentionInputs, observed: Observed, path: str) -> str:
+def _suggest(verdict: Verdict, given: AttentionInputs, observed: CheckFlags, path: str) -> str:
     """Writes an input on which the bugs that fit all differ; says what it is, or why not."""
-    how, positions = given.inputs.how, observed.positions
+    convention, positions = given.inputs.convention, observed.positions
     if verdict.hidden:
-        made: Suggestion | None = showing_input(how, positions)
+        made: Suggestion | None = showing_input(convention, positions)
     elif len(verdict.explanations) < 2:
         return f"{path} is not written: there are no two bugs to distinguish"
     else:
         names = tuple(OF_HEADS.get(x.name, x.name) for x in verdict.stages) or (OUTPUT,)
         made = suggest_input(
-            verdict.explanations, convention=how, positions=positions, stages=names
+            verdict.explanations, convention=convention, positions=positions, stages=names
         )
     if made is None:
         return "no small input distinguishes them: they may always compute the same"

@@ -20,8 +20,8 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.masks import meant_mask
-from attncli.commands.check.bugs import UNITS, named
 from attncli.commands.check.bugs.bug import Evidence
+from attncli.commands.check.bugs.catalogue import UNITS, named
 from attncli.commands.check.direction import CLEAR, beta
 from attncli.commands.check.observe import places_of
 from attncli.commands.check.places import Labels, stage_verdict
@@ -192,66 +192,77 @@ def library_conventions(
 def _kept(search: Search, asked: Asked, matches: Sequence[Match]) -> tuple[Meaning, ...]:
     """The conventions that fit, with what was chosen, and that no bug excludes."""
     plain, names = search.comparison.setup, dict[Convention, list[str]]()
-    kept = {name: getattr(plain.how, name) for name in asked.chosen}
+    kept = {name: getattr(plain.convention, name) for name in asked.chosen}
 
     @cache
-    def is_likely(how: Convention) -> bool:
+    def is_likely(convention: Convention) -> bool:
         with suppress(ConventionError):  # under it nobody says what 0 and 1 mean
-            setup = _under(how, plain, asked)
+            setup = _under(convention, plain, asked)
             return search.has_all(setup) and search.fits_samples(setup)
         return False
 
     for preset in PRESETS.values():
         with suppress(ConventionError):  # what was chosen contradicts it
             own = Convention(**{**preset.fields_for(plain.shape[2]), **kept})
-            how = _convention(preset, own, plain, asked)
-            if how is not None and is_likely(how):
-                names.setdefault(_in_effect(how, plain.how, is_likely), []).append(preset.name)
+            convention = _convention(preset, own, plain, asked)
+            if convention is not None and is_likely(convention):
+                names.setdefault(_in_effect(convention, plain.convention, is_likely), []).append(
+                    preset.name
+                )
     fitting = {
-        how: match for how in names for match in search.among([((), [_under(how, plain, asked)])])
+        convention: match
+        for convention in names
+        for match in search.among([((), [_under(convention, plain, asked)])])
     }
     left = search.distinct([*matches, *fitting.values()])
     conventions = []
-    for how, match in fitting.items():
+    for convention, match in fitting.items():
         if any(match is one for one in left):
-            fields, flag = _differing(how, plain.how), f"--semantics {names[how][0]}"
-            conventions.append(Meaning((*names[how],), (*sentences(fields),), flag, fields))
+            fields, flag = (
+                _differing(convention, plain.convention),
+                f"--semantics {names[convention][0]}",
+            )
+            conventions.append(Meaning((*names[convention],), (*sentences(fields),), flag, fields))
     return tuple(sorted(conventions, key=lambda one: len(one.fields)))
 
 
-def _convention(preset: Preset, how: Convention, plain: Setup, asked: Asked) -> Convention | None:
+def _convention(
+    preset: Preset, convention: Convention, plain: Setup, asked: Asked
+) -> Convention | None:
     """The convention of a library in this call, empty rows by one rule; None where it refuses."""
-    setup = _under(how, plain, asked)
+    setup = _under(convention, plain, asked)
     (_, n_heads, n_q, n_k), inputs = setup.shape, setup.inputs
     sizes = {"heads": (n_heads, inputs["k"].shape[1]), "lengths": (n_q, n_k - setup.n_past)}
     sizes["widths"] = setup.d_k, inputs["v"].shape[-1]
-    if setup.is_refused or preset.refuses_call(how, inputs.get("given_mask"), **sizes):
+    if setup.is_refused or preset.refuses_call(convention, inputs.get("given_mask"), **sizes):
         return None
-    is_one_rule = plain.how.empty_rows_inf is None
-    return setup.with_empty_rows(setup.empty_rows).how if is_one_rule else how
+    is_one_rule = plain.convention.empty_rows_inf is None
+    return setup.with_empty_rows(setup.empty_rows).convention if is_one_rule else convention
 
 
-def _under(how: Convention, plain: Setup, asked: Asked) -> Setup:
+def _under(convention: Convention, plain: Setup, asked: Asked) -> Setup:
     """What was given under another convention."""
     if asked.mask is None:
-        return replace(plain, how=how)
-    return replace(plain, how=how).with_inputs(given_mask=meant_mask(asked.mask, asked.means, how))
+        return replace(plain, convention=convention)
+    return replace(plain, convention=convention).with_inputs(
+        given_mask=meant_mask(asked.mask, asked.means, convention)
+    )
 
 
 def _in_effect(
-    how: Convention, asked: Convention, is_likely: Callable[[Convention], bool]
+    convention: Convention, asked: Convention, is_likely: Callable[[Convention], bool]
 ) -> Convention:
     """The convention with every field as it was asked for that need not differ to fit."""
-    for name in _differing(how, asked):
-        back = replace(how, **{name: getattr(asked, name)})
+    for name in _differing(convention, asked):
+        back = replace(convention, **{name: getattr(asked, name)})
         if is_likely(back):
             return _in_effect(back, asked, is_likely)
-    return how
+    return convention
 
 
-def _differing(how: Convention, asked: Convention) -> Mapping[str, Any]:
+def _differing(convention: Convention, asked: Convention) -> Mapping[str, Any]:
     """The fields in which two conventions differ, as the first has them."""
-    values = {name: getattr(how, name) for name in KNOBS}
+    values = {name: getattr(convention, name) for name in KNOBS}
     return {name: x for name, x in values.items() if x != getattr(asked, name)}
 
 

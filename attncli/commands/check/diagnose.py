@@ -17,7 +17,7 @@ from attncli.attention.inputs import Inputs
 from attncli.attention.parts import check_parts
 from attncli.attention.shapes import is_small, layout_hint, type_name
 from attncli.attention.tiles import split_bounds, tile_bounds
-from attncli.commands.check.bugs import GRADIENT
+from attncli.commands.check.bugs.catalogue import GRADIENT
 from attncli.commands.check.conventions import (
     Asked,
     as_printed,
@@ -140,26 +140,30 @@ def check(  # noqa: PLR0913
     if missing := [name for name, x in (("q", q), ("k", k), ("v", v)) if x is None]:
         raise ShapeError(f"there is no {missing[0]}", "check needs q, k and v")
     fields = {name: more.pop(name) for name in KNOBS if name in more}
-    how, means = convention_of(convention, fields), fields.get("mask_means")
+    convention, means = convention_of(convention, fields), fields.get("mask_means")
     inputs = {name: x for name, x in {"q": q, "k": k, "v": v, **more}.items() if x is not None}
     inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items()}
-    asked = Asked(_chosen(chosen, how, fields), inputs.get("mask"), means)
-    setup = setup_of(**inputs, layout=layout, means=means, convention=how, positions=positions)
+    asked = Asked(_chosen(chosen, convention, fields), inputs.get("mask"), means)
+    setup = setup_of(
+        **inputs, layout=layout, means=means, convention=convention, positions=positions
+    )
     setup = _in_parts(replace(setup, projected=projected), tiles, split)
     setup = with_projection(setup, projected, projection)
-    rule = rule_of(decimals, rtol, atol, setup.how.dtype, inside)
+    rule = rule_of(decimals, rtol, atol, setup.convention.dtype, inside)
     hints = partial(_with_hints, observed=arrays, setup=setup, layout=layout)
     if wrong := differing_inputs(arrays, inputs, setup, layout):
         first = next(iter(wrong))
         return Verdict("no match", rule.dtype, first_difference=first, notes=tuple(wrong.values()))
-    is_default = not (asked.chosen or how.changes())
+    is_default = not (asked.chosen or convention.changes())
     labels = {"query": query_labels or (), "key": key_labels or ()}
     plain = Verdict("match", rule.dtype, is_default=is_default)
     judge = partial(_judged, plain=plain, rule=rule, zeros=zeros, labels=labels)
     judged = judge(arrays, Observed(setup, rows, heads, layout))
     is_match = judged.verdict is not None and judged.verdict.matches
     if not is_match and (other := tokens_first(projected)) is not None:
-        own = replace(setup_of(**other.qkv, convention=how, positions=positions), projected=other)
+        own = replace(
+            setup_of(**other.qkv, convention=convention, positions=positions), projected=other
+        )
         own = with_projection(own, other, projection)
         turned = judge(turned_outputs(arrays), Observed(own, rows, heads, None))
         if turned.verdict is not None and turned.verdict.matches:
@@ -234,10 +238,12 @@ def _observed(observed: Any, stage: str, more: dict[str, Any]) -> dict[str, Any]
     return arrays
 
 
-def _chosen(chosen: Collection[str] | None, how: Convention, fields: Collection[str]) -> set[str]:
+def _chosen(
+    chosen: Collection[str] | None, convention: Convention, fields: Collection[str]
+) -> set[str]:
     """The fields of the convention that were chosen; ConventionError for one that there is not."""
     if chosen is None:
-        return {*how.changes(), *fields}
+        return {*convention.changes(), *fields}
     if unknown := sorted({*chosen} - {*KNOBS}):
         raise ConventionError(f"a convention has no field {unknown[0]!r}", "leave it out of chosen")
     return {*chosen}
@@ -247,7 +253,7 @@ def _in_parts(setup: Setup, tiles: int | None, split: Sequence[int] | None) -> S
     """The setup in tiles, or with its keys cut; ConventionError where it cannot be so."""
     if tiles is None and split is None:
         return setup
-    check_parts(setup.how)
+    check_parts(setup.convention)
     if tiles is not None and split is not None:
         raise ConventionError("tiles and split are both given", "leave one of the two out")
     if tiles is not None:
@@ -425,7 +431,7 @@ def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:
     sentences = [error.message]
     for words, array in fitting_layouts(error.array, error.expected):
         dtype = narrower(fitting_type(array, error.dtype), rule.dtype)
-        stages = {error.stage: in_four(error.stage, array, setup.how.softmax_over)}
+        stages = {error.stage: in_four(error.stage, array, setup.convention.softmax_over)}
         comparison = comparison_of(setup, error.subset, stages, replace(rule, dtype=dtype))
         matches = any(one.matches for one, _ in as_printed(comparison, {}))
         outcome = "then it matches" if matches else "then it still differs"

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.commands.check.bugs import CATALOGUE, GRADIENT, edits
+from attncli.commands.check.bugs import edits
 from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.commands.check.bugs.catalogue import CATALOGUE, GRADIENT
 from attncli.commands.check.bugs.rewrite import letters_of
 from attncli.commands.check.explanations import Change, changes_between
 from attncli.commands.check.search import differ
@@ -203,10 +204,10 @@ def _settings(line: str, plain: Setup | None, changed: Setup | None) -> list[Cha
         right = edit.old or edit.name * (edit.kind == "positions" and edit.name in edit.new)
         if edit.kind == "input":
             right = f"{edit.name}[{','.join(letters_of(edit.name))}]"
-        if plain is not None and edit.kind == "how" and not edit.old:
-            right = _in_words(getattr(plain.how, edit.name))
+        if plain is not None and edit.kind == "convention" and not edit.old:
+            right = _in_words(getattr(plain.convention, edit.name))
         place = " ".join(filter(None, (_KINDS.get(edit.kind, edit.kind), edit.name, edit.param)))
-        new = edit.new.strip('"') if edit.kind == "how" else edit.new
+        new = edit.new.strip('"') if edit.kind == "convention" else edit.new
         if edit.kind == "input":
             new = edits.RIGHT.sub(right, new).replace("right[", f"{edit.name}[")
         changes.append(Change(place, shown(right), shown(new), detail))
@@ -219,7 +220,7 @@ def _in_words(value: Any) -> str:
 
 
 _KINDS = {
-    "how": "convention",
+    "convention": "convention",
     "again": "computed again for gradients",
     "index": "computed for index",
     "rule": "",
@@ -265,9 +266,9 @@ def _as_observed(setup: Setup, arrays: dict[str, Array]) -> dict[str, Array]:
 def _prepared(number: int, gradients: bool) -> tuple[Setup, dict[str, Array], Small]:
     """A prepared input, in tiles or not, and its stages."""
     shape, parts, fields = PREPARED[number]
-    how = Convention(**{name: value for name, value in fields.items() if name not in BESIDE})
+    convention = Convention(**{name: value for name, value in fields.items() if name not in BESIDE})
     positions, times = fields.get("positions"), fields.get("times", 1.0)
-    small = small_input(shape, parts, how, positions, times=times, gradients=gradients)
+    small = small_input(shape, parts, convention, positions, times=times, gradients=gradients)
     setup = replace(small.setup, tiles=fields.get("tiles", 0))
     names = [x for x in (*FORWARD, *BACKWARD[: 6 * gradients]) if computes(setup, [x])]
     if setup.tiles:
@@ -282,6 +283,6 @@ def _example(
     choices = PREPARED[number][2]
     fields = {name: value for name, value in choices.items() if name not in BESIDE}
     flags = " ".join(f"--{x} {choices[x]}" for x in BESIDE[:2] if x in choices)
-    how = " ".join(flag_text(name, value) for name, value in fields.items())
-    words = f"{small.words}; {how}" if how else small.words
+    convention = " ".join(flag_text(name, value) for name, value in fields.items())
+    words = f"{small.words}; {convention}" if convention else small.words
     return Example(words, small.arrays, stage, right, observed[stage], observed, fields, flags)

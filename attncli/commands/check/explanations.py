@@ -13,8 +13,8 @@ import numpy as np
 
 from attncli.attention.masks import total_mask
 from attncli.attention.run import Step
-from attncli.commands.check.bugs import BACKWARD
 from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.commands.check.bugs.catalogue import BACKWARD
 from attncli.commands.check.bugs.rewrite import formula_of
 from attncli.commands.check.search import Match, Search, changes, differ
 from attncli.commands.check.suggest import FAR, suggest_input
@@ -230,12 +230,14 @@ def distinguished_by(
     """Which gradient, else which input, or which stage as well, distinguishes the explanations."""
     if telling := _told_by(matches, comparison):
         return telling
-    how, positions = comparison.setup.how, comparison.setup.positions
+    convention, positions = comparison.setup.convention, comparison.setup.positions
     kind = None if positions is None else positions.kind
     for more in (None, SCORES, SCALED, MASKED, WEIGHTS):
         own = (OF_HEADS.get(name, name) for name in comparison.errors)
         stages = [*own, *([more] if more else [])]
-        suggestion = suggest_input(explanations, convention=how, positions=kind, stages=stages)
+        suggestion = suggest_input(
+            explanations, convention=convention, positions=kind, stages=stages
+        )
         if suggestion is not None:
             observed = f"the {more} observed as well, on " if more else ""
             return f"{observed}an input with {suggestion.words}"
@@ -296,7 +298,7 @@ def flags(plain: Setup, changed: Setup) -> str:
 
     >>> from attncli.tolerance.setup import setup_of
     >>> setup = setup_of([[1.0]], [[1.0]], [[1.0]])
-    >>> flags(setup, setup.with_how(scale="none", causal=True))
+    >>> flags(setup, setup.with_convention(scale="none", causal=True))
     '--causal --scale none'
     """
     old, new = plain.positions, changed.positions
@@ -316,14 +318,14 @@ def flags(plain: Setup, changed: Setup) -> str:
             "seed",
         ):  # which weights, no seed of ours says
             return ""
-        elif KNOBS[name].has_effect(changed.how.changes()):
+        elif KNOBS[name].has_effect(changed.convention.changes()):
             words.append(flag_text(name, now[name]))
     return " ".join(words)
 
 
 def _given(setup: Setup) -> dict[str, Any]:
     """What a call says of a setup, by its name; of arrays which they are."""
-    fields = {name: getattr(setup.how, name) for name in KNOBS}
+    fields = {name: getattr(setup.convention, name) for name in KNOBS}
     arrays = {name: id(x) for name, x in setup.inputs.items()}
     return {"positions": setup.positions and setup.positions.kind, **fields, **arrays}
 

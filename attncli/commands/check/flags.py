@@ -14,7 +14,7 @@ from attncli.cli.options import (
     INSIDE,
     MAX_SIZE,
     RTOL,
-    Choices,
+    ConventionFlags,
     InputFlags,
     Inside,
 )
@@ -35,7 +35,7 @@ STAGES = (*MAPS, MEAN_WEIGHTS, LSE, OUTPUT, CONCAT, PROJECTED, *GRADIENTS)
 
 
 @group("Checking")
-class Observed:
+class CheckFlags:
     """What was observed, and how closely it has to match."""
 
     observed: str | None = flag(
@@ -84,7 +84,7 @@ class Observed:
 
 
 COMMAND = Command(
-    (InputFlags, Choices, Observed),
+    (InputFlags, ConventionFlags, CheckFlags),
     other_help={
         "split": "The keys were split after the A-th, the B-th, …, and the parts merged by "
         "log-sum-exp: try the bugs of such a merge.",

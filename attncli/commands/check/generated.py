@@ -16,7 +16,7 @@ from math import prod
 from typing import NamedTuple, get_args, get_type_hints
 
 from attncli.attention.run import Step
-from attncli.commands.check.bugs import TEMPLATES
+from attncli.commands.check.bugs.catalogue import TEMPLATES
 from attncli.commands.check.bugs.edits import DELTAS, Patch, variants
 from attncli.commands.check.bugs.edits import Edit as Change
 from attncli.commands.check.bugs.numbers import sizes_of
@@ -182,7 +182,7 @@ DELTA_OF_OUTPUT = (Change("", "delta", DELTAS["either delta"][1]),)
 
 def of_conventions(setup: Setup) -> Iterator[str]:
     """Every other choice of one field of the convention, and of the positions."""
-    for owner, kind in ((setup.how, "how"), (setup.positions, "positions")):
+    for owner, kind in ((setup.convention, "convention"), (setup.positions, "positions")):
         hints = get_type_hints(type(owner)) if owner is not None else {}
         for name, hint in hints.items():
             choices = (False, True) if hint is bool else get_args(hint)

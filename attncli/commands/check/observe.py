@@ -101,7 +101,7 @@ def observe(
     head, row = _picked(heads, whole.head, "heads"), _picked(rows, whole.row, "rows")
     subset = whole._replace(head=head, row=row)
     names = _in_order(observed, setup)
-    if LSE in names and setup.how.softmax_over == "queries":
+    if LSE in names and setup.convention.softmax_over == "queries":
         raise StageError("this attention has no lse", LEFT_OUT[LSE])
     _check_gradients(names, setup, is_all=rows is None and heads is None)
     if heads is not None and (joint := [name for name in names if name in OF_ALL_HEADS]):
@@ -140,8 +140,8 @@ def _check_gradients(names: Sequence[str], setup: Setup, *, is_all: bool) -> Non
     if GIVEN_GRADIENT not in setup.inputs:
         what = f"{gradients[0]} follows from the gradient of the output, which is not given"
         raise ConventionError(what, "add d_output (--d-output)")
-    if not is_all and is_whole(gradients, setup.how.softmax_over):
-        whole = next(x for x in gradients if span_of(x, setup.how.softmax_over) != "rows")
+    if not is_all and is_whole(gradients, setup.convention.softmax_over):
+        whole = next(x for x in gradients if span_of(x, setup.convention.softmax_over) != "rows")
         what = f"{whole} is a sum over all queries, so it is compared whole"
         raise ConventionError(what, "leave out rows and heads (--rows, --head)")
     for name in gradients:
@@ -224,8 +224,8 @@ def differing_inputs(
         if name == "mask":
             array = _additive(array, setup)
         inputs = [*_allowed(name, given, setup, layout)]
-        if setup.how.dtype != "float64" and name not in EXACT:
-            inputs += [entered(x, setup.how) for x in inputs]
+        if setup.convention.dtype != "float64" and name not in EXACT:
+            inputs += [entered(x, setup.convention) for x in inputs]
         differences = [_difference(name, array, x, dtype) for x in inputs]
         if not differences:
             sentences[name] = f"the observed numbers have a {name}, and none is given"
@@ -264,9 +264,9 @@ def _allowed(
 
 def _additive(mask: Array, setup: Setup) -> Array:
     """A mask as numbers to add, −∞ where it lets nothing attend; 0 and 1 are true and false."""
-    how, is_binary = setup.how, np.isin(mask, (0, 1)).all() and mask.any()
-    mask = mask.astype(bool) if is_binary and how.mask_numbers != "add" else mask
-    mask = meaning(mask, how.mask_means, how.mask_numbers)
+    convention, is_binary = setup.convention, np.isin(mask, (0, 1)).all() and mask.any()
+    mask = mask.astype(bool) if is_binary and convention.mask_numbers != "add" else mask
+    mask = meaning(mask, convention.mask_means, convention.mask_numbers)
     mask = np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else mask
     return np.where(forbids(mask), -np.inf, mask)
 

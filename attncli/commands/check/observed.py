@@ -15,10 +15,10 @@ from attncli.attention.heads import shape_text
 from attncli.attention.inputs import entered
 from attncli.cli.inputs import AttentionInputs
 from attncli.cli.layouts import as_given, observed_inputs
-from attncli.commands.check.flags import STAGES, Observed
+from attncli.commands.check.flags import STAGES, CheckFlags
 from attncli.convention import Layout, flag_text
 from attncli.errors import AttncliError, InputError
-from attncli.files.load import IF_NUMBERS, Loaded, load
+from attncli.files.load import IF_NUMBERS, FileContents, load
 from attncli.files.messages import LITERAL, STANDARD_INPUT, listing, quote
 from attncli.files.roles import (
     EMBEDDINGS,
@@ -63,7 +63,7 @@ def known_stages(tiles: int | None) -> Collection[str]:
 
 def as_observed(given: AttentionInputs) -> AttentionInputs:
     """The same, with no axes to move or split where the observed q is the given one as it is."""
-    loaded, q = given.observed, entered(given.inputs.qkv["q"], given.inputs.how)
+    loaded, q = given.observed, entered(given.inputs.qkv["q"], given.inputs.convention)
     name = None if loaded is None else name_of(loaded, "q")
     if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
         return given
@@ -73,7 +73,7 @@ def as_observed(given: AttentionInputs) -> AttentionInputs:
 
 
 def numbers_of(
-    observed: Observed, given: AttentionInputs, *, is_shared: bool
+    observed: CheckFlags, given: AttentionInputs, *, is_shared: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The observed stages by name, the inputs they came with, and notes on their file."""
     loaded = given.observed
@@ -155,7 +155,7 @@ def projection_of(given: AttentionInputs) -> dict[str, Any]:
     return {name: x for name, x in held.items() if x is not None and held["w_o"] is not None}
 
 
-def _stages(loaded: Loaded, known: Collection[str], given: AttentionInputs) -> dict[str, Any]:
+def _stages(loaded: FileContents, known: Collection[str], given: AttentionInputs) -> dict[str, Any]:
     """The stages that a file names, gradients by ours, others by the file's names for them; of a
     saved trace, those of its outermost attention."""
     prefix = "" if loaded.trace is None else outermost(loaded) or ""
@@ -183,16 +183,16 @@ def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:
     return array if of is None else as_given(array, of, given.flags)
 
 
-def _other_convention(loaded: Loaded, given: AttentionInputs) -> Iterator[str]:
+def _other_convention(loaded: FileContents, given: AttentionInputs) -> Iterator[str]:
     """A note on every field of the observed file's convention that is not the one compared with."""
-    how = given.inputs.how
+    convention = given.inputs.convention
     for name, value in fields_of(loaded).items():
-        if getattr(how, name) != value:
-            used = flag_text(name, getattr(how, name))
+        if getattr(convention, name) != value:
+            used = flag_text(name, getattr(convention, name))
             yield f"{loaded.origin} says {flag_text(name, value)}; it is compared with {used}"
 
 
-def check_names(loaded: Loaded) -> None:
+def check_names(loaded: FileContents) -> None:
     """InputError for a misspelt stage: it would be ignored."""
     for name in (*loaded.arrays, *loaded.unread, *loaded.others):
         close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
@@ -202,7 +202,7 @@ def check_names(loaded: Loaded) -> None:
             raise InputError(what, f"did you mean {close[0]}?")
 
 
-def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
+def _only(loaded: FileContents, named: dict[str, Any], name: str) -> Any:
     """The array of a stage: that of its name, else the one that was asked for, or the only one."""
     may_be = [x for x in named if name in {x, *stages_named(x)}]
     if name in named or len(may_be) == 1:
@@ -214,7 +214,7 @@ def _only(loaded: Loaded, named: dict[str, Any], name: str) -> Any:
     raise InputError(what, f"name one: {loaded.origin}::NAME")
 
 
-def _holdings(loaded: Loaded) -> str:
+def _holdings(loaded: FileContents) -> str:
     """What a file holds, for a message: the names of its arrays and their shapes."""
     arrays = loaded.arrays
     if loaded.unread and loaded.origin not in (STANDARD_INPUT, LITERAL):

@@ -84,7 +84,7 @@ class Entries:
 
     def __init__(self, name: str, comparison: Comparison, labels: Labels) -> None:
         self.setup, self.subset = comparison.setup, comparison.subset
-        over = self.setup.how.softmax_over
+        over = self.setup.convention.softmax_over
         self.of, self.ndim = comparison.errors[name], self.setup.ndim
         self.positions = comparison.positions(name)
         axes, (_, n_heads, _, last) = axes_of(name, over), self.of.wrong.shape

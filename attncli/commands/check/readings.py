@@ -27,11 +27,11 @@ from attncli.files.messages import listing
 from attncli.stages import (
     CONCAT,
     GRADIENTS,
-    KINDS,
     LETTERS,
     MEAN_WEIGHTS,
     OUTPUT,
     PROJECTED,
+    SPECS,
     WEIGHTS,
     stages_called,
 )
@@ -152,7 +152,7 @@ def readings(arrays: Mapping[str, Any], observed: Observed, rule: Rule) -> Itera
 def _of_other_shapes(arrays: Mapping[str, Any], observed: Observed) -> dict[str, str]:
     """The arrays beside others whose names may mean a stage, but whose shapes do not: y may be
     anything. And which stage that is."""
-    others = {name: _candidates(name, observed.setup) for name in arrays if name not in KINDS}
+    others = {name: _candidates(name, observed.setup) for name in arrays if name not in SPECS}
     alike = {
         name: stages[0]
         for name, stages in others.items()
@@ -210,7 +210,7 @@ def tokens_first(inputs: Inputs | None) -> Inputs | None:
         for name, x in inputs.originals.items()
     }
     n_heads, n_kv_heads, merge = inputs.sizes.n_heads, inputs.sizes.n_kv_heads, inputs.merge
-    return inputs_of(arrays, inputs.how, n_heads=n_heads, n_kv_heads=n_kv_heads, merge=merge)
+    return inputs_of(arrays, inputs.convention, n_heads=n_heads, n_kv_heads=n_kv_heads, merge=merge)
 
 
 def turned_outputs(arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ import numpy as np
 from attncli import budget
 from attncli.arrays import Array
 from attncli.attention.heads import split_heads
-from attncli.commands.check.bugs import CATALOGUE, GRADIENT, TILES
 from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.commands.check.bugs.catalogue import CATALOGUE, GRADIENT, TILES
 from attncli.commands.check.direction import OWN, Directions, beta
 from attncli.convention import EmptyRows
 from attncli.errors import ConventionError, InputError
@@ -297,7 +297,7 @@ class Search:
                 self.skipped[bug.name] = at_once(variant)
                 continue
             yield variant
-            may_empty = "empty-rows" not in bug.touches and variant.how.mask_value == -np.inf
+            may_empty = "empty-rows" not in bug.touches and variant.convention.mask_value == -np.inf
             if (
                 may_empty
                 and self._has_empty(variant)
@@ -314,7 +314,9 @@ class Search:
         elif not bug.is_fitted:
             for variant in bug.change(replace(setup, tiles=0), self.evidence):
                 is_of_scores = variant.patched <= {"mask", *BEFORE_SOFTMAX}
-                is_walk = variant.how.softmax_over == "keys" and not variant.how.dropout
+                is_walk = (
+                    variant.convention.softmax_over == "keys" and not variant.convention.dropout
+                )
                 if is_of_scores and is_walk and not variant.relabel:
                     yield replace(variant, tiles=setup.tiles)
 
@@ -336,7 +338,7 @@ class Search:
     def has_all(self, variant: Setup) -> bool:
         """Whether a variant has all the gradients that were observed, of their shapes."""
         observed = self.comparison.errors
-        is_turned = variant.how.softmax_over != self.comparison.setup.how.softmax_over
+        is_turned = variant.convention.softmax_over != self.comparison.setup.convention.softmax_over
         lacks = is_turned and observed.keys() & {DELTA, gradient_of("sinks")}
         return not lacks and computes(variant, observed)
 

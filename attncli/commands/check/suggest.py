@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array
-from attncli.commands.check.bugs import named
 from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.commands.check.bugs.catalogue import named
 from attncli.commands.check.search import differ
 from attncli.commands.check.verdict import Explanation
 from attncli.convention import Convention
@@ -50,7 +50,7 @@ class Small(NamedTuple):
 def small_input(
     shape: Shape,
     parts: str = "",
-    how: Convention | None = None,
+    convention: Convention | None = None,
     positions: PositionKind | None = None,
     *,
     times: float = 1.0,
@@ -61,8 +61,10 @@ def small_input(
     >>> small_input((1, 2, 2, 3, 5, 7, 11), "past").words
     '2 heads, 3 queries, 5 keys, d_k 7, d_v 11, 2 of the keys as a past'
     """
-    how, own = how or Convention(), parts.split()
-    n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape = _fitting(shape, positions, how.window)
+    convention, own = convention or Convention(), parts.split()
+    n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape = _fitting(
+        shape, positions, convention.window
+    )
     rng = np.random.default_rng(7)
     q = rng.normal(size=(n_batch, n_heads, n_q, d_k)).round(2) * times
     k = rng.normal(size=(n_batch, n_kv, n_k, d_k)).round(2)
@@ -76,13 +78,13 @@ def small_input(
     if "lengths" in own:
         arrays["kv_len"] = n_k - 1 - np.arange(n_batch)
     if {*own} & {"mask", "padding", "numbers", "ones"}:
-        arrays["mask"] = _mask(own, shape, how, rng)
+        arrays["mask"] = _mask(own, shape, convention, rng)
     if "sinks" in own:
         arrays["sinks"] = rng.normal(size=n_heads).round(2)
     if gradients:
         arrays["d_output"] = rng.normal(size=(n_batch, n_heads, n_q, d_v)).round(2)
     arrays = {"q": q, "k": k, "v": v, **arrays}
-    setup = setup_of(**arrays, convention=how, positions=positions)
+    setup = setup_of(**arrays, convention=convention, positions=positions)
     words = [_sizes(shape), *(WORDS[part] for part in own), *(["and a d_output"] * gradients)]
     words += [f"queries about {times:g} in size"] * (times > 1)
     words += [f"{positions} positions"] * (positions is not None)
@@ -101,7 +103,9 @@ def _fitting(shape: Shape, positions: PositionKind | None, window: tuple[int, in
     return (*heads, n_q + more, n_k + more, d_k, d_v)
 
 
-def _mask(parts: list[str], shape: Shape, how: Convention, rng: np.random.Generator) -> Array:
+def _mask(
+    parts: list[str], shape: Shape, convention: Convention, rng: np.random.Generator
+) -> Array:
     """A mask of one of the kinds; where it is boolean, of what `mask_means` means by it."""
     n_batch, _, _, n_q, n_k, *_ = shape
     if "padding" in parts:
@@ -114,7 +118,7 @@ def _mask(parts: list[str], shape: Shape, how: Convention, rng: np.random.Genera
         return np.where(keeps, bias, -np.inf)
     if "ones" in parts:
         return np.where(keeps, 1.5, 0.0)
-    return ~keeps if how.mask_means == "ignore" else keeps
+    return ~keeps if convention.mask_means == "ignore" else keeps
 
 
 def _sizes(shape: Shape) -> str:
@@ -195,10 +199,10 @@ def suggest_input(
     if {*stages} & {*OF_X}:  # no input here has an x: theirs follow from those of q, k and v
         inner = [stage for stage in stages if stage not in OF_X]
         stages = list(dict.fromkeys([*inner, *map(gradient_of, QKV)]))
-    how = convention or Convention()
-    kinds = [*PARTS, *([OF_GRADIENTS] if gradients and how.softmax_over == "keys" else [])]
+    convention = convention or Convention()
+    kinds = [*PARTS, *([OF_GRADIENTS] if gradients and convention.softmax_over == "keys" else [])]
     for parts, times, shape in product(kinds, (1.0, 300.0, 1e5), SHAPES):
-        small = small_input(shape, parts, how, positions, times=times, gradients=gradients)
+        small = small_input(shape, parts, convention, positions, times=times, gradients=gradients)
         is_possible = not small.setup.is_refused and computes(small.setup, stages)
         if is_possible and _all_differ(small.setup, explanations, stages):
             return _suggestion(small)
@@ -217,9 +221,9 @@ def showing_input(
     '2 batch items, 4 heads on 2 key heads, 3 queries, 5 keys, d_k 7, d_v 11, a mask of numbers, \
 −∞ among them, that leaves the last query nothing, sinks, and a d_output'
     """
-    how = convention or Convention()
-    parts = OF_GRADIENTS if how.softmax_over == "keys" else "numbers"
-    return _suggestion(small_input(SHAPES[8], parts, how, positions, gradients=True))
+    convention = convention or Convention()
+    parts = OF_GRADIENTS if convention.softmax_over == "keys" else "numbers"
+    return _suggestion(small_input(SHAPES[8], parts, convention, positions, gradients=True))
 
 
 def _all_differ(

@@ -15,16 +15,16 @@ from attncli.attention.inputs import Inputs
 from attncli.budget import is_limited
 from attncli.cli.groups import check_flags, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.options import Choices, DisplayFlags, InputFlags
+from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.output import note, present, progress_bar
 from attncli.cli.parsing import cell_of, rows_of, whole_numbers
-from attncli.commands.compute.flags import Drawn
-from attncli.commands.diff.against_flags import Against
+from attncli.commands.compute.flags import ExerciseFlags
+from attncli.commands.diff.against_flags import AgainstFlags
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
 from attncli.formats import PAGE
 from attncli.page.text import find
-from attncli.stages import GIVEN_GRADIENT, LSE, OUTPUT, QKV, gradient_of, kind_of
+from attncli.stages import GIVEN_GRADIENT, LSE, OUTPUT, QKV, gradient_of, spec_of
 from attncli.trace import Trace
 
 _WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
@@ -38,10 +38,10 @@ _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage o
 
 def compute(
     inputs: InputFlags,
-    choices: Choices,
-    drawn: Drawn,
+    choices: ConventionFlags,
+    drawn: ExerciseFlags,
     show: DisplayFlags,
-    against: Against | None = None,
+    against: AgainstFlags | None = None,
 ) -> int | None:
     """Computes what the flags ask for, and shows it; or compares it with other flags."""
     name, values = "", list[float]()
@@ -77,7 +77,12 @@ def compute(
 
 
 def _compared(
-    inputs: InputFlags, choices: Choices, show: DisplayFlags, options: str, *, is_drawn: bool
+    inputs: InputFlags,
+    choices: ConventionFlags,
+    show: DisplayFlags,
+    options: str,
+    *,
+    is_drawn: bool,
 ) -> int:
     """The call beside itself with further options; the exit code."""
     from attncli.commands.diff.against import compared, further
@@ -99,7 +104,7 @@ def _compared(
 
 
 def _read(
-    inputs: InputFlags, choices: Choices, show: DisplayFlags, *, is_drawn: bool
+    inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags, *, is_drawn: bool
 ) -> AttentionInputs:
     """The inputs. ConventionError for a flag that has no effect on them."""
     if inputs.q is not None and inputs.source is not None:
@@ -117,7 +122,7 @@ def _read(
 
 def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
     """The trace of what is asked for, from x to heads side by side, and what is left to choose."""
-    attention, shape, how = given.inputs, given.inputs.sizes.scores, given.inputs.how
+    attention, shape, convention = given.inputs, given.inputs.sizes.scores, given.inputs.convention
     if given.flags.tiles is not None or given.flags.split is not None:
         return _in_parts(given, show), show
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
@@ -129,12 +134,12 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
         what = f"the output of {shape[-2]} queries needs"
         memory.check_fits(memory.of_streaming(given.arguments, shape), what, _FEWER)
         return attention.trace_of({OUTPUT: _streamed(given, show)}), show
-    memory.check_text(show, memory.maps_of(how, shape, given.inputs.originals))
+    memory.check_text(show, memory.maps_of(convention, shape, given.inputs.originals))
     if memory.fits(_need(given, shape, show)):
         return attention.trace(), show
     rows, shown, hint = None, show, _FEWER
     if GIVEN_GRADIENT in attention.originals:
-        if any(kind_of(name).heading for name in show.stage or ()):
+        if any(spec_of(name).heading for name in show.stage or ()):
             if _are_streamed(given, show):
                 return _streamed_gradients(given, show), show
             memory.check_fits(_need(given, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
@@ -142,7 +147,9 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
         note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
         given = given.without_gradient()
         attention = given.inputs
-    if not how.dropout and how.softmax_over == "keys":  # else no row can be computed alone
+    if (
+        not convention.dropout and convention.softmax_over == "keys"
+    ):  # else no row can be computed alone
         rows, shown = _rows(given, show)
         shape, hint, attention = (
             (*shape[:-2], len(rows), shape[-1]),
@@ -171,7 +178,7 @@ def _in_parts(given: AttentionInputs, show: DisplayFlags) -> Trace:
         bounds = split_bounds(shape[-1], places)
     else:
         bounds = tile_bounds(shape[-1], flags.tiles)
-    maps = memory.maps_of(given.inputs.how, shape, given.inputs.originals)
+    maps = memory.maps_of(given.inputs.convention, shape, given.inputs.originals)
     memory.check_text(show, [] if show.stage else maps)
     need = memory.of_parts(given.arguments, shape, len(bounds) - 1)
     what = f"the stages of {len(bounds) - 1} parts of the keys need"
@@ -186,7 +193,11 @@ def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) ->
     from attncli.cli.memory import of_attention, of_output
 
     restricts = given.inputs.originals.keys() & {"given_mask", "kv_len"}
-    is_masked = given.inputs.how.causal or given.inputs.how.window is not None or bool(restricts)
+    is_masked = (
+        given.inputs.convention.causal
+        or given.inputs.convention.window is not None
+        or bool(restricts)
+    )
     need = of_attention(given.arguments, shape)
     return need + of_output(show, shape, masked=is_masked, weights=True)
 
@@ -206,7 +217,7 @@ def _can_be_streamed(attention: Inputs) -> bool:
     if "sinks" in attention.originals:
         return False
     try:
-        check_streams(attention.how)
+        check_streams(attention.convention)
     except ConventionError:
         return False
     return True
@@ -249,7 +260,7 @@ def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
 def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:
     """The queries to compute, and the flags that choose from what is computed of them."""
     n_q, asked = given.inputs.sizes.scores[-2], {*(show.stage or ())}
-    inputs = {name for name in asked if kind_of(name).role in ("operand", "parameter")} - {"q"}
+    inputs = {name for name in asked if spec_of(name).role in ("operand", "parameter")} - {"q"}
     if inputs and inputs == asked:
         return [0], show
     if inputs and show.rows is not None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs
-from attncli.cli.options import Choices, DisplayFlags, InputFlags
+from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.parsing import sizes_of, unclear, whole_numbers
-from attncli.commands.compute.flags import Drawn
+from attncli.commands.compute.flags import ExerciseFlags
 from attncli.commands.compute.sweep import N_KEYS, exercise, sweep, sweep_widths
 from attncli.convention import flag_of
 from attncli.errors import ConventionError, SizeError
@@ -24,7 +24,7 @@ WIDEST, MOST = 4096, 100  # 16 MB of random numbers at once, and a table that ca
 MOST_SCORES = 1 << 16
 
 
-def draw(inputs: InputFlags, choices: Choices, drawn: Drawn) -> InputFlags:
+def draw(inputs: InputFlags, choices: ConventionFlags, drawn: ExerciseFlags) -> InputFlags:
     """The inputs with drawn numbers as q, k and v, where --random asks for them."""
     if drawn.random is None:
         return inputs
@@ -35,7 +35,7 @@ def draw(inputs: InputFlags, choices: Choices, drawn: Drawn) -> InputFlags:
     return inputs
 
 
-def swept(drawn: Drawn, choices: Choices) -> tuple[str, list[float]]:
+def swept(drawn: ExerciseFlags, choices: ConventionFlags) -> tuple[str, list[float]]:
     """The name and the numbers of --sweep; "" without it. ConventionError for what it takes not."""
     if drawn.sweep is None:
         return "", []
@@ -53,7 +53,7 @@ def swept(drawn: Drawn, choices: Choices) -> tuple[str, list[float]]:
     else:
         with suppress(ConventionError):
             own: list[dict[str, Any]] = [{name: x.strip()} for x in text.split(",")]
-            values = [Choices(**one).given.get(name) for one in own]
+            values = [ConventionFlags(**one).given.get(name) for one in own]
         is_right = bool(values) and all(isinstance(x, (int, float)) for x in values)
     if not is_right or len(values) > MOST:
         raise unclear(f"--sweep {name}", text, form)
@@ -61,7 +61,11 @@ def swept(drawn: Drawn, choices: Choices) -> tuple[str, list[float]]:
 
 
 def of_widths(
-    values: list[float], drawn: Drawn, inputs: InputFlags, choices: Choices, show: DisplayFlags
+    values: list[float],
+    drawn: ExerciseFlags,
+    inputs: InputFlags,
+    choices: ConventionFlags,
+    show: DisplayFlags,
 ) -> Trace:
     """The sweep of d_k, of random numbers. ConventionError for flags without effect on it."""
     if drawn.random is None:

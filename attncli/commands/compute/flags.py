@@ -3,12 +3,12 @@
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
 from attncli.cli.groups import Command, flag, group
-from attncli.cli.options import DROPOUT, PRECISION_HELP, Choices, DisplayFlags, InputFlags
-from attncli.commands.diff.against_flags import Against
+from attncli.cli.options import DROPOUT, PRECISION_HELP, ConventionFlags, DisplayFlags, InputFlags
+from attncli.commands.diff.against_flags import AgainstFlags
 
 
 @group("Learning")
-class Drawn:
+class ExerciseFlags:
     """Inputs that are drawn, and one number of the computation varied."""
 
     random: str | None = flag(
@@ -27,7 +27,7 @@ class Drawn:
 
 
 COMMAND = Command(
-    (InputFlags, Choices, Drawn, DisplayFlags, Against),
+    (InputFlags, ConventionFlags, ExerciseFlags, DisplayFlags, AgainstFlags),
     without=("against_order",),
     other_help={"dropout": DROPOUT, "precision": PRECISION_HELP.format(4)},
 )

@@ -105,8 +105,8 @@ def sweep(name: str, values: Sequence[float], arguments: Any, row: int | None = 
     The stages are `query_weights` [..., value, key] and `spread` [value, measure], the means of
     MEASURES over all queries or those of the one.
     """
-    how: Convention = arguments["convention"]
-    hows = [Convention(**{**how.changes(), name: x}) for x in values]
+    convention: Convention = arguments["convention"]
+    hows = [Convention(**{**convention.changes(), name: x}) for x in values]
     traces = [attend(**{**arguments, "convention": each}) for each in hows]
     rows = slice(None) if row is None else slice(row, row + 1)
     weights = [trace[WEIGHTS].value[..., rows, :] for trace in traces]
@@ -127,4 +127,4 @@ def sweep(name: str, values: Sequence[float], arguments: Any, row: int | None = 
             allowed = mask.value if mask.value.shape[-2] == 1 else mask.value[..., rows, :]
             axes = (*mask.axes[:-2], "value", mask.axes[-1])
             steps.append(replace(mask, value=allowed, axes=axes, labels={}))
-    return Trace(f"Attention for several values of {name}", tuple(steps), how)
+    return Trace(f"Attention for several values of {name}", tuple(steps), convention)

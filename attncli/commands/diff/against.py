@@ -12,9 +12,10 @@ import typer
 from attncli.cli.groups import check_flags, given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.registry import COMMANDS
-from attncli.commands.diff import Comparison, diff
-from attncli.commands.diff.against_flags import Against
+from attncli.commands.diff.against_flags import AgainstFlags
 from attncli.commands.diff.command import check_diff_flags, check_room, present_diff
+from attncli.commands.diff.comparison import Comparison
+from attncli.commands.diff.diff import diff
 from attncli.convention import flag_of
 from attncli.errors import ConventionError
 from attncli.trace import Trace
@@ -27,7 +28,7 @@ def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> lis
     """The option groups of a call with further options; one that is given in both is replaced."""
     check_diff_flags(show)
     given = _parsed(command, options)
-    of_display = [x.name for x in (*fields(DisplayFlags), *fields(Against)) if x.name in given]
+    of_display = [x.name for x in (*fields(DisplayFlags), *fields(AgainstFlags)) if x.name in given]
     if of_display:
         what = f"--against {options!r} changes what is shown"
         raise ConventionError(what, f"write {flag_of(of_display[0])} outside of it")
@@ -49,7 +50,7 @@ def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> lis
 def _parsed(command: str, options: str) -> dict[str, Any]:
     """The options that are given in a text, as the command parses them."""
     from attncli.cli.main import LazyGroup
-    from attncli.cli.wrong_call import in_words
+    from attncli.cli.usage_errors import in_words
 
     try:
         words = shlex.split(options)

@@ -6,7 +6,7 @@ from attncli.cli.groups import flag, group
 
 
 @group("Comparing")
-class Against:
+class AgainstFlags:
     """The same call with further options, to be compared with."""
 
     against: str | None = flag(

@@ -18,24 +18,23 @@ from attncli.attention.heads import heads_first
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.memory import FLOAT, check_fits
-from attncli.cli.options import Choices, DisplayFlags, InputFlags, Own
+from attncli.cli.options import ConventionFlags, DisplayFlags, FormulaFlags, InputFlags
 from attncli.cli.output import note, present, write_report, write_text
 from attncli.cli.sources import holds_x
-from attncli.commands.check.flags import Observed
+from attncli.commands.check.flags import CheckFlags
 from attncli.commands.compute.command import computed
-from attncli.commands.diff import Comparison, nested
-from attncli.commands.diff import diff as compare
-from attncli.commands.diff.comparison import Names
-from attncli.commands.diff.flags import Compared
+from attncli.commands.diff.comparison import Comparison, Names, nested
+from attncli.commands.diff.diff import diff as compare
+from attncli.commands.diff.flags import DiffFlags
 from attncli.commands.diff.page import diff_page
 from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError, InputError, ShapeError, listed, nearest
-from attncli.files.load import IF_NUMBERS, Loaded, load
+from attncli.files.load import IF_NUMBERS, FileContents, load
 from attncli.files.messages import LITERAL, ask_for, listing
 from attncli.files.roles import fields_of, is_field, layout_of, name_of, role_of, stages_named
 from attncli.formats import FIGURE, FORMATS, PAGE
 from attncli.page.select import DisplayOptions, check_written
-from attncli.stages import KINDS, OUTPUT, QKV, Kind, kind_of, stages_called
+from attncli.stages import OUTPUT, QKV, SPECS, StageSpec, spec_of, stages_called
 from attncli.tolerance.rule import rule_of
 from attncli.trace import Stage, Trace
 from attncli.transformer.names import is_published
@@ -46,7 +45,7 @@ _GENERIC = ("batch", "head", "row", "column")
 _COPIES = 5  # of the largest stage: both in float64, their difference, its size, which differ
 
 
-def diff(compared: Compared, own: Own, show: DisplayFlags) -> int:
+def diff(compared: DiffFlags, own: FormulaFlags, show: DisplayFlags) -> int:
     """Compares, shows what was found, and gives the exit code."""
     check_diff_flags(show)
     rule_of(compared.decimals, compared.rtol, compared.atol, "float64", compared.inside)
@@ -110,7 +109,7 @@ class _Operand(NamedTuple):
     is_computed: bool = False
 
 
-def _operand(source: str, show: DisplayFlags, own: Own) -> _Operand:
+def _operand(source: str, show: DisplayFlags, own: FormulaFlags) -> _Operand:
     """What a SOURCE holds, computed where it holds inputs alone."""
     loaded = load(source, wanted=_is_wanted)
     if loaded.trace is not None:
@@ -128,10 +127,10 @@ def _operand(source: str, show: DisplayFlags, own: Own) -> _Operand:
     if own.is_own:
         from attncli.commands.formulas.command import own_trace
 
-        choices = Choices(formulas=own.formulas, lines=own.lines)
+        choices = ConventionFlags(formulas=own.formulas, lines=own.lines)
         trace, _ = own_trace(InputFlags(q=source), choices, quiet=show.quiet)
         return _Operand(loaded.origin, trace, is_computed=True)
-    given = read_inputs(InputFlags(q=source), Choices(), known={source: loaded})
+    given = read_inputs(InputFlags(q=source), ConventionFlags(), known={source: loaded})
     note(*loaded.warnings, *given.notes, quiet=show.quiet)
     trace, _ = computed(given, DisplayFlags(full=True, quiet=show.quiet))
     return _Operand(loaded.origin, trace)
@@ -141,15 +140,15 @@ def _is_wanted(name: str) -> object:
     """Every array; what has a name that is known must be one."""
     if not name:
         return False
-    is_known = role_of(name) or is_field(name) or name.rpartition(".")[2] in KINDS
+    is_known = role_of(name) or is_field(name) or name.rpartition(".")[2] in SPECS
     return True if is_known else IF_NUMBERS
 
 
 def _is_computed(name: str) -> bool:
     """Whether an array of this name came out of a computation."""
     own = _own_name(name)
-    if own in KINDS:
-        return KINDS[own].role == "step"
+    if own in SPECS:
+        return SPECS[own].role == "step"
     return not is_published(name)
 
 
@@ -159,10 +158,10 @@ def _own_name(name: str) -> str:
     stages = stages_called(own)
     if len(stages) == 1 and role_of(own) is None:
         return stages[0]
-    return role_of(own) or (own.lower() if own.lower() in KINDS else own)
+    return role_of(own) or (own.lower() if own.lower() in SPECS else own)
 
 
-def _dumped(loaded: Loaded) -> Trace:
+def _dumped(loaded: FileContents) -> Trace:
     """The arrays of a file as a trace, those of each block in the order of computation."""
     fields, layout = fields_of(loaded), layout_of(loaded)
     labels = {"query": loaded.query_labels, "key": loaded.key_labels}
@@ -179,21 +178,21 @@ def _dumped(loaded: Loaded) -> Trace:
                 raise ShapeError(f"{loaded.origin}, {name}: {error.message}", error.hint) from None
         stages[f"{prefix}{dot}{own}"] = _stage(own, array, labels)
     blocks = list(dict.fromkeys(name.rpartition(".")[0] for name in stages))
-    order = {name: at for at, name in enumerate(KINDS)}
+    order = {name: at for at, name in enumerate(SPECS)}
 
     def place(name: str) -> tuple[int, int]:
         prefix, _, own = name.rpartition(".")
         return blocks.index(prefix), order.get(own, len(order))
 
-    how = Convention(**fields) if fields else None
-    return nested("Dump", {name: stages[name] for name in sorted(stages, key=place)}, how)
+    convention = Convention(**fields) if fields else None
+    return nested("Dump", {name: stages[name] for name in sorted(stages, key=place)}, convention)
 
 
 def _stage(
     name: str, array: Array, labels: dict[str, tuple[str, ...] | None] | None = None
 ) -> Stage:
     """An array under its name, with the axes that a stage of this name has."""
-    kind = kind_of(name) if name in KINDS else Kind("")
+    kind = spec_of(name) if name in SPECS else StageSpec("")
     axes = kind.axes_of(array.ndim)
     if len(axes) != array.ndim:
         axes = _GENERIC[-array.ndim :] if 0 < array.ndim <= len(_GENERIC) else ()
@@ -257,7 +256,12 @@ def check_room(a: Trace, b: Trace, show: DisplayFlags) -> None:
 
 
 def check_own(
-    inputs: InputFlags, choices: Choices, observed: Observed, source: str, *, as_json: bool
+    inputs: InputFlags,
+    choices: ConventionFlags,
+    observed: CheckFlags,
+    source: str,
+    *,
+    as_json: bool,
 ) -> int:
     """Compares what was observed with the stages of the formulas; 0 where all match, else 1."""
     for name in given_of(observed, "rows", "head", "positions", "suggest", "single"):

@@ -12,13 +12,13 @@ from attncli.cli.options import (
     PRECISION_HELP,
     RTOL,
     DisplayFlags,
+    FormulaFlags,
     Inside,
-    Own,
 )
 
 
 @group("Comparing")
-class Compared:
+class DiffFlags:
     """The two that are compared, and how closely they have to match."""
 
     a: str | None = flag(
@@ -37,7 +37,7 @@ class Compared:
 
 
 COMMAND = Command(
-    (Compared, Own, DisplayFlags),
+    (DiffFlags, FormulaFlags, DisplayFlags),
     without=("work", "cell", "query", "blank", "arcs"),
     other_help={
         "stage": "Show this stage (repeatable), instead of the first that differs.",

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from attncli.commands.diff import Comparison, StageDifference, nested
+from attncli.commands.diff.comparison import Comparison, StageDifference, nested
 from attncli.page.matrix import Matrix, table_of
 from attncli.page.numbers import short
 from attncli.page.page import Page, Place, entries_of, places_of

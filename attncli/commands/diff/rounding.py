@@ -20,7 +20,7 @@ from attncli.commands.check.observe import rounded_to
 from attncli.convention import Convention, DType
 from attncli.errors import AttncliError, StageError
 from attncli.formula.kernels import round_to
-from attncli.stages import BEFORE_SOFTMAX, MAPS, OUTPUT, QKV, SCORES, WEIGHTS, gradient_of, kind_of
+from attncli.stages import BEFORE_SOFTMAX, MAPS, OUTPUT, QKV, SCORES, WEIGHTS, gradient_of, spec_of
 from attncli.tolerance.comparison import compared
 from attncli.tolerance.number_types import EPS, SMALL, fitting_type, narrower, row_rms, sizes
 from attncli.tolerance.rule import Rule, StageErrors, rms
@@ -154,7 +154,7 @@ class Noise:
         if own in factors and d_weights:
             factor = factors[own]
             return _size(d_weights) * (_size(factor) if factor else 1.0)
-        read = stage.reads.get(kind_of(own).beside, "")
+        read = stage.reads.get(spec_of(own).beside, "")
         beside = self.stages.get(prefix + dot + read) or self.stages.get(read)
         return _size(beside) if beside else 0.0
 
@@ -162,14 +162,14 @@ class Noise:
         """What an attention was computed from, where q, k and v are the same in both."""
         dot = f"{prefix}." if prefix else ""
         given = [self.pairs.get(dot + name) for name in QKV]
-        how = self._convention(prefix)
+        convention = self._convention(prefix)
         is_known = all(pair and self._are_equal(*pair) for pair in given)
-        if not is_known or how is None or how.dropout:
+        if not is_known or convention is None or convention.dropout:
             return None
         stages = {n: self.stages.get(dot + n) for n in (*QKV, "mask", "sinks")}
         inputs: dict[str, Any] = {n: x.value for n, x in stages.items() if x is not None}
         with suppress(AttncliError):  # inputs that make no attention of ours
-            return setup_of(**inputs, convention=how)
+            return setup_of(**inputs, convention=convention)
         return None
 
     def _are_equal(self, a: Stage, b: Stage) -> bool:
@@ -181,9 +181,9 @@ class Noise:
         """The convention of an attention, without what its mask says already."""
         for trace in self.traces:
             with suppress(StageError):
-                how = trace.part(prefix).convention or trace.convention
-                if how is not None:
-                    return replace(how.beside_mask(), mask_numbers="add")
+                convention = trace.part(prefix).convention or trace.convention
+                if convention is not None:
+                    return replace(convention.beside_mask(), mask_numbers="add")
         return None
 
 

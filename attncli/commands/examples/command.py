@@ -9,16 +9,17 @@ from typing import Any
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note, present, text_width, write_text
-from attncli.commands.examples import Example, judge, load_catalog, load_examples
 from attncli.commands.examples import page as views
-from attncli.commands.examples.flags import Which
+from attncli.commands.examples.flags import ExampleFlags
+from attncli.commands.examples.judge import judge
 from attncli.commands.examples.page import list_lines
+from attncli.commands.examples.schema import Example, load_catalog, load_examples
 from attncli.errors import ConventionError
 from attncli.files.messages import listing, safe
 from attncli.files.write import json_text
 
 
-def examples(which: Which, show: DisplayFlags) -> int | None:
+def examples(which: ExampleFlags, show: DisplayFlags) -> int | None:
     """Lists, shows or verifies what the flags ask for; 1 where --verify finds a difference."""
     known = load_catalog() if which.file is None else load_examples(which.file)
     chosen = known if which.name is None else _named(known, which.name)
@@ -61,7 +62,7 @@ def _named(known: Iterable[Example], name: str) -> list[Example]:
     raise ConventionError(f"there is no example {name!r}", hint)
 
 
-def _list(known: Iterable[Example], which: Which, show: DisplayFlags) -> None:
+def _list(known: Iterable[Example], which: ExampleFlags, show: DisplayFlags) -> None:
     form = show.form.name
     wrong = [*_of_a_trace(show), *["--color"] * (show.color == "always")]
     wrong += ["--glove"] * (which.glove is not None) + [f"the format {form}"] * (form != "table")
@@ -72,7 +73,7 @@ def _list(known: Iterable[Example], which: Which, show: DisplayFlags) -> None:
     write_text((f"{line}\n" for line in list_lines(tuple(known), width)), show)
 
 
-def _trace(chosen: Iterable[Example], which: Which) -> Any:
+def _trace(chosen: Iterable[Example], which: ExampleFlags) -> Any:
     example, *others = chosen
     if others or which.name is None:
         raise ConventionError("stages can be shown of one example only", "name it")
@@ -82,7 +83,7 @@ def _trace(chosen: Iterable[Example], which: Which) -> Any:
     return result.trace
 
 
-def _verdicts(chosen: Iterable[Example], which: Which, show: DisplayFlags) -> int:
+def _verdicts(chosen: Iterable[Example], which: ExampleFlags, show: DisplayFlags) -> int:
     results = [judge(example, which.glove) for example in chosen]
     form = show.form.name
     if form == "json":

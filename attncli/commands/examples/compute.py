@@ -40,7 +40,7 @@ from attncli.commands.similarity import measures as words
 from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.files.messages import listing, quote, safe
-from attncli.stages import RESIDUAL, kind_of
+from attncli.stages import RESIDUAL, spec_of
 from attncli.trace import Stage, Trace
 from attncli.transformer.layers import add_norm, layer_norm, of_rows
 from attncli.transformer.weights import Block
@@ -125,19 +125,19 @@ class SelfAttention(_Attending):
     residual: bool = False
 
     def computed(self, glove: str | None = None) -> Computed:
-        how, n_heads = self.convention, 1 if self.n_heads is None else self.n_heads
+        convention, n_heads = self.convention, 1 if self.n_heads is None else self.n_heads
         stages, steps, inputs = self._before()
-        x = entered(stages["input"].value, how)
+        x = entered(stages["input"].value, convention)
         _check_cells(x, x, x, n_heads)
         given = {name: getattr(self, name) for name in ("w_q", "w_k", "w_v", "w_o")}
-        own = {name: entered(w, how) for name, w in given.items() if w is not None}
+        own = {name: entered(w, convention) for name, w in given.items() if w is not None}
         if own or self.n_heads is not None:
             attention = inputs_of(
-                {"x": x, **own, "mask": self.mask}, how, n_heads=n_heads, merge="shown"
+                {"x": x, **own, "mask": self.mask}, convention, n_heads=n_heads, merge="shown"
             )
         else:
-            attention = inputs_of({"q": x, "k": x, "v": x, "mask": self.mask}, how)
-        steps += plan(how, attention.sizes, source="input")
+            attention = inputs_of({"q": x, "k": x, "v": x, "mask": self.mask}, convention)
+        steps += plan(convention, attention.sizes, source="input")
         inputs |= {name: y for name, y in attention.arrays.items() if name != "x"}
         values = run(steps, inputs)
         if self.residual:
@@ -145,11 +145,11 @@ class SelfAttention(_Attending):
             if values[last].shape != x.shape:
                 hint = "give w_o [d_v, d_model]"
                 raise InputError("a residual needs an output as wide as x", hint)
-            formula, reads = f"R = {kind_of(last).symbol} + X", {"x": last, "y": "input"}
-            steps.append(Step(RESIDUAL, SUM, reads, formula=formula, dtype=how.dtype))
+            formula, reads = f"R = {spec_of(last).symbol} + X", {"x": last, "y": "input"}
+            steps.append(Step(RESIDUAL, SUM, reads, formula=formula, dtype=convention.dtype))
             values = run(steps, values)
         tokens = self.x.words
-        heading = Heading("Self-attention", how, {"query": tokens, "key": tokens})
+        heading = Heading("Self-attention", convention, {"query": tokens, "key": tokens})
         return Computed(trace_of(steps, values, {"": heading}, stages), steps, inputs)
 
     def _before(self) -> tuple[dict[str, Stage], list[Step], dict[str, Array]]:
@@ -275,9 +275,13 @@ class Positions(Computation):
     start: Whole = 0
 
     def computed(self, glove: str | None = None) -> Computed:
-        how: dict[str, Any] = {"exponent": self.exponent, "base": self.base, "start": self.start}
-        steps = sinusoidal_steps(self.n, self.dim, **how)
-        return Computed(sinusoidal(self.n, self.dim, **how), steps, {})
+        convention: dict[str, Any] = {
+            "exponent": self.exponent,
+            "base": self.base,
+            "start": self.start,
+        }
+        steps = sinusoidal_steps(self.n, self.dim, **convention)
+        return Computed(sinusoidal(self.n, self.dim, **convention), steps, {})
 
 
 class PositionsSum(Computation):

@@ -9,7 +9,7 @@ from attncli.cli.options import PRECISION_HELP, DisplayFlags
 
 
 @group("Examples")
-class Which:
+class ExampleFlags:
     """Which examples, and what to do with them."""
 
     name: str | None = flag(
@@ -27,6 +27,6 @@ class Which:
 
 
 COMMAND = Command(
-    (Which, DisplayFlags),
+    (ExampleFlags, DisplayFlags),
     other_help={"precision": PRECISION_HELP.format(4)},
 )

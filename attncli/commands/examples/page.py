@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from attncli.commands.examples import Example, Judgement, Result
+from attncli.commands.examples.judge import Judgement, Result
 from attncli.commands.examples.printed import VERDICTS, Verdict
-from attncli.commands.examples.schema import Basis
+from attncli.commands.examples.schema import Basis, Example
 from attncli.files.numbers import nan_to_text
 from attncli.formats.markdown import escape
 from attncli.page.text import clean, fold, pad, sentence

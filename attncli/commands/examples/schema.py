@@ -5,6 +5,19 @@
 
 A file that does not follow it is refused in one line: which file, example, claim and key, what was
 found there, and how to mend it.
+
+A file holds one document and its examples:
+
+    {"attncli": "examples", "version": 1,
+     "source": {"id": "004", "title": "…", "author": "…", "date": "…"},
+     "examples": [
+       {"name": "004-first-example", "title": "…",
+        "compute": "attention", "inputs": {"q": [[1, 0]], "k": …, "v": …},
+        "claims": [
+          {"claim": "weights of query 1", "stage": "weights", "at": {"query": 1},
+           "printed": ["0.42", "0.42", "0.16"], "verdict": "differs", "why": "…",
+           "ways": [{"how": "without the scale",
+                     "inputs": {"convention": {"scale": "none"}}}]}]}]}
 """
 
 from __future__ import annotations

@@ -81,18 +81,18 @@ def explain(  # noqa: PLR0913
     >>> trace["attention.weights"].value.shape, trace["tokens"].labels["token"]
     ((2, 3, 3), ('the', 'river', 'bank'))
     """
-    how = convention_of(convention, fields)
+    convention = convention_of(convention, fields)
     if block not in get_args(Kind):
         raise ConventionError(f"block is {block!r}", f"use {', '.join(get_args(Kind))}")
     asked = Sentence.padded(_tokens(sentence), pad_to)
     other = None if target is None else Sentence(_tokens(target))
     words = [*asked.words, *(other.words if other else ())]
-    vocabulary = _vocabulary(vectors, words, unknown=unknown, dim=dim, seed=how.seed)
+    vocabulary = _vocabulary(vectors, words, unknown=unknown, dim=dim, seed=convention.seed)
     meant = None
     if mask is not None:
-        meant = meant_mask(np.asarray(mask), fields.get("mask_means"), how)
-        meant = meaning(meant, how.mask_means, how.mask_numbers)
-        how = replace(how, mask_means="keep", mask_numbers=None)
+        meant = meant_mask(np.asarray(mask), fields.get("mask_means"), convention)
+        meant = meaning(meant, convention.mask_means, convention.mask_numbers)
+        convention = replace(convention, mask_means="keep", mask_numbers=None)
     layout = Block(
         kind="encoder-decoder" if block == "decoder" else block,
         d_model=vocabulary.dim,
@@ -104,13 +104,13 @@ def explain(  # noqa: PLR0913
         n_layers=layers if weights is None else None,
         norm=norm,
         epsilon=eps,
-        dropout=how.dropout if block != "attention" else 0.0,
-        convention=how,
+        dropout=convention.dropout if block != "attention" else 0.0,
+        convention=convention,
     )
     notes: tuple[str, ...] = ()
     if weights is None:
         arrays = random_weights(layout)
-        notes = (f"The weights are random (Glorot-uniform, seed {how.seed}).",)
+        notes = (f"The weights are random (Glorot-uniform, seed {convention.seed}).",)
     else:
         arrays = weights_from_arrays(weights, layout)
     return explained(

@@ -12,11 +12,11 @@ from typing import Any, get_args
 from attncli.cli import memory
 from attncli.cli.groups import check_flags, facts_of, given_of, of_lse
 from attncli.cli.memory import Sentences
-from attncli.cli.options import ONES_SHOW, Choices, DisplayFlags
+from attncli.cli.options import ONES_SHOW, ConventionFlags, DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, note, present
 from attncli.cli.parsing import is_of, tokens_of
-from attncli.commands.diff.against_flags import Against
-from attncli.commands.explain.flags import BlockFlags, Text, Vectors
+from attncli.commands.diff.against_flags import AgainstFlags
+from attncli.commands.explain.flags import BlockFlags, SentenceFlags, VectorFlags
 from attncli.commands.explain.pipeline import Keep
 from attncli.commands.explain.pipeline import explained as compute
 from attncli.convention import Convention
@@ -31,17 +31,17 @@ from attncli.transformer.weights import Block, Weights, axes_of, n_layers_of, ra
 from attncli.words.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
 from attncli.words.tokens import is_padding, tokenize
 
-Groups = tuple[Text, Vectors, BlockFlags, Choices]
+Groups = tuple[SentenceFlags, VectorFlags, BlockFlags, ConventionFlags]
 PRECISION = 3  # a long page is read at a glance; --precision sets another
 
 
 def explain(
-    words: Text,
-    vectors: Vectors,
+    words: SentenceFlags,
+    vectors: VectorFlags,
     flags: BlockFlags,
-    choices: Choices,
+    choices: ConventionFlags,
     show: DisplayFlags,
-    against: Against | None = None,
+    against: AgainstFlags | None = None,
 ) -> int | None:
     """Shows what the flags ask for, and notes what was wrong with a file; or compares."""
     for message, hint in _contradictions(words, vectors, flags):
@@ -93,7 +93,9 @@ def _both(one: Groups, other: Groups, show: DisplayFlags) -> list[Trace]:
     return [*traces]
 
 
-def _contradictions(words: Text, vectors: Vectors, flags: BlockFlags) -> Iterator[tuple[str, str]]:
+def _contradictions(
+    words: SentenceFlags, vectors: VectorFlags, flags: BlockFlags
+) -> Iterator[tuple[str, str]]:
     """What is missing, or wrong with flags together, and how to mend it."""
     if words.sentence is not None and words.tokens is not None:
         yield "there are both a sentence and --tokens", "give one of the two"
@@ -123,7 +125,11 @@ def _kept(show: DisplayFlags) -> Keep | None:
 
 
 def explained(
-    words: Text, vectors: Vectors, flags: BlockFlags, choices: Choices, show: DisplayFlags
+    words: SentenceFlags,
+    vectors: VectorFlags,
+    flags: BlockFlags,
+    choices: ConventionFlags,
+    show: DisplayFlags,
 ) -> tuple[Trace, tuple[str, ...]]:
     """The trace that the flags ask for, and what was wrong with the file of vectors."""
     seed = int(choices.given.get("seed", 0))
@@ -169,7 +175,7 @@ def explained(
     return trace, (*vocabulary.warnings, *(embedded.notes(given) if embedded else ()))
 
 
-def _own(choices: Choices) -> Alter:
+def _own(choices: ConventionFlags) -> Alter:
     """What puts the formulas of --formulas and --set in the place of ours."""
     from attncli.programs.attend import replacing
     from attncli.programs.variants import text_of
@@ -178,10 +184,10 @@ def _own(choices: Choices) -> Alter:
     return replacing(source, choices.lines or (), choices.over(Convention(), "seed").dtype)
 
 
-def _block(flags: BlockFlags, choices: Choices, dim: int, *, is_drawn: bool) -> Block:
+def _block(flags: BlockFlags, choices: ConventionFlags, dim: int, *, is_drawn: bool) -> Block:
     """What the flags ask for; the layers are those of the weights where these are not drawn."""
     seed = int(choices.given.get("seed", 0))
-    how = choices.over(Convention(seed=seed), "seed", "mask_means", "mask_numbers")
+    convention = choices.over(Convention(seed=seed), "seed", "mask_means", "mask_numbers")
     return Block(
         kind=flags.kind,
         d_model=dim,
@@ -190,13 +196,13 @@ def _block(flags: BlockFlags, choices: Choices, dim: int, *, is_drawn: bool) -> 
         n_layers=flags.layers or (1 if is_drawn else None),
         norm=flags.norm or "post",
         epsilon=1e-5 if flags.eps is None else flags.eps,
-        dropout=how.dropout if flags.kind != "attention" else 0.0,
-        convention=how,
+        dropout=convention.dropout if flags.kind != "attention" else 0.0,
+        convention=convention,
         **given_of(flags, "d_k", "d_v", "d_ff"),
     )
 
 
-def _tokens(words: Text) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+def _tokens(words: SentenceFlags) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     """The tokens of the sentence and of the target, without padding; InputError for none."""
     if words.tokens is None:
         tokens = tokenize(words.sentence or "", words.lowercase)
@@ -211,7 +217,7 @@ def _tokens(words: Text) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
         raise InputError(f"--target: {error.message}", error.hint) from None
 
 
-def _positions(vectors: Vectors, *, given: bool, quiet: bool) -> PositionKind | Any:
+def _positions(vectors: VectorFlags, *, given: bool, quiet: bool) -> PositionKind | Any:
     """What is added to the vectors: a kind of table, or the matrix of a source."""
     kind = vectors.positions or ("none" if given else "paper")
     if kind.lower() in get_args(PositionKind):
@@ -225,9 +231,9 @@ def _positions(vectors: Vectors, *, given: bool, quiet: bool) -> PositionKind | 
     return table
 
 
-def _mask(source: str | None, choices: Choices, block: Block, show: DisplayFlags) -> Any:
+def _mask(source: str | None, choices: ConventionFlags, block: Block, show: DisplayFlags) -> Any:
     """The mask of --mask: true where a token may attend, or numbers to add; None without one."""
-    how = choices.over(Convention(seed=block.convention.seed), "seed")
+    convention = choices.over(Convention(seed=block.convention.seed), "seed")
     heads = block.n_heads, block.n_kv_heads or block.n_heads
     d_k = block.d_k or block.d_model // block.n_heads
     mask: Any = None
@@ -235,16 +241,16 @@ def _mask(source: str | None, choices: Choices, block: Block, show: DisplayFlags
         wanted = {"wanted": lambda name: role_of(name) == "mask"}
         origin, mask = _array(source, "mask", quiet=show.quiet, **wanted)
     facts = {"dropout"} | of_lse(show.stage or ())  # random vectors have a seed, too
-    check_flags([choices], facts=facts | facts_of(how, mask, heads))
-    choices.check_call(how, mask, heads=heads, widths=(d_k, block.d_v or d_k))
+    check_flags([choices], facts=facts | facts_of(convention, mask, heads))
+    choices.check_call(convention, mask, heads=heads, widths=(d_k, block.d_v or d_k))
     if mask is None:
         return None
     from attncli.attention.masks import checked_mask, meaning
 
-    if how.mask_numbers is None:
+    if convention.mask_numbers is None:
         means, name = choices.given.get("mask_means"), f"the mask of {origin}"
         mask = checked_mask(mask, means, name, "--mask-means ")
-    return meaning(mask, how.mask_means, how.mask_numbers)
+    return meaning(mask, convention.mask_means, convention.mask_numbers)
 
 
 def _gradient(source: str | None, *, quiet: bool) -> Any:
@@ -272,26 +278,26 @@ def _check_room(
     show: DisplayFlags,
 ) -> None:
     """SizeError where the weights (None: random ones) and the stages do not fit into memory."""
-    how, n_layers = block.convention, block.n_layers or 1
+    convention, n_layers = block.convention, block.n_layers or 1
     if weights is None:
         widths, of_layer = block.widths(), replace(block, n_layers=1).weight_names(last_norm=False)
         shapes = ([widths[axis] for axis in axes_of(name)] for name in of_layer)
-        copied = 0 if how.dtype == "float64" else memory.WIDTHS[how.dtype]
+        copied = 0 if convention.dtype == "float64" else memory.WIDTHS[convention.dtype]
         of_weights = n_layers * sum(map(math.prod, shapes)) * (memory.FLOAT + copied)
     else:
         n_layers = n_layers_of(weights, "encoder") or 1
-        of_weights = memory.size_of(weights.values(), memory.WIDTHS[how.dtype])
+        of_weights = memory.size_of(weights.values(), memory.WIDTHS[convention.dtype])
         widths = dict.fromkeys(_AXES, block.d_model) | {"d_ff": 0}
         for name, x in weights.items():
             widths |= zip(axes_of(name), x.shape, strict=False)
     is_crossing = block.kind == "attention" and sizes.n_target > 0
     n_q = sizes.n_target if is_crossing else max(sizes.n_keys, sizes.n_target)
     shape = block.n_heads, n_q, sizes.n_keys
-    is_masked = sizes.n_keys > sizes.n_words or how.causal or sizes.mask is not None
+    is_masked = sizes.n_keys > sizes.n_words or convention.causal or sizes.mask is not None
     n_kept = n_layers if _kept(show) is None else 1
     of_stages = memory.of_output(show, shape, masked=is_masked, weights=True)
     of_stages += memory.of_explanation(
-        how, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
+        convention, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
     )
     if flags.d_output is not None:  # each stage and each weight has a gradient
         of_weights, of_stages = 2 * of_weights, 2 * of_stages
@@ -311,7 +317,7 @@ def _check_room(
             own, crossing = (sizes.n_target, sizes.n_target), (sizes.n_target, sizes.n_keys)
             layers |= {f"decoder.{n}.attention.": own for n in at}
             layers |= {f"decoder.{n}.cross_attention.": crossing for n in at}
-    maps = memory.maps_of(how, shape, given)
+    maps = memory.maps_of(convention, shape, given)
     memory.check_text(
         show, [(f"{at}{name}", (shape[0], *two)) for at, two in layers.items() for name, _ in maps]
     )

@@ -9,7 +9,7 @@ import numpy as np
 from attncli.cli.embeddings import several_weights
 from attncli.commands.explain.flags import BlockFlags
 from attncli.errors import InputError
-from attncli.files.load import Loaded, load
+from attncli.files.load import FileContents, load
 from attncli.files.messages import count, listing, named
 from attncli.files.roles import EMBEDDINGS, only, role_of
 from attncli.transformer.names import blocks, is_published
@@ -24,10 +24,10 @@ class Embedded(NamedTuple):
 
     tokens: tuple[str, ...]
     vocabulary: Vocabulary
-    file: Loaded
+    file: FileContents
     name: str
 
-    def notes(self, weights: Loaded | None) -> tuple[str, ...]:
+    def notes(self, weights: FileContents | None) -> tuple[str, ...]:
         """What was wrong with the file, and which of its arrays neither x nor the weights are."""
         file = self.file
         names = [name for name in file.arrays if name != self.name] if weights is not file else []
@@ -67,7 +67,7 @@ def _is_weight(name: str, flags: BlockFlags) -> bool:
     return is_projection or is_weight(name, flags.kind)
 
 
-def weights_file(flags: BlockFlags, given: Embedded | None) -> Loaded | None:
+def weights_file(flags: BlockFlags, given: Embedded | None) -> FileContents | None:
     """The file of the weights: that of --weights, or that of the embeddings where it holds some."""
     if flags.weights is not None:
         return load(flags.weights, wanted=lambda name: _is_weight(name, flags))
@@ -75,7 +75,7 @@ def weights_file(flags: BlockFlags, given: Embedded | None) -> Loaded | None:
     return file if file and any(map(is_published, file.arrays)) else None
 
 
-def take_heads(flags: BlockFlags, file: Loaded, dim: int) -> tuple[str, ...]:
+def take_heads(flags: BlockFlags, file: FileContents, dim: int) -> tuple[str, ...]:
     """Takes the heads that the arrays have, unless --heads is given; what was assumed."""
     own = next(iter(blocks(file.arrays).values()), [])
     arrays = {name: file.arrays[name] for name in own}
@@ -87,7 +87,9 @@ def take_heads(flags: BlockFlags, file: Loaded, dim: int) -> tuple[str, ...]:
     return tuple(f"{note[0].upper()}{note[1:]}." for note in ["; ".join(first.notes)] if note)
 
 
-def weights_of(flags: BlockFlags, file: Loaded, block: Block) -> tuple[Weights, tuple[str, ...]]:
+def weights_of(
+    flags: BlockFlags, file: FileContents, block: Block
+) -> tuple[Weights, tuple[str, ...]]:
     """The weights of a file, and notes on them. InputError or ShapeError where they do not fit."""
     kind = block.kind
     if "" in file.arrays and flags.weights is not None:

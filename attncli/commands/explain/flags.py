@@ -7,13 +7,13 @@ from typing import Literal
 import typer
 
 from attncli.cli.groups import Command, flag, group
-from attncli.cli.options import MASK, PAGES, PRECISION_HELP, Choices, DisplayFlags
-from attncli.commands.diff.against_flags import Against
+from attncli.cli.options import MASK, PAGES, PRECISION_HELP, ConventionFlags, DisplayFlags
+from attncli.commands.diff.against_flags import AgainstFlags
 from attncli.files.roles import D_OUTPUT, ROLES
 
 
 @group("Words")
-class Text:
+class SentenceFlags:
     """What is read: a sentence, or tokens, and what is asked of it."""
 
     sentence: str | None = flag("The sentence to explain.", "SENTENCE", make=typer.Argument)
@@ -31,7 +31,7 @@ class Text:
 
 
 @group("Vectors")
-class Vectors:
+class VectorFlags:
     """Word vectors and positional encodings."""
 
     dim: int | None = flag("Size of a random vector (default: 8).", min=1)
@@ -105,7 +105,7 @@ class BlockFlags:
 
 
 COMMAND = Command(
-    (Text, Vectors, BlockFlags, Choices, DisplayFlags, Against),
+    (SentenceFlags, VectorFlags, BlockFlags, ConventionFlags, DisplayFlags, AgainstFlags),
     without=("batch",),
     other_help={"precision": PRECISION_HELP.format(3)},
 )

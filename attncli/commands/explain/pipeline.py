@@ -26,7 +26,7 @@ from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.formula import common as formulas
 from attncli.formula.matrices import plain
-from attncli.stages import HIDDEN, MASKED, PROJECTED, SCALED, WEIGHTS, kind_of
+from attncli.stages import HIDDEN, MASKED, PROJECTED, SCALED, WEIGHTS, spec_of
 from attncli.trace import Stage, Trace
 from attncli.transformer.layers import BACKWARD, Alter, LayerPlan
 from attncli.transformer.weights import Block, Weights
@@ -150,7 +150,7 @@ def _kept(layers: LayerPlan, last: str, keep: Keep) -> set[str]:
     ends = {".".join(name.split(".")[:2]): name for name in forward if _is_of_layer(name)}
     own = {name: name.removeprefix(f"{BACKWARD}.") for name in (*layers.inputs, *names)}
     wanted = {name for name, of in own.items() if not _is_of_layer(of) or keep(of)}
-    kinds = {name: kind_of(name) for name in wanted}
+    kinds = {name: spec_of(name) for name in wanted}
     hidden = {name for name, kind in kinds.items() if kind.role in HIDDEN or kind.asked}
     return (wanted - hidden) | {*ends.values(), last}
 
@@ -161,21 +161,27 @@ def _is_of_layer(name: str) -> bool:
 
 def _annotated(trace: Trace, n_heads: int) -> Trace:
     """The trace with a note on every stage that has none, in plain words."""
-    how, special = trace.convention or Convention(), {}
-    if not isinstance(how.scale, str):
+    convention, special = trace.convention or Convention(), {}
+    if not isinstance(convention.scale, str):
         special[SCALED] = "every score times the same factor"
-    if how.softmax_over != "keys":
+    if convention.softmax_over != "keys":
         special[WEIGHTS] = "scores as shares: how each key divides itself among the queries"
-    if how.mask_value != -math.inf:
-        value = plain(how.mask_value)
-        lowered = f"become {value}" if how.mask_value_rule == "replace" else f"have {value} added"
+    if convention.mask_value != -math.inf:
+        value = plain(convention.mask_value)
+        lowered = (
+            f"become {value}" if convention.mask_value_rule == "replace" else f"have {value} added"
+        )
         special[MASKED] = f"masked scores {lowered}, so their weight is as good as 0"
     if n_heads == 1:
         special[PROJECTED] = "back at the width of the input"
 
     def annotated(stage: Stage) -> Stage:
         note = special.get(stage.name) or stage.kind.note
-        if stage.name == MASKED and how.mask_value == -math.inf and np.isfinite(stage.value).all():
+        if (
+            stage.name == MASKED
+            and convention.mask_value == -math.inf
+            and np.isfinite(stage.value).all()
+        ):
             note = "the mask's numbers are added to the scores"
         if stage.note:
             note = f"{note}; {stage.note}" if stage.name == "positions" else stage.note

@@ -19,11 +19,11 @@ from attncli.attention.inputs import CACHE, inputs_of
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.memory import check_written_out
-from attncli.cli.options import Choices, DisplayFlags, InputFlags, ending_of
+from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags, ending_of
 from attncli.cli.output import note, write_text
 from attncli.cli.parsing import tokens_of
 from attncli.cli.sources import Files, arrays_of, complete, named_arrays, read_files, sources_of
-from attncli.commands.formulas.flags import Program
+from attncli.commands.formulas.flags import ProgramFlags
 from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.files.roles import D_OUTPUT, ONES, ROLES, name_of, role_of
@@ -39,7 +39,7 @@ _ALIASES = {"given_mask": "mask", GIVEN_GRADIENT: D_OUTPUT}
 _FORMS = {"tex": "latex", "md": "markdown"}
 
 
-def formulas(program: Program, inputs: InputFlags, choices: Choices) -> None:
+def formulas(program: ProgramFlags, inputs: InputFlags, choices: ConventionFlags) -> None:
     """Prints the program that a call with these flags computes, or that of a variant."""
     if program.list:
         names = variants()
@@ -72,7 +72,7 @@ def formulas(program: Program, inputs: InputFlags, choices: Choices) -> None:
     write_text([text], program)
 
 
-def _of_flags(inputs: InputFlags, choices: Choices, *, quiet: bool) -> str:
+def _of_flags(inputs: InputFlags, choices: ConventionFlags, *, quiet: bool) -> str:
     """The program of the conventions, for the inputs that are given or for any."""
     if given_of(inputs, "q", "k", "v", "x", "weights"):
         attention = read_inputs(inputs, choices).inputs
@@ -85,8 +85,8 @@ def _of_flags(inputs: InputFlags, choices: Choices, *, quiet: bool) -> str:
         more["kv_len"] = [5, 5]
         arrays |= {name: more[name] for name in given_of(inputs, *more)}
         attention = inputs_of(arrays, choices.over(Convention()))
-    if attention.how.dtype != "float64":
-        note(f"run it with {flag_text('dtype', attention.how.dtype)}, too", quiet=quiet)
+    if attention.convention.dtype != "float64":
+        note(f"run it with {flag_text('dtype', attention.convention.dtype)}, too", quiet=quiet)
     text = written(attention.steps, attention.arrays)
     return f"# {attention.heading.title}\n{text}"
 
@@ -96,7 +96,7 @@ def _of_flags(inputs: InputFlags, choices: Choices, *, quiet: bool) -> str:
 
 def own_trace(
     inputs: InputFlags,
-    choices: Choices,
+    choices: ConventionFlags,
     *,
     quiet: bool = False,
     show: DisplayFlags | None = None,
@@ -125,7 +125,7 @@ def own_trace(
     trace = attend_by(
         program,
         arrays,
-        how=choices.over(Convention(), "seed"),
+        convention=choices.over(Convention(), "seed"),
         labels={"query": queries, "key": main.key_labels or queries},
         d_output=d_output,
         others=lines,
@@ -163,8 +163,8 @@ def own_lines(
     ready: Callable[[Mapping[str, tuple[int, ...]]], None] | None = None,
 ) -> Trace:
     """The trace of an attention with other formulas for some of its stages."""
-    attention, how = given.inputs.without(GIVEN_GRADIENT), given.inputs.how
-    drawn = attention.run(["kept"]) if how.dropout else {}
+    attention, convention = given.inputs.without(GIVEN_GRADIENT), given.inputs.convention
+    drawn = attention.run(["kept"]) if convention.dropout else {}
     others = given.others.keys() - {step.name for step in attention.steps}
     arrays = {**{name: given.others[name] for name in others}, **drawn, **attention.arrays}
     gradient, heading = given.inputs.originals.get(GIVEN_GRADIENT), attention.heading
@@ -172,7 +172,7 @@ def own_lines(
     return attend_by(
         written(attention.steps, arrays),
         arrays,
-        how=Convention(dtype=how.dtype, seed=how.seed),
+        convention=Convention(dtype=convention.dtype, seed=convention.seed),
         labels=heading.labels,
         d_output=gradient,
         others=lines,

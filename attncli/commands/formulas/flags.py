@@ -7,11 +7,11 @@ from typing import Literal
 import typer
 
 from attncli.cli.groups import Command, flag, group
-from attncli.cli.options import DROPOUT, MAX_SIZE, Choices, InputFlags
+from attncli.cli.options import DROPOUT, MAX_SIZE, ConventionFlags, InputFlags
 
 
 @group("Program")
-class Program:
+class ProgramFlags:
     """What is printed of formulas, and where."""
 
     name: str | None = flag(
@@ -31,7 +31,7 @@ class Program:
 
 
 COMMAND = Command(
-    (Program, InputFlags, Choices),
+    (ProgramFlags, InputFlags, ConventionFlags),
     without=("source", "formulas", "lines", "tiles", "split", "tokens"),
     other_help={"dropout": DROPOUT},
 )

@@ -182,9 +182,9 @@ def _class(config: Any, directory: Directory, target: str | None) -> Any:
 
 def _frame(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> Any:
     """The model without numbers; InputError if far larger than its files, SizeError for memory."""
-    how = {} if dtype == "stored" else {"dtype": torch.float32}
+    convention = {} if dtype == "stored" else {"dtype": torch.float32}
     with explained(_misfit(directory, "builds no model"), "copy it again"), torch.device("meta"):
-        frame = kind._from_config(config, **how)
+        frame = kind._from_config(config, **convention)
     n_asked = sum(x.numel() for x in frame.parameters())
     n_held = sum(tensor.size for tensor in directory.tensors.values())
     if n_asked > _TIMES * n_held:
@@ -211,7 +211,7 @@ def _misfit(directory: Directory, what: str) -> str:
 
 def _loaded(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> tuple[Any, set[str]]:
     """The model, and the names of its weights that no file holds."""
-    how = {"dtype": "auto" if dtype == "stored" else torch.float32}
+    convention = {"dtype": "auto" if dtype == "stored" else torch.float32}
     with explained(f"{directory.path} cannot be loaded", _CAPTURE):
         model, report = kind.from_pretrained(
             None,  # no directory: it would read what else is there
@@ -221,7 +221,7 @@ def _loaded(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> tuple
             trust_remote_code=False,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are named below
-            **how,
+            **convention,
         )
     for name, stored, asked in sorted(report["mismatched_keys"]):
         sizes = (" × ".join(map(str, shape)) for shape in (stored, asked))

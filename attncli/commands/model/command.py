@@ -15,7 +15,7 @@ from attncli.cli.options import DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, note, present, write_report
 from attncli.commands.model.call import Calls
 from attncli.commands.model.directory import Directory, open_directory
-from attncli.commands.model.flags import Checkpoint
+from attncli.commands.model.flags import ModelFlags
 from attncli.commands.model.page import summary_page
 from attncli.commands.model.stacks import layer_trace, model_trace, of_layer
 from attncli.errors import ConventionError, InputError, MissingExtraError
@@ -24,7 +24,7 @@ from attncli.files.write import check_dump
 from attncli.formats import EXACT, FIGURE, PAGE
 from attncli.page.explain import explain_page
 from attncli.page.text import quoted, shorten
-from attncli.stages import KINDS, WEIGHTS, kind_of
+from attncli.stages import SPECS, WEIGHTS, spec_of
 from attncli.trace import Trace
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _OF_REPORTS = {"format", "force", "quiet", "debug", "color", "max_size"}
 _PACKAGES = {"torch", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
 
 
-def model(read: Checkpoint, show: DisplayFlags) -> int | None:
+def model(read: ModelFlags, show: DisplayFlags) -> int | None:
     """Runs the model, and shows what the flags ask for of its attentions, or checks them."""
     _check_call(read, show)
     if read.dump is not None:
@@ -74,7 +74,7 @@ def _dump(ran: Ran, path: str | None, *, force: bool) -> None:
         Calls(attention.call for attention in ran.attentions).save(path, force=force)
 
 
-def _shown(ran: Ran, read: Checkpoint, directory: Directory, show: DisplayFlags) -> int:
+def _shown(ran: Ran, read: ModelFlags, directory: Directory, show: DisplayFlags) -> int:
     """Shows the summary, or the layer that was asked for; the exit code."""
     kept = None if read.layer is not None else _kept(show)
     trace = _trace(ran, read, directory, kept)
@@ -93,7 +93,7 @@ def _shown(ran: Ran, read: Checkpoint, directory: Directory, show: DisplayFlags)
 
 def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> int:
     """Says whether the model's own outputs are exact attention of its q, k and v; the exit code."""
-    from attncli.commands.check import summary_text, summary_to_dict
+    from attncli.commands.check.report import summary_text, summary_to_dict
 
     chosen = [own for _, own in of_layer(ran.attentions, layer)] if layer else ran.attentions
     verdicts = {attention.call.key: attention.call.check() for attention in chosen}
@@ -102,7 +102,7 @@ def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> int:
     return 0 if all(verdicts.values()) else 1
 
 
-def _check_call(read: Checkpoint, show: DisplayFlags) -> None:
+def _check_call(read: ModelFlags, show: DisplayFlags) -> None:
     """Raises ConventionError or InputError for what is missing or has no effect."""
     if read.directory is None or read.sentence is None:
         what = "DIR and SENTENCE are missing" if read.directory is None else "there is no SENTENCE"
@@ -136,10 +136,10 @@ def _kept(show: DisplayFlags) -> Collection[str] | None:
 
 def _is_measured(stages: Collection[str]) -> bool:
     """Whether these are measures of heads, as the summary has them: all of them, if none."""
-    return all(kind_of(name).axes == KINDS["entropy"].axes for name in stages)
+    return all(spec_of(name).axes == SPECS["entropy"].axes for name in stages)
 
 
-def _trace(ran: Ran, read: Checkpoint, directory: Directory, kept: Collection[str] | None) -> Trace:
+def _trace(ran: Ran, read: ModelFlags, directory: Directory, kept: Collection[str] | None) -> Trace:
     """The summary and the layers, or the layer that was asked for."""
     names = [attention.call.name for attention in ran.attentions]
     notes = [f"{ran.kind}, {ran.dtype}, {budget.in_bytes(ran.n_bytes)} of weights"]
@@ -159,7 +159,7 @@ def _trace(ran: Ran, read: Checkpoint, directory: Directory, kept: Collection[st
 
 
 def _check_room(
-    read: Checkpoint, show: DisplayFlags, of_weights: int, shapes: Sequence[tuple[int, ...]]
+    read: ModelFlags, show: DisplayFlags, of_weights: int, shapes: Sequence[tuple[int, ...]]
 ) -> None:
     """SizeError where stages of scores of these shapes do not fit beside the weights."""
     kept = () if read.check else _kept(show)

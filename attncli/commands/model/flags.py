@@ -11,7 +11,7 @@ from attncli.cli.options import STAGE_HELP, DisplayFlags
 
 
 @group("Model")
-class Checkpoint:
+class ModelFlags:
     """Which model, what it reads, and which of its attentions is shown."""
 
     directory: str | None = flag(
@@ -38,7 +38,7 @@ class Checkpoint:
 
 
 COMMAND = Command(
-    (Checkpoint, DisplayFlags),
+    (ModelFlags, DisplayFlags),
     without=("batch",),
     other_help={
         "head": "Only this head, from 1; without --layer, its weights in every layer.",

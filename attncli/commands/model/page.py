@@ -75,8 +75,8 @@ def _of_entropy(stage: Stage, even: Stage | None) -> Iterator[str]:
         return
     low, high = (_best(x) for x in (-values, values))
     ends = (
-        f"{_head(stage, at)} the {how} ({short(float(values[at]), 2)} bits)"
-        for at, how in ((low, "most narrowly"), (high, "most widely"))
+        f"{_head(stage, at)} the {convention} ({short(float(values[at]), 2)} bits)"
+        for at, convention in ((low, "most narrowly"), (high, "most widely"))
     )
     yield "spreads its weight: " + ", ".join(ends)
     if even is None:

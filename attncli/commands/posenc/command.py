@@ -19,13 +19,13 @@ from attncli.cli import memory
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note, present
-from attncli.commands.posenc.flags import Positions
+from attncli.commands.posenc.flags import PositionFlags
 from attncli.errors import ConventionError
 from attncli.files.roles import only, pick, role_of
 from attncli.trace import Trace
 
 
-def posenc(positions: Positions, show: DisplayFlags) -> None:
+def posenc(positions: PositionFlags, show: DisplayFlags) -> None:
     """Makes the table that the flags ask for, and shows it."""
     kind = positions.kind or "sinusoidal"
     make = {"sinusoidal": _sinusoidal, "rope": _rope, "alibi": _alibi}[kind]
@@ -38,7 +38,7 @@ def _needed(value: int | None, flag: str, instead: str = "") -> int:
     return value
 
 
-def _sinusoidal(positions: Positions, show: DisplayFlags) -> Trace:
+def _sinusoidal(positions: PositionFlags, show: DisplayFlags) -> Trace:
     words, tokens = _embeddings(positions, show.quiet)
     or_add = ", or --add SOURCE"
     n = _needed(positions.length if words is None else len(words), "--len", or_add)
@@ -55,7 +55,7 @@ def _sinusoidal(positions: Positions, show: DisplayFlags) -> Trace:
     return position_dots(table) if positions.dots else table
 
 
-def _embeddings(positions: Positions, quiet: bool) -> tuple[Any, tuple[str, ...]]:
+def _embeddings(positions: PositionFlags, quiet: bool) -> tuple[Any, tuple[str, ...]]:
     """The embeddings of --add, once --len and --dim are known not to contradict them."""
     if positions.add is None:
         return None, ()
@@ -78,7 +78,7 @@ def _embeddings(positions: Positions, quiet: bool) -> tuple[Any, tuple[str, ...]
     return words, loaded.query_labels or loaded.row_labels or ()
 
 
-def _rope(positions: Positions, show: DisplayFlags) -> Trace:
+def _rope(positions: PositionFlags, show: DisplayFlags) -> Trace:
     if positions.apply is not None:
         return _rotated(positions, positions.apply, show)
     n = _needed(positions.length, "--len", ", or --apply SOURCE")
@@ -88,7 +88,7 @@ def _rope(positions: Positions, show: DisplayFlags) -> Trace:
     return rotary_table(n, dim, **given_of(positions, "base", "start"))
 
 
-def _rotated(positions: Positions, source: str, show: DisplayFlags) -> Trace:
+def _rotated(positions: PositionFlags, source: str, show: DisplayFlags) -> Trace:
     """Queries, and keys where the file names some, turned by the angles of their positions."""
     from attncli.files.load import load
 
@@ -108,7 +108,7 @@ def _rotated(positions: Positions, source: str, show: DisplayFlags) -> Trace:
     return parts[0] if len(parts) == 1 else Trace("Rotary positions", tuple(parts))
 
 
-def _alibi(positions: Positions, show: DisplayFlags) -> Trace:
+def _alibi(positions: PositionFlags, show: DisplayFlags) -> Trace:
     n, heads = _needed(positions.length, "--len"), _needed(positions.heads, "--heads")
     more = (heads + 2) * n * n * memory.FLOAT + memory.of_output(show, (n, n))  # and distances
     memory.check_fits(more, f"a bias of {heads} × {n} × {n} needs", "use a smaller --len")

@@ -11,7 +11,7 @@ _SINES = "--kind sinusoidal"
 
 
 @group("Positions")
-class Positions:
+class PositionFlags:
     """Which encoding, for how many positions."""
 
     length: int | None = flag("Number of positions (rows).", min=1, names=("--len",))
@@ -42,7 +42,7 @@ class Positions:
 
 
 COMMAND = Command(
-    (Positions, DisplayFlags),
+    (PositionFlags, DisplayFlags),
     without=("query", "arcs"),
     other_help={
         "stage": STAGE_HELP.format("positions, rotated or bias"),

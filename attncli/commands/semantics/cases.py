@@ -84,33 +84,37 @@ class Case(NamedTuple):
         return self.of(Convention(**preset.fields))
 
 
-def _numbers(how: Convention, added: str, truth: str, hides: str) -> str:
-    if how.mask_numbers != "truth":
+def _numbers(convention: Convention, added: str, truth: str, hides: str) -> str:
+    if convention.mask_numbers != "truth":
         return added
-    return {"keep": truth, "ignore": hides, "add": "adds 1"}[how.mask_means]
+    return {"keep": truth, "ignore": hides, "add": "adds 1"}[convention.mask_means]
 
 
-def _empty(how: Convention) -> str:
-    if how.mask_means == "add":
+def _empty(convention: Convention) -> str:
+    if convention.mask_means == "add":
         return "nothing hidden"
-    if how.mask_value_rule == "add":
+    if convention.mask_value_rule == "add":
         return _EMPTY["unmasked"]
-    return _EMPTY[how.empty_rows]
+    return _EMPTY[convention.empty_rows]
 
 
-def _empty_by_inf(how: Convention) -> str:
-    if how.mask_numbers == "truth":
-        return "nothing hidden" if how.mask_means != "ignore" else _EMPTY[how.empty_rows]
-    if how.mask_value_rule == "add" and how.empty_rows_inf is None:
+def _empty_by_inf(convention: Convention) -> str:
+    if convention.mask_numbers == "truth":
+        return (
+            "nothing hidden" if convention.mask_means != "ignore" else _EMPTY[convention.empty_rows]
+        )
+    if convention.mask_value_rule == "add" and convention.empty_rows_inf is None:
         return _EMPTY["unmasked"]
-    return _EMPTY[how.empty_rule(adds=True)]
+    return _EMPTY[convention.empty_rule(adds=True)]
 
 
 _ROWS = (
     Case(
         "true",
         "what true in a mask does",
-        lambda how: {"keep": "may attend", "ignore": "hides", "add": "adds 1"}[how.mask_means],
+        lambda convention: {"keep": "may attend", "ignore": "hides", "add": "adds 1"}[
+            convention.mask_means
+        ],
         ("boolean mask",),
         lambda call: call.kind == "boolean",
         "a boolean mask",
@@ -119,7 +123,7 @@ _ROWS = (
     Case(
         "numbers 0, 1",
         "what a mask of the numbers 0 and 1 means",
-        lambda how: _numbers(how, "added", "1 may attend", "1 hides"),
+        lambda convention: _numbers(convention, "added", "1 may attend", "1 hides"),
         ("number mask",),
         lambda call: call.kind == "number" and call.is_binary,
         "a mask of the numbers 0 and 1",
@@ -128,7 +132,7 @@ _ROWS = (
     Case(
         "numbers 0, −∞",
         "what a mask of 0 and −∞ means",
-        lambda how: _numbers(how, "added", "inverted", "−∞ hides"),
+        lambda convention: _numbers(convention, "added", "inverted", "−∞ hides"),
         ("number mask",),
         lambda call: call.kind == "number" and not call.is_binary,
         "a mask of numbers such as 0 and −∞",
@@ -137,7 +141,7 @@ _ROWS = (
     Case(
         "causal 3 × 5",
         "where causality starts with 3 queries and 5 keys",
-        lambda how: how.causal_align,
+        lambda convention: convention.causal_align,
         ("causal", "causal alone", "lengths"),
         lambda call: call.causal and call.shape[-2] != call.shape[-1],
         "--causal, with fewer or more queries than keys",
@@ -146,8 +150,8 @@ _ROWS = (
     Case(
         "mask, causal",
         "what a mask and causal together mean",
-        lambda how: {"both": "both", "mask": "mask alone", "causal": "causal alone"}.get(
-            how.mask_and_causal, REFUSED
+        lambda convention: {"both": "both", "mask": "mask alone", "causal": "causal alone"}.get(
+            convention.mask_and_causal, REFUSED
         ),
         ("boolean mask", "causal", "mask and causal"),
         lambda call: call.causal and call.mask is not None,
@@ -175,7 +179,7 @@ _ROWS = (
     Case(
         "heads 6 on 3",
         "how query heads share fewer key heads",
-        lambda how: how.head_order,
+        lambda convention: convention.head_order,
         ("grouped heads",),
         lambda call: call.sizes["heads"][0] != call.n_kv_heads,
         "fewer key heads than query heads",
@@ -184,7 +188,7 @@ _ROWS = (
     Case(
         "d_v ≠ d_k",
         "whether values may be wider or narrower than keys",
-        lambda how: "yes",
+        lambda convention: "yes",
         ("d_v",),
         lambda call: call.widths[0] != call.widths[1],
         "values of another width than the keys",
@@ -192,7 +196,7 @@ _ROWS = (
     Case(
         "scale",
         "what the scores are multiplied by",
-        lambda how: _SCALES.get(str(how.scale), str(how.scale)),
+        lambda convention: _SCALES.get(str(convention.scale), str(convention.scale)),
         (),
         lambda call: "scale" not in call.fields,
         "a call without --scale",
@@ -201,7 +205,7 @@ _ROWS = (
     Case(
         "hidden unasked",
         "what is hidden without a mask and without --causal",
-        lambda how: "later keys" if how.causal else "nothing",
+        lambda convention: "later keys" if convention.causal else "nothing",
         (),
         lambda call: call.mask is None and not call.causal,
         "neither",

@@ -9,9 +9,9 @@ from dataclasses import replace
 from attncli.cli import memory
 from attncli.cli.groups import check_flags, given_of
 from attncli.cli.inputs import read_inputs
-from attncli.cli.options import Choices, DisplayFlags, InputFlags
+from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.output import note, present
-from attncli.commands.semantics.flags import Libraries
+from attncli.commands.semantics.flags import SemanticsFlags
 from attncli.commands.semantics.outcomes import outcomes
 from attncli.commands.semantics.page import library_page, outcomes_page, porting_page
 from attncli.commands.semantics.port_code import Call
@@ -30,7 +30,7 @@ _NUMBERS = ("rows", "cols", "precision")  # say how numbers are shown, and the p
 
 
 def semantics(
-    libraries: Libraries, inputs: InputFlags, choices: Choices, show: DisplayFlags
+    libraries: SemanticsFlags, inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags
 ) -> None:
     """Shows the table, one library, two libraries, or what they give for an input."""
     names = libraries.names or []
@@ -57,7 +57,7 @@ def _has_input(inputs: InputFlags) -> bool:
 
 
 def _contradictions(
-    names: list[str], inputs: InputFlags, choices: Choices, show: DisplayFlags
+    names: list[str], inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with the names and flags together, and how to mend it."""
     form = show.form
@@ -79,7 +79,7 @@ def _contradictions(
         yield f"{flag_of(flag)} has no effect without --q", "add --q SOURCE, or leave it out"
 
 
-def _of_input(inputs: InputFlags, choices: Choices, show: DisplayFlags) -> None:
+def _of_input(inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags) -> None:
     given = read_inputs(inputs, replace(choices, semantics=_AS_GIVEN))
     check_flags([inputs, choices], facts=given.facts)
     note(*given.notes, quiet=show.quiet)

@@ -11,7 +11,7 @@ from attncli.cli.options import (
     DROPOUT,
     PRECISION_HELP,
     STAGE_HELP,
-    Choices,
+    ConventionFlags,
     DisplayFlags,
     InputFlags,
 )
@@ -19,7 +19,7 @@ from attncli.convention import flag_of
 
 
 @group("Libraries")
-class Libraries:
+class SemanticsFlags:
     """Which libraries."""
 
     names: list[str] | None = flag(
@@ -38,7 +38,7 @@ d_output
 """
 
 COMMAND = Command(
-    (Libraries, InputFlags, Choices, DisplayFlags),
+    (SemanticsFlags, InputFlags, ConventionFlags, DisplayFlags),
     without=(*_OF_ONE_CALL.split(),),
     other_help={
         "stage": STAGE_HELP.format("libraries, outcomes or apart"),
@@ -47,7 +47,7 @@ COMMAND = Command(
     },
     needs={
         own.name: _OF_AN_INPUT
-        for own in (*fields(InputFlags), *fields(Choices))
+        for own in (*fields(InputFlags), *fields(ConventionFlags))
         if flag_of(own.name) not in (*_OF_AN_INPUT.split(" or "), "--mask", "--causal")
     }
     | {"precision": _OF_AN_INPUT},

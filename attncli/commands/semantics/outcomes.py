@@ -70,12 +70,12 @@ def outcomes(
     outputs: dict[str, Array] = {}
     refused: dict[str, str] = {}
     for preset in presets:
-        how = Convention(**{**preset.fields, **fields})
-        if (why := preset.refuses_call(how, given, **call.sizes)) is not None:
+        convention = Convention(**{**preset.fields, **fields})
+        if (why := preset.refuses_call(convention, given, **call.sizes)) is not None:
             refused[preset.name] = why
             continue
-        sizes = sizes.naming(sizes.given, how, given)
-        outputs[preset.name] = run(plan(how, sizes), inputs, [OUTPUT])[OUTPUT]
+        sizes = sizes.naming(sizes.given, convention, given)
+        outputs[preset.name] = run(plan(convention, sizes), inputs, [OUTPUT])[OUTPUT]
     unseen = tuple(case for case in CASES.values() if not case.arises(call))
     n_q, n_k = sizes.scores[-2:]
     return Outcomes(tuple(_groups(outputs, presets, call)), refused, unseen, (n_q, n_k))

@@ -106,11 +106,11 @@ def layout_of(row: Preset) -> str:
     return "one head" if row.name == "keras-attention" else row.layout
 
 
-def empty_rule(how: Convention, *, is_added: bool) -> EmptyRows:
+def empty_rule(convention: Convention, *, is_added: bool) -> EmptyRows:
     """What a row with no key gets: by −inf among numbers that are added, or by true and false."""
-    if how.mask_value_rule == "add" and not is_added:
+    if convention.mask_value_rule == "add" and not is_added:
         return "unmasked"  # one number lowers all scores of the row alike
-    return how.empty_rule(is_added)
+    return convention.empty_rule(is_added)
 
 
 @dataclass
@@ -136,7 +136,10 @@ class _Writer:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.how, self.there = Convention.of(self.source.name), Convention.of(self.target.name)
+        self.convention, self.there = (
+            Convention.of(self.source.name),
+            Convention.of(self.target.name),
+        )
         self.row = TARGETS[self.target.name]
         self.language = LANGUAGES[self.row.language]
         self.layout = layout_of(self.source)
@@ -146,29 +149,29 @@ class _Writer:
         own = TARGETS.get(self.source.name)
         self.returns = (own.returns if own else "") or self.layout
         is_both = self.call.mask is not None and self.call.causal
-        together = self.how.mask_and_causal if is_both else "both"
+        together = self.convention.mask_and_causal if is_both else "both"
         is_number = self.call.mask == "number"
-        self.sense: str | None = self.how.mask_means if self.call.mask else None
+        self.sense: str | None = self.convention.mask_means if self.call.mask else None
         if is_number:
-            self.sense = "truth" if self.how.mask_numbers == "truth" else "add"
+            self.sense = "truth" if self.convention.mask_numbers == "truth" else "add"
         self.sense = None if together == "causal" else self.sense
         self.about_causal: About = "mask and causal" if self.sense else "causal"
         self.about_mask: About = "numbers in a mask" if is_number else "boolean mask"
         is_inf = self.sense == "add"
         self.about_empty: About = "rows with no key, by −inf" if is_inf else "rows with no key"
-        self.is_causal = (self.call.causal or self.how.causal) and together != "mask"
+        self.is_causal = (self.call.causal or self.convention.causal) and together != "mask"
         self.is_added = not self.row.boolean or (self.sense == "add" and bool(self.row.number))
         self.argument = self.row.number if self.is_added else self.row.boolean
-        self.rule = empty_rule(self.how, is_added=self.sense == "add")
+        self.rule = empty_rule(self.convention, is_added=self.sense == "add")
         is_usual = not self.is_added or self.there.mask_numbers != "truth"
         rule_there = empty_rule(self.there, is_added=self.is_added) if is_usual else "unknown"
         # a row may have no key; true and false that are added hide none
         is_hiding = self.sense is not None and (self.sense != "add" or is_number)
-        is_late = self.is_causal and self.how.causal_align == "bottom-right"
+        is_late = self.is_causal and self.convention.causal_align == "bottom-right"
         self.is_filled = self.rule != rule_there and (is_hiding or is_late)
         self.is_unmasked = self.is_filled and self.rule == "unmasked"
         self.is_native = self.is_causal and self.takes_causal()
-        self.scale = "1.0" if self.how.scale == "none" else ""
+        self.scale = "1.0" if self.convention.scale == "none" else ""
 
     # ---- what is known before anything is written
 
@@ -176,7 +179,7 @@ class _Writer:
         """Whether the target's own causal, beside the mask if there is one, is the source's."""
         if not self.row.causal or self.is_filled:
             return False
-        if self.there.causal_align != self.how.causal_align:
+        if self.there.causal_align != self.convention.causal_align:
             return False
         if self.sense is None:
             return not self.target.refusal(["causal", "causal alone"])
@@ -225,7 +228,7 @@ class _Writer:
     def add_causal(self, name: str, about: About) -> None:
         """The source's causal mask by this name, [n_q, n_k]."""
         self.sizes(about)
-        align = self.how.causal_align
+        align = self.convention.causal_align
         diagonal = "n_k - n_q" if align == "bottom-right" else ""
         comment = "the last query is at the last key" if diagonal else ""
         tri = self.say("tri", d=diagonal, _d=f", {diagonal}" if diagonal else "")
@@ -245,7 +248,7 @@ class _Writer:
     def enter(self) -> None:
         """q, k and v as the target has them."""
         to, groups = self.to, [(["q", "k", "v"], "n_heads")]
-        if self.how.scale == "none" and not self.row.scale:
+        if self.convention.scale == "none" and not self.row.scale:
             width = "(q.shape[-1] // n_heads)" if self.layout in FLAT else "q.shape[-1]"
             why = f"{self.target.name} multiplies the scores by 1/sqrt(d_k)"
             self.add(f"q = q * {width} ** 0.5", "scale", why)
@@ -322,7 +325,7 @@ class _Writer:
         """Causal as part of the mask, where it is not the target's own."""
         if not self.is_causal or self.is_native:
             return
-        about, is_top_left = self.about_causal, self.how.causal_align == "top-left"
+        about, is_top_left = self.about_causal, self.convention.causal_align == "top-left"
         if not self.argument:
             what = "its causal differs unless there are as many queries as keys"
             raise NoWayError(f"{what}, and {self.why_no_mask}")
@@ -439,9 +442,11 @@ class _Writer:
         """What the function takes: in one line, or in one for each where that is too long."""
         parts = [f"q, k, v: {AXES[layout_of(self.source)]}"]
         if self.call.mask == "boolean":
-            parts.append(f"mask: [n_q, n_k], {_SENSE_WORDS[self.how.mask_means]}")
+            parts.append(f"mask: [n_q, n_k], {_SENSE_WORDS[self.convention.mask_means]}")
         elif self.call.mask == "number":
-            parts.append(f"mask: [n_q, n_k], {_NUMBER_WORDS[self.how.mask_numbers or 'add']}")
+            parts.append(
+                f"mask: [n_q, n_k], {_NUMBER_WORDS[self.convention.mask_numbers or 'add']}"
+            )
         if self.returns != layout_of(self.source):
             parts.append(f"output: {AXES[self.returns]}")
         parts += [": ".join(self.row.first)] if self.row.first[0] else []

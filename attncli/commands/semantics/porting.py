@@ -161,31 +161,37 @@ def _difference(
 
 def _concerns(source: Preset, about: About, probe: Call) -> bool:
     """Whether it is a matter in the source at all."""
-    how = Convention.of(source.name)
+    convention = Convention.of(source.name)
     if about == "window":
         return "window_counts" in source.fields
     if about == "rows with no key":
-        return how.mask_means != "add" if probe.mask else how.causal_align == "bottom-right"
-    return about != "rows with no key, by −inf" or how.mask_numbers != "truth"
+        return (
+            convention.mask_means != "add"
+            if probe.mask
+            else convention.causal_align == "bottom-right"
+        )
+    return about != "rows with no key, by −inf" or convention.mask_numbers != "truth"
 
 
 def _meaning(row: Preset, about: About) -> str:
     """What a library does, in words."""
-    how = Convention.of(row.name)
+    convention = Convention.of(row.name)
     if about == "layout":
         return AXES[layout_of(row)]
     if about == "d_v":
         return "values may be of any width"
     if about == "causal":
-        always = f"{sentence_of('causal', True)}; " * how.causal
-        return always + sentence_of("causal_align", how.causal_align).removeprefix("causal: ")
+        always = f"{sentence_of('causal', True)}; " * convention.causal
+        return always + sentence_of("causal_align", convention.causal_align).removeprefix(
+            "causal: "
+        )
     if about == "numbers in a mask":
-        return sentence_of("mask_numbers", how.mask_numbers or "add")
+        return sentence_of("mask_numbers", convention.mask_numbers or "add")
     if about == "rows with no key":
-        return sentence_of("empty_rows", empty_rule(how, is_added=False))
+        return sentence_of("empty_rows", empty_rule(convention, is_added=False))
     if about == "rows with no key, by −inf":
-        if how.mask_numbers == "truth":
+        if convention.mask_numbers == "truth":
             return "−inf is true and hides nothing"
-        return sentence_of("empty_rows", empty_rule(how, is_added=True))
+        return sentence_of("empty_rows", empty_rule(convention, is_added=True))
     field = _FIELDS[about]
-    return sentence_of(field, getattr(how, field))
+    return sentence_of(field, getattr(convention, field))

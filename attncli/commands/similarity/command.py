@@ -11,7 +11,7 @@ import numpy as np
 from attncli.cli import memory
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note, present
-from attncli.commands.similarity.flags import Words
+from attncli.commands.similarity.flags import WordFlags
 from attncli.commands.similarity.measures import analogy, pca
 from attncli.commands.similarity.measures import similarity as alike
 from attncli.errors import ConventionError, InputError
@@ -25,7 +25,7 @@ from attncli.words.vectors import Vectors, nearest, read_vectors, suggestion
 NEAREST = 5  # words shown after an analogy, unless --nearest says how many
 
 
-def similarity(words: Words, show: DisplayFlags) -> None:
+def similarity(words: WordFlags, show: DisplayFlags) -> None:
     """Compares the words that the flags name, and shows it."""
     asked, source = _source(words)
     n = len(asked)
@@ -48,7 +48,7 @@ def similarity(words: Words, show: DisplayFlags) -> None:
     present(trace, show)
 
 
-def _check_room(n: int, dim: int, words: Words, show: DisplayFlags) -> None:
+def _check_room(n: int, dim: int, words: WordFlags, show: DisplayFlags) -> None:
     """SizeError where the tables of n words and vectors of this width do not fit."""
     # the vectors, centred, and three tables of their decompositions; or three tables made from
     # them, and dots, cosines, angles and more
@@ -70,7 +70,7 @@ def _readable(trace: Trace, show: DisplayFlags, *, shows_pair: bool) -> DisplayF
     return replace(show, stage=[name for name in trace if name not in wide])
 
 
-def _source(words: Words) -> tuple[list[str], str]:
+def _source(words: WordFlags) -> tuple[list[str], str]:
     """The words asked for, each once, and where their vectors are: a SOURCE, or the words."""
     given, three = list(words.words or ()), list(words.analogy or ())
     if any(word.startswith("--") for word in three):
@@ -108,7 +108,7 @@ def _read(source: str, words: list[str]) -> Vectors:
     raise InputError(f"{found.origin} has no vector for {names}", hint or "check the spelling")
 
 
-def _similarity(found: Vectors, words: Words, source: str, notes: list[str]) -> Trace:
+def _similarity(found: Vectors, words: WordFlags, source: str, notes: list[str]) -> Trace:
     trace = alike(found.words, found.matrix)
     if words.nearest is None:
         return trace
@@ -120,7 +120,7 @@ def _similarity(found: Vectors, words: Words, source: str, notes: list[str]) -> 
     return replace(trace, steps=(*trace.steps, *lists))
 
 
-def _analogy(found: Vectors, words: Words, source: str, notes: list[str]) -> Trace:
+def _analogy(found: Vectors, words: WordFlags, source: str, notes: list[str]) -> Trace:
     a, b, c = words.analogy or ("", "", "")
     row = dict(zip(found.words, found.matrix, strict=True))
     trace = analogy((a, b, c), [row[word] for word in (a, b, c)])

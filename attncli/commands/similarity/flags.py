@@ -9,7 +9,7 @@ from attncli.cli.options import PRECISION_HELP, STAGE_HELP, DisplayFlags
 
 
 @group("Words")
-class Words:
+class WordFlags:
     """Which words, their vectors, and what to compute of them."""
 
     words: list[str] | None = flag(
@@ -27,7 +27,7 @@ class Words:
 
 
 COMMAND = Command(
-    (Words, DisplayFlags),
+    (WordFlags, DisplayFlags),
     without=("head", "batch", "cell", "query", "arcs"),
     other_help={
         "stage": STAGE_HELP.format("cosines or coordinates"),

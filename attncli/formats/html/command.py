@@ -121,8 +121,8 @@ def _positions(stages: Mapping[str, Any]) -> dict[str, Any]:
     """A table of positions, alone or added to embeddings."""
     if "slopes" in stages:
         n_heads, n, _ = stages["bias"].value.shape
-        how = "" if stages["bias"].params["causal"] else " --symmetric"
-        call = f"attncli posenc --kind alibi --len {n} --heads {n_heads}{how}"
+        convention = "" if stages["bias"].params["causal"] else " --symmetric"
+        call = f"attncli posenc --kind alibi --len {n} --heads {n_heads}{convention}"
         return {"call": call, "flags": {}}
     if not {"divisors", "cos"} & stages.keys() or "x" in stages:
         return {}
@@ -139,11 +139,11 @@ def _positions(stages: Mapping[str, Any]) -> dict[str, Any]:
     return {"call": call, "literals": literals, "flags": flags}
 
 
-def _options(how: Convention) -> str:
+def _options(convention: Convention) -> str:
     """The options of a convention, but for those that the mask of a page holds."""
-    changes = how.beside_mask().changes().items()
+    changes = convention.beside_mask().changes().items()
     words = [flag_text(name, value) for name, value in changes if name not in _LEFT_OUT]
-    words += ["--scale none"] if how.scale == "none" else []
+    words += ["--scale none"] if convention.scale == "none" else []
     return "".join(f" {each}" for each in words)
 
 
@@ -212,10 +212,10 @@ def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
     gradient = next((name for name in gradients if trace[name].formula.endswith("given")), "")
     literals |= {"--d-output": gradient} if gradient else {}
     words += [f"--positions {shlex.quote(positions)}"] if positions else []
-    how = first.convention
-    if blocks[-1].prefix.startswith("decoder") and how != how.beside_mask():
+    convention = first.convention
+    if blocks[-1].prefix.startswith("decoder") and convention != convention.beside_mask():
         return {}
-    call, flags = " ".join(words) + _heads(first) + _options(how), FLAGS
+    call, flags = " ".join(words) + _heads(first) + _options(convention), FLAGS
     if first.trace.convention is None:  # by formulas of the user's own
         names = [*first.stages]
         if not {*QKV, OUTPUT} <= {*names} or (len(words) > 1 and "decoder" in call):

@@ -26,7 +26,7 @@ from attncli.formats.html.masked import if_masked
 from attncli.formats.html.tree import bytes_of, stage_tree
 from attncli.page.select import BlankStage, Block, blocks_of, has_blanks
 from attncli.page.text import clean, sentence, shorten
-from attncli.stages import KINDS, MASKED, OUTPUT, PARTS, SCORES, WEIGHTS
+from attncli.stages import MASKED, OUTPUT, PARTS, SCORES, SPECS, WEIGHTS
 from attncli.trace import Stage, Trace
 
 LABEL = 40  # cells of a label
@@ -97,7 +97,7 @@ class PageData:
         if not changed:
             return []
         scores, zeros = block.stages[SCORES], np.zeros(block.stages[SCORES].value.shape)
-        masked = replace(scores, name=MASKED, symbol=KINDS[MASKED].symbol, value=zeros)
+        masked = replace(scores, name=MASKED, symbol=SPECS[MASKED].symbol, value=zeros)
         words = "0 = may attend, −∞ = may not"
         plane, axes = zeros[(0,) * (zeros.ndim - 2)], scores.axes[-2:]
         mask = replace(masked, name="mask", symbol="M", formula=words, value=plane, axes=axes)

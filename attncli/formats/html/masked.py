@@ -28,9 +28,9 @@ def if_masked(block: Block) -> list[dict[str, Any]]:
 
     Nothing where there is a mask, or where it would take more stages than the masked scores.
     """
-    own, how = block.stages, block.convention
+    own, convention = block.stages, block.convention
     needed = {SCORES, WEIGHTS, OUTPUT, "q", "k", "v"}
-    if not needed <= own.keys() or block.mask is not None or how.softmax_over != "keys":
+    if not needed <= own.keys() or block.mask is not None or convention.softmax_over != "keys":
         return []
     shapes = {name: stage.value.shape for name, stage in own.items()}
     n_kv = shapes["k"][-3] if len(shapes["k"]) > 2 else 1
@@ -38,7 +38,7 @@ def if_masked(block: Block) -> list[dict[str, Any]]:
     inputs = {"q", "k", "v", *({"sinks"} & own.keys())}
     if any(stage.kind.heading for stage in own.values()):
         inputs.add(GIVEN_GRADIENT)
-    steps = [*plan(replace(how, causal=True), sizes._replace(given=frozenset(inputs)))]
+    steps = [*plan(replace(convention, causal=True), sizes._replace(given=frozenset(inputs)))]
     old = next((n for n, stage in own.items() if "delta" in stage.reads), "")
     new = next((step.name for step in steps if "delta" in step.reads), "")
     shapes["mask"], shapes[MASKED] = shapes[SCORES][-2:], shapes[SCORES]

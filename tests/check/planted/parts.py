@@ -47,7 +47,7 @@ class World:
     axes: int = 4
     n_past: int = 0
     q_times: float = 1.0
-    how: dict[str, Any] = field(default_factory=dict)
+    convention: dict[str, Any] = field(default_factory=dict)
     lengths: tuple[int, ...] | None = None
     mask: Callable[[Rng, World], Array] | None = None
     sinks: tuple[float, float] | None = None
@@ -69,7 +69,12 @@ class Inputs:
     """
 
     def __init__(self, world: World, dtype: str, seed: int) -> None:
-        self.world, self.dtype, self.how, self.n_past = world, dtype, world.how, world.n_past
+        self.world, self.dtype, self.convention, self.n_past = (
+            world,
+            dtype,
+            world.convention,
+            world.n_past,
+        )
         self.b, self.h, self.n_q, self.d_k = world.b, world.h, world.n_q, world.d_k
         self.n_k, self.d_v, self.lengths = world.n_k, world.d_v, world.lengths
         rng, h_kv = np.random.default_rng([zlib.crc32(world.name.encode()), seed]), world.h_kv
@@ -82,34 +87,34 @@ class Inputs:
         self.wide: Any = np.float32 if dtype in HALF else TYPES[dtype]
         self.typed = {name: x.astype(TYPES[dtype]) for name, x in arrays.items()}
         self.q, self.k, self.v = (self.typed[name].astype(self.wide) for name in "qkv")
-        self.scale = float(self.how.get("scale", 1 / np.sqrt(self.d_k)))
+        self.scale = float(self.convention.get("scale", 1 / np.sqrt(self.d_k)))
         self.full = (self.b, self.h, self.n_q, self.n_k)
         self.sinks = np.linspace(*world.sinks, self.h) if world.sinks else None
         self.i, self.j = np.arange(self.n_q)[:, None] + self.n_past, np.arange(self.n_k)[None, :]
         self.masked, self.bias, self.banned = OPEN, np.zeros(1, self.wide), self._banned()
         self.mask = world.mask(rng, world) if world.mask else None
         if self.mask is not None:
-            means = self.how.get("mask_means")
-            is_truth = self.mask.dtype == bool or self.how.get("mask_numbers") == "truth"
+            means = self.convention.get("mask_means")
+            is_truth = self.mask.dtype == bool or self.convention.get("mask_numbers") == "truth"
             self.mask = self.mask if self.mask.dtype == bool else self.mask.astype(TYPES[dtype])
             if is_truth and means != "add":
                 self.masked = np.asarray((self.mask != 0) == (means == "ignore"))
             else:
                 self.bias = self.mask.astype(self.wide)
         self.padded = OPEN if self.lengths is None else padded(self, self.lengths)
-        alone = self.how.get("mask_and_causal", "both")
+        alone = self.convention.get("mask_and_causal", "both")
         rest = {"mask": self.masked, "causal": self.banned}.get(alone, self.masked | self.banned)
         self.hidden = np.asarray(rest | self.padded)
 
     def _banned(self) -> Array:
         """Which keys causality and the window hide, [n_q, n_k]."""
-        align, j = self.how.get("causal_align"), self.j
+        align, j = self.convention.get("causal_align"), self.j
         i = self.i + (self.n_k - self.n_q - self.n_past if align == "bottom-right" else 0)
-        cells = (j > i) & bool(self.how.get("causal"))
+        cells = (j > i) & bool(self.convention.get("causal"))
         if align == "open-last":
             cells[-1] = False
-        left, right = self.how.get("window") or (-1, -1)
-        left -= self.how.get("window_counts") == "own"
+        left, right = self.convention.get("window") or (-1, -1)
+        left -= self.convention.get("window_counts") == "own"
         return np.asarray(cells | (left >= 0) & (j < i - left) | (right >= 0) & (j > i + right))
 
     def round(self, x: Array) -> Array:
@@ -134,7 +139,7 @@ class Inputs:
 def head_of(x: Inputs, y: Array) -> Array:
     """Each query head's keys or values."""
     times = x.h // y.shape[1]
-    tiled = x.how.get("head_order") == "tiled"
+    tiled = x.convention.get("head_order") == "tiled"
     return np.tile(y, (1, times, 1, 1)) if tiled else np.repeat(y, times, axis=1)
 
 
@@ -197,7 +202,11 @@ def softmax(s: Array, sinks: Array | None = None, axis: int = -1) -> Array:
 def normed(x: Inputs, name: str) -> Array:
     """Queries or keys with their positions, over their root mean square where that is asked for."""
     y = placed(x, name)
-    return y / np.sqrt(np.mean(y * y, axis=-1, keepdims=True) + 1e-6) if x.how.get("qk_norm") else y
+    return (
+        y / np.sqrt(np.mean(y * y, axis=-1, keepdims=True) + 1e-6)
+        if x.convention.get("qk_norm")
+        else y
+    )
 
 
 def attend(  # noqa: PLR0913
@@ -225,17 +234,17 @@ def attend(  # noqa: PLR0913
     k = head_of(x, k)
     v = head_of(x, placed(x, "v") if v is None else v)
     s = scores(q, k) * np.asarray(x.scale if scale is None else scale, x.wide)
-    cap = x.how.get("softcap") if cap is None else cap
+    cap = x.convention.get("softcap") if cap is None else cap
     add = x.bias if add is None else add
-    late = x.how.get("softcap_place") == "after-bias"
+    late = x.convention.get("softcap_place") == "after-bias"
     s = s + add if late else s
     s = cap * np.tanh(s / cap) if cap else s
     s = s if late else s + add
-    value = x.how.get("mask_value", -INF) if value is None else value
+    value = x.convention.get("mask_value", -INF) if value is None else value
     s = np.where(x.hidden if hide is None else hide, x.wide(value), s).astype(x.wide)
     if weigh is not None:
         return np.asarray(weigh(s) @ v)
-    if x.how.get("softmax_over") == "queries":
+    if x.convention.get("softmax_over") == "queries":
         return np.asarray(softmax(s, axis=-2) @ v)
     sinks = x.sinks if sinks is None else sinks
     return np.asarray(softmax(s, sinks if sinks is not None and sinks.size else None) @ v)

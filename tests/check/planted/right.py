@@ -43,7 +43,7 @@ def weighing(weigh: Callable[[p.Inputs, p.Array], p.Array]) -> Make:
 
 def rounding(x: p.Inputs, s: p.Array) -> p.Array:
     """Scores and weights are rounded."""
-    axis = -2 if x.how.get("softmax_over") == "queries" else -1
+    axis = -2 if x.convention.get("softmax_over") == "queries" else -1
     return x.rounded(p.softmax(x.rounded(s), x.sinks, axis=axis))
 
 
@@ -84,7 +84,7 @@ def inside(what: str, make: Make, *types: str, gives: Outcome = "inside") -> Row
 
 
 EVERY = tuple(x for x in w.ALL if x not in RIGHT_WORLDS)
-HARD = tuple(x for x in RIGHT_WORLDS if not (x.mask or x.lengths or x.how))
+HARD = tuple(x for x in RIGHT_WORLDS if not (x.mask or x.lengths or x.convention))
 SMALL = (w.PRIMES, w.ODD, w.MASKED, w.PADDED, w.CAUSAL, w.GROUPED)
 ROPE = (w.ROPE, w.ROPE_PAIRS, w.ROPE_CACHED)
 RIGHT = (

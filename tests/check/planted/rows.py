@@ -7,7 +7,9 @@ from typing import Any, Literal
 import numpy as np
 
 from attncli import Convention
-from attncli.commands.check import Verdict, check, report_text
+from attncli.commands.check.diagnose import check
+from attncli.commands.check.report import report_text
+from attncli.commands.check.verdict import Verdict
 from tests.check.planted.parts import HALF, TYPES, Array, Inputs, World
 
 Kind = Literal["wrong", "control", "quiet", "right", "inside"]
@@ -78,8 +80,14 @@ def verdict_on(row: Row, x: Inputs, seen: Array, **more: Any) -> Verdict:
     """The verdict; pairs are tried where one is meant, and where nothing is to be named."""
     two = row.kind == "control" or any(" + " in name for name in row.names)
     (q, k, v), given = x.given()
-    how = {"stage": row.stage, "convention": Convention(**x.how), "pairs": two, **given, **more}
-    return check(seen[(0,) * (4 - x.world.axes)], q, k, v, **how)
+    convention = {
+        "stage": row.stage,
+        "convention": Convention(**x.convention),
+        "pairs": two,
+        **given,
+        **more,
+    }
+    return check(seen[(0,) * (4 - x.world.axes)], q, k, v, **convention)
 
 
 def names(verdict: Verdict) -> list[str]:

@@ -57,7 +57,7 @@ SCORES = (
     Row("softmax1", ("softmax with 1 added to the sum", "extra term in the softmax's denominator (attention sink)"), lambda x: p.attend(x, weigh=lambda s: np.exp(s) / (1 + np.exp(s).sum(-1, keepdims=True))), (w.PRIMES, w.ODD), but=(("odd", "among several"),)),
     Row("no softcap", ("softcap left out",), lambda x: p.attend(x, cap=0.0), (w.CAPPED, w.CAPPED_CAUSAL), "onnxruntime PR 28370"),
     Row("softcap of 4", ("another softcap",), lambda x: p.attend(x, cap=4.0), (w.CAPPED_CAUSAL,)),
-    Row("softcap after the mask", ("softcap on the other side of the mask",), lambda x: p.attend(x, cap=0.0, weigh=lambda s: p.softmax(capped(s, x.how["softcap"]))), (w.CAPPED_CAUSAL,), "onnx#7865"),
+    Row("softcap after the mask", ("softcap on the other side of the mask",), lambda x: p.attend(x, cap=0.0, weigh=lambda s: p.softmax(capped(s, x.convention["softcap"]))), (w.CAPPED_CAUSAL,), "onnx#7865"),
     Row("no sinks", ("sinks left out",), lambda x: p.attend(x, sinks=np.zeros(0)), (w.SINKS,), "radixark/miles#1500"),
     Row("dropout, from the output", ("dropout left on",), lambda x: p.attend(x, weigh=lambda s: dropped(x, p.softmax(s))), (NARROW,), "pytorch#124464"),
     Row("dropout, from the weights", ("dropout left on",), lambda x: dropped(x, p.weights_of(x)), (w.PRIMES,), "timm PR 1978", stage="weights"),

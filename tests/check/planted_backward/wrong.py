@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attncli.commands.check import Verdict
+from attncli.commands.check.verdict import Verdict
 from tests.check.planted.parts import Array
 from tests.check.planted_backward import kernel
 from tests.check.planted_backward.kernel import BLOCK, WINDOW, Call, Kernel, rotated, swap

@@ -8,7 +8,7 @@ from dataclasses import fields
 from attncli.arrays import Array
 from attncli.cli.groups import given_of
 from attncli.cli.output import write_report
-from attncli.commands.check.bugs import named
+from attncli.commands.check.bugs.catalogue import named
 from attncli.commands.check.explain import (
     Example,
     Page,
@@ -19,7 +19,7 @@ from attncli.commands.check.explain import (
     page_to_dict,
 )
 from attncli.commands.check.explanations import Change
-from attncli.commands.check.flags import Observed
+from attncli.commands.check.flags import CheckFlags
 from attncli.commands.check.report import SCHEMA
 from attncli.convention import flag_of
 from attncli.errors import ConventionError
@@ -34,7 +34,7 @@ MOST = 6
 """So many numbers of a row are shown."""
 
 
-def explain(text: str | None, given: Sequence[str], observed: Observed, *, as_json: bool) -> int:
+def explain(text: str | None, given: Sequence[str], observed: CheckFlags, *, as_json: bool) -> int:
     """Writes the list of bugs that have these words, or the page of one; 0.
 
     given  the options beside those of `observed` that were given
@@ -42,7 +42,7 @@ def explain(text: str | None, given: Sequence[str], observed: Observed, *, as_js
     if observed.bugs and observed.bug is not None:
         raise ConventionError("--bugs lists bugs, --bug explains one", "leave one of them out")
     flag = "--bugs" if observed.bugs else "--bug"
-    own = [x.name for x in fields(Observed) if x.name not in KEPT]
+    own = [x.name for x in fields(CheckFlags) if x.name not in KEPT]
     if others := [*given, *given_of(observed, *own)]:
         what = f"{flag_of(others[0])} has no effect with {flag}"
         raise ConventionError(what, "leave it out: what is known of bugs needs no numbers")

@@ -8,7 +8,7 @@
     again.lse: => right / ln(2)                  the stage as it is computed again for gradients
     mask(shift): => -1                           a number that a stage has, or what it reads: None
     input.k: => v[b,g,j,d]                       an input
-    how.causal: True => False                    a field of the convention, or of `positions`
+    convention.causal: True => False                    a field of the convention, or of `positions`
     observed.scores: => scaled                   the observed stage is another one,
     observed.output: => right[b,0,i,e]           or is put right so
     index.h: => 0                                what is computed in the place of each head
@@ -58,7 +58,7 @@ SHARE = (
 _EDIT = re.compile(r"^(?:(\w+)\.)?((?:[\w{}]+\.)*\w+)(?:\((\w+)\))?(\?)?$")
 RIGHT = re.compile(r"\bright\b(?!\[)")
 """The numbers as they are, all of them; `right[…]` are those of another place."""
-_KINDS = ("how", "positions", "input", "index", "observed", "again")
+_KINDS = ("convention", "positions", "input", "index", "observed", "again")
 
 
 class Edit(NamedTuple):
@@ -74,7 +74,7 @@ class Edit(NamedTuple):
     @property
     def words(self) -> str:
         """What is otherwise, such as "k is v[b,g,j,d]"."""
-        if self.kind in ("how", "positions"):
+        if self.kind in ("convention", "positions"):
             return f"{self.name.replace('_', ' ')} is {self.new}"
         new = shown(self.new.replace("right", self.name))
         if self.old == "where":
@@ -155,7 +155,9 @@ class Patch(NamedTuple):
         for edit in self.edits:
             edits[edit.kind].append(edit._replace(new=edit.new.replace("?", "fitted")))
         start = setup.placed() if self.placed else setup
-        other = _with_fields(facts, start, [*edits["how"], *edits["positions"], *edits["rule"]])
+        other = _with_fields(
+            facts, start, [*edits["convention"], *edits["positions"], *edits["rule"]]
+        )
         arrays = _arrays(facts, start, edits["input"])
         if other is None or arrays is None:
             return None
@@ -184,9 +186,9 @@ def letter_of(edits: Sequence[Edit]) -> str:
 
 def _with_fields(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup | None:
     """The setup with other fields of the convention and of the positions."""
-    fields: dict[str, dict[str, Any]] = {"how": {}, "positions": {}, "rule": {}}
+    fields: dict[str, dict[str, Any]] = {"convention": {}, "positions": {}, "rule": {}}
     for kind, name, new, old, *_ in edits:
-        owner: Any = setup.how if kind != "positions" else setup.positions
+        owner: Any = setup.convention if kind != "positions" else setup.positions
         if owner is None:
             return None
         if kind == "rule":
@@ -204,7 +206,7 @@ def _with_fields(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup | N
             fields[kind][name] = value
             if old and now != facts.value(old):
                 return None
-    setup = setup.with_how(**fields["how"]).with_positions(**fields["positions"])
+    setup = setup.with_convention(**fields["convention"]).with_positions(**fields["positions"])
     for rule in fields["rule"].values():
         setup = setup.with_empty_rows(rule)
     return setup

@@ -186,8 +186,10 @@ def _empty_rules(setup: Setup) -> Iterator[Texts]:
 
     A causal mask alone leaves every key a query, where there are as many.
     """
-    restricts = setup.inputs.keys() & {"given_mask", "kv_len"} or setup.how.window is not None
-    may_empty = restricts or (setup.how.causal and setup.shape[2] < setup.shape[3])
+    restricts = (
+        setup.inputs.keys() & {"given_mask", "kv_len"} or setup.convention.window is not None
+    )
+    may_empty = restricts or (setup.convention.causal and setup.shape[2] < setup.shape[3])
     in_text = {"zero": "", "nan": ", empty=nan", "uniform": ", empty=uniform"}
     for rule in get_args(EmptyRows) if may_empty else (setup.empty_rows,):
         yield {"rule": rule, "empty": in_text.get(rule, "")}
@@ -195,7 +197,7 @@ def _empty_rules(setup: Setup) -> Iterator[Texts]:
 
 def first_key_of(setup: Setup) -> str:
     """The key position of the first query: where key lengths count, one of each batch item."""
-    (n_q, n_k), is_last = setup.shape[2:], setup.how.causal_align == "bottom-right"
+    (n_q, n_k), is_last = setup.shape[2:], setup.convention.causal_align == "bottom-right"
     if is_last and "kv_len" in setup.inputs:
         return f"kv_len[b] - {n_q}"
     return str(n_k - n_q if is_last else setup.n_past)

@@ -1,6 +1,6 @@
 """Numbers that edits leave open: a ? is fitted to what was observed, and said in its simplest form.
 
-    how.softcap: => ? fit 2 ** [-1 to 9]               2 to the power of a number between these
+    convention.softcap: => ? fit 2 ** [-1 to 9]         2 to the power of a number between these
     input.sinks: => ?[h] fit [-12 to 12]               one for each head
     input.kv_len: => ?[b] fit whole [1 to size[j]]     whole numbers
     input.k: => right * ?[g] fit apart 2 ** [-8 to 8]  numbers that are not all alike

@@ -31,7 +31,7 @@ SPLITS = 2, 4, 8
 
 def is_plain(setup: Setup) -> bool:
     """Whether nothing but the keys of a row takes part in its softmax."""
-    return "sinks" not in setup.inputs and setup.how.softmax_over == "keys"
+    return "sinks" not in setup.inputs and setup.convention.softmax_over == "keys"
 
 
 class _Parts(NamedTuple):
@@ -294,7 +294,11 @@ def _rows_of_garbage(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
 
     Weights that sum to at most 1 give numbers between the smallest and the largest value, and 0.
     """
-    if not evidence.has_all(setup, OUTPUT) or setup.how.dropout or setup.positions is not None:
+    if (
+        not evidence.has_all(setup, OUTPUT)
+        or setup.convention.dropout
+        or setup.positions is not None
+    ):
         return
     observed, expected = evidence.observed[OUTPUT], evidence.expected[OUTPUT]
     v = setup.inputs["v"][:, setup.key_heads]
@@ -329,10 +333,10 @@ def _heads_unwritten(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
 
 def _redrawn(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """With the numbers of another seed: the next ones, and the first few."""
-    how, other = setup.how, "kept[b,h,i,j] => again_kept[b,h,i,j]"
-    for seed in dict.fromkeys((how.seed + 1, *range(4))) if how.dropout else ():
-        if seed != how.seed:
-            drawn = {"again.kept": draw_kept(setup.shape, how.dropout, seed)}
+    convention, other = setup.convention, "kept[b,h,i,j] => again_kept[b,h,i,j]"
+    for seed in dict.fromkeys((convention.seed + 1, *range(4))) if convention.dropout else ():
+        if seed != convention.seed:
+            drawn = {"again.kept": draw_kept(setup.shape, convention.dropout, seed)}
             line = f"either delta; again.dropped: {other}; dropped.x: {other} -- seed {seed}"
             yield from changed([line], setup.with_inputs(**drawn), evidence)
 

@@ -37,7 +37,7 @@ HIDES = -1e3
 
 def factor_of(setup: Setup) -> float:
     """What the scores are multiplied by; 0 where that is nothing."""
-    return setup.how.scale_factor(setup.d_k) if setup.how.scale != "none" else 0.0
+    return setup.convention.scale_factor(setup.d_k) if setup.convention.scale != "none" else 0.0
 
 
 def is_padding(mask: Array) -> bool:
@@ -52,7 +52,9 @@ def hides_by_inf_alone(mask: Array) -> bool:
 
 def is_one_step(setup: Setup) -> bool:
     """Whether the numbers of the mask are added, and what it hides is hidden, in one step."""
-    between = setup.how.softcap is not None and setup.how.softcap_place == "after-bias"
+    between = (
+        setup.convention.softcap is not None and setup.convention.softcap_place == "after-bias"
+    )
     return not (between and setup.is_added)
 
 
@@ -67,20 +69,24 @@ def _given(holds: Callable[[Setup, Array], object]) -> Callable[[Setup], bool]:
 
 
 def _is_truth(setup: Setup, mask: Array) -> bool:
-    return mask.dtype != np.bool_ and setup.how.mask_numbers == "truth"
+    return mask.dtype != np.bool_ and setup.convention.mask_numbers == "truth"
 
 
 def _hides(setup: Setup) -> bool:
     """Whether something is hidden, not only weighed by numbers of the mask."""
-    how, mask = setup.how, setup.inputs.get("given_mask")
-    by_rule = how.causal or how.window is not None or "kv_len" in setup.inputs
+    convention, mask = setup.convention, setup.inputs.get("given_mask")
+    by_rule = convention.causal or convention.window is not None or "kv_len" in setup.inputs
     return by_rule or (mask is not None and bool((mask == -np.inf).any()))
 
 
 def _has_qkv_alone(setup: Setup) -> bool:
     """Whether nothing but q, k, v and a causal mask over as many heads says what is computed."""
-    is_causal = setup.how.causal and setup.inputs["k"].shape[1] != setup.shape[1]
-    return setup.inputs.keys() <= {*QKV, *PROJECTION} and setup.how.window is None and not is_causal
+    is_causal = setup.convention.causal and setup.inputs["k"].shape[1] != setup.shape[1]
+    return (
+        setup.inputs.keys() <= {*QKV, *PROJECTION}
+        and setup.convention.window is None
+        and not is_causal
+    )
 
 
 def _model_width(setup: Setup) -> int:
@@ -102,36 +108,38 @@ FACTS: Mapping[str, Callable[[Setup], float]] = {
     "square": lambda setup: setup.shape[2] == setup.shape[3] > 1,
     "grouped": lambda setup: setup.shape[1] != setup.inputs["k"].shape[1],
     "group": lambda setup: setup.shape[1] // setup.inputs["k"].shape[1],
-    "step": lambda setup: 1 if setup.how.head_order == "tiled" else FACTS["group"](setup),
-    "apart": lambda setup: 1 if setup.how.head_order == "blocks" else setup.inputs["k"].shape[1],
+    "step": lambda setup: 1 if setup.convention.head_order == "tiled" else FACTS["group"](setup),
+    "apart": lambda setup: (
+        1 if setup.convention.head_order == "blocks" else setup.inputs["k"].shape[1]
+    ),
     "scale": factor_of,
     "scaled": lambda setup: factor_of(setup) != 0,
-    "factor": lambda setup: setup.how.scale_factor(setup.d_k),
+    "factor": lambda setup: setup.convention.scale_factor(setup.d_k),
     "largest_score": _largest_score,
-    "softcap": lambda setup: setup.how.softcap or 0.0,
-    "dropout": lambda setup: setup.how.dropout,
+    "softcap": lambda setup: setup.convention.softcap or 0.0,
+    "dropout": lambda setup: setup.convention.dropout,
     "sinks": lambda setup: "sinks" in setup.inputs,
-    "qk_norm": lambda setup: setup.how.qk_norm,
-    "lse_base": lambda setup: math.log(2) if setup.how.lse_base == "2" else 1.0,
-    "over_keys": lambda setup: setup.how.softmax_over == "keys",
+    "qk_norm": lambda setup: setup.convention.qk_norm,
+    "lse_base": lambda setup: math.log(2) if setup.convention.lse_base == "2" else 1.0,
+    "over_keys": lambda setup: setup.convention.softmax_over == "keys",
     "positions": lambda setup: setup.positions is not None,
     "base": lambda setup: setup.positions.base if setup.positions is not None else 0.0,
     "rotary": lambda setup: setup.positions is not None and setup.positions.is_rotary,
     "added": lambda setup: setup.positions is not None and not setup.positions.is_rotary,
     "masks": lambda setup: setup.may_mask(),
-    "causal": lambda setup: setup.how.causal,
-    "aligned_left": lambda setup: setup.how.causal_align == "top-left",
-    "window": lambda setup: setup.how.window is not None,
-    "own": lambda setup: setup.how.window_counts == "own",
-    "back": lambda setup: (setup.how.window or (-1, -1))[0],
-    "before": lambda setup: (setup.how.reach or (-1, -1))[0],
-    "ahead": lambda setup: (setup.how.reach or (-1, -1))[1],
+    "causal": lambda setup: setup.convention.causal,
+    "aligned_left": lambda setup: setup.convention.causal_align == "top-left",
+    "window": lambda setup: setup.convention.window is not None,
+    "own": lambda setup: setup.convention.window_counts == "own",
+    "back": lambda setup: (setup.convention.window or (-1, -1))[0],
+    "before": lambda setup: (setup.convention.reach or (-1, -1))[0],
+    "ahead": lambda setup: (setup.convention.reach or (-1, -1))[1],
     "tiles": lambda setup: setup.tiles,
     "lengths": lambda setup: "kv_len" in setup.inputs,
     "hides": _hides,
     "adds_mask": lambda setup: setup.is_added,
     "one_step": is_one_step,
-    "finite_mask": lambda setup: setup.how.mask_value != -np.inf,
+    "finite_mask": lambda setup: setup.convention.mask_value != -np.inf,
     "given_mask": _given(lambda setup, mask: True),
     "boolean_mask": _given(lambda setup, mask: mask.dtype == np.bool_),
     "number_mask": _given(lambda setup, mask: mask.dtype != np.bool_),

@@ -84,7 +84,7 @@ def is_same(one: Setup, other: Setup) -> bool:
     if one.inputs.keys() != other.inputs.keys() or one.positions != other.positions:
         return False
     same = all(x is other.inputs[name] for name, x in one.inputs.items())
-    return same and (one.how == other.how or whole_plan(one) == whole_plan(other))
+    return same and (one.convention == other.convention or whole_plan(one) == whole_plan(other))
 
 
 def put(

@@ -59,8 +59,12 @@ Fitted = Literal["plus", "times"]
 
 def _is_plain(setup: Setup) -> bool:
     """Whether the scores go into the softmax without anything that bends or drops them."""
-    how = setup.how
-    bends = how.softcap is not None or how.softmax_over != "keys" or how.dropout > 0
+    convention = setup.convention
+    bends = (
+        convention.softcap is not None
+        or convention.softmax_over != "keys"
+        or convention.dropout > 0
+    )
     return not (bends or setup.patched) and setup.positions is None
 
 
@@ -118,7 +122,7 @@ def _of_head(
     at = Subset(over.batch[:1], over.head[[position]], over.row[picked])
     key_head = setup.key_heads[at.head[0]]
     k, v = (setup.inputs[name][over.batch[0], key_head] for name in ("k", "v"))
-    q, first, factor = setup.inputs["q"], 0.0, setup.how.scale_factor(setup.d_k)
+    q, first, factor = setup.inputs["q"], 0.0, setup.convention.scale_factor(setup.d_k)
     rows = q[at.batch[0], at.head[0], at.row][:, None] if fitted == "times" else 1.0
     x = np.full(d_k, float(fitted == "times"))
     for iteration in range(ITERATIONS):

@@ -45,7 +45,7 @@ from attncli.formula.expression import (
 )
 from attncli.formula.matrices import AXES as AXES_OF
 from attncli.formula.parser import parse, parsed, written
-from attncli.stages import CAPPED, MASKED, SCORES, WEIGHTS, kind_of
+from attncli.stages import CAPPED, MASKED, SCORES, WEIGHTS, spec_of
 
 AXES = "bhi"
 """The letters of the axes of which a part may be computed: 0 batch, 1 head, 2 query."""
@@ -245,7 +245,7 @@ def letters_of(name: str) -> str:
     >>> letters_of("given_mask"), letters_of("k")
     ('bhij', 'bgjd')
     """
-    return "".join(_LETTERS[axis] for axis in kind_of(name).axes.split())
+    return "".join(_LETTERS[axis] for axis in spec_of(name).axes.split())
 
 
 def _of_rows(formula: Formula) -> Formula:

@@ -274,7 +274,7 @@ def _dropout(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         observed = np.where(weights > HALF * expected, weights, 0)
     share = share_dropped(observed, expected)
     if share is not None:
-        changed = setup.with_how(dropout=share).with_inputs(kept=observed != 0)
+        changed = setup.with_convention(dropout=share).with_inputs(kept=observed != 0)
         if stage != OUTPUT:
             changed = replace(changed, relabel={**setup.relabel, WEIGHTS: DROPPED})
         yield changed.with_detail(f"share {share:.4g}")
@@ -338,8 +338,8 @@ def _unsplit(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
                 words = f"and these weights transposed: {', '.join(other.details)}"
                 unsplit = replace(unsplit, details=(words,))
             yield unsplit
-            if setup.how.scale == "1/sqrt(d_k)":
-                of_head = unsplit.with_how(scale=setup.how.scale_factor(setup.d_k))
+            if setup.convention.scale == "1/sqrt(d_k)":
+                of_head = unsplit.with_convention(scale=setup.convention.scale_factor(setup.d_k))
                 yield of_head.with_detail("the scale is that of one of the heads")
 
 

@@ -20,18 +20,18 @@ import numpy as np
 
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.options import Choices, InputFlags
+from attncli.cli.options import ConventionFlags, InputFlags
 from attncli.cli.output import note, text_width, write_report
 from attncli.cli.parsing import rows_of
 from attncli.commands.check.by_hand.judge import MOST_CELLS, mark
 from attncli.commands.check.by_hand.marking import Marking, Written
-from attncli.commands.check.flags import Observed
+from attncli.commands.check.flags import CheckFlags
 from attncli.commands.check.observe import observe, to_numpy
 from attncli.commands.check.observed import check_names
 from attncli.convention import Layout
 from attncli.errors import AttncliError, ConventionError, InputError, ShapeError
 from attncli.files.json import Printed, parse
-from attncli.files.load import IF_NUMBERS, Loaded, load
+from attncli.files.load import IF_NUMBERS, FileContents, load
 from attncli.files.messages import count, location, quote
 from attncli.files.roles import ATTENDED, is_field, role_of, stages_named
 from attncli.files.source import TEXT, open_source
@@ -55,7 +55,7 @@ MOST_DECIMALS = 4
 """So many decimals are written by hand; numbers with more come from a program."""
 
 
-def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str) -> int:
+def by_hand(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags, form: str) -> int:
     """Marks every sheet; 0 where all is right, 1 where there is a mistake, 2 for a sheet that
     cannot be used."""
     if used := [*given_of(observed, *_NOT_BY_HAND)]:
@@ -89,8 +89,8 @@ def by_hand(inputs: InputFlags, choices: Choices, observed: Observed, form: str)
 
 def assumed(
     inputs: InputFlags,
-    choices: Choices,
-    observed: Observed,
+    choices: ConventionFlags,
+    observed: CheckFlags,
     given: AttentionInputs,
     numbers: Mapping[str, Any],
 ) -> Marking | None:
@@ -124,7 +124,7 @@ def assumed(
     return marking if is_known and has_shape else None
 
 
-def _sheets(inputs: InputFlags, observed: Observed) -> tuple[InputFlags, list[str]]:
+def _sheets(inputs: InputFlags, observed: CheckFlags) -> tuple[InputFlags, list[str]]:
     """What the sheets are computed from, where they do not say so themselves, and the sheets."""
     inputs, sheets = replace(inputs), [inputs.source, observed.observed, *(observed.sheets or ())]
     if inputs.source and inputs.q is None and observed.observed and inputs.x is None:
@@ -144,7 +144,7 @@ def _paths(sheet: str) -> list[str]:
 
 
 def marked(
-    sheet: str, inputs: InputFlags, choices: Choices, observed: Observed, *, quiet: bool
+    sheet: str, inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags, *, quiet: bool
 ) -> Marking:
     """The marking of one sheet."""
     if observed.stage not in (None, *STAGES, *QKV):
@@ -159,7 +159,7 @@ def marked(
     if observed.stage is not None:
         names = {stage: name for stage, name in names.items() if stage == observed.stage}
     tables = {x: _written(document[name], location(origin, name)) for x, name in names.items()}
-    inputs, known = replace(inputs), dict[str, Loaded]()
+    inputs, known = replace(inputs), dict[str, FileContents]()
     if not (inputs.q or inputs.x or inputs.weights):
         if not (is_trace or roles & {"q", "x"}):
             raise InputError(f"{origin} holds no q", "add q, k and v, or --q SOURCE")
@@ -196,7 +196,9 @@ def _of_array(x: Any, name: str, given: AttentionInputs) -> Written:
     return Written(values.astype(np.float64), max([*decimals, *zeros], default=0))
 
 
-def _marking(given: AttentionInputs, tables: Mapping[str, Written], observed: Observed) -> Marking:
+def _marking(
+    given: AttentionInputs, tables: Mapping[str, Written], observed: CheckFlags
+) -> Marking:
     """The marking of stages of an attention, or of the rows and heads that were asked for."""
     layout = given.flags.layout and ("bhsd" if len(given.inputs.sizes.scores) > 3 else "hsd")
     setup = setup_of(**given.arguments, layout=layout)
@@ -208,7 +210,7 @@ def _marking(given: AttentionInputs, tables: Mapping[str, Written], observed: Ob
 
 
 def _whole(
-    setup: Setup, tables: Mapping[str, Written], observed: Observed, layout: Layout | None
+    setup: Setup, tables: Mapping[str, Written], observed: CheckFlags, layout: Layout | None
 ) -> dict[str, Written]:
     """The stages with all their rows and heads, blank where these were not asked for."""
     rows = None if observed.rows is None else rows_of(observed.rows, setup.shape[2])

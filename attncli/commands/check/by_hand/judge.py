@@ -44,7 +44,7 @@ from attncli.commands.check.causes import (
 )
 from attncli.errors import InputError
 from attncli.files.messages import safe
-from attncli.stages import MAPS, MASKED, QKV, SCALED, kind_of
+from attncli.stages import MAPS, MASKED, QKV, SCALED, spec_of
 from attncli.tolerance.run import steps_of
 from attncli.tolerance.setup import Setup
 from attncli.trace import Stage
@@ -124,8 +124,10 @@ class _Marker:
     def __init__(
         self, setup: Setup, sheet: Mapping[str, Written], labels: Mapping[str, Sequence[str] | None]
     ) -> None:
-        if SCALED in sheet and setup.how.scale == "none":  # a form may have it: the scores again
-            setup = setup.with_how(scale=1.0)
+        if (
+            SCALED in sheet and setup.convention.scale == "none"
+        ):  # a form may have it: the scores again
+            setup = setup.with_convention(scale=1.0)
         self.setup, self.sheet, self.own = setup, sheet, dict[str, tuple[Array, Array]]()
         self.unrounded = dict[str, Array]()
         self.labels = {axis: tuple(names) for axis, names in labels.items() if names}
@@ -321,7 +323,7 @@ class _Marker:
 
     def cell(self, table: _Table, at: Place) -> Cell:
         """A wrong number with its name: S[q3,k1]; with its head, where there are several."""
-        kind, decimals = kind_of(table.stage), self.sheet[table.stage].decimals
+        kind, decimals = spec_of(table.stage), self.sheet[table.stage].decimals
         whole = Stage(table.stage, "", "", table.values, tuple(kind.axes.split()), self.labels)
         names = ",".join(map(safe, self.shown(tuple(map(whole.label, whole.axes, at)))))
         written = number_text(table.values[at], decimals)

@@ -170,12 +170,14 @@ class Recorder:
         if fields.get("scale") == 1:
             fields["scale"] = "none"
         try:
-            how = Convention(**fields)
+            convention = Convention(**fields)
         except ConventionError as problem:
             self.problems.setdefault(name, problem.message)
             return
         asks = self.hooks is not None
-        self.calls.append(Call(name, arrays, how, dtype, seen, step, asks_gradients=asks, **more))
+        self.calls.append(
+            Call(name, arrays, convention, dtype, seen, step, asks_gradients=asks, **more)
+        )
         if self.hooks is not None:
             shapes, at = {n: arrays[n].shape for n in (*QKV, OUTPUT)}, len(self.calls) - 1
 
