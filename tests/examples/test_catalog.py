@@ -164,7 +164,7 @@ def test_the_schema_is_what_the_model_writes() -> None:
 
 
 def test_the_wheel_holds_the_data_that_the_package_reads(tmp_path: Path) -> None:
-    builder = WheelBuilder(str(CATALOG.parents[2]))
+    builder = WheelBuilder(str(CATALOG.parents[3]))
     (path,) = builder.build(directory=str(tmp_path), versions=["standard"])
     shipped = {f"attncli/commands/examples/catalog/{file.name}" for file in CATALOG.glob("*.json")}
     assert len(shipped) == 6
