@@ -81,14 +81,14 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
         import attncli
 
         qkv = {"q": q, "k": k, "v": v}
-        given: dict[str, Any] = {name: in_order(x, name, layout) for name, x in qkv.items()}
-        given |= {n: x for n, x in {**arrays, **inputs}.items() if x is not None}
+        values: dict[str, Any] = {name: in_order(x, name, layout) for name, x in qkv.items()}
+        values |= {n: x for n, x in {**arrays, **inputs}.items() if x is not None}
         if rows is not None:
             raise ConventionError("formulas are of all queries", "leave out rows")
         labels = {"query": query_labels, "key": key_labels or query_labels}
         convention = convention_of(convention, fields)
         return attncli.attend_by(
-            formulas, given, convention=convention, labels=labels, d_output=d_output
+            formulas, values, convention=convention, labels=labels, d_output=d_output
         )
     if inputs:
         raise ConventionError("inputs are read by formulas alone", "give formulas=…")

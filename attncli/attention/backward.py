@@ -146,7 +146,7 @@ class Part(NamedTuple):
     body: Expr  # the gradient of that cell, before it is summed over other letters
     reads: Mapping[str, str]  # name in the body → stage
     step: Step
-    of: str  # the name by which the step reads the stage
+    parameter: str  # the name by which the step reads the stage
     remark: str = ""  # as in a formula
 
 
@@ -166,8 +166,8 @@ class _Backward:
 
     def symbol(self, stage: str) -> str:
         """The letter of the gradient of a stage."""
-        own = self.letters.get(stage)
-        letter = f"d{own}" if own else spec_of(gradient_of(stage)).symbol
+        stage_letter = self.letters.get(stage)
+        letter = f"d{stage_letter}" if stage_letter else spec_of(gradient_of(stage)).symbol
         self.letters[self.named(stage)] = letter
         return letter
 
@@ -216,12 +216,14 @@ class _Backward:
                 part = Part(at, back, reads, step._replace(sizes=chain.sizes), cell.name)
                 parts[cell.name].append(part)
         stages = defaultdict[str, list[Part]](list)
-        for name, own in parts.items():
-            match [part.body for part in own]:  # both cases of a choice, if it is the same in them
+        for name, group in parts.items():
+            match [
+                part.body for part in group
+            ]:  # both cases of a choice, if it is the same in them
                 case [If(a, b, Number(0.0)), If(c, Number(0.0), d)] if (a, b) == (c, d):
-                    stages[step.reads[name]].append(own[0]._replace(body=b))
+                    stages[step.reads[name]].append(group[0]._replace(body=b))
                 case _:
-                    stages[step.reads[name]] += own
+                    stages[step.reads[name]] += group
         return stages
 
     def placed(
@@ -231,7 +233,7 @@ class _Backward:
 
         An axis of one entry that is read along a letter, and one that is not there, has none.
         """
-        n, index, own = len(cell.index) - len(shape or cell.index), list[Index](), set[str]()
+        n, index, used = len(cell.index) - len(shape or cell.index), list[Index](), set[str]()
         for at, axis in enumerate(cell.index):
             letters = letters_at([axis]) if isinstance(axis, tuple) else []
             places = [x for x in axis if isinstance(x, int)] if isinstance(axis, tuple) else []
@@ -240,23 +242,23 @@ class _Backward:
                 continue
             if shape is not None and at >= n and shape[at - n] == 1 and is_long:
                 index.append(())
-            elif isinstance(axis, tuple) and letters and places and shape and not own & {*letters}:
+            elif isinstance(axis, tuple) and letters and places and shape and not used & {*letters}:
                 (fixed,) = places  # p·0: 0 elsewhere
                 length = lengths_along(axis, shape[at - n], chain.sizes)[axis.index(fixed)]
-                new = chain.axis_letter(length, own)
+                new = chain.axis_letter(length, used)
                 back = If(Apply("==", (Place(new), Number(float(fixed)))), back, ZERO)
                 index.append(tuple(x if isinstance(x, str) else new for x in axis))
-                own |= {new, *letters}
-            elif not isinstance(axis, tuple) or letters != [*axis] or own & {*letters}:
+                used |= {new, *letters}
+            elif not isinstance(axis, tuple) or letters != [*axis] or used & {*letters}:
                 size = None if shape is None else shape[at - n]
-                new = chain.axis_letter(size, own)
+                new = chain.axis_letter(size, used)
                 place = place_along(axis, size or 1, chain.sizes)
                 back = If(Apply("==", (Place(new), place)), back, ZERO)
                 index.append((new,))
-                own.add(new)
+                used.add(new)
             else:
                 index.append(axis)
-                own |= {*letters}
+                used |= {*letters}
         return tuple(index), back
 
     def append(self, name: str, symbol: str, parts: Sequence[Part], kind: str = "") -> None:
@@ -270,8 +272,8 @@ class _Backward:
             if len(parts) == 1:
                 raise _too_long(parts[0].step) from None
             whole = list[Part]()
-            for n, own in enumerate((parts[: len(parts) // 2], parts[len(parts) // 2 :]), start=1):
-                self.append(f"{name}_{n}", f"{symbol}_{n}", own)
+            for n, half in enumerate((parts[: len(parts) // 2], parts[len(parts) // 2 :]), start=1):
+                self.append(f"{name}_{n}", f"{symbol}_{n}", half)
                 last = self.steps[-1]
                 index = parse(last.text).index
                 whole.append(Part(index, Cell(D, index), {D: last.name}, last, D))
@@ -298,25 +300,27 @@ class _Backward:
             terms.append(renamed(term, names) if is_sum else term)
         whole = _sum_of(terms)
         formula = Formula(symbol, index, whole, "" if is_sum else first.remark)
-        text, words = ("", "") if is_sum else first.step.back.get(first.of) or ("", "")
+        text, words = ("", "") if is_sum else first.step.back.get(first.parameter) or ("", "")
         if depth_of(whole) > MOST_DEPTH or len(line_of(formula)) > MOST_CHARACTERS:
             raise TooLongError
         nodes = [*walk(whole, guards=True)]
-        shown = {x.name for x in nodes if isinstance(x, Param)} | {*OF_READERS}
-        shown |= {x.letter for x in nodes if isinstance(x, Place)}
-        params = {n: x for part in parts for n, x in part.step.params.items() if n in shown}
-        symbols = {x: self.letters.get(of) or spec_of(of).symbol for x, of in reads.items()}
+        param_names = {x.name for x in nodes if isinstance(x, Param)} | {*OF_READERS}
+        param_names |= {x.letter for x in nodes if isinstance(x, Place)}
+        params = {n: x for part in parts for n, x in part.step.params.items() if n in param_names}
+        symbols = {
+            x: self.letters.get(source) or spec_of(source).symbol for x, source in reads.items()
+        }
         in_words = f"{symbol} = {worded(words, symbols, params)}"
         is_own = not spec_of(name).axes or any(part.step.axes for part in parts)
-        made = own_formula if is_own else formula_of
-        in_matrices = in_words if words else made(formula, symbols, params)
+        writer = own_formula if is_own else formula_of
+        in_matrices = in_words if words else writer(formula, symbols, params)
         line = re.sub(r"^[^[ ]+", symbol, text) if text else line_of(formula)
         step = Step(name, line, reads, params, in_matrices, first.step.dtype, kind)
         return step._replace(
             symbol="" if symbol == spec_of(name).symbol else symbol,
             axes=axes_of(index) if is_own else (),
             sizes=letters.sizes,
-            through="" if is_sum else f"{first.step.name}.{first.of}",
+            through="" if is_sum else f"{first.step.name}.{first.parameter}",
         )
 
 
@@ -327,15 +331,15 @@ OF_READERS = ("axis", "n_kv_heads", "order")
 def _too_long(step: Step) -> TypeError:
     """What is said of a formula whose gradient is more than a formula may be."""
     limits = f"{MOST_DEPTH} operators within each other, {MOST_CHARACTERS} characters"
-    what = f"the gradient of {step.name} is too long for a formula ({limits})"
-    return TypeError(f"{what}; write a part of {step.name} as a stage of its own")
+    message = f"the gradient of {step.name} is too long for a formula ({limits})"
+    return TypeError(f"{message}; write a part of {step.name} as a stage of its own")
 
 
-def _declared(of: str, reads: Mapping[str, str], step: Step) -> Part:
+def _declared(parameter: str, reads: Mapping[str, str], step: Step) -> Part:
     """A gradient as it is declared."""
-    text, _ = step.back[of] or ("", "")
+    text, _ = step.back[parameter] or ("", "")
     formula = parse(written(text, frozenset({*step.reads, D, Y, "delta"})))
-    return Part(formula.index, formula.body, reads, step, of, formula.remark)
+    return Part(formula.index, formula.body, reads, step, parameter, formula.remark)
 
 
 # ---- names and letters
@@ -371,8 +375,8 @@ class _Letters:
             node = with_bound(node, {x: (self.other(n, avoided),) for x, n in sizes.items()})
         inner = used | {*node.letters}
         sink = node.sink and self.apart(node.sink, used)
-        where = node.where and self.apart(node.where, inner)
-        return replace(node, body=self.apart(node.body, inner), where=where, sink=sink)
+        condition = node.where and self.apart(node.where, inner)
+        return replace(node, body=self.apart(node.body, inner), where=condition, sink=sink)
 
 
 def _index_of(parts: Sequence[Part]) -> tuple[Any, ...]:
@@ -386,8 +390,8 @@ def _index_of(parts: Sequence[Part]) -> tuple[Any, ...]:
 def _sum_of(terms: Sequence[Expr]) -> Expr:
     """Their sum; many are summed in groups, so that not all are within each other."""
 
-    def total(of: Sequence[Expr]) -> Expr:
-        return reduce(lambda a, b: Apply("+", (a, b)), of)
+    def total(group: Sequence[Expr]) -> Expr:
+        return reduce(lambda a, b: Apply("+", (a, b)), group)
 
     if len(terms) + max(map(depth_of, terms)) <= MOST_DEPTH:
         return total(terms)
@@ -395,7 +399,7 @@ def _sum_of(terms: Sequence[Expr]) -> Expr:
     return total([total(terms[at : at + n]) for at in range(0, len(terms), n)])
 
 
-def _relettered(part: Part, index: tuple[Any, ...], known: _Letters) -> Expr:
+def _relettered(part: Part, index: tuple[Any, ...], alphabet: _Letters) -> Expr:
     """The expression of a part with the letters of this index.
 
     Others of it are out of their way, and of letters that are known to be of another length.
@@ -404,28 +408,30 @@ def _relettered(part: Part, index: tuple[Any, ...], known: _Letters) -> Expr:
     n = min(len(part.at), len(index))  # the first axes may be those that an array lacks
     sizes, params, target = part.step.sizes, part.step.params, {*letters_at(index)}
     others_packed = list[tuple[Index, Index]]()
-    for own, axis in zip(part.at[len(part.at) - n :], index[len(index) - n :], strict=True):
-        pairs = [*zip(own, axis, strict=False)]
-        if len(own) == len(axis) and all(known.is_alike(b, sizes.get(a)) for a, b in pairs):
+    for part_axis, axis in zip(part.at[len(part.at) - n :], index[len(index) - n :], strict=True):
+        pairs = [*zip(part_axis, axis, strict=False)]
+        if len(part_axis) == len(axis) and all(
+            alphabet.is_alike(b, sizes.get(a)) for a, b in pairs
+        ):
             change |= {a: (b,) for a, b in pairs}
-        elif len(own) == 1:
-            change[own[0]] = axis
-        elif own:  # g·r and r·g of one array
-            others_packed.append((own, axis))
+        elif len(part_axis) == 1:
+            change[part_axis[0]] = axis
+        elif part_axis:  # g·r and r·g of one array
+            others_packed.append((part_axis, axis))
     letters = [x for x in every_letter(Formula("", part.at, part.body)) if x not in params]
-    others = {x for x in letters if not known.is_alike(x, sizes.get(x))}
+    others = {x for x in letters if not alphabet.is_alike(x, sizes.get(x))}
     for x in letters:
         if x not in change and x in target | others:
             avoided = {*letters, *params, *target, *(str(y) for to in change.values() for y in to)}
-            change[x] = (known.other(sizes.get(x), avoided),)
+            change[x] = (alphabet.other(sizes.get(x), avoided),)
     news = {str(to[0]): sizes[x] for x, to in change.items() if x in sizes and len(to) == 1}
-    known.sizes |= {x: sizes[x] for x in letters if x in sizes and x not in change} | news
-    known.taken |= {*letters}
+    alphabet.sizes |= {x: sizes[x] for x in letters if x in sizes and x not in change} | news
+    alphabet.taken |= {*letters}
     is_same = all(new == (old,) for old, new in change.items())
     body = part.body if is_same else with_letters(part.body, change)
-    for own, axis in others_packed:
-        place = with_letters(place_along(own, 1, sizes), change)
-        body = If(Apply("==", (place_along(axis, 1, known.sizes), place)), body, ZERO)
+    for part_axis, axis in others_packed:
+        place = with_letters(place_along(part_axis, 1, sizes), change)
+        body = If(Apply("==", (place_along(axis, 1, alphabet.sizes), place)), body, ZERO)
     return body
 
 
@@ -435,10 +441,10 @@ def _summed(body: Expr, index: tuple[Any, ...], params: Collection[str]) -> Expr
     Where one shares an axis with a letter of its own, as the query heads of a key head do, the sum
     over it is outside: each head has its part.
     """
-    own = {*letters_at(index)}
-    rest = [x for x in free_letters(body) if x not in own and x not in params]
+    letters = {*letters_at(index)}
+    rest = [x for x in free_letters(body) if x not in letters and x not in params]
     axes = [axis for cell in cells(body) for axis in cell.index if isinstance(axis, tuple)]
-    outer = tuple(x for x in rest if any(x in axis and {*axis} & own for axis in axes))
+    outer = tuple(x for x in rest if any(x in axis and {*axis} & letters for axis in axes))
     inner = tuple(x for x in rest if x not in outer)
     match body:  # a product of two matrices in their order: first the one with the rows
         case Apply("*", (Cell() as a, Cell() as b)) if inner and len(index) > 1:

@@ -46,9 +46,9 @@ QK_NORM = {
     "k": f"K'[b,g,j,d] = x[b,g,j,d] / {_RMS.format('g,j')}",
 }
 D_QK_NORM = {
-    name: f"dX[b,{own},d] = (d[b,{own},d] - y[b,{own},d] * sum[c](d[b,{own},c] * y[b,{own},c])"
-    f" / size[d]) / {_RMS.format(own)}"
-    for name, own in (("q", "h,i"), ("k", "g,j"))
+    name: f"dX[b,{at},d] = (d[b,{at},d] - y[b,{at},d] * sum[c](d[b,{at},c] * y[b,{at},c])"
+    f" / size[d]) / {_RMS.format(at)}"
+    for name, at in (("q", "h,i"), ("k", "g,j"))
 }
 
 # ---- scores: every query by every key, scaled, bounded, restricted
@@ -151,7 +151,7 @@ def attention(plan: Plan, x: str, merge: Merge) -> None:
     masked. `x` is the stage that is projected where x is given, such as its norm.
     """
     convention, sizes = plan.convention, plan.sizes
-    if "x" in sizes.given:
+    if "x" in sizes.inputs:
         operands(plan, x)
     q, k, v = "q", *(plan.shared(x) if plan.spreads else x for x in "kv")
     if convention.qk_norm:
@@ -161,9 +161,9 @@ def attention(plan: Plan, x: str, merge: Merge) -> None:
     x = plan.add("scores", SCORES, reads={"q": q, "k": k}, back=back)
     if convention.scale == "1/sqrt(d_k)":
         words = f"{{x}} / √d_k = {{x}} / {math.sqrt(sizes.d_k):.5g}"
-        own: Any = {"sizes": {"d": sizes.d_k}, "factor": convention.scale_factor(sizes.d_k)}
-        own["back"] = {"x": (SCALED_BY_ROOT.replace("x[", "d["), words.replace("{x}", "{d}"))}
-        x = plan.add("scaled", SCALED_BY_ROOT, words, x, **own)
+        fields: Any = {"sizes": {"d": sizes.d_k}, "factor": convention.scale_factor(sizes.d_k)}
+        fields["back"] = {"x": (SCALED_BY_ROOT.replace("x[", "d["), words.replace("{x}", "{d}"))}
+        x = plan.add("scaled", SCALED_BY_ROOT, words, x, **fields)
     elif convention.scale != "none":
         factor = convention.scale_factor(sizes.d_k)
         x = plan.add("scaled", SCALED, f"{{x}} · {factor:g}", x, factor=factor)
@@ -177,32 +177,32 @@ def attention(plan: Plan, x: str, merge: Merge) -> None:
         words, back = dropout(DROPPED, p)
         a = plan.add("dropped", DROPPED, words, a, reads={"kept": "kept"}, back=back, p=p)
     x = plan.add("output", OUTPUT, reads={"a": a, "v": v} | guard)
-    if "x" not in sizes.given:
+    if "x" not in sizes.inputs:
         return
-    of = plan.inputs(w="w_o")
-    is_merged = plan.has_heads and (merge == "shown" or (merge == "needed" and not of))
+    weight = plan.inputs(w="w_o")
+    is_merged = plan.has_heads and (merge == "shown" or (merge == "needed" and not weight))
     x = concat(plan, x) if is_merged else x
-    if of:
+    if weight:
         by_heads = plan.has_heads and not is_merged
         text, heads = (PROJECTED_HEADS, {"h": sizes.n_heads}) if by_heads else (PROJECTED, {})
-        plan.add("projected", text, "", x, reads=of | plan.inputs(b="b_o"), sizes=heads)
+        plan.add("projected", text, "", x, reads=weight | plan.inputs(b="b_o"), sizes=heads)
 
 
 def operands(plan: Plan, source: str) -> None:
     """Adds q, k and v of x; keys and values of a context, where there is one."""
-    given = plan.sizes.given
-    sources = {"q": source, "k": "x_kv" if "x_kv" in given else source}
-    sources["v"] = "x_v" if "x_v" in given else sources["k"]
+    inputs = plan.sizes.inputs
+    sources = {"q": source, "k": "x_kv" if "x_kv" in inputs else source}
+    sources["v"] = "x_v" if "x_v" in inputs else sources["k"]
     for name, x in sources.items():
-        of = plan.inputs(w=f"w_{name}")
-        text = PROJECTED_ROWS[name] if of else SPLIT_ROWS[name]
-        bias = plan.inputs(b=f"b_{name}") if of else {}
+        weight = plan.inputs(w=f"w_{name}")
+        text = PROJECTED_ROWS[name] if weight else SPLIT_ROWS[name]
+        bias = plan.inputs(b=f"b_{name}") if weight else {}
         shares, sizes = name != "q" and plan.is_shared, plan.sizes
         heads = {"g": sizes.n_kv_heads} if shares else {"h": sizes.n_heads}
-        plan.add(name, text, "", x, reads=of | bias, sizes=heads if plan.has_heads else {})
-        if f"past_{name}" in given:
+        plan.add(name, text, "", x, reads=weight | bias, sizes=heads if plan.has_heads else {})
+        if f"past_{name}" in inputs:
             plan.after_cache(name)
-        elif name == "q" and "rows" in given:
+        elif name == "q" and "rows" in inputs:
             plan.of_rows()
 
 
@@ -220,12 +220,12 @@ def mask(plan: Plan) -> tuple[bool, dict[str, str]]:
     that its key has no weight: it is not where scores are capped after the mask.
     """
     convention, sizes = plan.convention, plan.sizes
-    of = plan.inputs(given_mask="given_mask", kv_len="kv_len")
-    causal, has_mask = convention.restricting("given_mask" in of)
+    inputs = plan.inputs(given_mask="given_mask", kv_len="kv_len")
+    causal, has_mask = convention.restricting("given_mask" in inputs)
     if not has_mask:
-        of.pop("given_mask", None)
+        inputs.pop("given_mask", None)
         plan.sizes = sizes = sizes._replace(adds=False)
-    if not of and not causal and convention.window is None:
+    if not inputs and not causal and convention.window is None:
         return False, {}
     n_q, n_k = sizes.scores[-2:]
     params: dict[str, Any] = {"n_q": n_q, "n_k": n_k, "n_past": sizes.n_past}
@@ -237,7 +237,7 @@ def mask(plan: Plan) -> tuple[bool, dict[str, str]]:
     }
     params["unmasks"] = convention.empty_rule(sizes.adds) == "unmasked"
     words = "0 = may attend, −inf = may not, other numbers are added"
-    plan.add_function("mask", total_mask, words, reads=of | plan.inputs(rows="rows"), **params)
+    plan.add_function("mask", total_mask, words, reads=inputs | plan.inputs(rows="rows"), **params)
     capped_after = convention.softcap is not None and convention.softcap_place == "after-mask"
     hides = convention.hidden_value(sizes.adds) == -math.inf and not capped_after
     return True, {"mask": "mask"} if hides else {}
@@ -301,7 +301,7 @@ def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
     if empty in ("nan", "uniform"):
         text = f"{text[:-1]}, empty={empty})"
     more: dict[str, Any] = {"letters": letters, "back": back, "axis": axis, "empty": empty}
-    more["own"] = {"hides": bool(guard)}
+    more["fields"] = {"hides": bool(guard)}
     a = plan.add("weights", text, words, x, reads={**guard, **sinks}, **more)
     if over_keys:
         lse = lse_words("{x}", convention.lse_base, "{sinks}" if sinks else "")
@@ -329,22 +329,30 @@ def masked(*, is_biased: bool, is_sum: bool) -> str:
     return text.replace("= value", "= x[b,h,i,j] + value") if is_sum else text
 
 
-def d_of_mask(scores: tuple[int, ...], given: tuple[int, ...]) -> str:
+def d_of_mask(scores: tuple[int, ...], mask_shape: tuple[int, ...]) -> str:
     """The gradient of the numbers of a mask: a sum over all that they were broadcast over.
 
     >>> d_of_mask((2, 3, 5), (3, 1))
     'dM[i,_] = sum[h,j](d[b,h,i,j] where mask[b,h,i,j] != -inf)  # masked: may not attend'
     """
     letters = "bhij"[-len(scores) :]
-    sizes = (1,) * (len(scores) - len(given)) + given
-    kept = letters[len(letters) - len(given) :]
+    sizes = (1,) * (len(scores) - len(mask_shape)) + mask_shape
+    mask_letters = letters[len(letters) - len(mask_shape) :]
     summed = [
-        x for x, n, size in zip(letters, scores, sizes, strict=True) if size < n or x not in kept
+        x
+        for x, n, size in zip(letters, scores, sizes, strict=True)
+        if size < n or x not in mask_letters
     ]
-    cell, seen = "d[b,h,i,j]", "mask[b,h,i,j] != -inf"
-    body = f"sum[{','.join(summed)}]({cell} where {seen})" if summed else f"{cell} if {seen} else 0"
-    left = f"dM[{','.join('_' if x in summed else x for x in kept)}]" if given else "dM"
-    return f"{left} = {body}  # masked: may not attend"
+    cell, condition = "d[b,h,i,j]", "mask[b,h,i,j] != -inf"
+    body = (
+        f"sum[{','.join(summed)}]({cell} where {condition})"
+        if summed
+        else f"{cell} if {condition} else 0"
+    )
+    left_side = (
+        f"dM[{','.join('_' if x in summed else x for x in mask_letters)}]" if mask_shape else "dM"
+    )
+    return f"{left_side} = {body}  # masked: may not attend"
 
 
 def dropout(text: str, p: float) -> tuple[str, dict[str, Any]]:

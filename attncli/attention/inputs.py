@@ -77,11 +77,11 @@ class Inputs:
     def arrays(self) -> dict[str, Array]:
         """What the plan reads, in the number type: of q the queries that are wanted."""
         as_they_are = ("given_mask", "kv_len", "rows")
-        own = self.originals if "x" in self.originals else {**self.originals, **self.qkv}
+        originals = self.originals if "x" in self.originals else {**self.originals, **self.qkv}
         arrays = {
             name: x if name in as_they_are else entered(x, self.convention)
-            for name, x in own.items()
-            if name in self.sizes.given
+            for name, x in originals.items()
+            if name in self.sizes.inputs
         }
         if "rows" in arrays and "q" in arrays:
             arrays["q"] = arrays["q"][..., arrays["rows"], :]
@@ -108,10 +108,10 @@ class Inputs:
         """The plan."""
         return plan(self.convention, self.sizes, merge=self.merge)
 
-    def run(self, wanted: Collection[str], **known: Array) -> dict[str, Array]:
+    def run(self, names: Collection[str], **computed: Array) -> dict[str, Array]:
         """These stages, computed from the inputs and from others that are known already."""
-        values = run(self.steps, {**self.arrays, **known}, wanted)
-        return {name: values[name] for name in wanted}
+        values = run(self.steps, {**self.arrays, **computed}, names)
+        return {name: values[name] for name in names}
 
     @property
     def last(self) -> list[str]:
@@ -127,21 +127,23 @@ class Inputs:
 
     def with_gradient(self, d: Gradient) -> Inputs:
         """The same with the gradient of what the whole gives. ShapeError where it does not fit."""
-        of, shape = OUTPUT, self.output_shape
+        stage, shape = OUTPUT, self.output_shape
         if self.is_of_x:
-            of = [OUTPUT, *self.last][-1]
+            stage = [OUTPUT, *self.last][-1]
             shape = result_shape(self.originals, self.sizes.n_heads, self.sizes.n_kv_heads)
-        gradient = given_gradient(d, shape, of, self.convention.seed)
-        if of == OUTPUT:
+        gradient = given_gradient(d, shape, stage, self.convention.seed)
+        if stage == OUTPUT:
             gradient = gradient.reshape(self.output_shape)
-        given = {**self.originals, GIVEN_GRADIENT: gradient}
-        return replace(self, originals=given, sizes=self.sizes._replace(given=_read(given)))
+        originals = {**self.originals, GIVEN_GRADIENT: gradient}
+        return replace(
+            self, originals=originals, sizes=self.sizes._replace(inputs=_read(originals))
+        )
 
     @property
     def gradients_around(self) -> list[str]:
         """The gradients that follow from those of q, k and v, or from that of the whole."""
-        of = {gradient_of(name) for name in {*self.last, OUTPUT, *self.originals} - {*QKV}}
-        return [step.name for step in self.steps if step.name in of] if self.is_of_x else []
+        names = {gradient_of(name) for name in {*self.last, OUTPUT, *self.originals} - {*QKV}}
+        return [step.name for step in self.steps if step.name in names] if self.is_of_x else []
 
     @cached_property
     def d_output(self) -> Array:
@@ -152,16 +154,23 @@ class Inputs:
 
     def without(self, *names: str) -> Inputs:
         """The same without some of the arrays."""
-        given = {name: x for name, x in self.originals.items() if name not in names}
-        return replace(self, originals=given, sizes=self.sizes._replace(given=_read(given)))
+        originals = {name: x for name, x in self.originals.items() if name not in names}
+        return replace(
+            self, originals=originals, sizes=self.sizes._replace(inputs=_read(originals))
+        )
 
     def of_rows(self, rows: Sequence[int]) -> Inputs:
         """The same for some queries alone; raises as `attend` does."""
-        given = {**self.originals, "rows": check_rows(rows, self.sizes.scores[-2], self.convention)}
-        if GIVEN_GRADIENT in given:
-            what = "gradients of keys and values are sums over all queries, not over some rows"
-            raise ConventionError(what, "leave out rows")
-        return replace(self, originals=given, sizes=self.sizes._replace(given=_read(given)))
+        originals = {
+            **self.originals,
+            "rows": check_rows(rows, self.sizes.scores[-2], self.convention),
+        }
+        if GIVEN_GRADIENT in originals:
+            message = "gradients of keys and values are sums over all queries, not over some rows"
+            raise ConventionError(message, "leave out rows")
+        return replace(
+            self, originals=originals, sizes=self.sizes._replace(inputs=_read(originals))
+        )
 
     @property
     def heading(self) -> Heading:
@@ -182,21 +191,21 @@ class Inputs:
         values = self.ordered(run(self.steps, self.arrays))
         stages = {}
         if "rows" in self.originals and self.is_of_x:  # of which all tokens are shown
-            own = {"": Heading("", self.convention, self.labels)}
-            stages = {"x": trace_of([], {"x": self.arrays["x"]}, own)["x"]}
+            headings = {"": Heading("", self.convention, self.labels)}
+            stages = {"x": trace_of([], {"x": self.arrays["x"]}, headings)["x"]}
         return trace_of(self.steps, values, {"": self.heading}, stages, self.arrays)
 
-    def trace_of(self, known: Values) -> Trace:
+    def trace_of(self, computed: Values) -> Trace:
         """What is known already, computed in another way, and what follows the output of it."""
-        last = self.last if OUTPUT in known else []
+        last = self.last if OUTPUT in computed else []
         weights = {
             name: entered(x, self.convention)
             for name, x in self.originals.items()
             if name in WEIGHTS
         }
-        after = run(self.steps, {**weights, **known}, last)
-        steps = [step for step in self.steps if step.name in {*known, *last}]
-        steps = [s._replace(reads={}, text="") if s.name in known else s for s in steps]
+        after = run(self.steps, {**weights, **computed}, last)
+        steps = [step for step in self.steps if step.name in {*computed, *last}]
+        steps = [s._replace(reads={}, text="") if s.name in computed else s for s in steps]
         values = {step.name: after[step.name] for step in steps}
         return trace_of(steps, values, {"": self.heading})
 
@@ -234,38 +243,38 @@ def inputs_of(
     if unknown := present.keys() - {*QKV, *EMBEDDINGS, *WEIGHTS, *OTHERS}:
         raise TypeError(f"there is no keyword {min(unknown)!r}")
     if "x" in present:
-        given, sizes = _of_x(present, n_heads, n_kv_heads)
+        originals, sizes = _of_x(present, n_heads, n_kv_heads)
         if len(sizes.scores) == 3 and sizes.n_heads == sizes.n_kv_heads == 1 and merge is None:
             sizes = sizes._replace(scores=sizes.scores[1:])
         merge = merge or ("shown" if sizes.n_heads > 1 else "never")
         words = ["multi-head"] * (sizes.n_heads > 1)
-        words.append("cross-attention" if "x_kv" in given else "self-attention")
+        words.append("cross-attention" if "x_kv" in originals else "self-attention")
     else:
         names = (*QKV, *CACHE.values())
-        given = {n: as_numbers(present[n], n) for n in names if n in present}
+        originals = {n: as_numbers(present[n], n) for n in names if n in present}
         if layout:
-            given = {name: in_order(x, name, layout) for name, x in given.items()}
-        sizes = _of_qkv(given)
+            originals = {name: in_order(x, name, layout) for name, x in originals.items()}
+        sizes = _of_qkv(originals)
         words = [] if convention.scale == "none" else ["scaled"]
         if sizes.n_kv_heads != sizes.n_heads:
             words.insert(0, "multi-query" if sizes.n_kv_heads == 1 else "grouped-query")
         words.append("dot-product attention")
     if present.keys() & {"mask", "kv_len"}:
-        given |= restrictions(sizes, present.get("mask"), present.get("kv_len"))
-    if "given_mask" in given:
-        given["given_mask"] = meant_mask(given["given_mask"], means, convention)
+        originals |= restrictions(sizes, present.get("mask"), present.get("kv_len"))
+    if "given_mask" in originals:
+        originals["given_mask"] = meant_mask(originals["given_mask"], means, convention)
     if "sinks" in present:
-        given["sinks"] = as_numbers(present["sinks"], "sinks")
-        if given["sinks"].shape != (sizes.n_heads,):
-            shape = shape_text(given["sinks"]) or "one number"
+        originals["sinks"] = as_numbers(present["sinks"], "sinks")
+        if originals["sinks"].shape != (sizes.n_heads,):
+            shape = shape_text(originals["sinks"]) or "one number"
             raise ShapeError(f"sinks ({shape}) need one score per head: {sizes.n_heads}")
         if convention.softmax_over == "queries":
             raise ConventionError("sinks join a softmax over keys", "leave out softmax_over")
-    sizes = sizes.naming(_read(given), convention, given.get("given_mask"))
+    sizes = sizes.naming(_read(originals), convention, originals.get("given_mask"))
     title = title or " ".join(words).capitalize()
-    inputs = Inputs(given, convention, sizes, merge or "never", labels, title)
+    inputs = Inputs(originals, convention, sizes, merge or "never", labels, title)
     if (d := present.get("d_output")) is not None:
-        is_named = isinstance(d, str) or "x" in given
+        is_named = isinstance(d, str) or "x" in originals
         inputs = inputs.with_gradient(d if is_named else in_order(d, gradient_of(OUTPUT), layout))
     return inputs.of_rows(present["rows"]) if "rows" in present else inputs
 
@@ -289,14 +298,14 @@ def from_keywords(
     return inputs_of(arrays, convention, merge=merge, means=means, layout=layout, labels=labels)
 
 
-def _read(given: Mapping[str, Array]) -> frozenset[str]:
+def _read(originals: Mapping[str, Array]) -> frozenset[str]:
     """The names of what the plan reads: a cache is put before k and v given."""
-    return frozenset(given) - (set() if "x" in given else {*CACHE.values()})
+    return frozenset(originals) - (set() if "x" in originals else {*CACHE.values()})
 
 
-def _of_qkv(given: Mapping[str, Array]) -> Sizes:
+def _of_qkv(arrays: Mapping[str, Array]) -> Sizes:
     """The sizes of the attention of q, k and v, a cache before them."""
-    whole = dict(given)
+    whole = dict(arrays)
     for name, past in CACHE.items():
         if (before := whole.pop(past, None)) is not None:
             x = whole[name]
@@ -306,7 +315,7 @@ def _of_qkv(given: Mapping[str, Array]) -> Sizes:
     check_qkv(**whole)
     q, k = whole["q"], whole["k"]
     n_kv_heads = k.shape[-3] if k.ndim > 2 else 1
-    n_past = k.shape[-2] - given["k"].shape[-2]
+    n_past = k.shape[-2] - arrays["k"].shape[-2]
     return Sizes((*q.shape[:-1], k.shape[-2]), n_kv_heads, q.shape[-1], n_past)
 
 
@@ -314,20 +323,20 @@ def _of_x(
     present: Mapping[str, Any], n_heads: int, n_kv_heads: int | None
 ) -> tuple[dict[str, Array], Sizes]:
     """x, the weights and the cache, and the sizes of the attention that is made of them."""
-    given = {name: token_rows(present[name], name) for name in EMBEDDINGS if name in present}
-    for name, x in given.items():
-        if x.shape[:-2] != given["x"].shape[:-2]:
+    arrays = {name: token_rows(present[name], name) for name in EMBEDDINGS if name in present}
+    for name, x in arrays.items():
+        if x.shape[:-2] != arrays["x"].shape[:-2]:
             raise ShapeError(
-                f"x ({shape_text(given['x'])}) and {name} ({shape_text(x)}) differ in their batch",
+                f"x ({shape_text(arrays['x'])}) and {name} ({shape_text(x)}) differ in their batch",
                 "both are (tokens, d_model), or both (batch, tokens, d_model) of one batch",
             )
-    given |= {name: as_numbers(present[name], name) for name in WEIGHTS if name in present}
-    sizes = projected(given, n_heads, n_kv_heads)
+    arrays |= {name: as_numbers(present[name], name) for name in WEIGHTS if name in present}
+    sizes = projected(arrays, n_heads, n_kv_heads)
     cache = {past: as_numbers(present[past], past) for past in CACHE.values() if past in present}
     if not cache:
-        return given, sizes
+        return arrays, sizes
     (*batch, n_heads, n_q, n_new), n_kv_heads = sizes.scores, sizes.n_kv_heads
-    has_heads, d_v = bool(batch) or not n_heads == n_kv_heads == 1, value_width(given, n_kv_heads)
+    has_heads, d_v = bool(batch) or not n_heads == n_kv_heads == 1, value_width(arrays, n_kv_heads)
     shapes = {"q": (n_heads, n_q, sizes.d_k), "k": (n_kv_heads, n_new, sizes.d_k)}
     shapes["v"] = n_kv_heads, n_new, d_v
     whole = {  # of the shapes that they will have; nothing is computed
@@ -336,7 +345,7 @@ def _of_x(
     }
     n_past = _of_qkv({**whole, **cache}).n_past
     scores = (*batch, n_heads, n_q, n_new + n_past)
-    return {**given, **cache}, sizes._replace(scores=scores, n_past=n_past)
+    return {**arrays, **cache}, sizes._replace(scores=scores, n_past=n_past)
 
 
 def entered(x: Array, convention: Convention) -> Array:

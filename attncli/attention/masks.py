@@ -202,8 +202,8 @@ def checked_mask(mask: Array, means: str | None, name: str, flag: str) -> Array:
         raise ConventionError(f"{name} holds nothing but 0 and 1", hint)
     is_truth = means in {"keep", "ignore"}
     if is_truth and not _is_binary(mask):
-        what = f"{flag}{means} needs a mask of true/false or 0/1, {name} has others"
-        raise ConventionError(what, f"use {flag}add")
+        message = f"{flag}{means} needs a mask of true/false or 0/1, {name} has others"
+        raise ConventionError(message, f"use {flag}add")
     return mask.astype(np.bool_ if is_truth else np.float64)
 
 

@@ -79,11 +79,11 @@ def finite(m: Array) -> Array:
 def check_parts(convention: Convention) -> None:
     """ConventionError for a softmax over queries and for dropout."""
     if convention.softmax_over == "queries":
-        what = "a softmax over queries needs whole columns: its keys cannot be cut into parts"
-        raise ConventionError(what, "leave out softmax_over")
+        message = "a softmax over queries needs whole columns: its keys cannot be cut into parts"
+        raise ConventionError(message, "leave out softmax_over")
     if convention.dropout:
-        what = "dropout is drawn for all weights: keys cannot be cut into parts"
-        raise ConventionError(what, "leave out dropout")
+        message = "dropout is drawn for all weights: keys cannot be cut into parts"
+        raise ConventionError(message, "leave out dropout")
 
 
 class Parts:
@@ -133,7 +133,9 @@ class Parts:
         words  its formula in words, in which {names} are the letters of what it reads
         """
         _, _, number = name.rpartition(".")[0].rpartition(".")
-        symbols = {x: self.symbols.get(of) or spec_of(of).symbol for x, of in reads.items()}
+        symbols = {
+            x: self.symbols.get(stage) or spec_of(stage).symbol for x, stage in reads.items()
+        }
         symbol = spec_of(name).symbol + (subscript(int(number)) if number else "")
         self.symbols[name] = symbol
         formula = f"{symbol} = {worded(words, symbols)}"
@@ -149,8 +151,8 @@ class Parts:
         at = {"start": self.bounds[number - 1], "stop": self.bounds[number]}
         k = next(step.reads["k"] for step in self.own if "k" in step.reads)
         for name, x, text in (("k", k, KEYS_OF), ("v", "v", VALUES_OF)):
-            own = self.symbols[prefix + name] = f"{spec_of(x).symbol}{sub}"
-            more: Any = {"symbol": own, "function": keys_of}
+            symbol = self.symbols[prefix + name] = f"{spec_of(x).symbol}{sub}"
+            more: Any = {"symbol": symbol, "function": keys_of}
             self.steps.append(Step(prefix + name, self.text(text), {"x": x}, at, **more))
         if self.has_mask:
             text, reads = self.text(COLUMNS_OF), {"x": "mask"}
@@ -159,10 +161,15 @@ class Parts:
         letter = re.compile(rf"(?<![\w])({'|'.join(sorted(letters))})(?![\w])|(?<!\w)K(?=ᵀ)")
         names = {k: f"{prefix}k"} | {n: prefix + n for n in ("mask", *(x.name for x in self.own))}
         for step in self.own:
-            reads = {x: names.get(of, of) for x, of in step.reads.items()}
-            own = self.symbols[prefix + step.name] = spec_of(step.name).symbol + sub
+            reads = {x: names.get(stage, stage) for x, stage in step.reads.items()}
+            symbol = self.symbols[prefix + step.name] = spec_of(step.name).symbol + sub
             formula = letter.sub(lambda hit: hit[0] + sub, step.formula)
-            more = {"name": prefix + step.name, "reads": reads, "formula": formula, "symbol": own}
+            more = {
+                "name": prefix + step.name,
+                "reads": reads,
+                "formula": formula,
+                "symbol": symbol,
+            }
             self.steps.append(step._replace(**more))
         return prefix, {"mask": f"{prefix}mask"} if "mask" in self.softmax.reads else {}
 
@@ -177,26 +184,26 @@ class Parts:
 
 
 def trace_in_parts(
-    kind: str, inputs: Inputs, bounds: Sequence[int], steps_of: StepsOf, where: str
+    kind: str, inputs: Inputs, bounds: Sequence[int], steps_of: StepsOf, division: str
 ) -> Trace:
     """The trace of attention in parts that begin at these keys; where: how they are cut, in words.
 
     Raises ConventionError for what keys in parts do not have.
     """
     if GIVEN_GRADIENT in inputs.originals:
-        what = "gradients are those of one softmax over all keys"
-        raise ConventionError(what, f"leave out the gradient, or the {kind}s")
+        message = "gradients are those of one softmax over all keys"
+        raise ConventionError(message, f"leave out the gradient, or the {kind}s")
     convention, sizes = inputs.convention, inputs.sizes
     check_parts(convention)
     after = [step for step in inputs.steps if step.name in inputs.last]
     steps, n_k = [*steps_of(convention, sizes, bounds), *after], sizes.scores[-1]
     kinds = {step.name: spec_of(step.name) for step in steps}
-    shown = [name for name, kind in kinds.items() if kind.role not in HIDDEN]
-    values = inputs.ordered(run(steps, inputs.arrays, shown))
+    visible_names = [name for name, kind in kinds.items() if kind.role not in HIDDEN]
+    values = inputs.ordered(run(steps, inputs.arrays, visible_names))
     if "mask" in values:  # as `attend` shows it, of every head, query and key
         values["mask"] = np.broadcast_to(values["mask"], (*values["q"].shape[:-1], n_k))
     heading = inputs.heading
-    note, title = _beside_whole(inputs, values), f"{heading.title}, {where}"
+    note, title = _beside_whole(inputs, values), f"{heading.title}, {division}"
     keys = [*(heading.labels["key"] or (f"k{at + 1}" for at in range(n_k)))]
     labels = {**heading.labels, "key": keys}
     headings = {

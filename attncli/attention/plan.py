@@ -35,7 +35,7 @@ class Sizes(NamedTuple):
     n_kv_heads  key heads
     d_k         width of a query
     n_past      keys before the first query's own
-    given       names of the inputs
+    inputs      names of the inputs
     adds        whether numbers of the given mask are added to the scores
     mask        shape of the given mask
     """
@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
     n_kv_heads: int
     d_k: int
     n_past: int = 0
-    given: frozenset[str] = frozenset("qkv")
+    inputs: frozenset[str] = frozenset("qkv")
     adds: bool = False
     mask: tuple[int, ...] = ()
 
@@ -58,8 +58,8 @@ class Sizes(NamedTuple):
     ) -> Sizes:
         """The same with the names of these inputs, one of which may be a mask."""
         if mask is None:
-            return self._replace(given=frozenset(inputs), adds=False, mask=())
-        return self._replace(given=frozenset(inputs), adds=adds(mask, convention), mask=mask.shape)
+            return self._replace(inputs=frozenset(inputs), adds=False, mask=())
+        return self._replace(inputs=frozenset(inputs), adds=adds(mask, convention), mask=mask.shape)
 
 
 @lru_cache(1024)
@@ -86,18 +86,18 @@ def plan(
     >>> [step.name for step in plan(Convention(softcap=2.0), Sizes((3, 5), 1, 7))]
     ['scores', 'scaled', 'capped', 'weights', 'lse', 'output']
     """
-    merge = merge or ("shown" if "x" in sizes.given else "never")
+    merge = merge or ("shown" if "x" in sizes.inputs else "never")
     new = Plan(convention, sizes, {source: letter} if letter else {}, spreads=spreads)
     attention(new, source, merge)
-    gradients = backward(new.steps) if GIVEN_GRADIENT in sizes.given else []
-    if merge == "shown" and "x" not in sizes.given:  # the gradient is that of the output
+    gradients = backward(new.steps) if GIVEN_GRADIENT in sizes.inputs else []
+    if merge == "shown" and "x" not in sizes.inputs:  # the gradient is that of the output
         concat(new, OUTPUT)
     return tuple(new.steps + gradients)
 
 
-def after_past(own: Step, past: Array, n_cached: int, **more: Any) -> Array:
+def after_past(step: Step, past: Array, n_cached: int, **more: Any) -> Array:
     """The rows of a step after those of a cache."""
-    return np.ascontiguousarray(np.concatenate([past, own.compute(**more)], axis=-2))
+    return np.ascontiguousarray(np.concatenate([past, step.compute(**more)], axis=-2))
 
 
 class Plan:
@@ -125,7 +125,7 @@ class Plan:
 
     def inputs(self, **reads: str) -> dict[str, str]:
         """Those of these reads, name in a formula → stage, whose stage is an input."""
-        return {parameter: name for parameter, name in reads.items() if name in self.sizes.given}
+        return {parameter: name for parameter, name in reads.items() if name in self.sizes.inputs}
 
     def add(
         self,
@@ -138,7 +138,7 @@ class Plan:
         letters: Mapping[str, str] = {},
         sizes: Mapping[str, int] = {},
         back: Mapping[str, tuple[str, str] | None] = {},
-        own: Mapping[str, Any] = {},
+        fields: Mapping[str, Any] = {},
         **params: Any,
     ) -> str:
         """Adds a step, and gives its name.
@@ -150,22 +150,24 @@ class Plan:
         letters  other letters for some of the formula
         sizes    of letters that no array has alone
         back     as in Step
-        own      other fields of the step, such as its symbol
+        fields   other fields of the step, such as its symbol
         params   the formula's numbers
         """
         reads = {"x": x, **reads} if x else reads
-        backs = {of: way and (self.bound(way[0], letters), way[1]) for of, way in back.items()}
+        backs = {
+            operand: way and (self.bound(way[0], letters), way[1]) for operand, way in back.items()
+        }
         text = self.bound(text, letters)
         line = written(text, frozenset(reads))
         symbols = tuple(
-            [(x, self.letters.get(of) or spec_of(of).symbol) for x, of in reads.items()]
+            [(x, self.letters.get(stage) or spec_of(stage).symbol) for x, stage in reads.items()]
         )
-        symbol = own.get("symbol") or spec_of(name).symbol
+        symbol = fields.get("symbol") or spec_of(name).symbol
         formula = in_matrices(symbol, words, line, symbols, tuple(params.items()))
         if "·" in line and self.is_shared:
             sizes = {"g": self.sizes.n_kv_heads, **sizes}
         step = Step(name, text, reads, params, formula, self.convention.dtype)
-        step = step._replace(sizes=sizes, back=backs, **own)
+        step = step._replace(sizes=sizes, back=backs, **fields)
         self.steps.append(step)
         return name
 
@@ -195,29 +197,29 @@ class Plan:
 
     def after_cache(self, name: str) -> None:
         """Puts the cache before the keys or values that the last step makes of x."""
-        own, n_cached = self.steps.pop(), self.sizes.n_past
-        letter, _, product = own.formula.partition(" = ")
+        last, n_cached = self.steps.pop(), self.sizes.n_past
+        letter, _, product = last.formula.partition(" = ")
 
-        step = own._replace(
-            text=after_cache(own.text),
-            reads={**own.reads, "past": f"past_{name}"},
+        step = last._replace(
+            text=after_cache(last.text),
+            reads={**last.reads, "past": f"past_{name}"},
             params={"n_cached": n_cached},
             formula=f"{letter} = [cache; {product}]",
-            sizes={**own.sizes, "i": self.sizes.scores[-1] - n_cached},
+            sizes={**last.sizes, "i": self.sizes.scores[-1] - n_cached},
             back={"past": None},
-            function=partial(after_past, own),
+            function=partial(after_past, last),
         )
         self.steps.append(step)
 
     def of_rows(self) -> None:
         """Makes of x, in the last step, the queries that are asked for alone."""
-        own = self.steps.pop()
+        last = self.steps.pop()
 
         def queries(x: Array, rows: Array, **more: Any) -> Array:
-            return own.compute(x=x[..., rows, :], **more)
+            return last.compute(x=x[..., rows, :], **more)
 
-        reads = {**own.reads, "rows": "rows"}
-        self.steps.append(own._replace(text="", reads=reads, function=queries))
+        reads = {**last.reads, "rows": "rows"}
+        self.steps.append(last._replace(text="", reads=reads, function=queries))
 
     @property
     def of_group(self) -> str:

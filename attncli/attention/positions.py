@@ -79,8 +79,8 @@ def sinusoidal_steps(
         raise ConventionError(f"exponent is {exponent!r}", "use paper or article")
     check_base(base)
     if max(abs(start), abs(start + n)) > _FARTHEST:
-        what = f"positions from {start} on cannot be distinguished in float64"
-        raise ConventionError(what, "start below 2^53")
+        message = f"positions from {start} on cannot be distinguished in float64"
+        raise ConventionError(message, "start below 2^53")
     notes = [_COUNTS_TWICE] * (exponent == "article")
     notes += [f"d = {dim} is odd: the last column is a sine without its cosine"] * (dim % 2)
     power = f"{plain(base)}^({_EXPONENTS[exponent]})"
@@ -117,17 +117,17 @@ def add_positions(
     `positions` is a trace of `sinusoidal` or any array of the same shape; `tokens` name the rows.
     Raises ShapeError where the shapes differ or a matrix is not one.
     """
-    words, given = _matrix(embeddings, "the matrix of embeddings"), _position_stages(positions)
-    table = given[-1]
+    words, stages = _matrix(embeddings, "the matrix of embeddings"), _position_stages(positions)
+    table = stages[-1]
     if words.shape != table.value.shape:
-        what = f"embeddings are {shape_text(words)} but positions are {shape_text(table.value)}"
-        raise ShapeError(what, "both need one row per token and the same number of columns")
+        message = f"embeddings are {shape_text(words)} but positions are {shape_text(table.value)}"
+        raise ShapeError(message, "both need one row per token and the same number of columns")
     names = tuple(tokens) or table.labels.get("position", ())
     labels, axes = {"token": names} if names else {}, ("token", "dimension")
     before = Stage("embeddings", "E", "one row per token", words, axes, labels)
     places = {axis: names for axis, names in table.labels.items() if axis != "dimension"}
     heading = Heading("Embeddings with positions", None, {**places, **labels})  # a sum is no wave
-    return traced([SUM], heading, before, *given)
+    return traced([SUM], heading, before, *stages)
 
 
 def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
@@ -135,19 +135,19 @@ def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
 
     With an even d, D[a, b] = Σᵢ cos((a − b) / base^(2i/d)): it depends on the distance alone.
     """
-    given = _position_stages(positions)
-    rows, is_even = given[-1].labels.get("position", ()), given[-1].value.shape[1] % 2 == 0
+    stages = _position_stages(positions)
+    rows, is_even = stages[-1].labels.get("position", ()), stages[-1].value.shape[1] % 2 == 0
     alike = "each diagonal holds one number: the dot product depends on the distance alone"
-    notes = (alike,) if len(given) > 1 and is_even else ()  # a table as given need not be of waves
+    notes = (alike,) if len(stages) > 1 and is_even else ()  # a table as given need not be of waves
     heading = Heading("Dot products of positions", None, {"position": rows, "other": rows}, notes)
     dots = Step("dots", formulas.DOTS, {"x": "positions"}, formula="D = PE · PEᵀ")
-    return traced([dots], heading, *given)
+    return traced([dots], heading, *stages)
 
 
 def _position_stages(positions: Trace | npt.ArrayLike) -> tuple[Stage, ...]:
     if isinstance(positions, Trace):
-        wanted = ("divisors", "angles", "positions")
-        return tuple(positions[name] for name in wanted if name in positions)
+        names = ("divisors", "angles", "positions")
+        return tuple(positions[name] for name in names if name in positions)
     table = _matrix(positions, "the matrix of positions")
     return (Stage("positions", "PE", "as given", table, ("position", "dimension")),)
 
@@ -292,9 +292,9 @@ def _rows(cache: npt.ArrayLike, ids: Array | None, name: str) -> FloatArray:
     if ids is None:
         return values
     if values.ndim != 2 or ids.dtype.kind not in "iu":
-        what = f"position ids of type {ids.dtype} cannot pick rows from a {name} cache of"
+        message = f"position ids of type {ids.dtype} cannot pick rows from a {name} cache of"
         hint = "give whole numbers and a cache of shape (longest, r/2)"
-        raise ShapeError(f"{what} {values.ndim} dimensions", hint)
+        raise ShapeError(f"{message} {values.ndim} dimensions", hint)
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < len(values):
         ends = f"position ids run from {ids.min()} to {ids.max()}"
         raise ShapeError(f"{ends}, the {name} cache from 0 to {len(values) - 1}")
@@ -325,8 +325,8 @@ def alibi(
             raise ConventionError(f"there are {size} {name}", "use a whole number from 1")
 
     def slopes_of(heads: int) -> FloatArray:
-        own, between = (np.exp2(-8.0 / n * np.arange(1, n + 1)) for n in (heads, 2 * heads))
-        slopes: FloatArray = np.concatenate([own, between[::2]])[:n_heads]
+        first, between = (np.exp2(-8.0 / n * np.arange(1, n + 1)) for n in (heads, 2 * heads))
+        slopes: FloatArray = np.concatenate([first, between[::2]])[:n_heads]
         return slopes
 
     def bias_of(m: FloatArray, first_query: int, causal: bool) -> FloatArray:

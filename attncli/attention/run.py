@@ -77,7 +77,7 @@ def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:
 
 
 def run(
-    steps: Sequence[Step], inputs: Values, wanted: Collection[str] | None = None
+    steps: Sequence[Step], inputs: Values, names: Collection[str] | None = None
 ) -> dict[str, Array]:
     """The values of the wanted stages (of all that are shown, where none are named) and the inputs.
 
@@ -86,41 +86,45 @@ def run(
 
     Raises StageError for a stage that follows from nothing that is given.
     """
-    if wanted is None:
+    if names is None:
         kinds = {step.name: spec_of(step.kind or step.name) for step in steps}
-        wanted = [n for n, kind in kinds.items() if kind.role not in HIDDEN and not kind.asked]
-    todo, shown = needed(steps, inputs, wanted), set(wanted)
+        names = [n for n, kind in kinds.items() if kind.role not in HIDDEN and not kind.asked]
+    todo, outputs = needed(steps, inputs, names), set(names)
     last_read = {name: at for at, step in enumerate(todo) for name in step.reads.values()}
     values = dict(inputs)
     with np.errstate(all="ignore"):  # an overflow is infinite, as IEEE 754 has it, and is shown
         for at, step in enumerate(todo):
             values[step.name] = _computed(step, values)
             for name in step.reads.values():  # what is not read any more is dropped
-                if last_read[name] == at and name not in shown and name not in inputs:
+                if last_read[name] == at and name not in outputs and name not in inputs:
                     values.pop(name, None)
     return values
 
 
 def _computed(step: Step, values: Values) -> Array:
     """The stage of one step. A function, so that nothing it makes on the way outlives the step."""
-    own = {**step.params} | {parameter: values[name] for parameter, name in step.reads.items()}
+    arguments = {**step.params} | {
+        parameter: values[name] for parameter, name in step.reads.items()
+    }
     dtype = None if step.dtype == "float64" else step.dtype  # what goes in is float64 already
     if dtype is not None:
-        own |= {p: widen(own[p], dtype) for p in step.reads if own[p].dtype.kind == "f"}
-    result = step.compute(**own)
+        arguments |= {
+            p: widen(arguments[p], dtype) for p in step.reads if arguments[p].dtype.kind == "f"
+        }
+    result = step.compute(**arguments)
     return result if dtype is None else round_to(result, dtype)
 
 
-def needed(steps: Sequence[Step], inputs: Values, wanted: Collection[str]) -> list[Step]:
+def needed(steps: Sequence[Step], inputs: Values, stages: Collection[str]) -> list[Step]:
     """The steps that the wanted stages follow from. StageError where one does not."""
-    names, todo = set(wanted), list[Step]()
+    names, todo = set(stages), list[Step]()
     for step in reversed(steps):
         if step.name in names and step.name not in inputs:
             names.update(step.reads.values())
             todo.append(step)
     if missing := names - inputs.keys() - {step.name for step in todo}:
-        what = f"there is no {', '.join(sorted(missing))}"
-        raise StageError(what, f"the inputs are {', '.join(inputs)}")
+        message = f"there is no {', '.join(sorted(missing))}"
+        raise StageError(message, f"the inputs are {', '.join(inputs)}")
     return todo[::-1]
 
 
@@ -151,8 +155,10 @@ def trace_of(
     """
     computed = {step.name: step for step in steps}
     kinds = {name: (computed[name].kind or name) if name in computed else name for name in values}
-    shown = [name for name, kind in kinds.items() if spec_of(kind).role not in HIDDEN]
-    asked = [x for x, step in computed.items() if spec_of(step.kind or x).asked and x not in values]
+    visible = [name for name, kind in kinds.items() if spec_of(kind).role not in HIDDEN]
+    deferred = [
+        x for x, step in computed.items() if spec_of(step.kind or x).asked and x not in values
+    ]
 
     def nested(prefix: str, names: Collection[str], heading: Heading) -> Trace:
         """The trace of the stages of these names, which all begin with the prefix."""
@@ -169,7 +175,7 @@ def trace_of(
             else:
                 parts.append(nested(f"{name}.", members, headings.get(name, heading)))
         whole = prefix.removesuffix(".")
-        names = [name for name in asked if name.rpartition(".")[0] == whole]
+        names = [name for name in deferred if name.rpartition(".")[0] == whole]
         later = {name.removeprefix(prefix): partial(make, name, heading) for name in names}
         last = whole.rpartition(".")[2]
         return Trace(heading.title, tuple(parts), heading.convention, last, heading.notes, later)
@@ -185,7 +191,7 @@ def trace_of(
         results = run(steps, new)
         return trace_of(steps, {name: results[name] for name in values}, headings, first, new)
 
-    trace = nested("", dict.fromkeys([*stages, *shown]), headings[""])
+    trace = nested("", dict.fromkeys([*stages, *visible]), headings[""])
     return trace if inputs is None else replace(trace, compute=again)
 
 
@@ -199,9 +205,9 @@ def with_stages(steps: Sequence[Step], inputs: Values, arrays: Values) -> dict[s
     return {**inputs, **arrays}
 
 
-def traced(steps: Sequence[Step], heading: Heading, *given: Stage) -> Trace:
+def traced(steps: Sequence[Step], heading: Heading, *sources: Stage) -> Trace:
     """The trace of a plan computed from these stages, which come first."""
-    stages = {stage.name: stage for stage in given}
+    stages = {stage.name: stage for stage in sources}
     inputs = {name: stage.value for name, stage in stages.items()}
     return trace_of(steps, run(steps, inputs), {"": heading}, stages, inputs)
 
@@ -209,8 +215,8 @@ def traced(steps: Sequence[Step], heading: Heading, *given: Stage) -> Trace:
 def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Heading) -> Stage:
     step, value = computed.get(name), values[name]
     kind = spec_of((step and step.kind) or name)
-    own = name.rpartition(".")[2]
-    prefix = name.removesuffix(own)
+    leaf = name.rpartition(".")[2]
+    prefix = name.removesuffix(leaf)
     shapes = (values[prefix + map_].shape for map_ in MAPS if prefix + map_ in values)
     whole = next(shapes, value.shape)
     is_own = step is not None and bool(step.axes)
@@ -227,9 +233,9 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
     }
     if kind.axes == spec_of(MAPS[0]).axes and not is_own:  # the gradient of what was broadcast
         sizes = zip(axes, value.shape, whole[-len(axes) :], strict=False)
-        labels |= {axis: ("all",) for axis, size, of in sizes if size < of}
+        labels |= {axis: ("all",) for axis, size, full in sizes if size < full}
     if step is None:
-        return Stage(own, kind.symbol, "", value, axes, labels)
+        return Stage(leaf, kind.symbol, "", value, axes, labels)
     text, reads = written(step.text, frozenset(step.reads)), dict[str, str]()
     guards = only_guards(text) if text and not is_own else frozenset()  # which terms count, alone
     for parameter, read in step.reads.items():
@@ -242,4 +248,4 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
     if "[" in text.partition(" = ")[0]:  # under the letter that the stage has here
         text = f"{symbol}{text[text.index('[') :]}"
     more = (step.note, reads, plain, text, step.sizes)
-    return Stage(own, symbol, step.formula, value, axes, labels, *more)
+    return Stage(leaf, symbol, step.formula, value, axes, labels, *more)

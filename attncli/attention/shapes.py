@@ -116,10 +116,10 @@ def check_qkv(q: Array, k: Array, v: Array) -> None:
     equal = [("d_k", "q", q, "k", k, -1), ("number of tokens", "k", k, "v", v, -2)]
     equal += [("number of heads", "k", k, "v", v, -3)] if q.ndim > 2 else []
     equal += [("batch size", "q", q, "k", k, 0), ("batch size", "k", k, "v", v, 0)] * (q.ndim > 3)
-    for what, name, x, other, y, axis in equal:
+    for quantity, name, x, other, y, axis in equal:
         if x.shape[axis] != y.shape[axis]:
             raise ShapeError(
-                f"{name} and {other} must have the same {what}: {name} ({shape_text(x)}) has "
+                f"{name} and {other} must have the same {quantity}: {name} ({shape_text(x)}) has "
                 f"{x.shape[axis]}, {other} ({shape_text(y)}) has {y.shape[axis]}",
                 layout_hint(q.ndim) if axis == -3 else "",
             )
@@ -172,7 +172,7 @@ Gradient = npt.ArrayLike | Literal["ones", "random"]
 """A gradient as it is given: its numbers, 1 everywhere (that of a sum), or standard normal ones."""
 
 
-def given_gradient(d: Gradient, shape: tuple[int, ...], of: str, seed: int) -> Array:
+def given_gradient(d: Gradient, shape: tuple[int, ...], stage: str, seed: int) -> Array:
     """The gradient of a stage of this shape; random ones are drawn with the seed, by PCG64.
 
     Raises ShapeError where it has another shape. It is called d_output, whichever stage it is of.
@@ -185,8 +185,8 @@ def given_gradient(d: Gradient, shape: tuple[int, ...], of: str, seed: int) -> A
         return np.ones(shape) if d == "ones" else draw.standard_normal(shape)
     gradient = as_numbers(d, name)
     if gradient.shape != shape:
-        given, needed = shape_text(gradient) or "one number", " × ".join(map(str, shape))
-        raise ShapeError(f"{name} is {given}, {of} is {needed}", "they have one shape")
+        actual, needed = shape_text(gradient) or "one number", " × ".join(map(str, shape))
+        raise ShapeError(f"{name} is {actual}, {stage} is {needed}", "they have one shape")
     return gradient
 
 
@@ -208,8 +208,8 @@ def check_rows(rows: Sequence[int], n_q: int, convention: Convention) -> npt.NDA
     Raises ShapeError where they are out of range, ConventionError where a row depends on others.
     """
     if convention.softmax_over == "queries" or convention.dropout:
-        what = "dropout is" if convention.dropout else "sums over queries are"
-        raise ConventionError(f"{what} of all queries, not of some rows", "leave out rows")
+        subject = "dropout is" if convention.dropout else "sums over queries are"
+        raise ConventionError(f"{subject} of all queries, not of some rows", "leave out rows")
     picked = np.asarray(rows)
     are_indices = picked.ndim == 1 and picked.size and picked.dtype.kind in "iu"
     if not are_indices or picked.min() < 0 or picked.max() >= n_q:
@@ -238,7 +238,7 @@ def projected(inputs: Values, n_heads: int, n_kv_heads: int | None) -> Sizes:
     if "w_o" in inputs:
         check_projection(np.empty((1, n_heads * d["v"])), inputs["w_o"])
     scores = (*x.shape[:-2], n_heads, x.shape[-2], context.shape[-2])
-    return Sizes(scores, n_kv_heads, d["q"], given=frozenset(inputs))
+    return Sizes(scores, n_kv_heads, d["q"], inputs=frozenset(inputs))
 
 
 def check_projection(x: Array, w: Array) -> None:
@@ -260,10 +260,10 @@ def restrictions(
         check_mask(arrays["given_mask"], sizes.scores)
     if kv_len is not None:
         n_batch, n_k = sizes.scores[0] if len(sizes.scores) == 4 else 1, sizes.scores[-1]
-        given = as_numbers(kv_len, "kv_len")
-        if given.dtype.kind not in "iu" or given.ndim > 1:
+        lengths = as_numbers(kv_len, "kv_len")
+        if lengths.dtype.kind not in "iu" or lengths.ndim > 1:
             raise ShapeError(f"kv_len is {kv_len!r}", "use one whole number per batch item")
-        per_item = np.atleast_1d(given).astype(np.int64)
+        per_item = np.atleast_1d(lengths).astype(np.int64)
         if per_item.size not in {1, n_batch}:
             message = f"kv_len has {per_item.size} lengths for a batch of {n_batch}"
             raise ShapeError(message, "use one per batch item")

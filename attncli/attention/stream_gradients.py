@@ -87,18 +87,20 @@ def streamed_gradients(
     for at, d_k, d_v in in_threads(job, job.gradients, job.parts, n_threads, progress):
         job.d_k[at] += d_k
         job.d_v[at] += d_v
-    names = {of: gradient_of(job.reads[of]) for of in QKV}
+    names = {operand: gradient_of(job.reads[operand]) for operand in QKV}
     each_d = dict(zip(QKV, (job.d_q, job.d_k, job.d_v), strict=True))
-    known = {names[of]: x.reshape(job.whole[of].shape) for of, x in each_d.items()}
-    if before := [of for of, name in names.items() if name != gradient_of(of)]:
+    gradients = {
+        names[operand]: x.reshape(job.whole[operand].shape) for operand, x in each_d.items()
+    }
+    if before := [operand for operand, name in names.items() if name != gradient_of(operand)]:
         # What came before the scores, such as a norm, has gradients by the plan.
-        given = {name: widen(x, inputs.convention.dtype) for name, x in inputs.qkv.items()}
-        given |= {job.reads[of]: job.whole[of] for of in before}
-        with_d = inputs.sizes._replace(given=inputs.sizes.given | {GIVEN_GRADIENT})
-        known |= run(
-            plan(inputs.convention, with_d), {**given, **known}, [*map(gradient_of, before)]
+        values = {name: widen(x, inputs.convention.dtype) for name, x in inputs.qkv.items()}
+        values |= {job.reads[operand]: job.whole[operand] for operand in before}
+        with_d = inputs.sizes._replace(inputs=inputs.sizes.inputs | {GIVEN_GRADIENT})
+        gradients |= run(
+            plan(inputs.convention, with_d), {**values, **gradients}, [*map(gradient_of, before)]
         )
-    return {gradient_of(of): known[gradient_of(of)] for of in QKV}
+    return {gradient_of(operand): gradients[gradient_of(operand)] for operand in QKV}
 
 
 class _Job(Job):
@@ -118,7 +120,9 @@ class _Job(Job):
         self.parts = [
             [
                 Rows(batch, head, at, min(at + self.n_rows, start + n, n_q))
-                for head in (head for head, of in enumerate(self.key_head) if of == kv_head)
+                for head in (
+                    head for head, key_head in enumerate(self.key_head) if key_head == kv_head
+                )
                 for at in range(start, min(start + n, n_q), self.n_rows)
             ]
             for batch in range(n_batch)
@@ -184,10 +188,10 @@ class _Job(Job):
     def _by_plan(self, rows: Rows, q: Array, d: Array, sums: tuple[Array, Array]) -> Array:
         """The same by the steps of the plan, with every stage of a few queries at a time."""
         k, v, *_ = self.head(rows)
-        given, d_q = {"q": q, "k": k, "v": v, GIVEN_GRADIENT: d}, []
+        inputs, d_q = {"q": q, "k": k, "v": v, GIVEN_GRADIENT: d}, []
         names = [gradient_of(self.reads[name]) for name in QKV]
-        for part, *others in self.by_plan(rows, given, names):
+        for part, *others in self.by_plan(rows, inputs, names):
             d_q.append(part)
-            for total, own in zip(sums, others, strict=True):
-                np.add(total, own, out=total)
+            for total, gradient in zip(sums, others, strict=True):
+                np.add(total, gradient, out=total)
         return np.concatenate(d_q)

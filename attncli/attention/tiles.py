@@ -216,8 +216,8 @@ def split_steps(convention: Convention, sizes: Sizes, bounds: Sequence[int]) -> 
         x, words = {"x": here + parts.x}, "softmax({x}) over its keys: each row sums to 1"
         parts.add(here + WEIGHTS, PART_WEIGHTS, words, x)
         parts.add(here + LSE, of_lse, lse_words("{x}", base), x, base=base)
-        reads, own = {"a": here + WEIGHTS, "v": f"{here}v", **visible}, parts.output
-        parts.add(here + OUTPUT, own.text, "{a} {v}", reads, own.sizes)
+        reads, output = {"a": here + WEIGHTS, "v": f"{here}v", **visible}, parts.output
+        parts.add(here + OUTPUT, output.text, "{a} {v}", reads, output.sizes)
     each = {f"lse_{number}": f"{SPLIT}.{number}.{LSE}" for number in parts.numbers}
     outputs = {f"output_{number}": f"{SPLIT}.{number}.{OUTPUT}" for number in parts.numbers}
     texts = merging(len(each), base, has_sinks=bool(parts.sinks))
@@ -265,9 +265,9 @@ def attend_tiles(
 
 def trace_in_tiles(inputs: Inputs, tiles: int) -> Trace:
     """The trace of these inputs in tiles; raises as `attend_tiles` does."""
-    where = "in tiles of one key" if tiles == 1 else f"in tiles of {tiles} keys"
+    division = "in tiles of one key" if tiles == 1 else f"in tiles of {tiles} keys"
     bounds = tile_bounds(inputs.sizes.scores[-1], tiles)
-    return trace_in_parts(TILE, inputs, bounds, tile_steps, where)
+    return trace_in_parts(TILE, inputs, bounds, tile_steps, division)
 
 
 def attend_split(
@@ -294,5 +294,5 @@ def attend_split(
 def trace_in_splits(inputs: Inputs, split: Sequence[int]) -> Trace:
     """The trace of these inputs in parts; raises as `attend_split` does."""
     bounds = split_bounds(inputs.sizes.scores[-1], split)
-    where = f"split after key{'s' * (len(split) > 1)} {joined([*map(str, split)])}"
-    return trace_in_parts(SPLIT, inputs, bounds, split_steps, where)
+    division = f"split after key{'s' * (len(split) > 1)} {joined([*map(str, split)])}"
+    return trace_in_parts(SPLIT, inputs, bounds, split_steps, division)

@@ -333,7 +333,7 @@ def _maps(convention: Convention, scores: tuple[int, ...], given: Iterable[str])
     """The names of those stages; of what is given only what restricts, and d_output, counts."""
     own = {"mask": "given_mask", D_OUTPUT: GIVEN_GRADIENT}
     inputs = {"q", "k", "v", *(own.get(name, name) for name in given)}
-    names = {step.name for step in plan(convention, Sizes(scores, 1, 1, given=frozenset(inputs)))}
+    names = {step.name for step in plan(convention, Sizes(scores, 1, 1, inputs=frozenset(inputs)))}
     return frozenset(names & {"mask", *MAPS, *map(gradient_of, MAPS)})
 
 

@@ -69,18 +69,18 @@ WORD_ANGLES = "angle(a, b) = degrees(arccos(x[a,b]))"
 
 def after_cache(text: str) -> str:
     """The formula of rows of x that come after cached ones."""
-    left, _, right = text.partition(" = ")
-    cached = re.sub(r"^\w+", "past", left)
+    cell, _, right = text.partition(" = ")
+    cached = re.sub(r"^\w+", "past", cell)
     body = right.replace("x[b,j,", "x[b,j - n_cached,")
-    return f"{left} = {cached} if j < n_cached else {body}  # from the cache"
+    return f"{cell} = {cached} if j < n_cached else {body}  # from the cache"
 
 
-def joined(left: str) -> str:
+def joined(cell: str) -> str:
     """The formula of a cache and of new rows after it, both as they are.
 
     >>> joined("K[b,j,d]")
     'K[b,j,d] = past[b,j + 0,d] if j < n_cached else new[b,j - n_cached,d]'
     """
-    index = left[left.index("[") :]
+    index = cell[cell.index("[") :]
     past, new = f"past{relettered(index, j='j + 0')}", f"new{relettered(index, j='j - n_cached')}"
-    return f"{left} = {past} if j < n_cached else {new}"
+    return f"{cell} = {past} if j < n_cached else {new}"

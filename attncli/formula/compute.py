@@ -100,9 +100,9 @@ class Compiled(NamedTuple):
         >>> compiled("S[i,j] = sum[d](q[i,d] * k[j,d]) + 1", shapes, ()).cost()
         (31, ('i', 'j'))
         """
-        of, n, sizes = self.compiler.letters, 0, dict[Letters, int]()
-        for each, own, nodes in self.compiler.made:
-            letters = (*dict.fromkeys([*own, *(x for node in nodes for x in of(node))]),)
+        letters_of, n, sizes = self.compiler.letters, 0, dict[Letters, int]()
+        for each, axes, nodes in self.compiler.costs:
+            letters = (*dict.fromkeys([*axes, *(x for node in nodes for x in letters_of(node))]),)
             size = prod(self.compiler.shape(letters))
             n += each * size // _EACH
             sizes |= {letters: size} if each >= _EACH else {}
@@ -134,17 +134,17 @@ def compiled(text: str | Formula, shapes: Items, sizes: Items, hides: bool = Fal
 class _Compiler(NamedTuple):
     """Makes functions of the nodes of a formula, for these shapes of arrays and sizes of letters.
 
-    hides  as in `compute`
-    made   the arrays that are made on the way: how often, in parts of _EACH, their letters, and
-           nodes that have more of them
-    known  the letters of nodes, by their id
+    hides         as in `compute`
+    costs         of the arrays on the way: how often, in parts of _EACH, their letters, and
+                  nodes that have more of them
+    letter_cache  the letters of nodes, by their id
     """
 
     shapes: Mapping[str, Shape]
     sizes: dict[str, int]
     hides: bool
-    made: list[tuple[int, Letters, Sequence[Expr]]]
-    known: dict[int, tuple[Expr, list[str]]]
+    costs: list[tuple[int, Letters, Sequence[Expr]]]
+    letter_cache: dict[int, tuple[Expr, list[str]]]
 
     def shape(self, letters: Sequence[str | int]) -> Shape:
         """How long each of these letters is."""
@@ -153,7 +153,7 @@ class _Compiler(NamedTuple):
     def of(self, node: Expr, order: Letters) -> Function:
         """The function of a node, with an axis for each letter, of one entry where it has none."""
         if isinstance(node, Apply | If):
-            self.made.append((_EACH, (), [node]))
+            self.costs.append((_EACH, (), [node]))
         match node:
             case Number(value):
                 return lambda _: value
@@ -169,7 +169,7 @@ class _Compiler(NamedTuple):
                 return lambda values: values[name]
             case Cell():
                 inner = (x for x in walk(node, guards=True) if children(x, guards=True))
-                self.made.extend(((1 + isinstance(x, Cell)) * _EACH, (), [x]) for x in inner)
+                self.costs.extend(((1 + isinstance(x, Cell)) * _EACH, (), [x]) for x in inner)
                 return aligned(*self.cell(node), order)
             case Apply("**", (x, Number(2.0))):
                 base = self.of(x, order)
@@ -204,10 +204,10 @@ class _Compiler(NamedTuple):
                 return at_once
         inner = order if is_share else [*order, *node.letters]
         often = 4 if kind in ("softmax", "lse") else 2
-        self.made.append((often * _EACH, node.letters, children(node, guards=True)))
+        self.costs.append((often * _EACH, node.letters, children(node, guards=True)))
         terms = self.of(node.body, inner)
         ends = self.shape(order if is_share else node.letters)
-        where = None if node.where is None else self.of(node.where, inner)
+        condition = None if node.where is None else self.of(node.where, inner)
         sink = None if node.sink is None else self.of(node.sink, order)
         is_hidden, empty = is_share and self.hides, cast(EmptyRows, node.empty or "zero")
         filler = FILLERS.get(kind, -np.inf)
@@ -215,7 +215,10 @@ class _Compiler(NamedTuple):
         axis = axes if len(axes) > 1 else axes[0]
 
         def run(values: Mapping[str, Any]) -> Array:
-            x, counted = np.asarray(terms(values)), where and np.asarray(where(values), dtype=bool)
+            x, counted = (
+                np.asarray(terms(values)),
+                condition and np.asarray(condition(values), dtype=bool),
+            )
             full = ((1,) * (len(inner) - x.ndim) + x.shape)[: len(inner) - len(ends)] + ends
             end = sink and sink(values)
             if end is not None:  # which may have letters that the terms lack
@@ -239,25 +242,25 @@ class _Compiler(NamedTuple):
         """
         if not (isinstance(node.body, Apply) and node.body.function == "*"):
             return None
-        left, right = node.body.args
-        a, b = ([*dict.fromkeys(self.letters(x))] for x in (left, right))
+        first_factor, second_factor = node.body.args
+        a, b = ([*dict.fromkeys(self.letters(x))] for x in (first_factor, second_factor))
         inner = [x for x in node.letters if x in a and x in b]
         both = [x for x in a if x in b and x not in inner]
-        rows, columns = ([x for x in own if x not in (*both, *inner)] for own in (a, b))
+        rows, columns = ([x for x in side if x not in (*both, *inner)] for side in (a, b))
         rest = [x for x in node.letters if x not in inner]
         guard = () if node.where is None else self.letters(node.where)
         if not (rows and columns and inner and {*guard} <= {*a}) or prod(self.shape(rest)) > 1:
             return None
-        matrix_a = self.matrix(left, a, both, rows, inner)
-        matrix_b = self.matrix(right, b, both, inner, columns)
+        matrix_a = self.matrix(first_factor, a, both, rows, inner)
+        matrix_b = self.matrix(second_factor, b, both, inner, columns)
         letters = [x for x in (*both, *rows, *columns) if x not in rest]
-        self.made.extend([(1, [*node.letters, *a, *b], ()), (_EACH, letters, ())])
+        self.costs.extend([(1, [*node.letters, *a, *b], ()), (_EACH, letters, ())])
         shape, counts, is_of_nonzero = self.shape(letters), None, False
         if node.where is not None:
             counts = self.matrix(node.where, a, both, rows, inner)
             match node.where:  # it holds wherever the left factor is not 0
                 case Apply("or", (_, Apply("!=", (cell, Number(0.0))))):
-                    is_of_nonzero = cell == left
+                    is_of_nonzero = cell == first_factor
 
         def run(values: Mapping[str, Any]) -> Array:
             x, y, multiply = matrix_a(values), matrix_b(values), values.get(PRODUCT, np.matmul)
@@ -279,22 +282,22 @@ class _Compiler(NamedTuple):
         if i not in order or i in self.letters(body) or i == j:
             return None
         inner = [x for x in order if x != i] + [j]
-        self.made.extend([(3 * _EACH, [j], [body]), (_EACH, (), [node])])
+        self.costs.extend([(3 * _EACH, [j], [body]), (_EACH, (), [node])])
         terms, full = self.of(body, inner), self.shape(inner)
-        n, most, own = self.sizes[i], self.sizes[j], sign == "<="
+        n, most, is_inclusive = self.sizes[i], self.sizes[j], sign == "<="
 
         def run(values: Mapping[str, Any]) -> Array:
             sums = np.cumsum(np.broadcast_to(terms(values), full), axis=-1)
-            last = np.minimum(np.arange(n) + own, most)
+            last = np.minimum(np.arange(n) + is_inclusive, most)
             return np.concatenate([np.zeros_like(sums[..., :1]), sums], axis=-1)[..., last]
 
         return aligned(run, [*inner[:-1], i], order)
 
     def letters(self, node: Expr) -> list[str]:
         """The letters along which an expression has numbers: not those of a sum in it."""
-        if id(node) not in self.known:  # with the node, so that its id stays its own
-            self.known[id(node)] = node, self.letters_of(node)
-        return self.known[id(node)][1]
+        if id(node) not in self.letter_cache:  # with the node, so that its id stays its own
+            self.letter_cache[id(node)] = node, self.letters_of(node)
+        return self.letter_cache[id(node)][1]
 
     def letters_of(self, node: Expr) -> list[str]:
         """The same, each once, of a node that is new."""
@@ -343,10 +346,10 @@ class _Compiler(NamedTuple):
                     apart += lengths_along(axis, size, self.sizes)
                     picked += [slice(None) if isinstance(x, str) else x for x in axis]
                     letters += [x for x in axis if isinstance(x, str)]
-        where, full = tuple(picked), tuple(apart)
-        if full == shape and all(isinstance(x, slice) for x in where):
+        selection, full = tuple(picked), tuple(apart)
+        if full == shape and all(isinstance(x, slice) for x in selection):
             return lambda values: values[name], letters
-        return lambda values: values[name].reshape(full)[where], letters
+        return lambda values: values[name].reshape(full)[selection], letters
 
     def gathered(self, node: Cell) -> tuple[Function, list[str]]:
         """The same where places are computed; what no case takes may be outside the array."""
@@ -396,11 +399,11 @@ def chosen(node: If, condition: Function, then: Function, otherwise: Function) -
     return lambda values: np.where(condition(values), then(values), otherwise(values))
 
 
-def _put(x: Any, number: float, where: Any) -> Any:
+def _put(x: Any, number: float, condition: Any) -> Any:
     """The numbers of x, which nothing else holds, but a number where a condition is true."""
-    shape, other = np.shape(x), np.shape(where)
+    shape, other = np.shape(x), np.shape(condition)
     is_whole = shape == other or np.broadcast_shapes(shape, other) == shape
     if not (is_whole and shape) or x.dtype.kind != "f":
-        return np.where(where, number, x)
-    np.copyto(x, number, where=np.asarray(where, dtype=bool))
+        return np.where(condition, number, x)
+    np.copyto(x, number, where=np.asarray(condition, dtype=bool))
     return x

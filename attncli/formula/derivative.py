@@ -70,9 +70,9 @@ FREE = "nfcopqstuvwxyzklabrghmeijdABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MORE = range(0x4E00, 0x9FA6)  # signs that are a letter each, as words of programs rarely are
 
 
-def free_names(taken: Collection[str]) -> Iterator[str]:
+def free_names(used: Collection[str]) -> Iterator[str]:
     """Letters that are not taken, those that are usual first."""
-    return (x for x in chain(FREE, map(chr, _MORE)) if x not in taken)
+    return (x for x in chain(FREE, map(chr, _MORE)) if x not in used)
 
 
 def _bound(flow: str, names: Mapping[str, Expr]) -> Expr:
@@ -199,7 +199,7 @@ class Chain:
         body, slope = node.body, d
         if node.kind != "sum":
             other = with_bound(node, self.fresh(node.letters))
-            own, whole = other.letters, y if y is not None and node.kind == "lse" else other
+            letters, whole = other.letters, y if y is not None and node.kind == "lse" else other
         match node.kind:
             case "lse":
                 ends = [body] if node.sink is None else [body, node.sink]
@@ -213,10 +213,10 @@ class Chain:
             case "max":  # of several that are the largest each has an equal share
                 same = Apply("==", (other.body, whole))
                 both = same if other.where is None else Apply("and", (other.where, same))
-                slope = Apply("/", (d, Over("sum", own, ONE, both)))
+                slope = Apply("/", (d, Over("sum", letters, ONE, both)))
                 slope = If(Apply("==", (body, whole)), slope, ZERO)
             case "prod":  # of all other terms
-                pairs = zip(own, node.letters, strict=True)
+                pairs = zip(letters, node.letters, strict=True)
                 apart: Expr = reduce(
                     lambda a, b: Apply("or", (a, b)),
                     [Apply("!=", (Place(a), Place(b))) for a, b in pairs],
@@ -241,9 +241,9 @@ class Chain:
         of_shares = [x for x in guards if {*free_letters(x[0])} & {*node.letters}]
         rest = tuple(x for x in guards if x not in of_shares)
         d, whole = _guarded(d, of_shares), y or node
-        own = tuple(str(change[x][0]) for x in node.letters)
+        letters = tuple(str(change[x][0]) for x in node.letters)
         product = Apply("*", (with_letters(whole, change), with_letters(d, change)))
-        delta = Over("sum", own, product, node.where and with_letters(node.where, change))
+        delta = Over("sum", letters, product, node.where and with_letters(node.where, change))
         terms = (*rest, *_counted(node))
         if node.sink is not None:  # of which every share has a part
             log = replace(with_bound(node, change), kind="lse", empty="")
@@ -261,13 +261,13 @@ class Chain:
 
     def extent(self, node: Expr) -> tuple[int, int, Expr]:
         """How deep an expression is, and of how many nodes; its parts are often the same ones."""
-        known = self.extents.get(id(node))
-        if known is None:
+        result = self.extents.get(id(node))
+        if result is None:
             parts = [self.extent(x) for x in children(node, guards=True)]
             depth = 1 + max((x[0] for x in parts), default=0)
-            known = depth, 1 + sum(x[1] for x in parts), node  # held, so that its id stays its own
-            self.extents[id(node)] = known
-        return known
+            result = depth, 1 + sum(x[1] for x in parts), node  # held, so that its id stays its own
+            self.extents[id(node)] = result
+        return result
 
 
 _STEEP = float(2**40)
@@ -307,6 +307,6 @@ def _moved(node: Expr, axis: Index | Expr, new: Index | Expr) -> Expr:
     def moved(x: Expr) -> Expr:
         if not isinstance(x, Cell):
             return x
-        return Cell(x.name, tuple(new if own == axis else own for own in x.index))
+        return Cell(x.name, tuple(new if each == axis else each for each in x.index))
 
     return rebuilt(node, moved)

@@ -71,8 +71,10 @@ class Values(NamedTuple):
     def fits(self) -> bool:
         """Whether every cell that is named is one of its array; a file may hold any formula."""
         last = {letter: size - 1 for letter, size in self.sizes.items()}
-        named = [cell for cell in cells(self.formula.body, guards=True) if cell.name in self.arrays]
-        for cell, array in ((cell, self.arrays[cell.name]) for cell in named):
+        array_cells = [
+            cell for cell in cells(self.formula.body, guards=True) if cell.name in self.arrays
+        ]
+        for cell, array in ((cell, self.arrays[cell.name]) for cell in array_cells):
             at = place_of(cell, last, self.sizes, array.shape, lambda *_: 0)
             is_whole = len(cell.index) >= array.ndim and array.dtype.kind in "biuf"
             if not is_whole or not np.all(np.less(at, array.shape)):
@@ -165,7 +167,7 @@ class Values(NamedTuple):
 
 
 def sizes_of(
-    formula: Formula, shape: Shape, shapes: Mapping[str, Shape], known: Mapping[str, int] = {}
+    formula: Formula, shape: Shape, shapes: Mapping[str, Shape], lengths: Mapping[str, int] = {}
 ) -> dict[str, int]:
     """How long each letter is, from the shape of the stage and of what it reads, and what is known.
 
@@ -174,7 +176,7 @@ def sizes_of(
     """
     pairs = [*_axes(formula.index, shape)]
     pairs += [(axis, n) for axis, n, _ in axes_read(formula.body, shapes) if n is not None]
-    sizes, packed = {**known}, list[tuple[list[str], int]]()
+    sizes, packed = {**lengths}, list[tuple[list[str], int]]()
     for axis, size in pairs:
         letters = [x for x in axis if isinstance(x, str)] if isinstance(axis, tuple) else []
         if len(letters) < len(axis if isinstance(axis, tuple) else ()):
@@ -239,9 +241,9 @@ def place_along(axis: Index | Expr, size: int, sizes: Mapping[str, int]) -> Expr
         return axis
     place: Expr = Number(0.0)
     for x, n in zip(axis, lengths_along(axis, size, sizes), strict=True):
-        own: Expr = Place(x) if isinstance(x, str) else Number(float(x))
+        digit: Expr = Place(x) if isinstance(x, str) else Number(float(x))
         before = Apply("*", (place, Number(float(n))))
-        place = own if place == Number(0.0) else Apply("+", (before, own))
+        place = digit if place == Number(0.0) else Apply("+", (before, digit))
     return place
 
 

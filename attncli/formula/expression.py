@@ -189,14 +189,14 @@ def cells(node: Expr, *, guards: bool = False) -> list[Cell]:
 def free_letters(node: Expr) -> list[str]:
     """The letters along which an expression has numbers, each once: not those of a sum in it."""
     index = node.index if isinstance(node, Cell) else ()
-    own = [x for axis in index if isinstance(axis, tuple) for x in axis if isinstance(x, str)]
-    own += [node.letter] if isinstance(node, Place) else []
+    letters = [x for axis in index if isinstance(axis, tuple) for x in axis if isinstance(x, str)]
+    letters += [node.letter] if isinstance(node, Place) else []
     sink = node.sink if isinstance(node, Over) else None
     parts = [part for part in children(node, guards=True) if part is not sink]
     inner = [x for part in parts for x in free_letters(part)]
     ends = node.letters if isinstance(node, Over) and node.kind != "softmax" else ()
     of_sink = free_letters(sink) if sink is not None else []
-    return [*dict.fromkeys([*(x for x in (*own, *inner) if x not in ends), *of_sink])]
+    return [*dict.fromkeys([*(x for x in (*letters, *inner) if x not in ends), *of_sink])]
 
 
 def with_parts(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
@@ -239,10 +239,10 @@ def with_letters(node: Expr, letters: Mapping[str, Index]) -> Expr:
             case Over():
                 return replace(x, letters=tuple(map(str, other(x.letters))))
             case Place(letter):
-                (one,) = other((letter,))
-                return Place(str(one))
+                (new,) = other((letter,))
+                return Place(str(new))
             case Size(letter):
-                sizes: list[Expr] = [Size(str(one)) for one in other((letter,))]
+                sizes: list[Expr] = [Size(str(new)) for new in other((letter,))]
                 return reduce(lambda a, b: Apply("*", (a, b)), sizes)
         return x
 
@@ -273,10 +273,10 @@ def text_of(node: Expr, outer: int = 0) -> str:
     >>> text_of(parse("Z[i] = (x[i] - 1) * 2 / size[d] if i < 3 else -inf").body)
     '(x[i] - 1) * 2 / size[d] if i < 3 else -inf'
     """
-    own, text = 9, ""
+    binding, text = 9, ""
     match node:
         case Number(value):
-            own = 7 if value < 0 else 9
+            binding = 7 if value < 0 else 9
             text = f"{int(value)}" if value.is_integer() else repr(value)
         case Param(name) | Place(name):
             text = name
@@ -285,7 +285,7 @@ def text_of(node: Expr, outer: int = 0) -> str:
         case Cell(name, index):
             text = f"{name}[{','.join(map(_axis_text, index))}]"
         case If(condition, then, otherwise):
-            own = 0
+            binding = 0
             text = f"{text_of(then, 1)} if {text_of(condition, 1)} else {text_of(otherwise)}"
         case Over(kind, letters, body, where, sink, empty):
             more = "" if where is None else f" where {text_of(where)}"
@@ -293,14 +293,14 @@ def text_of(node: Expr, outer: int = 0) -> str:
             more += f", empty={empty}" if empty else ""
             text = f"{kind}[{','.join(letters)}]({text_of(body)}{more})"
         case Apply("neg" | "not" as sign, (x,)):
-            own = _BINDS[sign]
-            text = f"{'-' if sign == 'neg' else 'not '}{text_of(x, own)}"
+            binding = _BINDS[sign]
+            text = f"{'-' if sign == 'neg' else 'not '}{text_of(x, binding)}"
         case Apply(sign, (a, b)) if sign in _BINDS:
-            own = _BINDS[sign]  # a chain of comparisons, or of powers, would be read otherwise
-            text = f"{text_of(a, own + (own in (4, 8)))} {sign} {text_of(b, own + 1)}"
+            binding = _BINDS[sign]  # a chain of comparisons, or of powers, would be read otherwise
+            text = f"{text_of(a, binding + (binding in (4, 8)))} {sign} {text_of(b, binding + 1)}"
         case Apply(function, args):
             text = f"{function}({', '.join(map(text_of, args))})"
-    return f"({text})" if own < outer else text
+    return f"({text})" if binding < outer else text
 
 
 def _axis_text(axis: Index | Expr) -> str:

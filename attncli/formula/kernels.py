@@ -150,6 +150,6 @@ def round_to(x: Array, dtype: DType) -> Array:
     rounded += np.uint32(0x7FFF)
     rounded += bits
     rounded &= np.uint32(0xFFFF0000)
-    kept = rounded.view(np.float32)
-    np.copyto(kept, wide, where=np.isnan(wide))
-    return kept
+    result = rounded.view(np.float32)
+    np.copyto(result, wide, where=np.isnan(wide))
+    return result

@@ -83,9 +83,13 @@ def applied(function: str, operands: Sequence[tuple[str, int]], form: str) -> st
 
     They are in parentheses where they would be read otherwise.
     """
-    own, texts = RANKS.get(function, 0), []
+    function_rank, texts = RANKS.get(function, 0), []
     for at, (text, rank) in enumerate(operands):
-        least = 4 if function == "**" else own + (at > 0 and function in ("-", "/", "//", "%"))
+        least = (
+            4
+            if function == "**"
+            else function_rank + (at > 0 and function in ("-", "/", "//", "%"))
+        )
         texts.append(f"({text})" if rank < least else text)
     return form.format(*texts) if form else f"{function}({', '.join(texts)})"
 
@@ -206,10 +210,10 @@ def _guarded_factor(node: If) -> Expr:
     """
     match node:
         case If(Apply(">") as condition, Apply("*", (a, b)), Number(0.0) as zero):
-            own = {*free_letters(condition)}
-            if own <= {*free_letters(b)}:
+            letters = {*free_letters(condition)}
+            if letters <= {*free_letters(b)}:
                 return Apply("*", (a, If(condition, b, zero)))
-            if own <= {*free_letters(a)}:
+            if letters <= {*free_letters(a)}:
                 return Apply("*", (If(condition, a, zero), b))
     return node
 

@@ -20,10 +20,10 @@ def number(text: str) -> float | None:
     >>> number("1e999"), number("2x"), number("1/2/3")
     (inf, None, None)
     """
-    found = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
-    if found is None:
+    match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
         return None
-    sign, *parts = found.groups()
+    sign, *parts = match.groups()
     above, below = _value(parts[:4]), _value(parts[4:])
     if not below or math.isinf(below):
         return None

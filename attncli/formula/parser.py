@@ -66,19 +66,19 @@ _ONE_PARSER = threading.Lock()  # until 3.11.8 and 3.12.2 two at once count one 
 def parse(text: str) -> Formula:
     """The formula that a text is. Raises InputError where it is none."""
     line, _, remark = text.partition("  # ")
-    left, equals, right = line.partition(" = ")
-    symbol, bracket, axes = left.strip().rpartition("[")
+    left_side, equals, right_side = line.partition(" = ")
+    symbol, bracket, axes = left_side.strip().rpartition("[")
     try:
-        if len(text) > MOST_CHARACTERS or not equals or not left.strip():
+        if len(text) > MOST_CHARACTERS or not equals or not left_side.strip():
             raise SyntaxError
-        own: Sequence[Index | Expr] = [(x,) for x in re.findall(r"\b[a-z]\b", left)]
+        indices: Sequence[Index | Expr] = [(x,) for x in re.findall(r"\b[a-z]\b", left_side)]
         if bracket:
             cell = parsed(f"x[{axes}")
-            own = cell.index if isinstance(cell, Cell) else [cell]
-        index, body = tuple(x for x in own if isinstance(x, tuple)), parsed(right)
-        if len(index) < len(own):
+            indices = cell.index if isinstance(cell, Cell) else [cell]
+        index, body = tuple(x for x in indices if isinstance(x, tuple)), parsed(right_side)
+        if len(index) < len(indices):
             raise SyntaxError
-        symbol = symbol if bracket else left.strip()
+        symbol = symbol if bracket else left_side.strip()
         return Formula(symbol, index, body, remark.strip(), in_words=not bracket)
     except (SyntaxError, ArithmeticError, ValueError, LookupError, *TOO_DEEP) as problem:
         raise InputError(f"{text[:60]!r} is not a formula that attncli reads") from problem
@@ -162,15 +162,15 @@ def parsed(text: str) -> Expr:
     except SyntaxError as error:
         for equals in re.finditer(r"(?<![<>=!])=(?!=)", text):
             if not re.search(r"(sink|empty)\s*$", text[: equals.start()]):
-                what = 'a condition has "=="; "=" is for what a line defines'
-                raise FormulaError(what, *equals.span()) from None
+                message = 'a condition has "=="; "=" is for what a line defines'
+                raise FormulaError(message, *equals.span()) from None
         is_open = "expected 'else'" in error.msg  # which Python finds at the start of the case
         offset = error.end_offset if is_open else error.offset
         at = places[min((offset or 1) - 1 + indent, len(places) - 1)]
         raise FormulaError(_in_words(error.msg), at, at + 1) from None
     except (*TOO_DEEP, ArithmeticError, ValueError):
-        what = "there are more operators within each other, or digits, than can be read"
-        raise FormulaError(what, 0, 1) from None
+        message = "there are more operators within each other, or digits, than can be read"
+        raise FormulaError(message, 0, 1) from None
 
 
 def _in_words(message: str) -> str:
@@ -220,8 +220,8 @@ def _parsed(node: ast.expr) -> Expr:  # noqa: PLR0912 - a rule for each kind of 
     raise _wrong("this is not a part of the language", node)
 
 
-def _wrong(what: str, node: ast.expr) -> FormulaError:
-    return FormulaError(what, node.col_offset, node.end_col_offset or node.col_offset)
+def _wrong(message: str, node: ast.expr) -> FormulaError:
+    return FormulaError(message, node.col_offset, node.end_col_offset or node.col_offset)
 
 
 def _applied(node: ast.Call, function: str, args: Sequence[ast.expr]) -> Expr:
@@ -233,8 +233,8 @@ def _applied(node: ast.Call, function: str, args: Sequence[ast.expr]) -> Expr:
         raise _wrong(f'no function is called "{function}"; {nearest(function, names)}', node.func)
     n = FUNCTIONS[function]
     if len(args) != n and not (n == 2 and len(args) > 2):
-        wanted = "one number" if n == 1 else "two numbers or more"
-        raise _wrong(f"{function} is of {wanted}, not of {len(args)}", node)
+        arity = "one number" if n == 1 else "two numbers or more"
+        raise _wrong(f"{function} is of {arity}, not of {len(args)}", node)
     numbers = [*map(_parsed, args)]
     if n == 1:
         return Apply(function, (numbers[0],))
@@ -252,30 +252,32 @@ def _over(
     letters = tuple(x.id for x in each if isinstance(x, ast.Name) and len(x.id) == 1)
     if not letters or len({*letters}) < len(each):
         raise _wrong(f"{kind} is over letters, each once: {kind}[i,j](…)", axes)
-    known = {"softmax": ("where", "sink", "empty"), "lse": ("where", "sink")}.get(kind, ("where",))
+    allowed = {"softmax": ("where", "sink", "empty"), "lse": ("where", "sink")}.get(
+        kind, ("where",)
+    )
     options: dict[str, Any] = {}
     for option in more:
         name = str(option.arg)
-        if name not in known or name in options:
-            raise _wrong(f"{kind} has {' and '.join(known)}, no {name} here", option.value)
+        if name not in allowed or name in options:
+            raise _wrong(f"{kind} has {' and '.join(allowed)}, no {name} here", option.value)
         options[name] = _parsed(option.value)
     if (empty := options.get("empty")) is not None:
         names = ("zero", *EMPTY)
         if not isinstance(empty, Param) or empty.name not in names:
             raise _wrong(f"empty is {', '.join(names[:-1])} or {names[-1]}", node)
         options["empty"] = empty.name if empty.name in EMPTY else ""
-    inner, where = _parsed(body), options.get("where")
+    inner, condition = _parsed(body), options.get("where")
     match kind:
         case "mean":
             sizes: list[Expr] = [Size(x) for x in letters]
             n = reduce(lambda a, b: Apply("*", (a, b)), sizes)
-            n = n if where is None else Over("sum", letters, ONE, where)
-            return Apply("/", (Over("sum", letters, inner, where), n))
+            n = n if condition is None else Over("sum", letters, ONE, condition)
+            return Apply("/", (Over("sum", letters, inner, condition), n))
         case "min":
-            return Apply("neg", (Over("max", letters, Apply("neg", (inner,)), where),))
+            return Apply("neg", (Over("max", letters, Apply("neg", (inner,)), condition),))
         case "all" | "any":  # counted: those that are not, or that are
             inner = inner if kind == "any" else Apply("not", (inner,))
-            counted = inner if where is None else Apply("and", (where, inner))
+            counted = inner if condition is None else Apply("and", (condition, inner))
             sign = "==" if kind == "all" else ">"
             return Apply(sign, (Over("sum", letters, ONE, counted), Number(0.0)))
     return Over(kind, letters, inner, **options)
@@ -289,8 +291,8 @@ def _axis(node: ast.expr) -> Index | Expr:
                 whole: Index = (*both[0], *both[1])  # type: ignore[misc]
                 if sum(isinstance(x, int) for x in whole) < 2:
                     return whole
-            what = "letters are side by side on an axis, one of them may be at a place: h·d, p·0"
-            raise _wrong(what, node)
+            message = "letters are side by side on an axis, one of them may be at a place: h·d, p·0"
+            raise _wrong(message, node)
         case ast.Name("_"):
             return ()
         case ast.Name(letter) if len(letter) == 1:

@@ -45,13 +45,13 @@ def attend_by(
 ) -> Trace:
     """Every stage that a program defines, computed from these arrays by name.
 
-    formulas  a text of lines (attncli help formulas), a file, or the name of a variant
-    how       its number type, and its seed for a gradient that is drawn
-    labels    the names of the tokens by axis, "query" and "key"
-    d_output  the gradient of the last stage: adds those of everything that it follows from
-    others    lines in the place of those of the same stage or parameter
-    origin    what messages call a text
-    ready     called with the shape of every stage by name, before the first is computed
+    formulas    a text of lines (attncli help formulas), a file, or the name of a variant
+    convention  its number type, and its seed for a gradient that is drawn
+    labels      the names of the tokens by axis, "query" and "key"
+    d_output    the gradient of the last stage: adds those of everything that it follows from
+    others      lines in the place of those of the same stage or parameter
+    origin      what messages call a text
+    ready       called with the shape of every stage by name, before the first is computed
 
     Raises ProgramError where the program is none, SizeError where it costs too much, ShapeError
     for a gradient of another shape, ConventionError where a formula has no gradient.

@@ -66,16 +66,16 @@ BACKWARD = "backward"
 class LayerPlan:
     """A flat plan of layers in the making; each method adds to it and gives the stage it ends with.
 
-    how      the convention of the block
-    weights  every array by its dotted name
-    alter    what is done to the steps of an attention and the shapes of what they read, once they
-             are made; it gives the steps, and the shapes of those that it has added
-    inputs   what goes in, by dotted name: the rows x, masks and the weights that were used
-    steps    the steps so far
-    headings  titles, conventions and labels of their blocks
-    like     an array of the shape of each stage that a sub-layer may read
-    labels   the names of its tokens
-    letters  its symbol; that of a sub-layer has its number
+    convention   that of the block
+    weights      every array by its dotted name
+    alter        what is done to the steps of an attention and the shapes of what they read, once
+                 they are made; it gives the steps, and the shapes of those that it has added
+    inputs       what goes in, by dotted name: the rows x, masks and the weights that were used
+    steps        the steps so far
+    headings     titles, conventions and labels of their blocks
+    like         an array of the shape of each stage that a sub-layer may read
+    labels       the names of its tokens
+    letters      its symbol; that of a sub-layer has its number
     n_sublayers  how many there are so far
 
     The methods raise ShapeError where a width does not fit.
@@ -126,7 +126,7 @@ class LayerPlan:
         (1, 2, 2)
         """
         convention, stack = self.convention, "decoder" if memory else "encoder"
-        own, crossing = (
+        causal, crossing = (
             replace(convention, causal=True),
             replace(convention, causal=False, window=None),
         )
@@ -136,7 +136,7 @@ class LayerPlan:
         for name in (f"{stack}.{number}" for number in range(1, n_layers + 1)):
             self._head(name, f"{stack.capitalize()} layer", convention, x)
             x = self.attention(
-                f"{name}.attention", x, convention=own if memory else convention, mask=mask
+                f"{name}.attention", x, convention=causal if memory else convention, mask=mask
             )
             if memory:
                 cross = f"{name}.cross_attention"
@@ -164,22 +164,22 @@ class LayerPlan:
 
         Without w_q (w_k, w_v) the vectors themselves are the queries (keys, values).
 
-        how       the convention, where it is not that of the block
-        alone     without dropout, residual and norm
-        d_output  of one alone the gradient of its last stage, for the gradients of all before it
+        convention  where it is not that of the block
+        alone       without dropout, residual and norm
+        d_output    of one alone the gradient of its last stage, for the gradients of all before it
         """
         convention = convention or self.convention
         if convention.dropout:
             convention = replace(convention, seed=named_seed(convention.seed, f"{name}.dropped"))
         weights, outer = self._weights(name, ATTENTION), {"x_kv": context} if context else {}
-        rows = {"x": self.like[x]} | {own: self.like[read] for own, read in outer.items()}
+        rows = {"x": self.like[x]} | {key: self.like[read] for key, read in outer.items()}
         n_heads, n_kv_heads = self.block.n_heads, self.block.n_kv_heads
         sizes = projected(rows | weights, n_heads, n_kv_heads)
         restricting = restrictions(sizes, mask, None)
         sizes = sizes.naming(
-            {*sizes.given, *restricting}, convention, restricting.get("given_mask")
+            {*sizes.inputs, *restricting}, convention, restricting.get("given_mask")
         )
-        self.inputs |= {f"{name}.{own}": value for own, value in restricting.items()}
+        self.inputs |= {f"{name}.{key}": value for key, value in restricting.items()}
         words = ["masked"] * convention.causal + ["multi-head"] * (n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
         self._head(name, title.capitalize(), convention, x, context)
@@ -199,8 +199,8 @@ class LayerPlan:
             return self._sublayer(name, x, plan, shape[-1], **outer)
         last = plan.steps[-1].name
         if d_output is not None:
-            given = given_gradient(d_output, shape, last, convention.seed)
-            self.inputs[f"{name}.{GIVEN_GRADIENT}"] = entered(given, convention)
+            gradient = given_gradient(d_output, shape, last, convention.seed)
+            self.inputs[f"{name}.{GIVEN_GRADIENT}"] = entered(gradient, convention)
             plan.steps += backward(plan.steps, shapes=shapes)
         self._within(name, plan, x, **outer)
         return f"{name}.{last}"
@@ -219,7 +219,7 @@ class LayerPlan:
         self._head(name, "Position-wise feed-forward", convention, x)
         rows = of_rows(convention, {"x": self.letters[x]})
         source = self._source(name, x, rows)
-        b_1, b_2 = ({"b": own} if own in weights else {} for own in ("b_1", "b_2"))
+        b_1, b_2 = ({"b": bias} if bias in weights else {} for bias in ("b_1", "b_2"))
         hidden = rows.add("hidden", page.HIDDEN, "", source, reads={"w": "w_1"} | b_1)
         rows.add("feed_forward", page.FEED_FORWARD, "", hidden, reads={"w": "w_2"} | b_2)
         return self._sublayer(name, x, rows, weights["w_2"].shape[1])
@@ -229,8 +229,8 @@ class LayerPlan:
 
         d_output  the gradient of a loss with respect to that stage
         """
-        given = given_gradient(d_output, self.like[last].shape, last, self.convention.seed)
-        self.inputs[GIVEN_GRADIENT] = entered(given, self.convention)
+        gradient = given_gradient(d_output, self.like[last].shape, last, self.convention.seed)
+        self.inputs[GIVEN_GRADIENT] = entered(gradient, self.convention)
         self.steps += backward(self.steps, within=f"{BACKWARD}.", letters=self.letters)
         before = [(name, heading) for name, heading in self.headings.items() if name]
         self.headings[BACKWARD] = self.headings[""]._replace(title="Backward pass", notes=())
@@ -244,17 +244,17 @@ class LayerPlan:
             self.headings[place] = heading._replace(labels=labels)
 
     def trace(
-        self, wanted: Collection[str] | None = None, stages: Mapping[str, Stage] = {}
+        self, outputs: Collection[str] | None = None, stages: Mapping[str, Stage] = {}
     ) -> Trace:
         """Runs the plan: the trace of the wanted stages, all that are shown where None are named.
 
         stages  those that exist already, by dotted name; they come first
         """
-        results = run(self.steps, self.inputs, wanted)
-        shown = {*(results if wanted is None else wanted)}
-        shown -= self.like.keys() & self.inputs.keys() - stages.keys()
+        results = run(self.steps, self.inputs, outputs)
+        visible = {*(results if outputs is None else outputs)}
+        visible -= self.like.keys() & self.inputs.keys() - stages.keys()
         names = [*self.inputs, *(step.name for step in self.steps)]
-        values = {name: results[name] for name in names if name in results and name in shown}
+        values = {name: results[name] for name in names if name in results and name in visible}
         first = {n: replace(x, value=self.inputs.get(n, x.value)) for n, x in stages.items()}
         return trace_of(self.steps, values, self.headings, first, self.inputs)
 
@@ -265,8 +265,10 @@ class LayerPlan:
         whose = ", the encoder's output" if context.startswith("encoder.") else ""
         letter = self.letters.get(context, "")
         notes = (f"C, from which keys and values are computed, is {letter}{whose} ({context}).",)
-        own = convention if self.alter is None else None  # other formulas say what is computed
-        self.headings[name] = Heading(title, own, labels, notes if context else ())
+        shown_convention = (
+            convention if self.alter is None else None
+        )  # other formulas say what is computed
+        self.headings[name] = Heading(title, shown_convention, labels, notes if context else ())
 
     def _source(self, name: str, x: str, plan: Plan) -> str:
         """What the first step of a sub-layer reads: x, or its norm, which is added first."""
@@ -299,15 +301,15 @@ class LayerPlan:
                 f"its last weights need {shape[-1]} columns",
             )
         if p := block.dropout:
-            seed, kept = named_seed(convention.seed, f"{name}.sublayer_dropped"), "sublayer_kept"
-            plan.add_function(kept, draw_kept, shape=shape, p=p, seed=seed)
+            seed, mask = named_seed(convention.seed, f"{name}.sublayer_dropped"), "sublayer_kept"
+            plan.add_function(mask, draw_kept, shape=shape, p=p, seed=seed)
             words, back = page.dropout(page.DROPPED_ROWS, p)
-            own, dropped = {"symbol": f"{spec_of(last).symbol}'"}, "sublayer_dropped"
-            more: dict[str, Any] = {"reads": {"kept": kept}, "back": back, "own": own, "p": p}
+            fields, dropped = {"symbol": f"{spec_of(last).symbol}'"}, "sublayer_dropped"
+            more: dict[str, Any] = {"reads": {"kept": mask}, "back": back, "fields": fields, "p": p}
             last = plan.add(dropped, page.DROPPED_ROWS, words, last, **more)
-            plan.letters[last] = own["symbol"]
+            plan.letters[last] = fields["symbol"]
         added = plan.letters["residual"] = self._numbered("R")
-        plan.add("residual", page.RESIDUAL, "", "x", reads={"y": last}, own={"symbol": added})
+        plan.add("residual", page.RESIDUAL, "", "x", reads={"y": last}, fields={"symbol": added})
         if block.norm == "post":
             gain, symbol = self._weights(name, NORM), self._numbered("N")
             add_norm(plan, "residual", gain, shape, block, symbol)
@@ -317,9 +319,9 @@ class LayerPlan:
     def _within(self, name: str, plan: Plan, x: str, **outer: str) -> None:
         """Adds the steps of a plan as a block. ConventionError where two have one name."""
         names = [step.name for step in plan.steps]
-        for own in (own for at, own in enumerate(names) if own in names[:at]):
-            what = f"{name} has a stage of its own called {own}"
-            raise ConventionError(what, "give that of the formulas another name")
+        for repeated in (repeated for at, repeated in enumerate(names) if repeated in names[:at]):
+            message = f"{name} has a stage of its own called {repeated}"
+            raise ConventionError(message, "give that of the formulas another name")
         self.steps += within(f"{name}.", plan.steps, x=x, **outer)
 
     def _added(self, name: str, plan: Plan, x: str, **outer: str) -> str:
@@ -349,7 +351,7 @@ def add_norm(
                 f"{name} ({shape_text(value)}) does not fit x ({' × '.join(map(str, shape))})",
                 f"it needs one number for each of the {shape[-1]} columns",
             )
-    given = {name: name for name in NORM if name in gain}
+    gains = {name: name for name in NORM if name in gain}
     if block.norm == "rms":
         back: dict[str, Any] = {"x": (page.D_RMS, "")}
         reads = {"rms": rows.add("rms", page.RMS, "√(mean of {x}²)", x, back=back)}
@@ -366,10 +368,10 @@ def add_norm(
     words += f", ε = {plain(block.epsilon)}"
     of_gain = " ∘ γ" * ("gamma" in gain)
     back = {name: (line, way.replace("{γ}", of_gain)) for name, (line, way) in ways.items()}
-    more: dict[str, Any] = {"own": {"symbol": symbol, "note": note}, "back": back}
+    more: dict[str, Any] = {"fields": {"symbol": symbol, "note": note}, "back": back}
     more["epsilon"] = block.epsilon
     rows.letters["norm"] = symbol
-    return rows.add("norm", text, words, x, reads=reads | given, **more)
+    return rows.add("norm", text, words, x, reads=reads | gains, **more)
 
 
 def layer_norm(
@@ -395,5 +397,5 @@ def layer_norm(
     rows = of_rows(convention)
     add_norm(rows, "x", weights, inputs["x"].shape, Block(epsilon=epsilon))
     values = run(rows.steps, inputs)
-    shown = {step.name: values[step.name] for step in rows.steps}
-    return trace_of(rows.steps, shown, {"": Heading("Layer norm", convention, {"query": labels})})
+    stages = {step.name: values[step.name] for step in rows.steps}
+    return trace_of(rows.steps, stages, {"": Heading("Layer norm", convention, {"query": labels})})

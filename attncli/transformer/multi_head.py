@@ -79,12 +79,12 @@ def multi_head_attention(  # noqa: PLR0913 - what goes in, and how
     convention = convention_of(convention, fields)
     rows = {"x": token_rows(x)} | ({} if context is None else {"x_kv": token_rows(context)})
     if not isinstance(weights, Projections):
-        shapes = [own.shape for own in rows.values()]
+        shapes = [array.shape for array in rows.values()]
         read = published(weights, shapes, n_heads=n_heads, n_kv_heads=n_kv_heads)
         weights = Projections(**read.arrays)
         n_heads, n_kv_heads = read.n_heads, read.n_kv_heads
         if read.columns:
-            rows = {name: own.T for name, own in rows.items()}
+            rows = {name: array.T for name, array in rows.items()}
     arrays = {**rows, **weights.arrays(), "mask": mask, "kv_len": kv_len, "d_output": d_output}
     return inputs_of(
         arrays,

@@ -54,18 +54,21 @@ class Parameter(NamedTuple):
     def orders(self, axes: Axes = "auto", form: Form | None = None) -> list[str]:
         """What its axes may be, or those of a matrix of this form, in the order to be tried."""
         n_axes = 3 if self.value.ndim == 3 else 2
-        known = [order for order in ORDERS[form or self.form] if len(order.split()) == n_axes]
-        return [x for x in known if axes == "auto" or x.endswith("in") == (axes == "out-in")]
+        orders = [order for order in ORDERS[form or self.form] if len(order.split()) == n_axes]
+        return [x for x in orders if axes == "auto" or x.endswith("in") == (axes == "out-in")]
 
     def arranged(self, order: str, *, heads_first: bool = False) -> Parameter:
         """The matrix as [in, out], its heads side by side: [in, head·out], or [head·in, out]."""
-        own, target = order.split(), ("head", "in", "out") if heads_first else ("in", "head", "out")
-        if len(own) != self.value.ndim:
+        axes, target = (
+            order.split(),
+            ("head", "in", "out") if heads_first else ("in", "head", "out"),
+        )
+        if len(axes) != self.value.ndim:
             return self._replace(order=order)
         if heads_first or len(self.names) > 1:  # numbered, or of W_o: on the first axis already
-            own.sort(key="head".__ne__)
-        w = self.value.transpose([own.index(axis) for axis in target if axis in own])
-        if "head" not in own:
+            axes.sort(key="head".__ne__)
+        w = self.value.transpose([axes.index(axis) for axis in target if axis in axes])
+        if "head" not in axes:
             return self._replace(value=w, order=order)
         n_heads = w.shape[target.index("head")]
         w = w.reshape(-1, w.shape[-1]) if heads_first else w.reshape(w.shape[0], -1)
@@ -87,7 +90,7 @@ class Published(NamedTuple):
     @property
     def arrays(self) -> dict[str, Array]:
         """The matrices and biases alone."""
-        return {leaf: own.value for leaf, own in self.parameters.items()}
+        return {leaf: parameter.value for leaf, parameter in self.parameters.items()}
 
 
 def published(
@@ -110,25 +113,27 @@ def published(
 
     Raises InputError where one is missing or there twice, ShapeError where one fits no way round.
     """
-    given = _grouped(arrays, place)
-    _check_each_once(given, place, whole=whole)
-    matrices, columns = _arranged(given, shapes, axes, whole=whole)
+    parameters = _grouped(arrays, place)
+    _check_each_once(parameters, place, whole=whole)
+    matrices, columns = _arranged(parameters, shapes, axes, whole=whole)
     weights: dict[str, Parameter] = {}
-    for leaf, own in matrices.items():
-        weights |= _cut(own, leaf, given[leaf].text, n_heads, n_kv_heads)
-    heads = {leaf: own.n_heads for leaf, own in weights.items() if own.n_heads}
+    for leaf, parameter in matrices.items():
+        weights |= _cut(parameter, leaf, parameters[leaf].text, n_heads, n_kv_heads)
+    heads = {leaf: parameter.n_heads for leaf, parameter in weights.items() if parameter.n_heads}
     own_heads, own_kv_heads = _heads_of(weights, heads, n_heads, n_kv_heads)
-    if "w_o" in given:
+    if "w_o" in parameters:
         n = own_heads or n_heads or 1
         width, d_out = (
             _width(weights, "w_v") // (own_kv_heads or n) * n,
             None if whole else shapes[0][-1],
         )
-        matrices["w_o"] = weights["w_o"] = _output(given["w_o"], matrices, width, axes, d_out)
-    for leaf, bias in given.items():
+        matrices["w_o"] = weights["w_o"] = _output(parameters["w_o"], matrices, width, axes, d_out)
+    for leaf, bias in parameters.items():
         if leaf[0] == "b":
             weights |= _biases(bias, leaf, weights, whole=whole)
-    notes = tuple(_notes(given, matrices, columns, own_heads, own_kv_heads, has_heads=bool(heads)))
+    notes = tuple(
+        _notes(parameters, matrices, columns, own_heads, own_kv_heads, has_heads=bool(heads))
+    )
     return Published(weights, own_heads, own_kv_heads, columns, notes)
 
 
@@ -167,17 +172,20 @@ def twice(name: str, other: str, meaning: str) -> InputError:
     return InputError(f"{name} and {other} both mean {meaning}", "give it once")
 
 
-def _check_each_once(given: Mapping[str, Parameter], place: str, *, whole: bool) -> None:
+def _check_each_once(parameters: Mapping[str, Parameter], place: str, *, whole: bool) -> None:
     """InputError for a matrix or bias that is there twice; whole: for W_q, W_k or W_v missing."""
     names: dict[str, tuple[str, ...]] = {}
-    for leaf, own in given.items():
+    for leaf, parameter in parameters.items():
         for name in (f"{leaf[0]}_{letter}" for letter in leaf[2:]):
             if name in names:
-                raise twice(listed(names[name]), listed(own.names), f"{place}{name}")
-            names[name] = own.names
+                raise twice(listed(names[name]), listed(parameter.names), f"{place}{name}")
+            names[name] = parameter.names
     missing = [leaf for leaf in ("w_q", "w_k", "w_v") if leaf not in names]
     if missing and whole:
-        every = listed([name for own in given.values() for name in own.names]) or "none"
+        every = (
+            listed([name for parameter in parameters.values() for name in parameter.names])
+            or "none"
+        )
         hint = "x needs w_q, w_k and w_v, or all three in one: in_proj_weight, c_attn or qkv"
         raise InputError(f"there is no {listed(missing)} among the weights ({every})", hint)
 
@@ -186,17 +194,24 @@ def _check_each_once(given: Mapping[str, Parameter], place: str, *, whole: bool)
 
 
 def _arranged(
-    given: Mapping[str, Parameter], shapes: Sequence[tuple[int, ...]], axes: Axes, *, whole: bool
+    parameters: Mapping[str, Parameter],
+    shapes: Sequence[tuple[int, ...]],
+    axes: Axes,
+    *,
+    whole: bool,
 ) -> tuple[dict[str, Parameter], bool]:
     """The matrices that x is multiplied with, and whether tokens are its columns, tried last."""
     shapes = [*shapes, *[shapes[-1]] * (3 - len(shapes))]
     forms: dict[tuple[Form, int], dict[str, Parameter]] = {}
-    for leaf, own in given.items():
+    for leaf, parameter in parameters.items():
         if leaf in READS_X:
-            forms.setdefault((own.form, own.value.ndim), {})[leaf] = own
+            forms.setdefault((parameter.form, parameter.value.ndim), {})[leaf] = parameter
 
-    def fits(leaf: str, own: Parameter, axis: int) -> bool:
-        return own.value.ndim == 2 and len(own.value) == shapes["qkv".index(leaf[-1])][axis]
+    def fits(leaf: str, parameter: Parameter, axis: int) -> bool:
+        return (
+            parameter.value.ndim == 2
+            and len(parameter.value) == shapes["qkv".index(leaf[-1])][axis]
+        )
 
     def fitting(axis: int) -> dict[str, Parameter]:
         """Those that can be multiplied with an axis of x: its columns, or its rows."""
@@ -204,48 +219,59 @@ def _arranged(
         for (form, _), alike in forms.items():
             # with tokens as columns the formula is W X, so a square matrix is [out, in] too
             orders = next(iter(alike.values())).orders(axes, form if axis else "linear")
-            tried = [{leaf: own.arranged(x) for leaf, own in alike.items()} for x in orders]
-            fit = [x for x in tried if all(fits(leaf, own, axis) for leaf, own in x.items())]
+            tried = [
+                {leaf: parameter.arranged(x) for leaf, parameter in alike.items()} for x in orders
+            ]
+            fit = [
+                x
+                for x in tried
+                if all(fits(leaf, parameter, axis) for leaf, parameter in x.items())
+            ]
             result |= fit[0] if fit else {}
         return result
 
     matrices = fitting(-1)
-    every = [(leaf, own) for alike in forms.values() for leaf, own in alike.items()]
-    lacking = {leaf: own for leaf, own in every if leaf not in matrices}
+    every = [(leaf, parameter) for alike in forms.values() for leaf, parameter in alike.items()]
+    lacking = {leaf: parameter for leaf, parameter in every if leaf not in matrices}
     if not (lacking and whole):
-        as_named = {leaf: own.arranged(own.orders(axes)[0]) for leaf, own in lacking.items()}
+        as_named = {
+            leaf: parameter.arranged(parameter.orders(axes)[0])
+            for leaf, parameter in lacking.items()
+        }
         return matrices | as_named, False
     if all(len(shape) == 2 for shape in shapes) and len(columns := fitting(0)) == len(every):
         return columns, True
-    as_named = {leaf: own.arranged(own.orders()[0]) for leaf, own in lacking.items()}
-    unfit = [leaf for leaf, own in as_named.items() if not fits(leaf, own, -1)]
+    as_named = {
+        leaf: parameter.arranged(parameter.orders()[0]) for leaf, parameter in lacking.items()
+    }
+    unfit = [leaf for leaf, parameter in as_named.items() if not fits(leaf, parameter, -1)]
     leaf = [*unfit, *lacking][0]
     raise _no_fit(lacking[leaf], shapes["qkv".index(leaf[-1])][-1], "x", axes)
 
 
-def _no_fit(own: Parameter, width: int, what: str, axes: Axes) -> ShapeError:
-    if own.value.ndim not in {2, 3}:
+def _no_fit(parameter: Parameter, width: int, target: str, axes: Axes) -> ShapeError:
+    if parameter.value.ndim not in {2, 3}:
         hint = "a matrix of weights has 2, one for each head 3"
-        return ShapeError(f"{own.text} has {own.value.ndim} dimensions", hint)
+        return ShapeError(f"{parameter.text} has {parameter.value.ndim} dimensions", hint)
     need = {"auto": "one of its axes", "in-out": "its rows", "out-in": "its columns"}[axes]
-    message = f"{own.text} does not fit {what}, which has the width {width}"
+    message = f"{parameter.text} does not fit {target}, which has the width {width}"
     return ShapeError(message, f"{need} must be {width}")
 
 
 def _output(
-    own: Parameter, others: Mapping[str, Parameter], width: int, axes: Axes, d_out: int | None
+    parameter: Parameter, others: Mapping[str, Parameter], width: int, axes: Axes, d_out: int | None
 ) -> Parameter:
     """W_o as [width, d_out], in the order that the other matrices of its form have, if it fits.
 
     d_out  None: any, and one that does not fit is refused
     """
-    like = [other.is_transposed for other in others.values() if other.form == own.form]
-    alike = [next(x for x in own.orders() if x.endswith("in") == way) for way in like]
-    tried = [own.arranged(x, heads_first=True) for x in (*alike, *own.orders(axes))]
+    like = [other.is_transposed for other in others.values() if other.form == parameter.form]
+    alike = [next(x for x in parameter.orders() if x.endswith("in") == way) for way in like]
+    tried = [parameter.arranged(x, heads_first=True) for x in (*alike, *parameter.orders(axes))]
     fit = [x for x in tried if x.value.ndim == 2 and len(x.value) == width]
     fit = [x for x in fit if d_out in (None, x.value.shape[1])]
     if d_out is None and not fit:
-        raise _no_fit(own, width, "the heads side by side", axes)
+        raise _no_fit(parameter, width, "the heads side by side", axes)
     return [*fit, *tried][0]
 
 
@@ -253,13 +279,13 @@ def _output(
 
 
 def _cut(
-    own: Parameter, leaf: str, text: str, n_heads: int | None, n_kv_heads: int | None
+    parameter: Parameter, leaf: str, text: str, n_heads: int | None, n_kv_heads: int | None
 ) -> dict[str, Parameter]:
     """The matrices that are in one, side by side or on an axis of their own."""
-    w, keys = own.value, [f"w_{name}" for name in leaf[2:]]
+    w, keys = parameter.value, [f"w_{name}" for name in leaf[2:]]
     if len(keys) == 1:
-        return {leaf: own}
-    shares, parts = [1] * len(keys), own.n_heads  # an axis of their own
+        return {leaf: parameter}
+    shares, parts = [1] * len(keys), parameter.n_heads  # an axis of their own
     if n_heads and n_kv_heads and len(keys) == 3 and parts != 3:
         shares = [n_heads, n_kv_heads, n_kv_heads]
     if w.ndim != 2 or parts not in (None, len(keys)) or w.shape[1] % sum(shares):
@@ -267,9 +293,9 @@ def _cut(
         hint = "where K and V have fewer heads, give the heads and the key heads too"
         raise ShapeError(f"{text} cannot be cut in {n_parts}, for {listed(keys)}", hint)
     ends = np.cumsum(shares)[:-1] * (w.shape[1] // sum(shares))
-    own = own._replace(n_heads=None)
+    parameter = parameter._replace(n_heads=None)
     columns = zip(keys, np.split(w, ends, axis=1), strict=True)
-    return {key: own._replace(value=x) for key, x in columns}
+    return {key: parameter._replace(value=x) for key, x in columns}
 
 
 def _width(weights: Mapping[str, Parameter], leaf: str) -> int:
@@ -284,45 +310,47 @@ def _heads_of(
     n_kv: int | None,
 ) -> tuple[int | None, int | None]:
     """The heads of Q, and of K and V where they are fewer, as far as the arrays say so."""
-    own, own_kv = heads.get("w_q"), heads.get("w_k", heads.get("w_v"))
-    if n_heads is not None and own not in (None, n_heads):
-        raise ShapeError(f"w_q holds {own} heads, not {n_heads}", "leave out --heads")
-    if n_kv is not None and own_kv not in (None, n_kv):
-        raise ShapeError(f"w_k holds {own_kv} heads, not {n_kv}", "leave out --kv-heads")
-    if heads.get("w_k", own_kv) != heads.get("w_v", own_kv):
+    q_heads, kv_heads = heads.get("w_q"), heads.get("w_k", heads.get("w_v"))
+    if n_heads is not None and q_heads not in (None, n_heads):
+        raise ShapeError(f"w_q holds {q_heads} heads, not {n_heads}", "leave out --heads")
+    if n_kv is not None and kv_heads not in (None, n_kv):
+        raise ShapeError(f"w_k holds {kv_heads} heads, not {n_kv}", "leave out --kv-heads")
+    if heads.get("w_k", kv_heads) != heads.get("w_v", kv_heads):
         raise ShapeError(f"w_k holds {heads['w_k']} heads, w_v {heads['w_v']}", "they need as many")
-    own = own or n_heads
-    d_k, rest = divmod(_width(weights, "w_q"), own or 1)
-    if own and d_k and not (own_kv or n_kv or rest or _width(weights, "w_k") % d_k):
-        own_kv = _width(weights, "w_k") // d_k  # heads of the width that those of W_q have
-    return own, own_kv or n_kv
+    q_heads = q_heads or n_heads
+    d_k, rest = divmod(_width(weights, "w_q"), q_heads or 1)
+    if q_heads and d_k and not (kv_heads or n_kv or rest or _width(weights, "w_k") % d_k):
+        kv_heads = _width(weights, "w_k") // d_k  # heads of the width that those of W_q have
+    return q_heads, kv_heads or n_kv
 
 
 def _biases(
-    own: Parameter, leaf: str, weights: Mapping[str, Parameter], *, whole: bool
+    parameter: Parameter, leaf: str, weights: Mapping[str, Parameter], *, whole: bool
 ) -> dict[str, Parameter]:
     """A bias as [out], or those of several matrices in one; [n, 1] and [head, d] too."""
     matrices, keys = [f"w_{name}" for name in leaf[2:]], [f"b_{name}" for name in leaf[2:]]
     lacking = [name for name in matrices if name not in weights]
     if lacking and whole:
-        raise InputError(f"{own.text} has no {lacking[0]}", "leave it out, or give the matrix")
-    flat, widths = own.value.reshape(-1), [_width(weights, name) for name in matrices]
-    if lacking or flat.size != sum(widths) or own.value.ndim > 3:
+        raise InputError(
+            f"{parameter.text} has no {lacking[0]}", "leave it out, or give the matrix"
+        )
+    flat, widths = parameter.value.reshape(-1), [_width(weights, name) for name in matrices]
+    if lacking or flat.size != sum(widths) or parameter.value.ndim > 3:
         if whole or flat.size % len(keys):
             needed = f"it needs {sum(widths)} numbers"
-            raise ShapeError(f"{own.text} does not fit {listed(matrices)}", needed)
+            raise ShapeError(f"{parameter.text} does not fit {listed(matrices)}", needed)
         if len(keys) == 1:
-            return {keys[0]: own}
+            return {keys[0]: parameter}
         widths = [flat.size // len(keys)] * len(keys)
     parts = np.split(flat, np.cumsum(widths)[:-1])
-    return {key: own._replace(value=x) for key, x in zip(keys, parts, strict=True)}
+    return {key: parameter._replace(value=x) for key, x in zip(keys, parts, strict=True)}
 
 
 # ---- what was assumed
 
 
 def _notes(
-    given: Mapping[str, Parameter],
+    parameters: Mapping[str, Parameter],
     matrices: Mapping[str, Parameter],
     columns: bool,
     n_heads: int | None,
@@ -333,17 +361,24 @@ def _notes(
     """What was assumed and the names do not say by themselves."""
     if columns:
         yield "the tokens are the columns of x"
-    transposed = [own for own in matrices.values() if own.is_transposed]
-    others = {leaf: own for leaf, own in matrices.items() if not own.is_transposed}
-    odd = [own for leaf, own in others.items() if own.order != given[leaf].orders()[0]]
+    transposed = [parameter for parameter in matrices.values() if parameter.is_transposed]
+    others = {
+        leaf: parameter for leaf, parameter in matrices.items() if not parameter.is_transposed
+    }
+    odd = [
+        parameter
+        for leaf, parameter in others.items()
+        if parameter.order != parameters[leaf].orders()[0]
+    ]
     for each, form in ((transposed, "[out, in]: X Wᵀ"), (odd, "[in, out]: X W")):
         if each:
-            yield f"{listed([name for own in each for name in own.names])} taken as {form}"
+            names = listed([name for parameter in each for name in parameter.names])
+            yield f"{names} taken as {form}"
     for leaf in ("w_qkv", "w_kv"):
-        if own := matrices.get(leaf):
-            side = "rows" if own.is_transposed else "columns"
+        if parameter := matrices.get(leaf):
+            side = "rows" if parameter.is_transposed else "columns"
             order = listed(f"w_{name}" for name in leaf[2:])
-            yield f"{listed(own.names)} cut by {side} into {order}"
+            yield f"{listed(parameter.names)} cut by {side} into {order}"
     shared = f"{n_kv_heads} heads of K and V" if n_kv_heads not in (None, n_heads) else ""
     if has_heads or shared:
         yield ", ".join(filter(None, (f"{n_heads} heads" * has_heads, shared)))

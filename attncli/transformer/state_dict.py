@@ -85,12 +85,12 @@ def canonical(
                 raise twice(others[name].names[0], source, name)
             is_linear = leaf.endswith(".weight") and name.rpartition(".")[2].startswith("w_")
             form: Form = "linear" if is_linear else "plain"
-            own = Parameter((source,), form, as_numbers(x, source))
-            others[name] = own.arranged(ORDERS[form][0])
+            parameter = Parameter((source,), form, as_numbers(x, source))
+            others[name] = parameter.arranged(ORDERS[form][0])
     heads: Any = {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "whole": False}
-    for place, named in attentions.items():
-        made = published(named, [(1, d_model)], place=f"{place}.", **heads)
-        matrices |= {f"{place}.{leaf}": own for leaf, own in made.parameters.items()}
+    for place, leaves in attentions.items():
+        result = published(leaves, [(1, d_model)], place=f"{place}.", **heads)
+        matrices |= {f"{place}.{leaf}": parameter for leaf, parameter in result.parameters.items()}
     if unknown:
         raise InputError(
             f"there are no weights called {listed(map(repr, unknown), 5)}",
@@ -132,8 +132,8 @@ def _place(source: str, block: BlockKind) -> str:
     if not is_last_norm and leaf not in LEAVES.get(part, ()):
         return ""
     if stack == "encoder-decoder":
-        what = f"{source!r} could belong to the encoder or to the decoder"
-        raise InputError(what, f"call it encoder.{source} or decoder.{source}")
+        message = f"{source!r} could belong to the encoder or to the decoder"
+        raise InputError(message, f"call it encoder.{source} or decoder.{source}")
     if is_last_norm:
         return f"{stack}.{leaf}"
     number = int(match["from_0"]) + 1 if match["from_0"] else int(match["from_1"] or 1)
@@ -151,46 +151,46 @@ def weights_from_arrays(arrays: Mapping[str, npt.ArrayLike], block: Block) -> di
     Raises InputError for an unknown name or a missing array, ShapeError for a wrong shape.
     """
     heads = {"n_heads": block.n_heads, "n_kv_heads": block.n_kv_heads}
-    named = canonical(arrays, block.kind, block.d_model, **heads)
-    block = _with_open_widths(block, named)
-    held = max((n_layers_of(named, stack) for stack in block.stacks), default=1) or 1
+    parameters = canonical(arrays, block.kind, block.d_model, **heads)
+    block = _with_open_widths(block, parameters)
+    n_layers = max((n_layers_of(parameters, stack) for stack in block.stacks), default=1) or 1
     # A gap, or one absurd number in a name, ends at the first layer that is missing.
-    block = replace(block, n_layers=min(block.n_layers or held, len(named) + 1))
+    block = replace(block, n_layers=min(block.n_layers or n_layers, len(parameters) + 1))
     weights = {}
     for name in block.weight_names(last_norm=True):
         axes, leaf = axes_of(name), name.rpartition(".")[2]
-        if name in named:
+        if name in parameters:
             widths = block.widths()
-            _check_shape(name, named[name], [widths[axis] for axis in axes])
-            weights[name] = np.array(named[name].value)
+            _check_shape(name, parameters[name], [widths[axis] for axis in axes])
+            weights[name] = np.array(parameters[name].value)
         elif leaf.startswith("w_") and (block.kind, leaf) != ("attention", "w_o"):
             hint = f"it is {' × '.join(axes)}"
             hint += "; with d_ff 0 a layer has no feed-forward" * (leaf in ("w_1", "w_2"))
-            names = ", ".join([*named][:5]) + " …" * (len(named) > 5) or "nothing"
+            names = ", ".join([*parameters][:5]) + " …" * (len(parameters) > 5) or "nothing"
             raise InputError(f"the weights hold no {name} (they hold {names})", hint)
     return weights
 
 
-def _with_open_widths(block: Block, named: Mapping[str, Parameter]) -> Block:
+def _with_open_widths(block: Block, parameters: Mapping[str, Parameter]) -> Block:
     """The block, with d_k, d_v and d_ff as the first layer's arrays have them."""
     n_heads, n_kv_heads = block.n_heads, block.n_kv_heads or block.n_heads
     first = f"{block.stacks[0]}.1." if block.stacks else ""
     columns = [("d_k", "attention.w_q", n_heads), ("d_v", "attention.w_v", n_kv_heads)]
     for width, leaf, n_parts in [*columns, ("d_ff", "feed_forward.w_1", 1)]:
-        name, own = first + leaf, named.get(first + leaf)
-        if own is None or getattr(block, width) is not None:
+        name, parameter = first + leaf, parameters.get(first + leaf)
+        if parameter is None or getattr(block, width) is not None:
             continue
-        _check_shape(name, own, [block.d_model, "any"])
-        n_columns = own.value.shape[1]
+        _check_shape(name, parameter, [block.d_model, "any"])
+        n_columns = parameter.value.shape[1]
         if n_columns % n_parts:
-            gives = f"{_called(own, name)} gives {axes_of(name)[1]} = {n_columns}"
+            gives = f"{_called(parameter, name)} gives {axes_of(name)[1]} = {n_columns}"
             hint = f"use a number of heads that divides {n_columns}"
             raise ShapeError(f"{gives}, which {n_parts} heads cannot share", hint)
         block = replace(block, **{width: n_columns // n_parts})
     return block
 
 
-def _check_shape(name: str, own: Parameter, needed: Sequence[int | str]) -> None:
+def _check_shape(name: str, parameter: Parameter, needed: Sequence[int | str]) -> None:
     """ShapeError unless an array has this shape, said in the order of axes in which it came."""
 
     def fits(shape: tuple[int, ...]) -> bool:
@@ -199,18 +199,18 @@ def _check_shape(name: str, own: Parameter, needed: Sequence[int | str]) -> None
             for size, need in zip(shape, needed, strict=True)
         )
 
-    value, axes = own.value, axes_of(name)
+    value, axes = parameter.value, axes_of(name)
     if fits(value.shape):
         return
     hint = "it fits transposed" if value.ndim == 2 and fits(value.T.shape) else ""
-    if own.is_transposed:
+    if parameter.is_transposed:
         value, needed, axes = value.T, needed[::-1], axes[::-1]
-    what = f"{_called(own, name)} is {shape_text(value) or 'one number'}, expected "
-    raise ShapeError(f"{what}{' × '.join(map(str, needed))} ({' × '.join(axes)})", hint)
+    message = f"{_called(parameter, name)} is {shape_text(value) or 'one number'}, expected "
+    raise ShapeError(f"{message}{' × '.join(map(str, needed))} ({' × '.join(axes)})", hint)
 
 
-def _called(own: Parameter, name: str) -> str:
+def _called(parameter: Parameter, name: str) -> str:
     """The name that an array came under, and what it was read as where that says something else."""
-    source = ", ".join(own.names)
+    source = ", ".join(parameter.names)
     is_same = source.lower().rpartition(".")[2] == name.rpartition(".")[2]
     return source if is_same else f"{source} (read as {name})"

@@ -74,7 +74,7 @@ def outcomes(
         if (why := preset.refuses_call(convention, given, **call.sizes)) is not None:
             refused[preset.name] = why
             continue
-        sizes = sizes.naming(sizes.given, convention, given)
+        sizes = sizes.naming(sizes.inputs, convention, given)
         outputs[preset.name] = run(plan(convention, sizes), inputs, [OUTPUT])[OUTPUT]
     unseen = tuple(case for case in CASES.values() if not case.arises(call))
     n_q, n_k = sizes.scores[-2:]

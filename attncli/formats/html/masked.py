@@ -38,7 +38,7 @@ def if_masked(block: Block) -> list[dict[str, Any]]:
     inputs = {"q", "k", "v", *({"sinks"} & own.keys())}
     if any(stage.kind.heading for stage in own.values()):
         inputs.add(GIVEN_GRADIENT)
-    steps = [*plan(replace(convention, causal=True), sizes._replace(given=frozenset(inputs)))]
+    steps = [*plan(replace(convention, causal=True), sizes._replace(inputs=frozenset(inputs)))]
     old = next((n for n, stage in own.items() if "delta" in stage.reads), "")
     new = next((step.name for step in steps if "delta" in step.reads), "")
     shapes["mask"], shapes[MASKED] = shapes[SCORES][-2:], shapes[SCORES]
