@@ -35,13 +35,13 @@ def limited(size: int) -> Iterator[None]:
     algebra gets one thread. SizeError where it could not be loaded: it would end the process in
     words of its own.
     """
-    left = min(_left(), default=None)
-    if left is not None:
+    room = min(_left(), default=None)
+    if room is not None:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        if left < _NUMPY + _LATER:
-            needs, rest = in_bytes(_NUMPY + _LATER), in_bytes(max(left, 0))
-            what = f"NumPy needs {needs} of memory, {rest} are left"
-            raise SizeError(what, "raise ulimit -v or -d")
+        if room < _NUMPY + _LATER:
+            needs, rest = in_bytes(_NUMPY + _LATER), in_bytes(max(room, 0))
+            message = f"NumPy needs {needs} of memory, {rest} are left"
+            raise SizeError(message, "raise ulimit -v or -d")
     size_before, taken_before = _size.set(size), _before.set(_resident())
     try:
         yield
@@ -73,8 +73,8 @@ def _resident() -> int:
         return 2 * _PROCESS  # with NumPy and Rich
 
 
-def check_cells(count: int, what: str, hint: str = "", *, unit: str = "numbers") -> None:
-    """SizeError where `what`, such as "a table of 9 × 9 has", is more cells than are allowed.
+def check_cells(count: int, subject: str, hint: str = "", *, unit: str = "numbers") -> None:
+    """SizeError where `subject`, such as "a table of 9 × 9 has", is more cells than are allowed.
 
     >>> check_cells(10**8, "a table of 100000 × 1000 has", "use a smaller --len")
     Traceback (most recent call last):
@@ -84,35 +84,35 @@ allowed; use a smaller --len, or --max-size 5GB
     """
     most = _size.get() // _CELL  # numbers, texts, keys or rows
     if count > most:
-        message = f"{what} {_counted(count)} {unit}, {_counted(most)} are allowed"
+        message = f"{subject} {_counted(count)} {unit}, {_counted(most)} are allowed"
         raise SizeError(message, _or_more(hint, count * _CELL))
 
 
-def check_bytes(need: int, what: str, hint: str = "", *, held: int = 0) -> None:
-    """SizeError where `what`, such as "the stages need", is more bytes than are allowed or free.
+def check_bytes(need: int, subject: str, hint: str = "", *, resident: int = 0) -> None:
+    """SizeError where `subject`, such as "the stages need", is more bytes than are allowed or free.
 
-    held  how many of them the process has already
+    resident  how many of them the process has already
     """
-    if need <= _size.get() and need - held <= _LITTLE:
+    if need <= _size.get() and need - resident <= _LITTLE:
         return
     free = free_memory()
-    if free is not None and need - held > free:
-        raise SizeError(f"{what} {in_bytes(need)}, {in_bytes(free + held)} are free", hint)
+    if free is not None and need - resident > free:
+        raise SizeError(f"{subject} {in_bytes(need)}, {in_bytes(free + resident)} are free", hint)
     if need > allowed():
-        message = f"{what} {in_bytes(need)}, {in_bytes(allowed())} are allowed"
-        raise SizeError(message, _or_more(hint, need, held))
+        message = f"{subject} {in_bytes(need)}, {in_bytes(allowed())} are allowed"
+        raise SizeError(message, _or_more(hint, need, resident))
 
 
-def fits(need: int, *, held: int = 0) -> bool:
+def fits(need: int, *, resident: int = 0) -> bool:
     """Whether so many bytes are allowed, and free but for those that the process has already."""
     free = free_memory()
-    return need <= allowed() and (free is None or need - held <= free)
+    return need <= allowed() and (free is None or need - resident <= free)
 
 
-def _or_more(hint: str, need: int, held: int = 0) -> str:
+def _or_more(hint: str, need: int, resident: int = 0) -> str:
     """The hint, and, if they are free, the --max-size for so many bytes, up to one digit."""
     free = free_memory()
-    if free is not None and need - held > free:
+    if free is not None and need - resident > free:
         return hint
     unit = 10 ** int(math.log10(max(need, 1000)))
     enough = in_bytes(-(-need // unit) * unit).replace(" ", "")
@@ -153,7 +153,7 @@ def free_memory() -> int | None:
     The least of what the machine has free, and what the limits of the container and of the process
     leave.
     """
-    of_process = (left - _LATER for left in _left())  # ulimit -v, ulimit -d
+    of_process = (rest - _LATER for rest in _left())  # ulimit -v, ulimit -d
     free = [*_of_machine(), *_of_container(), *of_process]
     return max(min(free), 0) if free else None
 
@@ -191,9 +191,9 @@ def _left() -> Iterator[int]:
     with (
         suppress(OSError),  # not Linux
         open("/proc/self/limits", encoding="ascii") as limits,
-        open("/proc/self/statm", encoding="ascii") as taken,
+        open("/proc/self/statm", encoding="ascii") as memory,
     ):
-        pages, size = taken.read().split(), os.sysconf("SC_PAGE_SIZE")
+        pages, size = memory.read().split(), os.sysconf("SC_PAGE_SIZE")
         for line in limits:
             name, value = line[:26].strip(), line[26:].split()[0]
             if name in _LIMITS and value != "unlimited":

@@ -96,9 +96,9 @@ def _window(text: str) -> tuple[int, int]:
 
 def _window_words(value: tuple[int, int], convention: Convention, _: Write) -> str:
     before, after = ("all" if size < 0 else str(size) for size in value)
-    one = "key" if before == "1" else "keys"
-    own = "up to its own" if convention.window_counts == "own" else "before"
-    return f"window of {before} {one} {own} and {after} after"
+    noun = "key" if before == "1" else "keys"
+    limit = "up to its own" if convention.window_counts == "own" else "before"
+    return f"window of {before} {noun} {limit} and {after} after"
 
 
 MASK, LOG_SUM = "mask", "the stage lse (--stage lse)"
@@ -296,7 +296,7 @@ class Convention:
     )
 
     def __post_init__(self) -> None:
-        for name, own in KNOBS.items():
+        for name, row in KNOBS.items():
             value, choices = getattr(self, name), CHOICES.get(name, ())
             if value is getattr(Convention, name):  # the default is valid
                 continue
@@ -305,18 +305,18 @@ class Convention:
             value = tuple(plain) if isinstance(value, tuple) else plain[0]
             object.__setattr__(self, name, value)
             try:
-                is_valid = own.valid(value) if own.valid else value in choices
+                is_valid = row.valid(value) if row.valid else value in choices
             except OverflowError as problem:
-                what = f"{name} is a number beyond float64"
-                raise ConventionError(what, "the limit is 1.8e308") from problem
+                message = f"{name} is a number beyond float64"
+                raise ConventionError(message, "the limit is 1.8e308") from problem
             except ValueError:  # of an array
                 is_valid = False
             if not is_valid:
-                use = own.use or " or ".join([", ".join(choices[:-1]), choices[-1]])
+                use = row.use or " or ".join([", ".join(choices[:-1]), choices[-1]])
                 raise ConventionError(f"{name} is {value!r}", f"use {use}")
         if self.window is not None and self.window[0] == 0 and self.window_counts == "own":
-            what = "a window that counts the query's own key has none of them"
-            raise ConventionError(what, "use LEFT from 1, or -1 for no limit")
+            message = "a window that counts the query's own key has none of them"
+            raise ConventionError(message, "use LEFT from 1, or -1 for no limit")
 
     def scale_factor(self, d_k: int) -> float:
         """The factor the scores are multiplied by; 1/√d_k unless the convention says otherwise.
@@ -358,8 +358,8 @@ class Convention:
         """
         alone = self.mask_and_causal if has_mask and self.causal else "both"
         if alone == "refused":
-            what = "there are a mask and causal, which this convention refuses together"
-            raise ConventionError(what, "leave one of them out, or set mask_and_causal")
+            message = "there are a mask and causal, which this convention refuses together"
+            raise ConventionError(message, "leave one of them out, or set mask_and_causal")
         return self.causal and alone != "mask", has_mask and alone != "causal"
 
     def empty_rule(self, adds: bool) -> EmptyRows:
@@ -372,11 +372,11 @@ class Convention:
 
     def beside_mask(self) -> Convention:
         """The same without what the additive mask of an attention holds already."""
-        held = (
+        names = (
             "causal", "causal_align", "mask_and_causal", "window", "window_counts", "mask_means",
             "mask_numbers", "empty_rows_inf",
         )  # fmt: skip
-        return replace(self, **{name: getattr(Convention, name) for name in held})
+        return replace(self, **{name: getattr(Convention, name) for name in names})
 
     def changes(self) -> dict[str, Any]:
         """The fields that differ from the default, by name.
@@ -445,25 +445,25 @@ class Fields(TypedDict, total=False):
     dtype: DType
 
 
-def convention_of(base: Convention | None, given: Mapping[str, Any]) -> Convention:
+def convention_of(base: Convention | None, keywords: Mapping[str, Any]) -> Convention:
     """A convention with the fields that are given as keywords.
 
     Raises ConventionError where one contradicts what the convention has chosen, TypeError for a
     keyword that no field has.
     """
-    if unknown := sorted(set(given) - set(KNOBS)):
+    if unknown := sorted(set(keywords) - set(KNOBS)):
         from difflib import get_close_matches
 
         close = get_close_matches(unknown[0], KNOBS, n=1)
         question = f"; did you mean {close[0]}?" if close else ""
         raise TypeError(f"there is no keyword {unknown[0]!r}{question}")
     base = base or Convention()
-    convention, chosen = replace(base, **given), base.changes()
-    for name in given:
+    convention, changes = replace(base, **keywords), base.changes()
+    for name in keywords:
         value = getattr(convention, name)
-        if name in chosen and value != chosen[name]:
-            what = f"{name} is {value!r}, but {chosen[name]!r} in the convention"
-            raise ConventionError(what, "give it once")
+        if name in changes and value != changes[name]:
+            message = f"{name} is {value!r}, but {changes[name]!r} in the convention"
+            raise ConventionError(message, "give it once")
     return convention
 
 

@@ -40,7 +40,7 @@ class InputError(AttncliError, ValueError):
 class SeveralError(InputError):
     """A file holds several attentions, of which one has to be named."""
 
-    asked: str = ""  # what was asked for of the file, "" for all of it
+    selection: str = ""  # what was asked for of the file, "" for all of it
     parts: tuple[str, ...] = ()  # the names of its attentions; none where it cannot be read again
 
 
@@ -83,17 +83,17 @@ def nearest(wrong: str, names: Iterable[str], otherwise: str = "") -> str:
     from difflib import get_close_matches
 
     names = list(names)
-    own = [name.rpartition(".")[2] for name in names]
-    if close := get_close_matches(wrong, dict.fromkeys([*own, *names]), n=3):
+    leaves = [name.rpartition(".")[2] for name in names]
+    if close := get_close_matches(wrong, dict.fromkeys([*leaves, *names]), n=3):
         return f"did you mean {' or '.join(close)}?"
     return otherwise or f"there {'are' if len(names) > 1 else 'is only'} {listed(names, _LISTED)}"
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:
     """Names for a message: the first few, and how many more there are."""
-    known = list(names)
-    more = f" and {len(known) - most} more" if len(known) > most else ""
-    return ", ".join(known[:most]) + more
+    items = list(names)
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
 
 
 def joined(names: Sequence[str]) -> str:

@@ -32,6 +32,6 @@ def pytest_runtest_makereport(
 
 def _verdicts(local: Mapping[str, Any], kind: type) -> list[Any]:
     """Those that the assertion itself computed, else those that have a name."""
-    found = {name: x for name, x in local.items() if isinstance(x, kind) and not x.matches}  # type: ignore[attr-defined]
-    computed = [x for name, x in found.items() if name.startswith("@py_assert")]
-    return computed or list(found.values())
+    verdicts = {name: x for name, x in local.items() if isinstance(x, kind) and not x.matches}  # type: ignore[attr-defined]
+    computed = [x for name, x in verdicts.items() if name.startswith("@py_assert")]
+    return computed or list(verdicts.values())

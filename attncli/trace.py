@@ -116,12 +116,12 @@ class Stage:
         object.__setattr__(self, "value", locked)
         object.__setattr__(self, "labels", MappingProxyType(labels))
         kind = spec_of(self.name)
-        own = kind.axes_of(len(self.axes))
-        is_vector = kind.vector and len(own) == self.value.ndim
-        is_other = kind.axes and "" not in self.axes and own != self.axes and not is_vector
+        axes = kind.axes_of(len(self.axes))
+        is_vector = kind.vector and len(axes) == self.value.ndim
+        is_other = kind.axes and "" not in self.axes and axes != self.axes and not is_vector
         if is_other or (kind.role in HIDDEN and self.expression):  # of a program of the user's own
             of_words = spec_of(f"word_{self.name}")  # angles between words, not of positions
-            undefined = of_words.undefined if of_words.axes_of(len(own)) == self.axes else ""
+            undefined = of_words.undefined if of_words.axes_of(len(axes)) == self.axes else ""
             kind = StageSpec(self.symbol, heading=kind.heading, undefined=undefined)
         object.__setattr__(self, "kind", kind)
         stage, n_axes = f"stage {self.name}", len(self.axes)
@@ -218,14 +218,14 @@ class Trace:
     def __getitem__(self, name: str) -> Stage:
         if name in self._named:
             return self._named[name]
-        *places, own = name.split(".")
+        *places, leaf = name.split(".")
         blocks = [self]
         for place in places:
             inner = (step for block in blocks for step in block.steps if isinstance(step, Trace))
             blocks = [step for step in inner if step.name == place]
         for block in blocks:
-            if own in block.later:
-                return block.later[own]()
+            if leaf in block.later:
+                return block.later[leaf]()
         raise StageError(f"there is no stage {name!r}", nearest(name, self))
 
     def stages(self) -> Iterator[tuple[str, Stage]]:
@@ -243,13 +243,13 @@ class Trace:
         Each is such a stage's dotted name, or the end of it. They come last, before any gradients.
         """
         ends = tuple(f".{name}" for name in names)
-        asked = [own for own in self.later if f".{prefix}{own}".endswith(ends)]
+        requested = [leaf for leaf in self.later if f".{prefix}{leaf}".endswith(ends)]
         steps = [
             step.computing(names, f"{prefix}{step.name}.") if isinstance(step, Trace) else step
             for step in self.steps
         ]
-        computed = [self.later[own]() for own in asked]
-        rest = {own: make for own, make in self.later.items() if own not in asked}
+        computed = [self.later[leaf]() for leaf in requested]
+        rest = {leaf: make for leaf, make in self.later.items() if leaf not in requested}
         backward = (at for at, step in enumerate(steps) if spec_of(step.name).heading)
         at = next(backward, len(steps))
         return replace(self, steps=(*steps[:at], *computed, *steps[at:]), later=rest)
@@ -283,11 +283,11 @@ class Trace:
         Raises StageError where there is none.
         """
         part = self
-        for own in name.split(".") if name else ():
+        for place in name.split(".") if name else ():
             inner = {step.name: step for step in part.steps if isinstance(step, Trace)}
-            if own not in inner:
+            if place not in inner:
                 raise StageError(f"there is no part {name!r}", nearest(name, self))
-            part = inner[own]
+            part = inner[place]
 
         def within(stage: Stage) -> Stage:
             """The stage with the part's name taken off the names of what it reads."""

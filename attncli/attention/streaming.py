@@ -128,11 +128,11 @@ class Job:
         self.dtype, self.n_k = np.dtype(convention.dtype), inputs.sizes.scores[-1]
         n_k, scores = self.n_k, next(step for step in inputs.steps if step.name == SCORES)
         self.reads = {**scores.reads, "v": "v"}
-        self.whole = given = inputs.qkv
-        if names := [name for name in self.reads.values() if name not in given]:
-            wide = {name: widen(x, convention.dtype) for name, x in given.items()}
+        self.whole = arrays = inputs.qkv
+        if names := [name for name in self.reads.values() if name not in arrays]:
+            wide = {name: widen(x, convention.dtype) for name, x in arrays.items()}
             values = run(inputs.steps, wide, names)
-            self.whole = {of: values[name] for of, name in self.reads.items()}
+            self.whole = {operand: values[name] for operand, name in self.reads.items()}
             del wide, values
         self.q, self.k, self.v, self.out = (four_axes(x) for x in (*self.whole.values(), out))
         self.is_stopped = False
@@ -171,8 +171,8 @@ class Job:
             is_made_for, shifted = self.limits(rows, q)
             output = self._summed(rows, q, k, v, shifted) if is_made_for else None
             if output is None:
-                given = {"q": q, "k": k, "v": v}
-                output = np.concatenate([own for (own,) in self.by_plan(rows, given, [OUTPUT])])
+                inputs = {"q": q, "k": k, "v": v}
+                output = np.concatenate([part for (part,) in self.by_plan(rows, inputs, [OUTPUT])])
             self.out[batch, head, start:stop] = output
 
     def head(self, rows: Rows) -> tuple[Array, Array, float, float]:
@@ -228,20 +228,23 @@ class Job:
         return output
 
     def by_plan(
-        self, rows: Rows, given: Mapping[str, Array], wanted: Sequence[str]
+        self, rows: Rows, arrays: Mapping[str, Array], stages: Sequence[str]
     ) -> Iterator[list[Array]]:
-        """The wanted stages of these queries by the steps of the plan, a few queries at a time.
+        """These stages of these queries by the steps of the plan, a few queries at a time.
 
-        given  q, k and v of the head, as the scores read them, and what else the stages follow
-               from, by query
+        arrays  q, k and v of the head, as the scores read them, and what else the stages follow
+                from, by query
         """
-        d_k, given = given["q"].shape[1], {self.reads.get(of, of): x for of, x in given.items()}
-        inputs = {self.reads[of]: given[self.reads[of]] for of in ("k", "v")}
+        d_k, arrays = (
+            arrays["q"].shape[1],
+            {self.reads.get(operand, operand): x for operand, x in arrays.items()},
+        )
+        inputs = {self.reads[operand]: arrays[self.reads[operand]] for operand in ("k", "v")}
         if self.mask is not None:
             inputs["given_mask"] = self.mask[rows.batch, rows.head]
         if self.valid[rows.batch] < self.n_k:
             inputs["kv_len"] = np.array([self.valid[rows.batch]])
-        scores, names = (self.q.shape[2], self.n_k), {*inputs, *given, "rows"}
+        scores, names = (self.q.shape[2], self.n_k), {*inputs, *arrays, "rows"}
         convention = replace(
             self.convention, mask_means="keep", mask_numbers=None
         )  # as self.mask has it
@@ -249,9 +252,9 @@ class Job:
         at_once, every = max(1, CELLS // self.n_k), np.arange(rows.stop - rows.start)
         for start in range(0, len(every), at_once):
             at = every[start : start + at_once]
-            own = {name: x[at] for name, x in given.items() if name not in inputs}
-            values = run(steps, {**inputs, **own, "rows": rows.start + at}, wanted)
-            yield [values[name] for name in wanted]
+            block = {name: x[at] for name, x in arrays.items() if name not in inputs}
+            values = run(steps, {**inputs, **block, "rows": rows.start + at}, stages)
+            yield [values[name] for name in stages]
 
     def scores(
         self, rows: Rows, q: Array, k: Array, room: Array, size: int
@@ -274,11 +277,11 @@ class Job:
             if 0 <= left < at + n - 1 or 0 <= right < n_keys - at - 1:
                 hidden = _out_of_reach(n, n_keys, left, right, at)
             if self.mask is not None:
-                own = self.mask[rows.batch, rows.head, rows.start : rows.stop, keys]
+                mask = self.mask[rows.batch, rows.head, rows.start : rows.stop, keys]
                 if self.adds:
-                    bias = own
+                    bias = mask
                 else:
-                    hidden = ~own if hidden is None else hidden | ~own
+                    hidden = ~mask if hidden is None else hidden | ~mask
             if hidden is not None and hidden.all():
                 continue
             start = end if end + n * n_keys <= room.shape[1] else 0

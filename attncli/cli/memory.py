@@ -44,13 +44,13 @@ LABEL = 100
 def fits(more: int) -> bool:
     """Whether so many bytes more are allowed, and free."""
     held = budget.taken()
-    return budget.fits(held + more, held=held)
+    return budget.fits(held + more, resident=held)
 
 
 def check_fits(more: int, what: str, hint: str = "") -> None:
     """SizeError where so many bytes more are not: `what` is such as "the stages need"."""
     held = budget.taken()
-    budget.check_bytes(held + more, what, hint, held=held)
+    budget.check_bytes(held + more, what, hint, resident=held)
 
 
 def size_of(arrays: Iterable[Any], width: int) -> int:

@@ -113,7 +113,7 @@ def several(origin: str, parts: Sequence[str], asked: str = "") -> SeveralError:
     is_named = origin != LITERAL
     mend = f"say which: {ask_for(origin, parts[0])}" if is_named else "give one, or name a file"
     error = SeveralError(what, mend)
-    error.asked = asked
+    error.selection = asked
     error.parts = () if origin in (STANDARD_INPUT, LITERAL) else tuple(parts)
     return error
 

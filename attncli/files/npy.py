@@ -149,7 +149,7 @@ def _array(
 
 def is_too_large(n_bytes: int) -> bool:
     """Whether an array is to be mapped: then a file that is cut while it is read is a signal."""
-    return n_bytes >= MAP_FROM and not fits(taken() + n_bytes, held=taken())
+    return n_bytes >= MAP_FROM and not fits(taken() + n_bytes, resident=taken())
 
 
 def _check_header(file: io.BytesIO, size: int, where: str, text: bool | None) -> tuple[int, int]:

@@ -68,7 +68,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
     origin, data = source.origin, source.read(TEXT)
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)
     n_cells = _count_cells(data) if len(data) >= LARGE else 0
-    too_many = partial(check_cells, what=f"{origin} has", hint="save it as npy", unit="cells")
+    too_many = partial(check_cells, subject=f"{origin} has", hint="save it as npy", unit="cells")
     too_many(n_cells)
     plain = plain_matrix(data, delimiters)
     if plain is not None:

@@ -48,8 +48,8 @@ class Format(NamedTuple):
         from importlib.util import find_spec
 
         if find_spec(self.needs) is None:
-            what = f"{self.name} needs the package {self.needs}"
-            raise MissingExtraError(what, "pip install 'attncli[figures]'")
+            message = f"{self.name} needs the package {self.needs}"
+            raise MissingExtraError(message, "pip install 'attncli[figures]'")
 
     def module(self) -> Any:
         """The module that writes it."""
@@ -60,8 +60,8 @@ class Format(NamedTuple):
         try:
             return import_module("attncli.formats.figure")
         except ValueError as problem:  # Matplotlib reads it as it is imported
-            what = f"Matplotlib refuses MPLBACKEND={os.environ.get('MPLBACKEND', '')}"
-            raise ConventionError(what, "unset it: no window is opened") from problem
+            message = f"Matplotlib refuses MPLBACKEND={os.environ.get('MPLBACKEND', '')}"
+            raise ConventionError(message, "unset it: no window is opened") from problem
 
 
 _ROWS = (

@@ -81,8 +81,8 @@ def style(shade: float, ramp: Ramp, *, few: bool = False, of_256: bool = False) 
 @lru_cache(maxsize=512)
 def _style(step: int, ramp: Ramp) -> Style:
     background = Color.from_rgb(*colour(step / STEPS, ramp))
-    seen = background.downgrade(ColorSystem.EIGHT_BIT)  # in a terminal of 256 colours
-    both = [luminance(*x.get_truecolor()) for x in (background, seen)]
+    nearest = background.downgrade(ColorSystem.EIGHT_BIT)  # in a terminal of 256 colours
+    both = [luminance(*x.get_truecolor()) for x in (background, nearest)]
     text = (0, 0, 0) if max(both) * min(both) > MIDDLE**2 else (255, 255, 255)
     return Style(color=Color.from_rgb(*text), bgcolor=background)
 

@@ -63,8 +63,8 @@ def plot(trace: Trace, options: DisplayOptions, ax: Axes | None) -> Axes:
             return figure(stages).axes[0]
         names = [stage.name for stage in stages] if len(stages) > 1 else stages[0].titles
         if len(names) > 1:
-            what = f"one Axes cannot hold {', '.join(names)}"
-            raise ConventionError(what, "choose with stages=, head= or batch=")
+            message = f"one Axes cannot hold {', '.join(names)}"
+            raise ConventionError(message, "choose with stages=, head= or batch=")
         box, unit = ax.get_window_extent(), ax.figure.dpi / 72
         with mpl.rc_context({"font.family": fonts(stages[0].letters)}):
             _DRAWN[stages[0].form](ax, stages[0], 0, box.width / unit, box.height / unit)
@@ -78,9 +78,9 @@ def figure(stages: Sequence[Pictured]) -> Figure:
     boxes: list[Any] = [fig.add_subfigure(each) for each in places if len(stages) > 1] or [fig]
     with mpl.rc_context({"font.family": fonts(set().union(*(x.letters for x in stages)))}):
         drawn = [_panels(*each) for each in zip(boxes, stages, strict=True)]
-    wanted, around = np.array([size * grid.shape[::-1] for grid, size in drawn]), np.full(2, 100.0)
+    sizes, around = np.array([size * grid.shape[::-1] for grid, size in drawn]), np.full(2, 100.0)
     for _ in range(3):  # what stands around the Axes takes as much room in a figure of any size
-        widths, heights = np.round(wanted + around).T
+        widths, heights = np.round(sizes + around).T
         fig.set_size_inches(max(*widths, 240.0) / 72, sum(heights) / 72)
         places.set_height_ratios(heights)
         layout.execute(fig)
@@ -140,9 +140,9 @@ def _cells(ax: Axes, stage: Pictured, at: int, width: float, height: float) -> A
         inks = ["grey"] * np.count_nonzero(slashed | dashed) + inks
         ax.add_collection(LineCollection(lines, colors=inks, linewidths=1))
     written = (~hidden | (stage.first.sign != MASKED)) & has_room
-    shown = np.argwhere(written).tolist()
+    places = np.argwhere(written).tolist()
     grounds = shades.to_rgba(numbers[written], bytes=True)
-    for (i, j), (*rgb, alpha) in zip(shown, grounds, strict=True):
+    for (i, j), (*rgb, alpha) in zip(places, grounds, strict=True):
         ink = text_on(*rgb) if alpha == 255 else None  # None: that of the style
         ax.text(j, i, stage.texts[at][i][j], color=ink, in_layout=False, **_CENTRED)
     ax.set(xlim=(-0.5, m - 0.5), ylim=(n - 0.5, -0.5), xlabel=stage.axes[1])
@@ -158,7 +158,7 @@ def _arcs(ax: Axes, stage: Pictured, at: int, width: float, height: float) -> No
     """Lines from the queries, at the left, to the keys: as wide as the weight, a colour a query."""
     (n, m), cycle = stage.shape, mpl.rcParams["axes.prop_cycle"].by_key()["color"]
     inks = cycle if n <= len(cycle) else [tuple(hsv_to_rgb((i / n, 0.8, 0.75))) for i in range(n)]
-    drawn = sorted((x, *where) for where, x in np.ndenumerate(stage.shares[at]) if x)
+    drawn = sorted((x, *cell) for cell, x in np.ndenumerate(stage.shares[at]) if x)
     curve = [Path.MOVETO, *[Path.CURVE4] * 3]
     paths = [Path([(0, i), (0.5, i), (0.5, j), (1, j)], curve) for _, i, j in drawn]
     strokes = [(*to_rgb(inks[i]), 0.25 + 0.65 * share) for share, i, _ in drawn]
@@ -209,14 +209,14 @@ def _ticks(axis: Axis, names: Sequence[str], step: float) -> None:
 def fonts(letters: Collection[str]) -> list[str]:
     """The fonts that are set, and installed ones with the letters that the first has not."""
     first = get_font(findfont(FontProperties()))
-    left = {x for x in letters if not first.get_char_index(ord(x))}
+    missing = {x for x in letters if not first.get_char_index(ord(x))}
     names = [*mpl.rcParams["font.family"]]
     for entry in fontManager.ttflist:
-        if left and not entry.name.startswith("Last Resort"):  # which has a box for each
+        if missing and not entry.name.startswith("Last Resort"):  # which has a box for each
             with suppress(OSError, RuntimeError):  # of coloured pictures, or broken
-                own = {x for x in left if get_font(entry.fname).get_char_index(ord(x))}
-                names += [entry.name] * bool(own)
-                left -= own
+                covered = {x for x in missing if get_font(entry.fname).get_char_index(ord(x))}
+                names += [entry.name] * bool(covered)
+                missing -= covered
     return names
 
 

@@ -141,8 +141,8 @@ def _matrix(m: Matrix) -> Iterator[str]:
     rows, columns = m.labels(-2, grid.rows), m.labels(-1, grid.columns)
     for block in _blocks(grid, rows, columns) if rows and columns else ():
         for start in range(0, len(rows), ROWS_OF_PAGE):
-            shown = slice(start, start + ROWS_OF_PAGE)
-            yield from array(m, rows[shown], columns, grid.cells[shown], block)
+            page_rows = slice(start, start + ROWS_OF_PAGE)
+            yield from array(m, rows[page_rows], columns, grid.cells[page_rows], block)
     yield from _equations(worked(m, LINE))
     for line in m.footnotes(grid):
         yield _line(f"\\emph{{{escape(line)}}}")
@@ -171,9 +171,9 @@ def array(
     yield " & ".join(["", *(_label(columns[at]) for at in block)]) + r" \\ \hline"
     is_text = m.values.dtype.kind not in NUMERIC
     for name, row in zip(rows, cells, strict=True):
-        shown = (_cell(row[at], is_text=is_text) for at in block)
+        texts = (_cell(row[at], is_text=is_text) for at in block)
         rule = "\\hline " * (m.sums == "columns" and name.startswith("Σ"))
-        yield f"{rule}{' & '.join([_label(name), *shown])} \\\\"
+        yield f"{rule}{' & '.join([_label(name), *texts])} \\\\"
     yield "\\end{array}\\]"
 
 
@@ -202,12 +202,12 @@ def _cell(cell: Cell, *, is_text: bool) -> str:
 def _equations(equations: Iterable[kinds.Equation]) -> Iterator[str]:
     """Equations below each other, the equal signs in line; many, or a long one, in several."""
     lines: list[str] = []
-    for found in equations:
-        own = list(_aligned(found))
-        if lines and _is_too_long([*lines, *own]):
+    for equation in equations:
+        block = list(_aligned(equation))
+        if lines and _is_too_long([*lines, *block]):
             yield from _display(lines)
             lines = []
-        for line in own:
+        for line in block:
             if lines and _is_too_long([*lines, line]):
                 yield from _display(lines)
                 lines = []
@@ -227,20 +227,20 @@ def _display(lines: Sequence[str]) -> Iterator[str]:
     yield "\\end{aligned}\\]"
 
 
-def _aligned(found: kinds.Equation) -> Iterator[str]:
+def _aligned(equation: kinds.Equation) -> Iterator[str]:
     """Each form of an equation on a line, or on several, broken before its terms."""
-    left, width = math(found.left), _cells(found.left)
+    left_side, width = math(equation.left), _cells(equation.left)
     if width > LINE // 3:  # it has a line of its own
-        yield f"&{left}"
-        left, width = "", 2
+        yield f"&{left_side}"
+        left_side, width = "", 2
     lines = []
-    for form in found.forms:
+    for form in equation.forms:
         first, *more = _broken(form, LINE - width - 3)
-        lines += [f"{left} &= {math(first)}", *(f"&\\quad {{}} {math(line)}" for line in more)]
-        left = ""
-    if found.remark:
-        words, last = label(f"({found.remark})"), " ".join(found.forms[-1])
-        fits = width + _cells(last) + _cells(found.remark) + 6 < LINE
+        lines += [f"{left_side} &= {math(first)}", *(f"&\\quad {{}} {math(line)}" for line in more)]
+        left_side = ""
+    if equation.remark:
+        words, last = label(f"({equation.remark})"), " ".join(equation.forms[-1])
+        fits = width + _cells(last) + _cells(equation.remark) + 6 < LINE
         lines[-1:] = [f"{lines[-1]}\\quad {words}"] if fits else [lines[-1], f"&{words}"]
     yield from (line if line.startswith("&") else f"{{}}{line}" for line in lines)
 
@@ -262,11 +262,11 @@ def _broken(form: Sequence[str], room: int) -> Iterator[str]:
 
 def _plot(names: Sequence[str], points: Array) -> Iterator[str]:
     """Points and their names, at one scale across and down; a cross is where zero is."""
-    shown = np.flatnonzero(np.isfinite(points).all(axis=1))
-    if not shown.size:
+    finite = np.flatnonzero(np.isfinite(points).all(axis=1))
+    if not finite.size:
         return
     with np.errstate(all="ignore"):
-        places = points[shown].astype(np.float64)
+        places = points[finite].astype(np.float64)
         low, spans = places.min(axis=0), np.ptp(places, axis=0)
         scale = float((PLOT / np.maximum(spans, 1e-300)).min()) * bool(spans.any())
         exact = np.vstack([places, np.zeros(2), low + spans]) - low
@@ -277,7 +277,7 @@ def _plot(names: Sequence[str], points: Array) -> Iterator[str]:
         yield f"\\put({zero[0]:.1f},0){{\\line(0,1){{{height:.0f}}}}}"
     if 0 <= zero[1] <= height:
         yield f"\\put(0,{zero[1]:.1f}){{\\line(1,0){{{width:.0f}}}}}"
-    for at, (x, y) in zip(shown.tolist(), placed, strict=True):
+    for at, (x, y) in zip(finite.tolist(), placed, strict=True):
         side, place = ("l", x + 5) if x < width / 2 else ("r", x - 5)
         yield f"\\put({x:.1f},{y:.1f}){{\\circle*{{4}}}}"
         name = escape(shorten(names[at], LABEL_CELLS))

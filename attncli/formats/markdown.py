@@ -47,7 +47,7 @@ def _lines(part: kinds.Part) -> Iterator[str]:
             yield f"### {escape(title)}"
             for stage in stages:
                 yield from ["", _title(stage.number, stage.name, stage.formula), ""]
-                lines = [line for found in stage.equations for line in at_length(found, None)]
+                lines = [line for equation in stage.equations for line in at_length(equation, None)]
                 yield from _fenced(lines)
         case kinds.Closing(heads):
             for at, (heading, sentences) in enumerate(heads):

@@ -35,10 +35,10 @@ def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[
     flowchart TD
         n1["scores<br/>S = #34;Q#34; Kᵀ<br/>3 × 2"]
     """
-    chosen = select(trace, options, inputs=not options.stages)
+    selection = select(trace, options, inputs=not options.stages)
     chart = _Chart(trace)
     yield "flowchart TD\n"
-    for line in chart.block(chosen if options.full else collapsed(chosen), ""):
+    for line in chart.block(selection if options.full else collapsed(selection), ""):
         yield f"    {line}\n"
 
 
@@ -103,24 +103,24 @@ class _Chart:
 
     def sources(self, name: str, around: tuple[str, ...] = ()) -> list[str]:
         """The nodes of what a stage was computed from, or of what that was computed from."""
-        found: list[str] = []
+        nodes: list[str] = []
         prefix = name[: name.rfind(".") + 1]
         for read in self.stages[name].reads.values():
             is_own = prefix + read in self.stages and prefix + read != name
             source = prefix + read if is_own else read
             if source in self.nodes:
-                found.append(self.nodes[source])
+                nodes.append(self.nodes[source])
             elif source in self.stages and source not in (*around, name):
-                found += self.sources(source, (*around, name))
-        return found
+                nodes += self.sources(source, (*around, name))
+        return nodes
 
     def of_layers(self, prefix: str) -> list[str]:
         """The nodes that layers past the first read: the first one's end, and what it reads too."""
         first = {name: node for name, node in self.nodes.items() if name.startswith(f"{prefix}1.")}
-        own = [*first.values()]
+        nodes = [*first.values()]
         read = dict.fromkeys(source for name in first for source in self.sources(name))
-        others = [source for source in read if source not in own]
-        return [*own[-1:], *others[1:]]
+        others = [source for source in read if source not in nodes]
+        return [*nodes[-1:], *others[1:]]
 
 
 def _words(stage: Stage) -> list[str]:
@@ -128,6 +128,6 @@ def _words(stage: Stage) -> list[str]:
     words = [stage.name, sentence(stage.formula), shape_of(stage)]
     if stage.name == "tokens":
         names = stage.labels.get("token", ())
-        shown = " · ".join(map(shorten, names[:_TOKENS]))
-        words.insert(1, f"{shown} …" if len(names) > _TOKENS else shown)
+        tokens = " · ".join(map(shorten, names[:_TOKENS]))
+        words.insert(1, f"{tokens} …" if len(names) > _TOKENS else tokens)
     return [word for word in words if word]

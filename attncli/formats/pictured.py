@@ -54,7 +54,7 @@ class Pictured:
         self.name, self.left_out = name, left_out
         self.is_picture = n * m * len(matrices) > MANY
         places = [(x.where, names_of(x.block, x.where)) for x in matrices]
-        self.titles = [" · ".join(own[x] for x in where if x in own) for where, own in places]
+        self.titles = [" · ".join(names[x] for x in place if x in names) for place, names in places]
         part = np.s_[first.rows.start : first.rows.stop, first.columns.start : first.columns.stop]
         self.hidden: BoolArray = np.array([x.marked[part] for x in matrices])
         values: Array = np.array([x.values[part] for x in matrices])
@@ -108,9 +108,9 @@ class Pictured:
             return True
         if self.ramp is None:
             size = f"{self.shape[0]} × {self.shape[1]}"
-            what = f"{self.name} without shades shows nothing: {size} numbers have no room"
+            message = f"{self.name} without shades shows nothing: {size} numbers have no room"
             hint = "choose some with --rows and --cols, or leave out --no-heatmap"
-            raise ConventionError(what, hint)
+            raise ConventionError(message, hint)
         return False
 
     @property
@@ -125,8 +125,8 @@ class Pictured:
         if self.form == "arcs":
             n_weights = self.values.size
             n_left_out = n_weights - np.count_nonzero(self.shares)
-            what = f"{n_left_out} of {n_weights} weights are below {short(_LEAST * self.top, 4)}"
-            widest = f"the widest line is {short(self.top, 4)}; {what} and left out"
+            omitted = f"{n_left_out} of {n_weights} weights are below {short(_LEAST * self.top, 4)}"
+            widest = f"the widest line is {short(self.top, 4)}; {omitted} and left out"
             return [widest, *self.left_out]
         if self.form != "cells":
             return ["nothing to show", *self.left_out][self.form == "points" :]
@@ -148,13 +148,13 @@ def pictured(trace: Trace, options: DisplayOptions) -> tuple[list[Pictured], str
     weights = [name for name in names if spec_of(name).summarized]
     shaded = [name for name in names if spec_of(name).plotted or spec_of(name).shade]
     alike = (name for name in names if stages[name].axes == stages[names[-1]].axes)
-    wanted = options.stages or weights or shaded[-1:] or alike
+    selection = options.stages or weights or shaded[-1:] or alike
     if options.arcs and not (options.stages or weights):
         raise ConventionError("--arcs draws weights, and there are none", "leave it out")
     precision = options.precision if options.rounded else _DECIMALS
-    shown = [*parts(trace, replace(options, stages=tuple(wanted), precision=precision))]
+    page_parts = [*parts(trace, replace(options, stages=tuple(selection), precision=precision))]
     matrices: dict[str, list[Matrix]] = {}
-    for part in shown:
+    for part in page_parts:
         if isinstance(part, Matrix):
             matrices.setdefault(part.block.prefix + part.stage.name, []).append(part)
     several = len({name.rpartition(".")[0] for name in matrices}) > 1
@@ -162,14 +162,14 @@ def pictured(trace: Trace, options: DisplayOptions) -> tuple[list[Pictured], str
     for _, (matrix, *_) in each if options.arcs else ():
         size = f"{len(matrix.rows)} × {len(matrix.columns)}"
         if not matrix.stage.kind.masks or not matrix.stage.kind.sums:
-            what = f"--arcs draws weights, which {matrix.name} are not"
-            raise ConventionError(what, "leave it out, or --stage weights")
+            message = f"--arcs draws weights, which {matrix.name} are not"
+            raise ConventionError(message, "leave it out, or --stage weights")
         if max(len(matrix.rows), len(matrix.columns)) > LARGE and not options.full:
-            what = f"--arcs draws up to {LARGE} queries and keys, these are {size}"
-            raise ConventionError(what, "choose some with --rows and --cols, or add --full")
+            message = f"--arcs draws up to {LARGE} queries and keys, these are {size}"
+            raise ConventionError(message, "choose some with --rows and --cols, or add --full")
     words = [f"{name}: {' · '.join(some[0].facts)}" for name, some in each]
-    closing = [head for part in shown if isinstance(part, Closing) for head in part.heads]
+    closing = [head for part in page_parts if isinstance(part, Closing) for head in part.heads]
     words += [f"{head}: {line}" if head else line for head, lines in closing for line in lines]
-    left_out = [part.text for part in shown if isinstance(part, Remark)]
-    pictures = [Pictured(*one, left_out if one is each[-1] else ()) for one in each]
+    left_out = [part.text for part in page_parts if isinstance(part, Remark)]
+    pictures = [Pictured(*pair, left_out if pair is each[-1] else ()) for pair in each]
     return pictures, ". ".join(words[:_MOST_WORDS])

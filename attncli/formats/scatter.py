@@ -57,15 +57,15 @@ def scatter(
                 │
     ────────●─a─┼───────────
     """
-    shown = np.flatnonzero(np.isfinite(points).all(axis=1))
+    finite = np.flatnonzero(np.isfinite(points).all(axis=1))
     width = max(width, _FEWEST)
-    *places, zero = _places(points[shown], width, height)
+    *places, zero = _places(points[finite], width, height)
     canvas = _Canvas(width, height, *zero)
     for row, column in places:
         canvas.write(row, column, POINT)
     labels = captions(names, range(len(names)), NAME_CELLS)
-    named = zip(places, shown.tolist(), strict=True)
-    below = [_name(canvas, row, column, labels[at], at) for (row, column), at in named]
+    numbered = zip(places, finite.tolist(), strict=True)
+    below = [_name(canvas, row, column, labels[at], at) for (row, column), at in numbered]
     return [*("".join(row).rstrip() for row in canvas.cells), *filter(None, below)]
 
 
@@ -93,20 +93,20 @@ def beside(points: FloatArray, sizes: FloatArray, room: FloatArray) -> list[tupl
     """
     angles = np.arange(16) * np.pi / 8
     directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    taken = np.hstack([points - POINT_SIZE, points + POINT_SIZE])
+    occupied = np.hstack([points - POINT_SIZE, points + POINT_SIZE])
     places = []
     for point, half in zip(points, sizes / 2, strict=True):
         for ring in count():
             ways = directions * (half + POINT_SIZE + 1 + 6 * ring)
             boxes = np.hstack([point + ways - half, point + ways + half])
-            meets = (boxes[:, None, :2] < taken[:, 2:]) & (taken[:, :2] < boxes[:, None, 2:])
+            meets = (boxes[:, None, :2] < occupied[:, 2:]) & (occupied[:, :2] < boxes[:, None, 2:])
             is_free = ~np.any(np.all(meets, axis=2), axis=1)
             if ring < _RINGS:
                 is_free &= ((boxes >= 0) & (boxes <= np.tile(room, 2))).all(axis=1)
             if is_free.any():
                 break
         best = int(is_free.argmax())
-        taken = np.vstack([taken, boxes[best]])
+        occupied = np.vstack([occupied, boxes[best]])
         places.append(tuple(ways[best].tolist()))
     return places
 

@@ -147,8 +147,8 @@ def _title(
     if right and space >= GAP:
         lines[-1] += [(" " * space, PLAIN), (right, QUIET)]
     else:
-        piece, own = lines[-1].pop()
-        lines[-1].append((piece.rstrip(), own))
+        piece, last_style = lines[-1].pop()
+        lines[-1].append((piece.rstrip(), last_style))
         lines += _folded(right, QUIET, screen, indent)
     yield from lines
 
@@ -286,12 +286,12 @@ def _fitted(
         whole = widths
         # As many as fit side by side, at least one; no column is narrower than one cell.
         for ends in range(max(min(n - 1, int(room) // (1 + GAP)), 1), 0, -1):
-            kept = (*corners(range(n), ends), *range(n, len(whole)))
-            widths = [1 if at is None else whole[at] for at in kept]
+            columns = (*corners(range(n), ends), *range(n, len(whole)))
+            widths = [1 if at is None else whole[at] for at in columns]
             blocks = pack(widths, room, GAP)
             if len(blocks) == 1:
                 break
-        grid, labels = grid.only(kept), ["…" if at is None else labels[at] for at in kept]
+        grid, labels = grid.only(columns), ["…" if at is None else labels[at] for at in columns]
     return Layout(grid, rows, labels, widths, blocks)
 
 
@@ -299,11 +299,11 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
     """Some columns of a matrix, with the labels of its rows."""
     margin = INDENT + max(map(cell_len, layout.rows), default=0)
     widths, grid = layout.widths, layout.grid
-    left = {at for row in grid.cells[:1] for at in block if row[at].kind == "word"}
+    word_columns = {at for row in grid.cells[:1] for at in block if row[at].kind == "word"}
     labels = [(*layout.columns[at].split("\n"), "")[:2] for at in block]
     for line_of in (0, 1) if any(below for _, below in labels) else (0,):
         heads = (
-            " " * GAP + pad(label[line_of], widths[at], right=at not in left)
+            " " * GAP + pad(label[line_of], widths[at], right=at not in word_columns)
             for at, label in zip(block, labels, strict=True)
         )
         yield [((" " * margin + "".join(heads)).rstrip(), LABEL)]
@@ -312,7 +312,7 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
         line: Line = [(pad(" " * INDENT + label, margin), LABEL)]
         gap = " "  # a shade fills half of the gap on either side of its cell
         for at in block:
-            text, shade = pad(row[at].text, widths[at], right=at not in left), row[at].shade
+            text, shade = pad(row[at].text, widths[at], right=at not in word_columns), row[at].shade
             if ramp is None or shade is None:
                 line += [(gap, PLAIN), (f" {text}", _KINDS[row[at].kind])]
                 gap = " "

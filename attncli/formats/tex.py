@@ -107,10 +107,10 @@ def number(text: str) -> str:
     """
     if not text:
         return BOX
-    found = _NUMBER.fullmatch(text)
-    if found is None:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
         return label(text) if "inf" not in text else text.replace("inf", r"\infty")
-    mantissa, power, close = found.groups()
+    mantissa, power, close = match.groups()
     if power is None:
         return text
     before = mantissa[:-1] if mantissa.strip("(-") == "1" else f"{mantissa} \\cdot "
@@ -140,12 +140,12 @@ def prose(formula: str) -> str:
     >>> prose("A = softmax(Z) over keys")
     '$A = \\operatorname{softmax}(Z)$ over keys'
     """
-    found = ""
+    result = ""
     for is_text, run in groupby(_pieces(formula), lambda piece: piece[0] == _WORDS):
         pieces = [*run]
         tex = "".join(piece[1] for piece in pieces) if is_text else _joined(pieces)
-        found += tex if is_text or not tex else f"${tex}$"
-    return found
+        result += tex if is_text or not tex else f"${tex}$"
+    return result
 
 
 def _pieces(text: str) -> list[Piece]:

@@ -63,20 +63,20 @@ def attend_by(
     """
     text, origin = (formulas, origin) if origin else text_of(formulas)
     lines = lines_of(text, origin, others)
-    known = {name: as_numbers(x, name) for name, x in arrays.items()}
+    numbers = {name: as_numbers(x, name) for name, x in arrays.items()}
     convention = convention or Convention()
     if fields := convention.changes().keys() - {"dtype", "seed", "dropout"}:
-        what = f"{', '.join(sorted(fields))} is not of formulas: these say it themselves"
-        raise ConventionError(what, "leave it out")
+        message = f"{', '.join(sorted(fields))} is not of formulas: these say it themselves"
+        raise ConventionError(message, "leave it out")
     defined = {name for line in lines for name in line.names}
     is_written_out = GIVEN_GRADIENT in arrays_named(lines) - defined
     if d_output is not None and is_written_out:
-        known[GIVEN_GRADIENT] = _where_read(lines, known, d_output, convention.seed)
+        numbers[GIVEN_GRADIENT] = _where_read(lines, numbers, d_output, convention.seed)
         d_output = None
-    program = read(lines, known, origin, convention.dtype)
+    program = read(lines, numbers, origin, convention.dtype)
     inputs = dict[str, Array]()
     for name in program.inputs:
-        x = known[name]
+        x = numbers[name]
         is_exact = x.dtype.kind != "f" or name == "given_mask"
         inputs[name] = (
             x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else convention)
@@ -95,21 +95,25 @@ def attend_by(
     for name, x in inputs.items():
         axes = input_axes(program, name)
         sizes = dict(zip(axes, x.shape, strict=True))
-        own = {axis: tuple(x) for axis, x in labels.items() if x and len(x) == sizes.get(axis)}
-        stages[name] = Stage(name, spec_of(name).symbol, "", x, axes, own)
+        axis_labels = {
+            axis: tuple(x) for axis, x in labels.items() if x and len(x) == sizes.get(axis)
+        }
+        stages[name] = Stage(name, spec_of(name).symbol, "", x, axes, axis_labels)
     results = run(steps, values)
-    given = {GIVEN_GRADIENT} - defined
-    shown = {name: results[name] for name in results if name not in given}
+    hidden = {GIVEN_GRADIENT} - defined
+    visible = {name: results[name] for name in results if name not in hidden}
     title = title or f"Attention by the formulas of {origin}"
     heading = Heading(title, None, labels, program.remarks)
-    return trace_of(steps, shown, {"": heading}, stages, values)
+    return trace_of(steps, visible, {"": heading}, stages, values)
 
 
-def _where_read(lines: Sequence[Line], known: Mapping[str, Array], d: Gradient, seed: int) -> Array:
+def _where_read(
+    lines: Sequence[Line], arrays: Mapping[str, Array], d: Gradient, seed: int
+) -> Array:
     """The gradient that a program reads, of the shape of the stage whose gradient it is."""
     at = next(n for n, line in enumerate(lines) if GIVEN_GRADIENT in arrays_named([line]))
-    of = lines[at].name.removeprefix("d_")
-    return given_gradient(d, read(lines[:at], known).shapes.get(of, ()), of, seed)
+    stage = lines[at].name.removeprefix("d_")
+    return given_gradient(d, read(lines[:at], arrays).shapes.get(stage, ()), stage, seed)
 
 
 def _gradients(program: Program, origin: str) -> tuple[list[Step], Mapping[str, Shape]]:
@@ -120,25 +124,25 @@ def _gradients(program: Program, origin: str) -> tuple[list[Step], Mapping[str, 
         steps = backward(program.steps, letters=letters, shapes=shapes)
     except TypeError as error:
         raise ConventionError(f"{origin}: {error}", "leave out --d-output") from None
-    own = {*program.inputs, *(step.name for step in program.steps)}
-    twice = own & {GIVEN_GRADIENT, *(step.name for step in steps)}
+    names = {*program.inputs, *(step.name for step in program.steps)}
+    twice = names & {GIVEN_GRADIENT, *(step.name for step in steps)}
     if twice:
-        what = f"{min(twice)} is a stage, and a gradient would be called so"
-        raise ConventionError(f"{origin}: {what}", "give the stage another name")
-    known = {**shapes, GIVEN_GRADIENT: shapes[program.steps[-1].name]}
+        message = f"{min(twice)} is a stage, and a gradient would be called so"
+        raise ConventionError(f"{origin}: {message}", "give the stage another name")
+    all_shapes = {**shapes, GIVEN_GRADIENT: shapes[program.steps[-1].name]}
     for step in steps:
-        what, of = f"{origin}: the gradients", known[GIVEN_GRADIENT]
-        known[step.name] = program.costs.add(what, step, known) if step.text else of
+        subject, shape = f"{origin}: the gradients", all_shapes[GIVEN_GRADIENT]
+        all_shapes[step.name] = program.costs.add(subject, step, all_shapes) if step.text else shape
     axes = {gradient_of(step.name): step.axes for step in program.steps}
     axes |= {gradient_of(name): input_axes(program, name) for name in program.inputs}
     hidden = {step.name for step in steps if spec_of(step.name).role in HIDDEN}
-    shown = [
+    result = [
         step._replace(
             axes=axes.get(step.name, step.axes), kind=SHOWN if step.name in hidden else step.kind
         )
         for step in steps
     ]
-    return shown, known
+    return result, all_shapes
 
 
 def input_axes(program: Program, name: str) -> tuple[str, ...]:
@@ -148,8 +152,8 @@ def input_axes(program: Program, name: str) -> tuple[str, ...]:
     axes = list[str]()
     for at, axis in zip(range(-n, 0), index[len(index) - n :], strict=True):
         is_letters = isinstance(axis, tuple) and all(isinstance(x, str) for x in axis)
-        own = axes_of([axis])[0] if is_letters and isinstance(axis, tuple) else ""
-        axes.append(own or (usual[at] if len(usual) >= -at else "entry"))
+        axis_name = axes_of([axis])[0] if is_letters and isinstance(axis, tuple) else ""
+        axes.append(axis_name or (usual[at] if len(usual) >= -at else "entry"))
     return tuple(x if axes.count(x) == 1 else f"{x} {at}" for at, x in enumerate(axes, start=1))
 
 
@@ -166,26 +170,33 @@ def replacing(source: tuple[str, str] | None, lines: Sequence[str], dtype: DType
     steps with those of the program from the scores to the output, and the shapes of all of these
     """
 
-    def alter(steps: list[Step], given: Values) -> tuple[list[Step], Mapping[str, Shape]]:
+    def alter(steps: list[Step], values: Values) -> tuple[list[Step], Mapping[str, Shape]]:
         names = [step.name for step in steps]
         first = max((at + 1 for at, name in enumerate(names) if name in QKV), default=0)
         last = names.index(OUTPUT) + 1
         text, origin = source or ("", "the formulas")
-        (*lead, n_q, _), d_v = given["q"].shape, given["v"].shape[-1]
+        (*lead, n_q, _), d_v = values["q"].shape, values["v"].shape[-1]
         if source is None:
-            text = written(steps[first:last], given)
+            text = written(steps[first:last], values)
         drawn = [step for step in steps if step.function is draw_kept]
-        kept = {step.name: np.broadcast_to(True, step.params["shape"]) for step in drawn}
-        program = read(lines_of(text, origin, lines), {**given, **kept}, origin, dtype)
-        own = [*(steps[:first] if {*program.inputs} & {*QKV} else []), *drawn, *program.steps]
-        end, shape = own[-1].name, program.shapes[own[-1].name]
+        masks = {step.name: np.broadcast_to(True, step.params["shape"]) for step in drawn}
+        program = read(lines_of(text, origin, lines), {**values, **masks}, origin, dtype)
+        new_steps = [*(steps[:first] if {*program.inputs} & {*QKV} else []), *drawn, *program.steps]
+        end, shape = new_steps[-1].name, program.shapes[new_steps[-1].name]
         if shape == (*lead, n_q, d_v):
-            reads = [{x: end if of == OUTPUT else of for x, of in s.reads.items()} for s in steps]
+            reads = [
+                {x: end if stage == OUTPUT else stage for x, stage in s.reads.items()}
+                for s in steps
+            ]
             after = [s._replace(reads=x) for s, x in zip(steps, reads, strict=True)]
-            return [*own, *after[last:]], program.shapes
+            return [*new_steps, *after[last:]], program.shapes
         if shape != (n_q, np.prod(lead, dtype=int) * d_v) and len(shape) != 2:
-            what = f"{end} is {' × '.join(map(str, shape))}, and should be the output of the heads"
-            raise ShapeError(what, f"{' × '.join(map(str, (*lead, n_q, d_v)))}, or rows of tokens")
-        return own, program.shapes
+            message = (
+                f"{end} is {' × '.join(map(str, shape))}, and should be the output of the heads"
+            )
+            raise ShapeError(
+                message, f"{' × '.join(map(str, (*lead, n_q, d_v)))}, or rows of tokens"
+            )
+        return new_steps, program.shapes
 
     return alter

@@ -48,18 +48,18 @@ class Costs:
     def __init__(self) -> None:
         self.kept = self.computed = 0
 
-    def add(self, what: str, step: Step, shapes: Mapping[str, Shape]) -> Shape:
+    def add(self, subject: str, step: Step, shapes: Mapping[str, Shape]) -> Shape:
         """Adds a step, whose shape it gives; SizeError where that is more than is allowed."""
-        reads = tuple((name, shapes[of]) for name, of in step.reads.items())
+        reads = tuple((name, shapes[stage]) for name, stage in step.reads.items())
         formula = compiled(step.text, reads, (*step.sizes.items(),))
         shape, (made, largest) = formula.shape, formula.cost()
         self.kept += prod(shape)
         self.computed += made + prod(shape)
         need = _BYTES * max(self.kept + made, self.computed // _AT_ONCE)
-        held = budget.held()
+        resident = budget.held()
         hint = " · ".join(f"{x} {step.sizes[x]}" for x in sorted(largest) if x in step.sizes)
         hint = f"its largest array has {hint}" if hint else ""
-        budget.check_bytes(held + need, f"{what} need", hint, held=held)
+        budget.check_bytes(resident + need, f"{subject} need", hint, resident=resident)
         return shape
 
 
@@ -78,16 +78,16 @@ def checked(
         return step
 
     def function(**values: Any) -> Array:
-        for cell, what, test in _outside(formula.body, shapes):
-            own = {x: x.rstrip("′") for x in every_letter(Formula("X", (), test))}
-            sizes = {x: step.sizes[y] for x, y in own.items() if y in step.sizes}
+        for cell, fault, test in _outside(formula.body, shapes):
+            plain = {x: x.rstrip("′") for x in every_letter(Formula("X", (), test))}
+            sizes = {x: step.sizes[y] for x, y in plain.items() if y in step.sizes}
             letters = [x for x in free_letters(test) if x in sizes]
             out = Formula("X", tuple((x,) for x in letters), renamed(test, ours))
             for at in np.argwhere(compute(out, values, sizes))[:1].tolist():
                 places = dict(zip(letters, at, strict=True))
-                here = [f"{own[x]} = {places[x]}" for x in free_letters(cell) if x in places]
-                where = f", where {', '.join(here)}" * bool(here)
-                words = f"this is {what}{where}; keep it out by where or if"
+                here = [f"{plain[x]} = {places[x]}" for x in free_letters(cell) if x in places]
+                suffix = f", where {', '.join(here)}" * bool(here)
+                words = f"this is {fault}{suffix}; keep it out by where or if"
                 raise statement.error(FormulaError(words, part=text_of(cell).replace("′", "")))
         return compute(step.text, values, step.sizes)
 
@@ -113,11 +113,15 @@ def _outside(
                 if cell is node and size is not None and not isinstance(axis, tuple):
                     ends = Apply("<", (axis, ZERO)), Apply(">", (axis, Number(size - 1.0)))
                     between = Apply("!=", (axis, Apply("floor", (axis,))))
-                    for what, test in (
+                    for fault, test in (
                         (f"outside the array, whose places are 0 to {size - 1}", Apply("or", ends)),
                         ("between two places of the array", between),
                     ):
-                        yield node, what, reduce(lambda a, b: Apply("and", (a, b)), (*guards, test))
+                        yield (
+                            node,
+                            fault,
+                            reduce(lambda a, b: Apply("and", (a, b)), (*guards, test)),
+                        )
         case If(test, then, otherwise):
             parts = [(test, ()), (then, (test,)), (otherwise, (Apply("not", (test,)),))]
         case Apply("and", (first, second)):

@@ -44,7 +44,7 @@ from attncli.formula.expression import (
 from attncli.formula.matrices import axes_of, own_formula
 from attncli.formula.parser import ANY, MOST_CHARACTERS, FormulaError, parse, parsed
 from attncli.programs.bounds import Costs, checked
-from attncli.programs.known import Checker, Known, lengths_of
+from attncli.programs.scope import Checker, Scope, lengths_of
 from attncli.programs.text import ProgramError, Statement, statements
 from attncli.stages import HIDDEN, SPECS, spec_of
 
@@ -117,8 +117,8 @@ def lines_of(text: str, origin: str = "the program", others: Iterable[str] = ())
             formula = replace(line.formula, symbol=symbol)
             lines[at] = line._replace(name=lines[at].name, formula=formula)
         elif line.symbol:
-            known = sorted({x for old in lines for x in old.names})
-            raise InputError(f"there is no stage {line.name!r} to set", nearest(line.name, known))
+            names = sorted({x for old in lines for x in old.names})
+            raise InputError(f"there is no stage {line.name!r} to set", nearest(line.name, names))
         else:
             lines.insert(0, line)
     return lines
@@ -158,29 +158,29 @@ def read(
     attncli.programs.text.ProgramError: mine, line 1: "kk" is no stage before this line, and not \
 in the input; there is only q
     """
-    known, costs, steps = _known(lines, arrays), Costs(), list[Step]()
+    scope, costs, steps = _scope(lines, arrays), Costs(), list[Step]()
     inputs = dict[str, tuple[Index | Expr, ...]]()
     for line in lines:
         with line.statement.within():
-            _check_new(line, known)
+            _check_new(line, scope)
             if not line.symbol:
-                _define(line, known)
+                _define(line, scope)
                 continue
-            steps.append(_step(line, known, dtype))
-            what = f"{line.statement.origin}: the stages up to line {line.statement.number}"
-            shape = costs.add(what, steps[-1], known.shapes)
-            known.shapes |= dict.fromkeys(sorted(line.names), shape)
+            steps.append(_step(line, scope, dtype))
+            subject = f"{line.statement.origin}: the stages up to line {line.statement.number}"
+            shape = costs.add(subject, steps[-1], scope.shapes)
+            scope.shapes |= dict.fromkeys(sorted(line.names), shape)
             for cell in cells(parse(steps[-1].text).body, guards=True):
-                if (of := steps[-1].reads[cell.name]) not in known.symbols:
-                    inputs.setdefault(of, cell.index)
+                if (source := steps[-1].reads[cell.name]) not in scope.symbols:
+                    inputs.setdefault(source, cell.index)
             if len(steps) > MOST_LINES:
                 raise FormulaError(f"more than {MOST_LINES} stages")
     if not steps:
-        what = "there is no stage; write one, such as O[i,e] = sum[j](a[i,j] * v[j,e])"
-        raise ProgramError(f"{origin}: {what}")
+        message = "there is no stage; write one, such as O[i,e] = sum[j](a[i,j] * v[j,e])"
+        raise ProgramError(f"{origin}: {message}")
     idle = [(x, FormulaError(f"no line reads {x.name}", part=x.name)) for x in _idle(lines)]
     remarks = tuple(line.statement.error(error).message for line, error in idle)
-    return Program(steps, inputs, known.shapes, costs, remarks)
+    return Program(steps, inputs, scope.shapes, costs, remarks)
 
 
 def _line(statement: Statement) -> Line:
@@ -193,112 +193,114 @@ def _line(statement: Statement) -> Line:
     def normal(name: str) -> str:  # as Python's parser has it
         return unicodedata.normalize("NFKC", name)
 
-    left = _LEFT.match(code)
-    if left is None or (left["name"] and left["axes"] is None):
+    head = _LEFT.match(code)
+    if head is None or (head["name"] and head["axes"] is None):
         raise FormulaError("a line is name[axes] = …, or a parameter: name = 0.5")
-    is_size = left["symbol"] == "size" and not left["name"]
-    if is_size or left["axes"] is None:
-        name = f"size[{(left['axes'] or '').strip()}]" if is_size else normal(left["symbol"])
-        return Line(statement, name, Formula("", (), side(left.end(), code[left.end() :])))
-    symbol, name = normal(left["symbol"]), normal(left["name"] or left["symbol"])
+    is_size = head["symbol"] == "size" and not head["name"]
+    if is_size or head["axes"] is None:
+        name = f"size[{(head['axes'] or '').strip()}]" if is_size else normal(head["symbol"])
+        return Line(statement, name, Formula("", (), side(head.end(), code[head.end() :])))
+    symbol, name = normal(head["symbol"]), normal(head["name"] or head["symbol"])
     if iskeyword(symbol) or symbol in ("size", "inf", "where"):
-        what = f"{symbol} is a word of the language; call the stage {symbol}: X[…]"
-        raise FormulaError(what, part=symbol)
-    cell = side(left.start("axes") - 2, f"x[{left['axes']}]")
+        message = f"{symbol} is a word of the language; call the stage {symbol}: X[…]"
+        raise FormulaError(message, part=symbol)
+    cell = side(head.start("axes") - 2, f"x[{head['axes']}]")
     index = cell.index if isinstance(cell, Cell) else ()
     axes = tuple(axis for axis in index if isinstance(axis, tuple))
     letters = [x for axis in axes for x in axis if x != ANY]
     is_plain = len(axes) == len(index) and all(isinstance(x, str) for x in letters)
     if not is_plain or len({*letters}) < len(letters):
-        what = "the axes on the left are letters" + ", each once" * is_plain
-        raise FormulaError(what, part=left["axes"].strip())
-    return Line(statement, name, Formula(symbol, axes, side(left.end(), code[left.end() :])))
+        message = "the axes on the left are letters" + ", each once" * is_plain
+        raise FormulaError(message, part=head["axes"].strip())
+    return Line(statement, name, Formula(symbol, axes, side(head.end(), code[head.end() :])))
 
 
-def _known(lines: Sequence[Line], arrays: Mapping[str, Array]) -> Known:
+def _scope(lines: Sequence[Line], arrays: Mapping[str, Array]) -> Scope:
     """What is known before the first line: the inputs, and how long their letters are."""
-    own = {name for line in lines for name in (line.name, line.symbol)}
-    shapes = {name: np.shape(x) for name, x in arrays.items() if name not in own}
+    defined = {name for line in lines for name in (line.name, line.symbol)}
+    shapes = {name: np.shape(x) for name, x in arrays.items() if name not in defined}
     truths = {name for name in shapes if arrays[name].dtype == np.bool_}
-    known = Known({name: name for name in shapes}, shapes, truths)
+    scope = Scope({name: name for name in shapes}, shapes, truths)
     every = (x for line in lines for x in axes_read(line.formula.body, shapes))
     for axis, size, cell in every:
         n = len(shapes.get(cell.name, ()))
         if cell.name not in shapes or (len(cell.index) < n and (ANY,) not in cell.index):
             continue  # a stage, or what is refused where the line is checked
         if size is None or (size == 1 and isinstance(axis, tuple)):
-            known.absent |= {*letters_at([axis])}
+            scope.absent |= {*letters_at([axis])}
         elif isinstance(axis, tuple) and len(axis) == 1:
-            known.lengths[str(axis[0])].add(size)
+            scope.lengths[str(axis[0])].add(size)
     letters = {x for line in lines for x in every_letter(line.formula)}
-    known.free = [x for x in "bhacltuwoy" if x not in letters]
-    return known
+    scope.free = [x for x in "bhacltuwoy" if x not in letters]
+    return scope
 
 
-def _check_new(line: Line, known: Known) -> None:
+def _check_new(line: Line, scope: Scope) -> None:
     """FormulaError where a line defines what is there already, or has a name that is not free."""
-    for own in (line.name, line.symbol or line.name):
-        if own in known.names or own in known.params or (own in RESERVED and not line.symbol):
+    for name in (line.name, line.symbol or line.name):
+        if name in scope.names or name in scope.params or (name in RESERVED and not line.symbol):
             hint = "; give the stage another name" * bool(line.symbol)
-            raise FormulaError(f'"{own}" is there already{hint}', part=own)
+            raise FormulaError(f'"{name}" is there already{hint}', part=name)
 
 
-def _define(line: Line, known: Known) -> None:
+def _define(line: Line, scope: Scope) -> None:
     """Adds a parameter, or how long an axis is."""
     body, name = line.formula.body, line.name
     if any(isinstance(x, Cell | Over) for x in walk(body, guards=True)):
-        what = f"{name} = … is one number; a stage has its axes: {name}[i,j] = …, {name}[] = …"
-        raise FormulaError(what)
-    if Checker(known, set()).is_condition(body):
+        message = f"{name} = … is one number; a stage has its axes: {name}[i,j] = …, {name}[] = …"
+        raise FormulaError(message)
+    if Checker(scope, set()).is_condition(body):
         raise FormulaError("this is a condition, and should be a number")
     try:
         with np.errstate(all="ignore"):
-            number = float(Values(Formula("", (), body), {}, known.params, {}).number(body, {}))
+            number = float(Values(Formula("", (), body), {}, scope.params, {}).number(body, {}))
     except AbsentError as error:
         raise FormulaError(f"{error} is known within stages alone", part=str(error)) from None
     letter = name.removeprefix("size[").removesuffix("]")
     if np.isnan(number):
         raise FormulaError("this is no number")
     if letter == name:
-        known.params[name] = number
+        scope.params[name] = number
     elif len(letter) != 1 or not (1 <= number <= 1 << 31 and number.is_integer()):
-        what = "an axis is a letter, and has a whole number of entries from 1"
-        raise FormulaError(what, part=letter)
+        message = "an axis is a letter, and has a whole number of entries from 1"
+        raise FormulaError(message, part=letter)
     else:
-        known.sizes[letter] = int(number)
+        scope.sizes[letter] = int(number)
 
 
-def _step(line: Line, known: Known, dtype: DType) -> Step:
+def _step(line: Line, scope: Scope, dtype: DType) -> Step:
     """The step of a stage, which is known from now on, but for its shape."""
-    formula = _with_leading(line.formula, known)
+    formula = _with_leading(line.formula, scope)
     ours = _as_ours(line.name, formula.body)
     text = line_of(replace(formula, body=renamed(formula.body, ours)))
-    nodes, left = [*walk(formula.body, guards=True)], {*letters_at(formula.index)}
+    nodes, letters = [*walk(formula.body, guards=True)], {*letters_at(formula.index)}
     is_wide = len(formula.index) > MOST_AXES or len(every_letter(formula)) > MOST_LETTERS
     if is_wide or len(text) > MOST_CHARACTERS or len(nodes) > MOST_NODES:
-        what = "this is too long for one line; write a part of it as a stage of its own"
-        raise FormulaError(what)
-    if own := line.names & {x.name for x in nodes if isinstance(x, Cell)}:
-        what = f"{min(own)} is what this line defines, and a line cannot read itself"
-        raise FormulaError(what, part=min(own))
-    if both := known.params.keys() & left:
+        message = "this is too long for one line; write a part of it as a stage of its own"
+        raise FormulaError(message)
+    if cycle := line.names & {x.name for x in nodes if isinstance(x, Cell)}:
+        message = f"{min(cycle)} is what this line defines, and a line cannot read itself"
+        raise FormulaError(message, part=min(cycle))
+    if both := scope.params.keys() & letters:
         raise FormulaError(f"{min(both)} is a parameter, and a letter here", part=min(both))
-    is_truth = Checker(known, left).is_condition(formula.body)
+    is_truth = Checker(scope, letters).is_condition(formula.body)
     used = {x.name for x in nodes if isinstance(x, Param)}
     used |= {x.letter for x in nodes if isinstance(x, Place)}
-    params = {x: known.params[x] for x in sorted(used & known.params.keys())}
-    sizes = lengths_of(formula, known)
+    params = {x: scope.params[x] for x in sorted(used & scope.params.keys())}
+    sizes = lengths_of(formula, scope)
     index = present_axes(formula.index, sizes)
     if out := [x for x in letters_at(index) if x not in sizes]:
         raise FormulaError(f"{out[0]} has no length, though axes before it have", part=out[0])
-    reads = {x.name: known.names[x.name] for x in nodes if isinstance(x, Cell)}
-    symbols = {own: known.symbols.get(of) or spec_of(of).symbol for own, of in reads.items()}
-    known.names |= {line.symbol: line.name, line.name: line.name}
-    known.symbols[line.name] = line.symbol
-    known.truths |= {line.name} if is_truth else set()
+    reads = {x.name: scope.names[x.name] for x in nodes if isinstance(x, Cell)}
+    symbols = {
+        name: scope.symbols.get(stage) or spec_of(stage).symbol for name, stage in reads.items()
+    }
+    scope.names |= {line.symbol: line.name, line.name: line.name}
+    scope.symbols[line.name] = line.symbol
+    scope.truths |= {line.name} if is_truth else set()
     for letter, n in sizes.items():
-        known.lengths[letter].add(n)
-    reads = {ours.get(name, name): of for name, of in reads.items()}
+        scope.lengths[letter].add(n)
+    reads = {ours.get(name, name): stage for name, stage in reads.items()}
     usual = spec_of(line.name)
     is_shown = not (usual.asked or usual.role in HIDDEN)  # every name is free in a program
     step = Step(line.name, text, reads, params)._replace(
@@ -310,10 +312,10 @@ def _step(line: Line, known: Known, dtype: DType) -> Step:
         sizes=sizes,
         axes=axes_of(index),
     )
-    return checked(step, formula, known.shapes, ours, line.statement)
+    return checked(step, formula, scope.shapes, ours, line.statement)
 
 
-def _with_leading(formula: Formula, known: Known) -> Formula:
+def _with_leading(formula: Formula, scope: Scope) -> Formula:
     """The formula with letters for the axes that `...` stands for."""
     most = 0
 
@@ -321,17 +323,17 @@ def _with_leading(formula: Formula, known: Known) -> Formula:
         nonlocal most
         if not isinstance(x, Cell) or (ANY,) not in x.index:
             return x
-        n = len(known.shapes[x.name]) - len(x.index) + 1 if x.name in known.names else -1
-        if x.index[0] != (ANY,) or (ANY,) in x.index[1:] or not 0 <= n <= len(known.free):
+        n = len(scope.shapes[x.name]) - len(x.index) + 1 if x.name in scope.names else -1
+        if x.index[0] != (ANY,) or (ANY,) in x.index[1:] or not 0 <= n <= len(scope.free):
             raise FormulaError('"..." stands for the first axes of an array', part=text_of(x))
         most = max(most, n)
         return Cell(x.name, (*lead(n), *x.index[1:]))
 
     def lead(n: int) -> list[Index]:
-        return [(x,) for x in reversed(known.free[:n])]
+        return [(x,) for x in reversed(scope.free[:n])]
 
     body = rebuilt(formula.body, change)
-    index = [axis for own in formula.index for axis in (lead(most) if own == (ANY,) else [own])]
+    index = [axis for each in formula.index for axis in (lead(most) if each == (ANY,) else [each])]
     return replace(formula, index=tuple(index), body=body)
 
 

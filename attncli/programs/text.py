@@ -64,11 +64,11 @@ class Statement(NamedTuple):
         start, end = (self.start + at for at in places)
         first = self.text.rfind("\n", 0, start) + 1
         row, at = self.text[first:].partition("\n")[0], start - first
-        left = max(0, at - WIDTH // 2)
-        below = " " * (at - left) + "^" * max(1, min(end - start, len(row) - at, WIDTH // 2))
+        begin = max(0, at - WIDTH // 2)
+        below = " " * (at - begin) + "^" * max(1, min(end - start, len(row) - at, WIDTH // 2))
         number = self.text.count("\n", 0, start) + 1  # not self.number: it may be continued
         result = ProgramError(f"{self.origin}, line {number}: {error.message[:300]}")
-        result.excerpt = row[left : left + WIDTH].replace("\t", " "), below
+        result.excerpt = row[begin : begin + WIDTH].replace("\t", " "), below
         return result
 
 
@@ -79,14 +79,14 @@ def statements(text: str, origin: str) -> Iterator[Statement]:
     code, start, note = "", 0, ""
     at = 0
     for row in text.split("\n"):
-        own, _, comment = row.partition("#")
-        if code.strip() and own.strip() and not own[0].isspace():
+        content, _, comment = row.partition("#")
+        if code.strip() and content.strip() and not content[0].isspace():
             yield Statement(code, start, note, text, origin)
             code, note = "", ""
         if not code.strip():
             code, start, note = "", at, ""
-        code += own + " " * (len(row) - len(own) + 1)
-        note = comment.strip() if own.strip() and comment.strip() else note
+        code += content + " " * (len(row) - len(content) + 1)
+        note = comment.strip() if content.strip() and comment.strip() else note
         at += len(row) + 1
     if code.strip():
         yield Statement(code, start, note, text, origin)

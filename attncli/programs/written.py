@@ -33,39 +33,41 @@ from attncli.stages import GIVEN_GRADIENT, spec_of
 from attncli.trace import Stage, Trace
 
 
-def written(steps: Sequence[Step], given: Values) -> str:
+def written(steps: Sequence[Step], inputs: Values) -> str:
     """The program of a plan, for what comes with the input, by name."""
-    shapes = {name: x.shape for name, x in given.items()}
+    shapes = {name: x.shape for name, x in inputs.items()}
     shapes |= {x.name: x.params["shape"] for x in steps if x.function is draw_kept}
     steps = [
-        x for step in steps if step.name not in given for x in _by_formulas(step, steps, given)
+        x for step in steps if step.name not in inputs for x in _by_formulas(step, steps, inputs)
     ]
     symbols = [step.symbol or spec_of(step.name).symbol for step in steps]
-    taken = {*given, *(step.name for step in steps), *RESERVED}
+    used = {*inputs, *(step.name for step in steps), *RESERVED}
     names = {
-        step.name: x if x.isidentifier() and symbols.count(x) == 1 and x not in taken else step.name
+        step.name: x if x.isidentifier() and symbols.count(x) == 1 and x not in used else step.name
         for step, x in zip(steps, symbols, strict=True)
     }
-    lines, params, said = list[str](), dict[str, Any](), dict[str, int]()
+    lines, params, declared_sizes = list[str](), dict[str, Any](), dict[str, int]()
     lengths = defaultdict[str, set[int]](set)  # of each letter, in the inputs and in lines so far
     for step in steps:
         for x, n in _alone(step, shapes).items():
             lengths[x].add(n)
     for step in steps:
         formula, alone = parse(step.expression), _alone(step, shapes)
-        read = {name: shapes.get(of, ()) for name, of in step.reads.items()}
+        read = {name: shapes.get(stage, ()) for name, stage in step.reads.items()}
         usual = {x: min(n) for x, n in lengths.items() if n}
         sizes = {**usual, **step.sizes, **sizes_of(formula, (), read, step.sizes)}
         for x in every_letter(formula):
             is_known = x in alone or x not in step.sizes or lengths[x] == {step.sizes[x]}
-            if x in sizes and (said[x] != sizes[x] if x in said else not is_known):
-                said[x] = sizes[x]
+            if x in sizes and (
+                declared_sizes[x] != sizes[x] if x in declared_sizes else not is_known
+            ):
+                declared_sizes[x] = sizes[x]
                 lines.append(f"size[{x}] = {sizes[x]}")
             if x in sizes:
                 lengths[x].add(sizes[x])
         index = present_axes(formula.index, sizes)
         shapes[step.name] = tuple(prod(sizes[str(x)] for x in axis) for axis in index)
-        arrays = {name: names.get(of, of) for name, of in step.reads.items()}
+        arrays = {name: names.get(stage, stage) for name, stage in step.reads.items()}
         body = renamed(formula.body, arrays, _named(step, params))
         line = line_of(Formula(names[step.name], formula.index, body, formula.remark))
         lines.append(line if names[step.name] == step.name else f"{step.name}: {line}")
@@ -75,7 +77,7 @@ def written(steps: Sequence[Step], given: Values) -> str:
 
 def _alone(step: Step, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """How long the letters are that cells of a step have alone on an axis."""
-    read = {name: shapes.get(of, ()) for name, of in step.reads.items()}
+    read = {name: shapes.get(stage, ()) for name, stage in step.reads.items()}
     axes = axes_read(parse(step.expression).body, read)
     return {str(x[0]): n for x, n, _ in axes if n is not None and type(x) is tuple and len(x) == 1}
 
@@ -92,28 +94,31 @@ def _named(step: Step, params: dict[str, Any]) -> dict[str, str]:
     return names
 
 
-def _by_formulas(step: Step, steps: Sequence[Step], given: Values) -> Iterator[Step]:
+def _by_formulas(step: Step, steps: Sequence[Step], inputs: Values) -> Iterator[Step]:
     """A step as steps that formulas compute; none of what is drawn, which comes with the input."""
     if step.function is total_mask:
-        arrays: dict[str, Any] = {name: given[of] for name, of in step.reads.items()}
+        arrays: dict[str, Any] = {name: inputs[stage] for name, stage in step.reads.items()}
         sizes = {"i": step.params["n_q"], "j": step.params["n_k"]}
         text = mask_formula(**arrays, **step.params)
         yield step._replace(text=text, params={}, function=None, sizes=sizes)
     elif step.reads == {"x": GIVEN_GRADIENT}:
-        of = next(x for x in steps if step.name.endswith(f"d_{x.name}") and x.text)
-        index = parse(of.expression).index
+        forward = next(x for x in steps if step.name.endswith(f"d_{x.name}") and x.text)
+        index = parse(forward.expression).index
         text = line_of(Formula("d", index, Cell("x", index)))
         yield step._replace(text=text, function=None)
     elif isinstance(step.function, partial):  # after a cache
-        new, (own,) = f"new_{step.name}", step.function.args
-        past, reads = step.reads["past"], {x: of for x, of in step.reads.items() if x != "past"}
-        n = given[past].shape[-2] + given[reads["x"]].shape[-2]
-        text = relettered(own.expression, j="l")
-        yield own._replace(name=new, symbol=new, text=text, reads=reads)
+        new, (projection,) = f"new_{step.name}", step.function.args
+        past, reads = (
+            step.reads["past"],
+            {x: stage for x, stage in step.reads.items() if x != "past"},
+        )
+        n = inputs[past].shape[-2] + inputs[reads["x"]].shape[-2]
+        text = relettered(projection.expression, j="l")
+        yield projection._replace(name=new, symbol=new, text=text, reads=reads)
         yield step._replace(
-            text=joined(own.expression.partition(" = ")[0]),
+            text=joined(projection.expression.partition(" = ")[0]),
             reads={"past": past, "new": new},
-            sizes={**own.sizes, "j": n},
+            sizes={**projection.sizes, "j": n},
             function=None,
         )
     elif step.text:

@@ -334,8 +334,8 @@ def lowers(errors: Mapping[str, Size], plain: Mapping[str, StageErrors]) -> bool
     """
     differing = {name: x for name, x in plain.items() if not x.matches} or plain
     return all(
-        left.rms < plain[name].typical and left.largest < plain[name].largest
-        for name, left in errors.items()
+        error.rms < plain[name].typical and error.largest < plain[name].largest
+        for name, error in errors.items()
         if name in differing
     )
 

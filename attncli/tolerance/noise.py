@@ -204,14 +204,14 @@ def _signs(*, again: bool) -> npt.NDArray[np.int8]:
 
 @lru_cache(4096)
 def sums_of(
-    text: str, shapes: tuple[tuple[str, Shape], ...], known: tuple[tuple[str, int], ...]
+    text: str, shapes: tuple[tuple[str, Shape], ...], lengths: tuple[tuple[str, int], ...]
 ) -> tuple[int, bool]:
     """How many terms the sums of a formula have, and whether it is a product of two matrices.
 
     A log-sum-exp has one: its sum is in what `_of_sums` puts in.
     """
     formula = parse(text)
-    sizes = sizes_of(formula, (), dict(shapes), dict(known))
+    sizes = sizes_of(formula, (), dict(shapes), dict(lengths))
     overs = [x for x in walk(formula.body) if isinstance(x, Over) and x.kind in ("sum", "softmax")]
     letters = dict.fromkeys(letter for over in overs for letter in over.letters)
     match overs[-1:]:
@@ -260,59 +260,59 @@ class _Errors:
     def _delta(self, step: Step) -> Callable[..., Array]:
         """δ with what the rounding of O makes of it."""
 
-        def compute(rounded_o: Array, its_d: Array, **given: Any) -> Array:
+        def compute(rounded_o: Array, its_d: Array, **values: Any) -> Array:
             size = self.unit.stages * np.sqrt(np.square(rounded_o * its_d).sum(axis=-1))
-            return np.asarray(step.compute(**given) + size * self._drawn(size.shape))
+            return np.asarray(step.compute(**values) + size * self._drawn(size.shape))
 
         return compute
 
     def _off(self, step: Step) -> Step:
-        own = step.name.rpartition(".")[2]
+        leaf = step.name.rpartition(".")[2]
 
-        def backward(**given: Any) -> Array:
+        def backward(**values: Any) -> Array:
             """Every number that is read has the error of a factor, and of a sum of products."""
-            read, of_sums, is_product = self._read(step, given)
+            read, of_sums, is_product = self._read(step, values)
             size = math.hypot(self.unit.factors if is_product else self.unit.stages, of_sums)
             off = {name: self._with_errors(x, size) for name, x in read.items()}
             for name, stage in step.reads.items():
                 if stage in (WEIGHTS, DROPPED) and self.level is not None:
                     off[name] = off[name] * (1 + self.level * self._drawn(self.level.shape))
-            return step.compute(**given | off)
+            return step.compute(**values | off)
 
-        def forward(**given: Any) -> Array:
+        def forward(**values: Any) -> Array:
             """One factor of every product has an error, and every result that of its rounding."""
-            read, of_sums, is_product = self._read(step, given)
+            read, of_sums, is_product = self._read(step, values)
             size = math.hypot(self.unit.factors, of_sums)
-            if own == SCORES:
+            if leaf == SCORES:
                 k = read["k"]  # of all draws
                 self.alike = first_equal(k[: max(1, len(k) // self.draws)])
             else:  # q may be scaled first; the weights have an error of their own already
                 size = math.sqrt(size**2 - self.unit.stages**2)
             off = {name: self._with_errors(read[name], size) for name in [*read][:is_product]}
-            result = step.compute(**given | off)
-            if own in self.unrounded:
+            result = step.compute(**values | off)
+            if leaf in self.unrounded:
                 return result
-            if own == LSE:
-                n = given["x"].shape[-1] if "x" in given else 1
+            if leaf == LSE:
+                n = values["x"].shape[-1] if "x" in values else 1
                 return np.asarray(result + self._of_sums(result, n))
-            if own == WEIGHTS:
+            if leaf == WEIGHTS:
                 of_row = self._level_of(read["x"], of_sums)
                 result, of_sums = result * (1 + of_row * self._drawn(of_row.shape)), 0.0
             signs, size = self._drawn(result.shape), math.hypot(self.unit.stages, of_sums)
-            if own in (SCORES, WEIGHTS) and self.alike is not None:
+            if leaf in (SCORES, WEIGHTS) and self.alike is not None:
                 signs = self._of_equal(signs)
             if np.isfinite(value := step.params.get("value", -np.inf)):  # it is exact
                 signs = np.where(result == value, 0, signs)
             return self._with_errors(result, size, signs)
 
-        return step._replace(function=backward if own in GRADIENTS else forward)
+        return step._replace(function=backward if leaf in GRADIENTS else forward)
 
-    def _read(self, step: Step, given: Mapping[str, Any]) -> tuple[dict[str, Array], float, bool]:
+    def _read(self, step: Step, values: Mapping[str, Any]) -> tuple[dict[str, Array], float, bool]:
         """The numbers that a step reads, the error of its sums, and whether it is a product."""
-        read = {name: x for name, x in given.items() if name in step.reads and _is_floats(x)}
+        read = {name: x for name, x in values.items() if name in step.reads and _is_floats(x)}
         shapes = tuple((name, x.shape) for name, x in read.items())
-        known = tuple(step.sizes.items())
-        terms, is_product = (1, False) if step.function else sums_of(step.expression, shapes, known)
+        sizes = tuple(step.sizes.items())
+        terms, is_product = (1, False) if step.function else sums_of(step.expression, shapes, sizes)
         return read, self.unit.sums * math.sqrt(terms / 3), is_product
 
     def _of_equal(self, signs: Array) -> Array:

@@ -131,8 +131,8 @@ def positions_of(kind: PositionKind, n_past: int = 0) -> Positions:
     ['k', 'q']
     """
     if kind not in get_args(PositionKind):
-        known = ", ".join(get_args(PositionKind))
-        raise ConventionError(f"positions are {kind!r}", f"use one of {known}")
+        kinds = ", ".join(get_args(PositionKind))
+        raise ConventionError(f"positions are {kind!r}", f"use one of {kinds}")
     on = frozenset("qk" if kind in _LAYOUTS else "qkv")
     return Positions(kind, n_past, on, from_query=n_past, from_past=0, from_new=n_past)
 

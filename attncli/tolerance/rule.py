@@ -157,12 +157,12 @@ class StageErrors:
 
     Each may be as large as all stages together, so what follows from them is made when asked for.
 
-    noise       [batch, head, row], root mean squares; None where the rule goes by entry
-    mask_value  a finite number that stands for −∞ in scores: it is as exact as its type
-    slack       a factor on what is allowed, for a sample
-    known       the wrong entries, where they follow from more than is here
-    head_noise  [batch, head], where the noise of most rows is only the least that they count as
-    are_shares  weights: what rounds the scores of a row moves each of them in proportion to itself
+    noise          [batch, head, row], root mean squares; None where the rule goes by entry
+    mask_value     a finite number that stands for −∞ in scores: it is as exact as its type
+    slack          a factor on what is allowed, for a sample
+    wrong_entries  the wrong entries, where they follow from more than is here
+    head_noise     [batch, head], where the noise of most rows is only the least that they count as
+    are_shares     weights: what rounds a row's scores moves each of them in proportion to itself
     """
 
     observed: Array
@@ -171,7 +171,7 @@ class StageErrors:
     noise: Array | None = None
     mask_value: float = -np.inf
     slack: float = 1.0
-    known: BoolArray | None = None
+    wrong_entries: BoolArray | None = None
     head_noise: Array | None = None
     are_shares: bool = False
 
@@ -185,7 +185,7 @@ class StageErrors:
             expected=self.expected[at],
             noise=noise,
             slack=slack,
-            known=self.wrong[at],
+            wrong_entries=self.wrong[at],
             head_noise=None,
         )
 
@@ -265,8 +265,8 @@ class StageErrors:
     @cached_property
     def wrong(self) -> BoolArray:
         """The entries that are wrong; none where the stage matches."""
-        if self.known is not None:
-            return self.known
+        if self.wrong_entries is not None:
+            return self.wrong_entries
         if self.matches:
             return np.zeros(self.expected.shape, dtype=np.bool_)
         return self.errors > self.allowed
@@ -354,11 +354,11 @@ def largest(x: Array) -> float:
     return float(np.max(np.abs(x), initial=0.0, where=np.isfinite(x)))
 
 
-def rms(x: Array, where: BoolArray | Literal[True] = True) -> float:
+def rms(x: Array, mask: BoolArray | Literal[True] = True) -> float:
     """Root of the mean square of some entries; inf where one is infinite."""
-    top = float(np.max(x, initial=0.0, where=where))
+    top = float(np.max(x, initial=0.0, where=mask))
     if top == 0 or not np.isfinite(top):
         return top
     squares = x / top
     squares *= squares
-    return top * float(np.sqrt(np.mean(squares, where=where)))
+    return top * float(np.sqrt(np.mean(squares, where=mask)))

@@ -75,7 +75,7 @@ class Subset(NamedTuple):
 
     def with_axis(self, axis: int, indices: Indices) -> Subset:
         """The subset with other indices along an axis."""
-        return Subset(*(indices if i == axis else own for i, own in enumerate(self)))
+        return Subset(*(indices if i == axis else old for i, old in enumerate(self)))
 
 
 @lru_cache(256)
@@ -87,15 +87,15 @@ def all_of(sizes: tuple[int, ...]) -> Subset:
 class Block(NamedTuple):
     """What is computed at once.
 
-    computed  which batch items, heads and rows
-    keys      the key heads that the heads share; None: each query head has its own
-    taken     axis → which of the computed indices are wanted
-    at        axis → where they belong in the result
+    computed   which batch items, heads and rows
+    keys       the key heads that the heads share; None: each query head has its own
+    selection  axis → which of the computed indices are wanted
+    at         axis → where they belong in the result
     """
 
     computed: Subset
     keys: Indices | None
-    taken: Mapping[str, Indices]
+    selection: Mapping[str, Indices]
     at: Mapping[str, Indices]
 
     def put(
@@ -109,11 +109,11 @@ class Block(NamedTuple):
         """Puts a stage in its place; adds it where it is a sum over batch items or heads."""
         computed = dict(zip(ROWS, self.computed, strict=True)) | {"kv_head": self.keys}
         for axis, kind in enumerate(axes):
-            own = computed.get(kind)
-            if own is None or own is self.taken[kind] or x.shape[axis] != len(own):
+            indices = computed.get(kind)
+            if indices is None or indices is self.selection[kind] or x.shape[axis] != len(indices):
                 continue
-            order = np.argsort(own)
-            at_taken = order[np.searchsorted(own, self.taken[kind], sorter=order)]
+            order = np.argsort(indices)
+            at_taken = order[np.searchsorted(indices, self.selection[kind], sorter=order)]
             x = np.take(x, at_taken, axis=axis)
         if name not in result:
             shape = tuple(sizes.get(kind, n) for kind, n in zip(axes, x.shape, strict=True))
@@ -129,7 +129,7 @@ class Block(NamedTuple):
 def stages(
     setup: Setup,
     subset: Subset,
-    wanted: Collection[str],
+    names: Collection[str],
     dtype: DType = "float64",
     alter: Edit = list,
 ) -> dict[str, Array]:
@@ -142,32 +142,32 @@ def stages(
     >>> stages(setup, all_of(setup.shape), ["output"])["output"].tolist()
     [[[[4.0]]]]
     """
-    of_x = [name for name in wanted if name in OF_X]
-    inner = [name for name in wanted if name not in of_x]
+    of_x = [name for name in names if name in OF_X]
+    inner = [name for name in names if name not in of_x]
     result = _stages(setup, subset, inner, dtype, alter) if inner else {}
     result |= _of_x(setup, of_x, dtype, alter) if of_x else {}
-    return {name: result[name] for name in wanted}
+    return {name: result[name] for name in names}
 
 
-def _of_x(setup: Setup, wanted: Collection[str], dtype: DType, alter: Edit) -> dict[str, Array]:
+def _of_x(setup: Setup, gradients: Collection[str], dtype: DType, alter: Edit) -> dict[str, Array]:
     """The gradients of x, its weights and biases: from those of q, k, v of all heads and items."""
     assert setup.projected is not None  # noqa: S101 - `observe` looked for it
     names = [*map(gradient_of, QKV), OUTPUT]
     missing = 4 - setup.projected.values["q"].ndim
     all_heads = stages(setup, all_of(setup.shape), names, dtype, alter)
-    known = {name: x.reshape(x.shape[missing:]) for name, x in all_heads.items()}
-    made = setup.projected.run(wanted, **known)
-    return {name: in_four(name, x) for name, x in _rounded(made, dtype).items()}
+    qkv = {name: x.reshape(x.shape[missing:]) for name, x in all_heads.items()}
+    results = setup.projected.run(gradients, **qkv)
+    return {name: in_four(name, x) for name, x in _rounded(results, dtype).items()}
 
 
 def _stages(
-    setup: Setup, subset: Subset, wanted: Collection[str], dtype: DType, alter: Edit
+    setup: Setup, subset: Subset, names: Collection[str], dtype: DType, alter: Edit
 ) -> dict[str, Array]:
     over = setup.convention.softmax_over
-    real = {name: setup.relabel.get(name, name) for name in wanted}
+    real = {name: setup.relabel.get(name, name) for name in names}
     result = _other_span(setup, subset, real, dtype, alter)
     todo = {name: source for name, source in real.items() if name not in result}
-    if {*wanted} <= {*OF_ALL_HEADS}:
+    if {*names} <= {*OF_ALL_HEADS}:
         subset = subset.with_axis(1, np.arange(setup.shape[1]))
     by_keys = is_whole(todo.values(), over)
     if by_keys and setup.instead:  # what is computed in place of a row is another row's
@@ -176,7 +176,7 @@ def _stages(
         todo = {name: source for name, source in todo.items() if name not in result}
     keys = setup.key_heads_of(subset.head)
     sizes = dict(zip((*ROWS, "kv_head"), (*subset.sizes, len(keys)), strict=True))
-    whole = setup.whole_axes | ({1} if {*wanted} & {*OF_ALL_HEADS} else set())
+    whole = setup.whole_axes | ({1} if {*names} & {*OF_ALL_HEADS} else set())
     by_rows = _blocks_of_rows(setup, subset, whole)
     blocks = _blocks_of_keys(setup, subset, keys) if by_keys else by_rows
     for block in blocks:
@@ -193,7 +193,7 @@ def _stages(
     if not by_keys:
         written = [name for name, source in todo.items() if source in (OUTPUT, *GRADIENTS)]
         result |= {name: _unwritten(setup, subset, result[name]) for name in written}
-    return {name: result[name] for name in wanted}
+    return {name: result[name] for name in names}
 
 
 def _other_span(
@@ -237,9 +237,9 @@ def _blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iter
     for at in cut(all_of(subset.sizes)):
         source = subset.take(at)
         for axis, indices in setup.instead.items():
-            own, other = source[axis], indices[source[axis]]
-            source = source.with_axis(axis, np.where(other < 0, own, other))
-        over = Subset(*(every[i] if i in whole else own for i, own in enumerate(source)))
+            current, other = source[axis], indices[source[axis]]
+            source = source.with_axis(axis, np.where(other < 0, current, other))
+        over = Subset(*(every[i] if i in whole else part for i, part in enumerate(source)))
         yield Block(over, None, *(dict(zip(ROWS, x, strict=True)) for x in (source, at)))
 
 
@@ -247,25 +247,25 @@ def _blocks_of_keys(setup: Setup, subset: Subset, keys: Indices) -> Iterator[Blo
     """Batch items and key heads with all their heads and rows; SizeError where one is too large."""
     whole, every, n_keys = setup.whole_axes, all_of(setup.shape), len(keys)
     all_keys = np.arange(setup.inputs["k"].shape[1])
-    one = setup.shape[2] * setup.shape[3] * (setup.shape[1] // len(all_keys) or 1)
-    if one > CELLS:
-        need = MAPS_AT_ONCE * 8 * one
+    n_scores = setup.shape[2] * setup.shape[3] * (setup.shape[1] // len(all_keys) or 1)
+    if n_scores > CELLS:
+        need = MAPS_AT_ONCE * 8 * n_scores
         budget.check_bytes(need, "the gradients of a key head need", "compare rows of d_q alone")
-    at_once = max(1, CELLS // one) if not {0, 1} & whole else subset.sizes[0] * n_keys
+    at_once = max(1, CELLS // n_scores) if not {0, 1} & whole else subset.sizes[0] * n_keys
     n_items = max(1, at_once // n_keys)
     for first in range(0, subset.sizes[0], n_items):
         for start in range(0, n_keys, at_once):
             items = np.arange(subset.sizes[0])[first:][:n_items]
             some = np.arange(n_keys)[start:][:at_once]
             heads = _among(setup.key_heads, keys[some])
-            shown = _among(subset.head, heads)
-            head, own = (every.head, all_keys) if 1 in whole else (heads, keys[some])
+            head_places = _among(subset.head, heads)
+            head, key_heads = (every.head, all_keys) if 1 in whole else (heads, keys[some])
             mine = subset.batch[items]
             batch = every.batch if 0 in whole else mine
-            taken = mine, subset.head[shown], subset.row, keys[some]
-            at = items, shown, np.arange(subset.sizes[2]), some
-            named = (dict(zip((*ROWS, "kv_head"), x, strict=True)) for x in (taken, at))
-            yield Block(Subset(batch, head, every.row), own, *named)
+            selection = mine, subset.head[head_places], subset.row, keys[some]
+            at = items, head_places, np.arange(subset.sizes[2]), some
+            by_axis = (dict(zip((*ROWS, "kv_head"), x, strict=True)) for x in (selection, at))
+            yield Block(Subset(batch, head, every.row), key_heads, *by_axis)
 
 
 def _among(indices: Indices, some: Indices) -> Indices:
@@ -321,9 +321,9 @@ def steps_of(
         return setup.plans[key]
     inputs, shape = frozenset({*setup.inputs, "rows"} - {*PROJECTION}), key[1]
     n_kv_heads = n_kv_heads or shape[1]
-    given = setup.inputs["given_mask"].shape if "given_mask" in inputs else ()
-    whole = shape[len(shape) - len(given) :]
-    mask = tuple(1 if size == 1 else n for size, n in zip(given, whole, strict=True))
+    mask_shape = setup.inputs["given_mask"].shape if "given_mask" in inputs else ()
+    whole = shape[len(shape) - len(mask_shape) :]
+    mask = tuple(1 if size == 1 else n for size, n in zip(mask_shape, whole, strict=True))
     sizes = Sizes(shape, n_kv_heads, setup.d_k, setup.n_past, inputs, setup.is_added, mask)
     convention = (
         setup.convention
@@ -378,7 +378,7 @@ def inputs_over(
     setup: Setup,
     subset: Subset,
     steps: Sequence[Step],
-    wanted: Collection[str] | None = None,
+    names: Collection[str] | None = None,
     keys: Indices | None = None,
 ) -> dict[str, Array]:
     """The rows, and every input (the wanted ones) of the subset, picked by the names of its axes.
@@ -389,7 +389,7 @@ def inputs_over(
     picked = dict(zip((*ROWS, "kv_head"), (*subset, key_heads), strict=True))
     by_row = {x for step in steps if "rows" in step.reads for x in step.reads.values()}
     inputs: dict[str, Array] = {"rows": subset.row}
-    for name in setup.inputs if wanted is None else wanted & setup.inputs.keys():
+    for name in setup.inputs if names is None else names & setup.inputs.keys():
         x = setup.inputs[name]
         for axis, kind in enumerate(spec_of(name).axes_of(x.ndim)):
             at, size = picked.get(kind), x.shape[axis]
@@ -414,11 +414,11 @@ def mask_of(setup: Setup, rows: Indices) -> Array | None:
     return run(steps, inputs_over(setup, subset, steps, reads), ["mask"])["mask"]
 
 
-def computes(setup: Setup, wanted: Collection[str]) -> bool:
+def computes(setup: Setup, results: Collection[str]) -> bool:
     """Whether a setup's plan has those of these that not every plan has: gradients, lse, tiles."""
-    inner = [gradient_of(name) for name in QKV] if {*wanted} & {*OF_X} else []
-    own = (x for x in wanted if (x in (*GRADIENTS, LSE) and x not in OF_X) or "." in x)
-    names = [setup.relabel.get(name, name) for name in (*inner, *own)]
+    inner = [gradient_of(name) for name in QKV] if {*results} & {*OF_X} else []
+    special = (x for x in results if (x in (*GRADIENTS, LSE) and x not in OF_X) or "." in x)
+    names = [setup.relabel.get(name, name) for name in (*inner, *special)]
     if not names:
         return True
     planned = dict.fromkeys(step.name for step in steps_of(setup))

@@ -166,8 +166,8 @@ class Setup:
 
     def with_empty_rows(self, rule: EmptyRows) -> Setup:
         """The same setup under another rule for rows with nothing to attend to."""
-        own = {"empty_rows_inf": None} if self.is_added else {}
-        return self.with_convention(empty_rows=rule, **own)
+        changes = {"empty_rows_inf": None} if self.is_added else {}
+        return self.with_convention(empty_rows=rule, **changes)
 
     def with_result(self, name: str, change: Relayout) -> Setup:
         """The same setup, in which what a step gives is changed."""
@@ -204,7 +204,7 @@ class Setup:
 
 
 def _changed(step: Step, change: Relayout) -> Step:
-    return step._replace(function=lambda **given: change(step.compute(**given)))
+    return step._replace(function=lambda **values: change(step.compute(**values)))
 
 
 def setup_of(

@@ -123,18 +123,18 @@ def source_of(name: str, planned: Collection[str]) -> str:
     """
     if name in planned:
         return name
-    part, dot, own = name.rpartition(".")
+    part, dot, leaf = name.rpartition(".")
     if dot:  # of a tile: that of the steps of this tile
         steps = [x.removeprefix(part + dot) for x in planned if x.startswith(part + dot)]
-        return part + dot + source_of(own, steps)
-    known = (*MAPS, OUTPUT)
-    forward = next((x for x in known if gradient_of(x) == name), name)
-    if forward not in known:
+        return part + dot + source_of(leaf, steps)
+    stages = (*MAPS, OUTPUT)
+    forward = next((x for x in stages if gradient_of(x) == name), name)
+    if forward not in stages:
         return name
-    before = known[: known.index(forward) + 1]
+    before = stages[: stages.index(forward) + 1]
     there = next((x for x in reversed(before) if x in planned), name)
     if forward == name:
         return there
-    order = [x for x in planned if x in known]
+    order = [x for x in planned if x in stages]
     after = order[order.index(there) :] if there in order else []
     return next((gradient_of(x) for x in after if gradient_of(x) in planned), name)

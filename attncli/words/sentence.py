@@ -136,20 +136,20 @@ def from_file(
     """
     from attncli.words.vectors import read_vectors, suggestion
 
-    asked = tuple(dict.fromkeys(words))
-    read = read_vectors(source, asked)
+    distinct = tuple(dict.fromkeys(words))
+    read = read_vectors(source, distinct)
     origin, width = read.origin, read.matrix.shape[1]
     if dim is not None and dim != width:
         message = f"--dim is {dim}, but the vectors have {width} numbers"
         raise ConventionError(message, "leave out --dim")
     vectors: dict[str, Array] = dict(zip(read.words, read.matrix, strict=True))
-    lost = [word for word in asked if word not in vectors]
+    lost = [word for word in distinct if word not in vectors]
     if lost and unknown == "error":
         close = suggestion(read.missing)
         other = f"{close} Else " if close else ""
         download = f", or {read.whole}" if read.whole else ""
-        what = f"{origin} has no vector for {listing(map(repr, lost), 8)}"
-        raise InputError(what, f"{other}use --unknown random or zero{download}")
+        message = f"{origin} has no vector for {listing(map(repr, lost), 8)}"
+        raise InputError(message, f"{other}use --unknown random or zero{download}")
     zeros = dict.fromkeys(lost, np.zeros(width))
     vectors |= random_vectors(lost, width, seed) if unknown == "random" else zeros
     remarks = [_unknown_remark(lost, origin, unknown)] if lost else []
@@ -212,9 +212,11 @@ def _positions(positions: PositionKind | Array, n: int, dim: int) -> Stage:
     """The first n rows of a table, sinusoidal or given."""
     if not isinstance(positions, str):
         if positions.ndim != 2 or positions.shape[1] != dim or len(positions) < n:
-            what = f"the positions are {shape_text(positions)}, but there are {n} tokens of {dim}"
+            message = (
+                f"the positions are {shape_text(positions)}, but there are {n} tokens of {dim}"
+            )
             hint = f"give a row for each position: {n} × {dim}, or more rows"
-            raise ShapeError(f"{what} dimensions", hint)
+            raise ShapeError(f"{message} dimensions", hint)
         labels = {"position": tuple(f"pos {i}" for i in range(n))}
         formula, axes = "PE = a vector for each position, as given", ("position", "dimension")
         return Stage("positions", "PE", formula, positions[:n], axes, labels)

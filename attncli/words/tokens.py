@@ -81,7 +81,7 @@ def tokenize(sentence: str, lowercase: bool = False) -> tuple[str, ...]:
             tokens.append(part)
             continue
         kinds = part.translate({ord(character): _kind(character) for character in set(part)})
-        tokens += (part[slice(*found.span())] for found in _TOKEN.finditer(kinds))
+        tokens += (part[slice(*match.span())] for match in _TOKEN.finditer(kinds))
     if not tokens:
         raise InputError("the sentence is empty", "give it at least one word")
     return tuple(token.lower() for token in tokens) if lowercase else tuple(tokens)

@@ -109,8 +109,8 @@ def _inline(text: str) -> list[tuple[str, Any]]:
     first, width = pairs[0][0], len(pairs[0][1])
     for word, values in pairs:
         if len(values) != width:
-            what = f"{safe(word)} has {count(len(values), 'number')}, {safe(first)} has {width}"
-            raise InputError(what, "give every word as many")
+            message = f"{safe(word)} has {count(len(values), 'number')}, {safe(first)} has {width}"
+            raise InputError(message, "give every word as many")
     return pairs
 
 
@@ -118,8 +118,8 @@ def _builtin() -> Table:
     with np.load(Path(__file__).with_name("glove.npz"), allow_pickle=False) as arrays:
         words, vectors = arrays["words"].tolist(), arrays["vectors"].tolist()
     table = Table(list(zip(words, vectors, strict=True)), f"{BUILTIN} (GloVe 6B 100d)")
-    what = f"the {len(words):,} most frequent words of GloVe 6B 100d (Pennington et al., 2014)"
-    table.warnings.append(f"the vectors are {BUILTIN}: {what}, rounded to float16")
+    message = f"the {len(words):,} most frequent words of GloVe 6B 100d (Pennington et al., 2014)"
+    table.warnings.append(f"the vectors are {BUILTIN}: {message}, rounded to float16")
     table.whole = (
         f"download glove.6B.zip (400,000 words) from {GLOVE_SITE} and use "
         "--glove glove.6B.zip::glove.6B.100d.txt"

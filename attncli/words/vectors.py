@@ -65,33 +65,33 @@ def read_vectors(source: str, words: Sequence[str]) -> Vectors:
     rows: dict[str, FloatArray] = {}
     cases: dict[str, tuple[str, FloatArray]] = {}  # folded word → the first that is so in any case
     remarks: dict[tuple[str, str], str] = {}  # one of a kind for each word
-    left, folds = set(words), {word.casefold() for word in words}
+    remaining, folds = set(words), {word.casefold() for word in words}
     with open_entries(source) as file:
-        for number, word, is_utf8, row in file.entries(left):
+        for number, word, is_utf8, row in file.entries(remaining):
             if word.casefold() not in folds:
                 continue
-            where = f"{file.unit} {number}"
+            place = f"{file.unit} {number}"
             if isinstance(row, str):
-                remarks.setdefault((word, "wrong"), f"{where}: {safe(word)} {row}; skipped")
+                remarks.setdefault((word, "wrong"), f"{place}: {safe(word)} {row}; skipped")
                 continue
             if not is_utf8:
-                remarks.setdefault((word, "bytes"), f"{where} is not UTF-8; read as Latin-1")
+                remarks.setdefault((word, "bytes"), f"{place} is not UTF-8; read as Latin-1")
             if word in rows:
-                again = f"{where}: {safe(word)} appears again; the first is used"
+                again = f"{place}: {safe(word)} appears again; the first is used"
                 remarks.setdefault((word, "again"), again)
-            elif word in left:
+            elif word in remaining:
                 rows[word] = row
-                left.remove(word)  # when none is left, a text is not read further
+                remaining.remove(word)  # when none is left, a text is not read further
             cases.setdefault(word.casefold(), (word, row))
-        folded = {word: cases[word.casefold()][0] for word in left if word.casefold() in cases}
+        folded = {word: cases[word.casefold()][0] for word in remaining if word.casefold() in cases}
         rows |= {word: cases[word.casefold()][1] for word in folded}
-        vocabulary = file.words if left - folded.keys() else []
+        vocabulary = file.words if remaining - folded.keys() else []
         missing = {word: close_spellings(word, vocabulary) for word in words if word not in rows}
-        known = tuple(word for word in words if word in rows)
-        matrix = np.array([rows[word] for word in known]).reshape(len(known), file.dim)
+        row_words = tuple(word for word in words if word in rows)
+        matrix = np.array([rows[word] for word in row_words]).reshape(len(row_words), file.dim)
         matrix.flags.writeable = False
         notes = (*file.warnings, *remarks.values())
-        return Vectors(known, matrix, missing, folded, notes, file.origin, file.whole)
+        return Vectors(row_words, matrix, missing, folded, notes, file.origin, file.whole)
 
 
 def nearest(
@@ -109,7 +109,7 @@ def nearest(
     >>> nearest("king=0.9,0.1 queen=0.1,0.9 up=0,1", [0.0, 2.0], n=2, exclude=["up"]).pairs[0][0]
     'queen'
     """
-    taken = set(exclude)
+    used = set(exclude)
     best: list[tuple[float, int, str]] = []  # a heap: the farthest of the nearest comes first
     skipped: list[int] = []
     with open_entries(source) as file, np.errstate(all="ignore"):
@@ -123,11 +123,11 @@ def nearest(
             cosines = np.clip(rows @ direction / lengths, -1.0, 1.0).tolist()
             for (number, word, *_), cosine in zip(whole, cosines, strict=True):
                 farthest = best[0][0] if len(best) == n else -math.inf
-                if cosine > farthest and word not in taken:  # not so where it is NaN
-                    taken.add(word)
+                if cosine > farthest and word not in used:  # not so where it is NaN
+                    used.add(word)
                     heapq.heappush(best, (cosine, -number, word))
                     if len(best) > n:
-                        taken.remove(heapq.heappop(best)[2])
+                        used.remove(heapq.heappop(best)[2])
         if skipped:
             more = f" and {len(skipped) - 1} more are not vectors"
             more = more if len(skipped) > 1 else " is not a vector"
@@ -176,14 +176,14 @@ def close_spellings(word: str, vocabulary: Iterable[str]) -> tuple[str, ...]:
     """
     import difflib
 
-    asked = word.casefold()
-    matcher = difflib.SequenceMatcher(b=asked, autojunk=False)
+    target = word.casefold()
+    matcher = difflib.SequenceMatcher(b=target, autojunk=False)
     close: list[tuple[float, str]] = []
-    for other in dict.fromkeys(vocabulary) if len(asked) > 1 else ():
+    for other in dict.fromkeys(vocabulary) if len(target) > 1 else ():
         folded = other.casefold()
-        if folded[:1] == asked[0] and abs(len(folded) - len(asked)) <= 2 and other != word:
+        if folded[:1] == target[0] and abs(len(folded) - len(target)) <= 2 and other != word:
             matcher.set_seq1(folded)
             if matcher.quick_ratio() >= _ALIKE and matcher.ratio() >= _ALIKE:
                 close.append((-matcher.ratio(), other))
-    close.sort(key=lambda found: found[0])
+    close.sort(key=lambda pair: pair[0])
     return tuple(other for _, other in close[:_OFFERED])

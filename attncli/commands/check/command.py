@@ -87,7 +87,7 @@ def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) ->
     except SeveralError as several:
         if main != source or observed.suggest or not several.parts:
             raise
-        file = main.removesuffix(f"::{several.asked}")
+        file = main.removesuffix(f"::{several.selection}")
         return _check_each(inputs, choices, observed, file, several.parts)
     marking = None
     if not (verdict or verdict.explanations or verdict.meanings) and observed.by_hand is None:

@@ -321,7 +321,7 @@ def _is_low_sums(sample: Comparison, inside: Inside) -> bool:
     """Whether the numbers are those of sums kept in 16 bits, which may be off by any amount."""
     computed = _computed(sample, inside)
     return all(
-        replace(stage, expected=computed[name], known=None).matches
+        replace(stage, expected=computed[name], wrong_entries=None).matches
         and is_closer(sample.setup, name, computed[name], sample)
         for name, stage in sample.errors.items()
     )

@@ -41,11 +41,11 @@ SCRIPT = ("read", "formula", "words", "state", "layout", "point", "map", "tools"
 
 def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
     """The page as a document of HTML."""
-    shown = content(trace, options, page)
-    script = _plain("".join(_file(f"{name}.js") for name in (*SCRIPT, *shown.script, "start")))
+    document = content(trace, options, page)
+    script = _plain("".join(_file(f"{name}.js") for name in (*SCRIPT, *document.script, "start")))
     style = _plain(_file("page.css"))
-    writer = _Writer(shown.names)
-    header, *others = list(shown.parts) or [kinds.Heading(clean(trace.title))]
+    writer = _Writer(document.names)
+    header, *others = list(document.parts) or [kinds.Heading(clean(trace.title))]
     top = [*_heading(header, 1)]
     for part in others:
         if part is others[0] and isinstance(part, kinds.Remark):  # of the page as a whole
@@ -61,7 +61,7 @@ def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[
         header="\n".join(top),
         tables="\n".join(writer.tables),
         below="\n".join(writer.below),
-        data=shown.data,
+        data=document.data,
     )
 
 
@@ -112,8 +112,8 @@ class _Writer:
             case kinds.Remark() | kinds.Tree() | kinds.Code():
                 self.below += self._lines(part)
             case _:  # results, which are hidden as long as what they follow from is
-                own, self.headings = self.headings, []
-                lines = "\n".join([*own, *self._lines(part)])
+                headings, self.headings = self.headings, []
+                lines = "\n".join([*headings, *self._lines(part)])
                 self.below.append(f'<section class="closing">{lines}</section>')
 
     def _add_table(self, m: Matrix) -> None:
@@ -158,7 +158,7 @@ def _title(number: int | None, name: str, formula: str) -> str:
 
 def _matrix(m: Matrix, *, colour: bool = False) -> Iterator[str]:
     """A matrix with its title; colour: the script shades it."""
-    windows = [m.window(wanted, ROOM, EDGES) for wanted in (m.rows, m.columns)]
+    windows = [m.window(axis, ROOM, EDGES) for axis in (m.rows, m.columns)]
     grid = m.grid(*windows, colour=colour)
     if m.stage.name:
         yield _title(m.number, m.name, m.formula)

@@ -54,10 +54,10 @@ def command(trace: Trace) -> dict[str, Any]:
     flags      the parameters of stages that a page may change, and the options that say them,
                of FLAGS the fields of a file, too
     """
-    own = _call(trace)
-    if not own:
+    call = _call(trace)
+    if not call:
         return {}
-    return {"inputs": {}, "literals": {}, "drawn": [], "separate": [], "flags": FLAGS, **own}
+    return {"inputs": {}, "literals": {}, "drawn": [], "separate": [], "flags": FLAGS, **call}
 
 
 def _call(trace: Trace) -> dict[str, Any]:
@@ -76,10 +76,10 @@ def _call(trace: Trace) -> dict[str, Any]:
 def _formulas(trace: Trace) -> dict[str, Any]:
     """By formulas of the user's own."""
     stages = [step for step in trace.steps if isinstance(step, Stage)]
-    given = {stage.name: stage.value for stage in stages if not stage.expression}
+    inputs = {stage.name: stage.value for stage in stages if not stage.expression}
     return {
-        "call": f"attncli compute --q -{_own(trace, given)}",
-        "inputs": {name: name for name in given},
+        "call": f"attncli compute --q -{_own(trace, inputs)}",
+        "inputs": {name: name for name in inputs},
         "flags": _parameters(stages),
     }
 
@@ -90,19 +90,19 @@ def _parameters(stages: Iterable[Stage]) -> dict[str, Any]:
     return {name: {"flag": f"--set {name}="} for name in FLAGS if name in params}
 
 
-def _own(trace: Trace, given: Mapping[str, Array]) -> str:
+def _own(trace: Trace, inputs: Mapping[str, Array]) -> str:
     """The option that says formulas of the user's own: the name of a variant, else their text."""
     text = program_of(trace).strip()
     names = [name for name in stage_names(text) if not name.startswith("d_")]
-    for name, own in variants().items():
-        if stage_names(own) != names:
+    for name, source in variants().items():
+        if stage_names(source) != names:
             continue
         try:
-            variant = read(lines_of(own), given)
+            variant = read(lines_of(source), inputs)
         except InputError:  # it reads other arrays
             continue
         steps = [step._replace(function=None) for step in variant.steps]
-        program = written(steps, given).strip()
+        program = written(steps, inputs).strip()
         rest = text.removeprefix(program).split("\n")[1:]
         if text.startswith(program) and all(line.startswith("d_") for line in rest):
             return f" --formulas {name}"
@@ -222,8 +222,8 @@ def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
             return {}
         after = names[max(map(names.index, QKV)) + 1 : names.index(OUTPUT) + 1]
         stages = [first.stages[name] for name in after]
-        given = [replace(first.stages[name], expression="") for name in QKV]
-        text = _own(Trace("", (*given, *stages)), {stage.name: stage.value for stage in given})
+        qkv = [replace(first.stages[name], expression="") for name in QKV]
+        text = _own(Trace("", (*qkv, *stages)), {stage.name: stage.value for stage in qkv})
         call, flags = call + text, _parameters(stages)
     return {
         "call": call,

@@ -62,18 +62,18 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     whole = replace(
         options, given=not options.stages, every=True, work=False, cell=None, query=None
     )
-    shown, listed = _shown(trace, whole, page)
+    page_parts, listed = _shown(trace, whole, page)
     part = _Part(whole, listed, _why_locked(trace, options))
     is_asked = options.cell is not None or options.query is not None
     name, place = _place(trace, options) if is_asked else ("", (0, 0))
     if not options.full and part.size(trace) > NUMBERS:
-        shown, part = _reduced(trace, whole, page, place)
+        page_parts, part = _reduced(trace, whole, page, place)
     data = PageData()
     data.add(part.of(trace), has_formulas=not part.is_cut, is_locked=bool(part.locked))
     if part.options is not whole:
         data.add_pictures(trace, [n for n in listed if n.rpartition(".")[2] == WEIGHTS])
         lost = ", so the query is not followed" if options.query and part.is_cut else ""
-        shown.insert(1, Remark(f"{part.locked}{lost} (--full shows all)"))
+        page_parts.insert(1, Remark(f"{part.locked}{lost} (--full shows all)"))
     is_fixed = bool(part.locked) or has_blanks(trace)
     call = {} if is_fixed else command(trace)
     more: dict[str, Any] = {"command": call} if call else {}
@@ -92,7 +92,7 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     has_words = n_maps and any(name.endswith("tokens") for name in trace)
     script = ("heads",) * (n_maps > 1 or bool(has_words)) + ("vectors",) * (seed is not None)
     title = [Heading(clean(trace.title))]
-    return Content(tuple(shown or title), frozenset(listed), packed(more, data), script)
+    return Content(tuple(page_parts or title), frozenset(listed), packed(more, data), script)
 
 
 class _Part(NamedTuple):
@@ -131,7 +131,7 @@ def _place(trace: Trace, options: DisplayOptions) -> tuple[str, tuple[int, int]]
 
     Raises StageError where there is none to begin at, ShapeError for a name that is not there.
     """
-    names = [name for wanted in options.stages for name in named_stages(trace, wanted)]
+    names = [name for pattern in options.stages for name in named_stages(trace, pattern)]
     names = names or [b.prefix + b.weights.name for b in blocks_of(trace) if b.weights]
     names += [name for name in trace if name == "positions"]
     if not names or (options.query and not trace[names[0]].kind.summarized):
@@ -159,37 +159,39 @@ def _reduced(
     trace: Trace, whole: DisplayOptions, page: Page, place: tuple[int, int]
 ) -> tuple[list[Part], _Part]:
     """Of a large trace one head, of that the attention, or rows and columns that have a place."""
-    one = replace(first_place(trace, whole), given=False)
-    shown, names = _shown(trace, one, page)
+    options = replace(first_place(trace, whole), given=False)
+    page_parts, names = _shown(trace, options, page)
     names += [name for name in trace if name in (*QKV, "mask") and name not in names]
-    part = _Part(one, names, "only one head, batch entry and layer is here")
+    part = _Part(options, names, "only one head, batch entry and layer is here")
     if part.size(trace) > NUMBERS_OF_ONE:
         attention = next((n for n in names if n.endswith(WEIGHTS)), "")
         prefix = attention.removesuffix(WEIGHTS)
-        own = [n for n in names if n.startswith(prefix)]
-        ends = [at for at, n in enumerate(own) if n.endswith((OUTPUT, CONCAT, PROJECTED))]
-        part = part._replace(names=own[: ends[-1] + 1] if ends else own)
-    asked = whole.rows, whole.cols
+        attention_names = [n for n in names if n.startswith(prefix)]
+        ends = [
+            at for at, n in enumerate(attention_names) if n.endswith((OUTPUT, CONCAT, PROJECTED))
+        ]
+        part = part._replace(names=attention_names[: ends[-1] + 1] if ends else attention_names)
+    spans = whole.rows, whole.cols
     for room in ROOMS:
         if part.size(trace) > NUMBERS_OF_ONE:
-            rows, cols = (_cut(own, room, at) for own, at in zip(asked, place, strict=True))
-            what = "first rows and columns" if max(place) < room else "rows and columns around it"
-            one = replace(part.options, rows=rows, cols=cols)
-            part = _Part(one, part.names, f"only the {what} are here")
-    return shown, part
+            rows, cols = (_cut(span, room, at) for span, at in zip(spans, place, strict=True))
+            extent = "first rows and columns" if max(place) < room else "rows and columns around it"
+            options = replace(part.options, rows=rows, cols=cols)
+            part = _Part(options, part.names, f"only the {extent} are here")
+    return page_parts, part
 
 
 def _shown(trace: Trace, options: DisplayOptions, page: Page) -> tuple[list[Part], list[str]]:
     """The parts of a page, and the names of those of its matrices that are stages of the trace."""
-    shown = list(page(trace, options))
-    matrices = (part for part in shown if isinstance(part, Matrix) and part.stage.name)
-    named = {m.block.prefix + m.stage.name: m.stage for m in matrices}
+    page_parts = list(page(trace, options))
+    matrices = (part for part in page_parts if isinstance(part, Matrix) and part.stage.name)
+    stages = {m.block.prefix + m.stage.name: m.stage for m in matrices}
     is_of = np.may_share_memory
-    names = [n for n, x in named.items() if n in trace and is_of(trace[n].value, x.value)]
+    names = [n for n, x in stages.items() if n in trace and is_of(trace[n].value, x.value)]
     if not options.stages:  # keys and values of a tile are no tables of other formats
         there = {*names}
         names += [n for n in trace if n.split(".")[0] in PARTS and n not in there]
-    return shown, names
+    return page_parts, names
 
 
 def _shortened(stage: Stage) -> Stage:

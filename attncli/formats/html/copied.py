@@ -51,8 +51,8 @@ def file_of(block: Block) -> dict[str, Any]:
         if scores.names("query") == scores.names("key"):
             sides = {"tokens": "rowNames"}
         labels = {name: (block.prefix + SCORES, side) for name, side in sides.items()}
-    own = {"inputs": inputs, "shapes": shapes, "flags": FLAGS}
-    return {**own, "constants": says, "labels": labels}
+    fields = {"inputs": inputs, "shapes": shapes, "flags": FLAGS}
+    return {**fields, "constants": says, "labels": labels}
 
 
 def _of_x(block: Block) -> dict[str, str]:
@@ -69,8 +69,8 @@ def _of_x(block: Block) -> dict[str, str]:
         inputs |= {f"{p}_o": _name(block, last, p) for p in "wb" if p in last.reads}
     x, x_kv, x_v = sources
     others = ({"x_kv": x_kv} if x_kv != x else {}) | ({"x_v": x_v} if x_v != x_kv else {})
-    named = {"x": x} | others | inputs
-    return {} if None in named.values() else {name: str(x) for name, x in named.items()}
+    roles = {"x": x} | others | inputs
+    return {} if None in roles.values() else {name: str(x) for name, x in roles.items()}
 
 
 def _name(block: Block, stage: Stage, parameter: str) -> str | None:

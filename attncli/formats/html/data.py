@@ -68,28 +68,28 @@ class PageData:
         has_file = not (is_locked or has_blanks(trace))
         for block in blocks.values():
             has_mask = has_one_mask and block.trace.convention is not None  # not of own formulas
-            own: dict[str, Any] = {"prefix": block.prefix, **_layer(block)}
-            own |= {"tiled": "1"} if block.convention.head_order == "tiled" else {}
-            self.groups.append(own)
+            group: dict[str, Any] = {"prefix": block.prefix, **_layer(block)}
+            group |= {"tiled": "1"} if block.convention.head_order == "tiled" else {}
+            self.groups.append(group)
             if has_formulas:
                 roles = {x: n for x, n in _roles(block).items() if has_mask or x != "mask"}
-                own |= {"attention": roles} if roles else {}
+                group |= {"attention": roles} if roles else {}
                 file = file_of(block) if has_file else {}
-                own |= {"file": file} if file else {}
+                group |= {"file": file} if file else {}
                 added = self.masked(block) if has_mask and not is_locked else []
-                own |= {"ifMasked": added} if added else {}
+                group |= {"ifMasked": added} if added else {}
         for name, stage in trace.stages():
             if stage.name == "tokens" and len([*trace]) > 1:  # which labels say already
                 continue
             block = blocks[name[: len(name) - len(stage.name)]]
             tree = stage_tree(block, block.stages[stage.name]) if has_formulas else {}
-            known = self.stage(block, stage) | {"group": places[block.prefix]}
-            known |= {"isFixed": 1} if stage.name == "mask" and not has_one_mask else {}
-            self.stages.append(known | self.numbers(stage) | tree)
+            entry = self.stage(block, stage) | {"group": places[block.prefix]}
+            entry |= {"isFixed": 1} if stage.name == "mask" and not has_one_mask else {}
+            self.stages.append(entry | self.numbers(stage) | tree)
         there = {stage["id"] for stage in self.stages}
-        for known in self.stages:
-            if not there.issuperset(known.get("reads", {}).values()):
-                del known["is"]
+        for entry in self.stages:
+            if not there.issuperset(entry.get("reads", {}).values()):
+                del entry["is"]
 
     def masked(self, block: Block) -> list[dict[str, Any]]:
         """The stages of a mask that may be added, and the formulas that others have with it."""
@@ -115,8 +115,8 @@ class PageData:
             self.groups.append({"prefix": block.prefix, **_layer(block)})
             for name in (n for n in block.stages if block.prefix + n in names):
                 stage = block.stages[name]
-                known = self.stage(block, stage)
-                self.stages.append(known | picture(stage, edge) | {"id": f"{known['id']}, all"})
+                entry = self.stage(block, stage)
+                self.stages.append(entry | picture(stage, edge) | {"id": f"{entry['id']}, all"})
 
     def stage(self, block: Block, stage: Stage) -> dict[str, Any]:
         """What is known of a stage beside its numbers: where it stands, and its names."""
@@ -125,11 +125,11 @@ class PageData:
         axes = stage.axes[n_lead:]
         vector = len(axes) < 2 and ("column" if axes and axes[0] in _COLUMNS else "row")
         names = [(*map(clean, stage.names(axis)),) if axis else () for axis in axes]
-        own = [tuple(shorten(x, LABEL) if x else '""' for x in each) for each in names]
+        labels = [tuple(shorten(x, LABEL) if x else '""' for x in each) for each in names]
         symbol = (clean(stage.symbol),)
         if vector:
-            own = [*own, symbol] if vector == "column" else [symbol, *(own or [symbol])]
-        rows, columns = own
+            labels = [*labels, symbol] if vector == "column" else [symbol, *(labels or [symbol])]
+        rows, columns = labels
         batches = shape[stage.axes.index("batch")] if "batch" in stage.axes[:n_lead] else 1
         between = {"row": ["", *axes, ""], "column": [*axes, ""]}.get(vector or "", axes)
         is_share = kind.shade == "share" and float(np.max(stage.value, initial=0)) <= 1
@@ -203,7 +203,10 @@ def _roles(block: Block) -> dict[str, str]:
     names = {name: name for name in ("q", "k", "v", SCORES, OUTPUT, "mask") if name in block.stages}
     if weights is None or not {SCORES, OUTPUT} <= names.keys():
         return {}
-    return {name: block.prefix + own for name, own in (names | {WEIGHTS: weights.name}).items()}
+    return {
+        name: block.prefix + stage_name
+        for name, stage_name in (names | {WEIGHTS: weights.name}).items()
+    }
 
 
 def _n_lead(stage: Stage) -> int:
@@ -225,5 +228,5 @@ def picture(stage: Stage, edge: int) -> dict[str, Any]:
             values = np.add.reduceat(values, starts, axis=axis) / counts
     pixels = np.rint(np.sqrt(np.clip(np.nan_to_num(values), 0, 1)) * BRIGHTEST)
     data = pixels.astype(np.uint8)
-    own = {"shape": values.shape, "rows": values.shape[-2], "cols": values.shape[-1]}
-    return {**own, "bytes": b64encode(data.tobytes()).decode()}
+    fields = {"shape": values.shape, "rows": values.shape[-2], "cols": values.shape[-1]}
+    return {**fields, "bytes": b64encode(data.tobytes()).decode()}

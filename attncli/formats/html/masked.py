@@ -28,23 +28,23 @@ def if_masked(block: Block) -> list[dict[str, Any]]:
 
     Nothing where there is a mask, or where it would take more stages than the masked scores.
     """
-    own, convention = block.stages, block.convention
+    stages, convention = block.stages, block.convention
     needed = {SCORES, WEIGHTS, OUTPUT, "q", "k", "v"}
-    if not needed <= own.keys() or block.mask is not None or convention.softmax_over != "keys":
+    if not needed <= stages.keys() or block.mask is not None or convention.softmax_over != "keys":
         return []
-    shapes = {name: stage.value.shape for name, stage in own.items()}
+    shapes = {name: stage.value.shape for name, stage in stages.items()}
     n_kv = shapes["k"][-3] if len(shapes["k"]) > 2 else 1
     sizes = Sizes(shapes[SCORES], n_kv, shapes["q"][-1])
-    inputs = {"q", "k", "v", *({"sinks"} & own.keys())}
-    if any(stage.kind.heading for stage in own.values()):
+    inputs = {"q", "k", "v", *({"sinks"} & stages.keys())}
+    if any(stage.kind.heading for stage in stages.values()):
         inputs.add(GIVEN_GRADIENT)
     steps = [*plan(replace(convention, causal=True), sizes._replace(inputs=frozenset(inputs)))]
-    old = next((n for n, stage in own.items() if "delta" in stage.reads), "")
+    old = next((n for n, stage in stages.items() if "delta" in stage.reads), "")
     new = next((step.name for step in steps if "delta" in step.reads), "")
     shapes["mask"], shapes[MASKED] = shapes[SCORES][-2:], shapes[SCORES]
     steps = [step for step in steps if step.name not in ("mask", "kept", "lse", *inputs)]
-    known = {*shapes, GIVEN_GRADIENT, "kept", new}
-    if any(step.name not in known for step in steps if step.name != gradient_of(OUTPUT)):
+    present = {*shapes, GIVEN_GRADIENT, "kept", new}
+    if any(step.name not in present for step in steps if step.name != gradient_of(OUTPUT)):
         return []
 
     def name_of(name: str) -> str:
@@ -67,13 +67,13 @@ def _changed(
             continue
         line = parse(step.expression)
         read_shapes = {p: shapes[n] for p, n in reads.items()} | {"mask": shapes["mask"]}
-        known = sizes_of(line, shapes[name], read_shapes, step.sizes)
+        sizes = sizes_of(line, shapes[name], read_shapes, step.sizes)
         reads |= {"mask": "mask"} if "mask[" in step.expression else {}
         params = {p: x for p, x in step.params.items() if isinstance(x, int | float)}
         yield {
             "id": block.prefix + name,
             "formula": step.formula,
-            **formula(line, known),
+            **formula(line, sizes),
             "reads": {p: block.prefix + n for p, n in reads.items()},
             "params": {p: plain_lists(np.asarray(float(x))) for p, x in params.items()},
         }

@@ -50,7 +50,7 @@ def _cell(cell: re.Match[str]) -> str:
     """A cell of any head; where other letters than its own are there, these say no size."""
     name, outer, *letters = cell.groups()
     pairs = zip(letters, _OWN.get(name, "ij"), strict=True)
-    places = ",".join(x if x == own else f"{x} + 0" for x, own in pairs)
+    places = ",".join(x if x == letter else f"{x} + 0" for x, letter in pairs)
     return f"{name}[{'{o}' if outer == 'b,h' else outer},{places}]"
 
 
@@ -64,11 +64,11 @@ def slips_of(block: Block) -> dict[str, list[list[Any]]]:
 
 def _of_stage(block: Block, name: str) -> Iterator[list[Any]]:
     stage = block.stages[name]
-    own = formula_of(stage)
-    if own is None:
+    formula = formula_of(stage)
+    if formula is None:
         return
-    outer = _outer(own.index)
-    keys = next((c.index for c in cells(own.body) if c.name in ("k", "v")), own.index)
+    outer = _outer(formula.index)
+    keys = next((c.index for c in cells(formula.body) if c.name in ("k", "v")), formula.index)
     places = {"o": outer, "g": _outer(keys)}
     reads = {"k": "k", **stage.reads, SCORES: SCORES, SCALED: SCALED}
     for words, text in _formulas()[name]:
@@ -77,8 +77,8 @@ def _of_stage(block: Block, name: str) -> Iterator[list[Any]]:
         if line is None or not all(reads.get(x) in block.stages for x in names):
             continue
         shapes = {x: block.stages[reads[x]].value.shape for x in names}
-        known = sizes_of(own, stage.value.shape, shapes, stage.sizes)
-        sizes = sizes_of(line, (), shapes, known)
+        lengths = sizes_of(formula, stage.value.shape, shapes, stage.sizes)
+        sizes = sizes_of(line, (), shapes, lengths)
         used = {x: block.prefix + reads[x] for x in names}
         yield [words, {"is": tree_of(line.body), "reads": used, "sizes": sizes}]
 

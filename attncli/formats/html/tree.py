@@ -147,10 +147,10 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
     if None in reads.values():
         return {}
     nodes = [*walk(body, guards=True)]
-    wanted = [node.name for node in nodes if isinstance(node, Param)]
+    param_names = [node.name for node in nodes if isinstance(node, Param)]
     letters = [node.letter for node in nodes if isinstance(node, Place)]
-    wanted += [letter for letter in letters if letter not in values.sizes]
-    params = {name: stage.params.get(name) for name in wanted}
+    param_names += [letter for letter in letters if letter not in values.sizes]
+    params = {name: stage.params.get(name) for name in param_names}
     if not all(isinstance(x, int | float) for x in params.values()):
         return {}
     if any(node.letter not in values.sizes for node in nodes if isinstance(node, Size)):
@@ -189,10 +189,10 @@ def kept(block: Block, stage: Stage) -> BoolArray | None:
         x, p = block.read(dropped, "x"), dropped.params.get("p")
         if x is None or not dropped.value.shape == x.value.shape == stage.value.shape:
             continue
-        seen = dropped.value != 0
-        drawn = draw_kept(seen.shape, float(p or 0), block.convention.seed)
-        is_drawn = bool((drawn == seen)[x.value != 0].all())
-        return drawn if is_drawn else seen | (x.value == 0)
+        mask = dropped.value != 0
+        drawn = draw_kept(mask.shape, float(p or 0), block.convention.seed)
+        is_drawn = bool((drawn == mask)[x.value != 0].all())
+        return drawn if is_drawn else mask | (x.value == 0)
     return None
 
 

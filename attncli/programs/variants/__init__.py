@@ -37,5 +37,7 @@ def text_of(source: str) -> tuple[str, str]:
     except OSError as error:
         if path.suffix or path.parent != Path():
             raise InputError(f"{source} cannot be read: {error.strerror}") from error
-        what = f"there is no file and no variant {source!r}"
-        raise InputError(what, f"{nearest(source, variants())}; attncli formulas --list") from error
+        message = f"there is no file and no variant {source!r}"
+        raise InputError(
+            message, f"{nearest(source, variants())}; attncli formulas --list"
+        ) from error

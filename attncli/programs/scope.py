@@ -36,7 +36,7 @@ _CONDITION = "a condition, and should be a number: (1 if … else 0)"
 
 
 @dataclass
-class Known:
+class Scope:
     """The inputs, and what the lines so far define.
 
     names    every name that a formula may have for an array → its own
@@ -60,8 +60,8 @@ class Known:
 class Checker:
     """Names, letters and conditions of a line, whose letters on the left these are."""
 
-    def __init__(self, known: Known, left: set[str]) -> None:
-        self.known, self.left = known, left
+    def __init__(self, scope: Scope, letters: set[str]) -> None:
+        self.scope, self.letters = scope, letters
 
     def is_condition(self, node: Expr, around: frozenset[str] = frozenset()) -> bool:
         """Whether an expression is a condition; FormulaError where it is neither, nor a number.
@@ -69,50 +69,50 @@ class Checker:
         around  the letters of the sums that it is in
         """
         match node:
-            case Place(name) | Param(name) if name not in self.left | around:
+            case Place(name) | Param(name) if name not in self.letters | around:
                 self.param(name, around)
             case Cell(name):
                 self.cell(node, around)
-                return self.known.names[name] in self.known.truths
+                return self.scope.names[name] in self.scope.truths
             case If(condition, then, otherwise):
-                self.wanted(True, around, condition)
+                self.check_truth(True, around, condition)
                 is_truth = self.is_condition(then, around)
-                self.wanted(is_truth, around, otherwise)
+                self.check_truth(is_truth, around, otherwise)
                 return is_truth
             case Over(_, letters, body, where, sink):
                 self.over(node, around)
-                self.wanted(False, around | {*letters}, body)
-                self.wanted(True, around | {*letters}, where)
-                self.wanted(False, around, sink)
+                self.check_truth(False, around | {*letters}, body)
+                self.check_truth(True, around | {*letters}, where)
+                self.check_truth(False, around, sink)
             case Apply("and" | "or" | "not", args):
-                self.wanted(True, around, *args)
+                self.check_truth(True, around, *args)
                 return True
             case Apply(function, (first, *others)):
                 is_same = self.is_condition(first, around)
                 if is_same and function not in ("==", "!="):
                     raise FormulaError(f"this is {_CONDITION}", part=text_of(first))
-                self.wanted(is_same, around, *others)
+                self.check_truth(is_same, around, *others)
                 return function in _COMPARED
         return False
 
-    def wanted(self, is_truth: bool, around: frozenset[str], *nodes: Expr | None) -> None:
+    def check_truth(self, is_truth: bool, around: frozenset[str], *nodes: Expr | None) -> None:
         """FormulaError where one of the nodes is a number and should be a condition, or so."""
         for node in nodes:
             if node is not None and self.is_condition(node, around) != is_truth:
-                what = "a number, and should be a condition such as j <= i"
+                message = "a number, and should be a condition such as j <= i"
                 raise FormulaError(
-                    f"this is {what if is_truth else _CONDITION}", part=text_of(node)
+                    f"this is {message if is_truth else _CONDITION}", part=text_of(node)
                 )
 
     def over(self, node: Over, around: frozenset[str]) -> None:
         """FormulaError where what runs along letters has not the right ones."""
         kind, letters, part = node.kind, {*node.letters}, f"{node.kind}[{','.join(node.letters)}]"
-        if kind == "softmax" and (out := letters - self.left - around):
-            what = f"softmax is over {min(out)}, which is no letter on the left"
-            raise FormulaError(f"{what} or of a sum around it", part=part)
-        if kind != "softmax" and (twice := letters & around - self.left):
-            what = f"{min(twice)} is the letter of a sum around this already"
-            raise FormulaError(what, part=part)
+        if kind == "softmax" and (out := letters - self.letters - around):
+            message = f"softmax is over {min(out)}, which is no letter on the left"
+            raise FormulaError(f"{message} or of a sum around it", part=part)
+        if kind != "softmax" and (twice := letters & around - self.letters):
+            message = f"{min(twice)} is the letter of a sum around this already"
+            raise FormulaError(message, part=part)
         terms = (x for x in (node.body, node.where) if x is not None)
         there = {x for term in terms for x in letters_in(term)}
         is_count = node.body == ONE  # of mean, all and any, too
@@ -121,69 +121,69 @@ class Checker:
 
     def cell(self, node: Cell, around: frozenset[str]) -> None:
         """FormulaError where there is no such array, or it has not these axes."""
-        if node.name not in self.known.names:
-            what = f'"{node.name}" is no stage before this line, and not in the input'
-            raise FormulaError(f"{what}; {nearest(node.name, self.known.names)}", part=node.name)
-        n, shape = len(node.index), self.known.shapes[node.name]
+        if node.name not in self.scope.names:
+            message = f'"{node.name}" is no stage before this line, and not in the input'
+            raise FormulaError(f"{message}; {nearest(node.name, self.scope.names)}", part=node.name)
+        n, shape = len(node.index), self.scope.shapes[node.name]
         if 0 in shape:
             raise FormulaError(f"{node.name} is empty: its shape is {shape}", part=node.name)
         if n < len(shape):
-            what = f"{node.name} has {len(shape)} axes {shape}, {n} are named"
-            raise FormulaError(what, part=text_of(node))
+            message = f"{node.name} has {len(shape)} axes {shape}, {n} are named"
+            raise FormulaError(message, part=text_of(node))
         for axis in node.index[n - len(shape) :]:
             if not isinstance(axis, tuple):
-                self.wanted(False, around, axis)
-            elif out := [x for x in axis if isinstance(x, str) and x not in self.left | around]:
-                what = f"{out[0]} is no letter on the left, nor of a sum around it"
+                self.check_truth(False, around, axis)
+            elif out := [x for x in axis if isinstance(x, str) and x not in self.letters | around]:
+                message = f"{out[0]} is no letter on the left, nor of a sum around it"
                 hint = f"write sum[{out[0]}](…), or name it on the left"
-                raise FormulaError(f"{what}: {hint}", part=text_of(node))
+                raise FormulaError(f"{message}: {hint}", part=text_of(node))
 
     def param(self, name: str, around: frozenset[str]) -> None:
         """FormulaError where a name by itself is none of a parameter."""
-        if name in self.known.names:
-            axes = ",".join("ijdembhn"[: len(self.known.shapes[name])])
+        if name in self.scope.names:
+            axes = ",".join("ijdembhn"[: len(self.scope.shapes[name])])
             raise FormulaError(f'"{name}" needs its axes: {name}[{axes}]', part=name)
-        if name not in self.known.params:
-            known = [*self.known.params, *sorted(self.left | around)]
-            hint = f"; {nearest(name, known)}" if known else ""
+        if name not in self.scope.params:
+            names = [*self.scope.params, *sorted(self.letters | around)]
+            hint = f"; {nearest(name, names)}" if names else ""
             letters = (x for x, length in SIZES.items() if length == name)
             hint = next((f"; write size[{x}]" for x in letters), hint)
-            what = f'"{name}" is no parameter before this line, nor a letter on the left'
-            raise FormulaError(f"{what} or of a sum around it{hint}", part=name)
+            message = f'"{name}" is no parameter before this line, nor a letter on the left'
+            raise FormulaError(f"{message} or of a sum around it{hint}", part=name)
 
 
 # ---- how long the axes are
 
 
-def lengths_of(formula: Formula, known: Known) -> dict[str, int]:
+def lengths_of(formula: Formula, scope: Scope) -> dict[str, int]:
     """How long each letter of a line is; those of axes that no array has are left out.
 
     FormulaError where arrays contradict each other, or nothing says how long a letter is.
     """
-    every = [*axes_read(formula.body, known.shapes)]
+    every = [*axes_read(formula.body, scope.shapes)]
     missing = {x for axis, n, _ in every if n is None for x in letters_at([axis])}
     there = {x for axis, n, _ in every if n is not None for x in letters_at([axis])}
     nodes = [*walk(formula.body, guards=True)]
     there |= {x.letter for x in nodes if isinstance(x, Place | Size)}
-    asked = [x for x in every_letter(formula) if x not in known.params.keys() | missing - there]
+    letters = [x for x in every_letter(formula) if x not in scope.params.keys() | missing - there]
     axes = [(axis, n, text_of(cell)) for axis, n, cell in every if n is not None]
     plain = [(axis, n, text) for axis, n, text in axes if isinstance(axis, tuple)]
     packed = {x for axis, _, _ in plain if len(axis) > 1 for x in letters_at([axis])}
     alone = [(x, n) for axis, n, _ in plain if len(axis) == 1 for x in axis if isinstance(x, str)]
     ones = {x for x, n in alone if n == 1} | missing - packed
     sizes = {x: n for x, n in alone[::-1] if n != 1}
-    sizes |= {x: n for x in asked if x not in sizes for n in _elsewhere(x, known, ones)}
-    sizes |= {x: known.sizes[x] for x in sizes.keys() & known.sizes.keys()}
-    sizes = {**sizes_of(Formula("", (), formula.body), (), known.shapes, sizes), **sizes}
+    sizes |= {x: n for x in letters if x not in sizes for n in _elsewhere(x, scope, ones)}
+    sizes |= {x: scope.sizes[x] for x in sizes.keys() & scope.sizes.keys()}
+    sizes = {**sizes_of(Formula("", (), formula.body), (), scope.shapes, sizes), **sizes}
     for axis, n, text in sorted(plain, key=lambda x: len(x[0]) > 1):
         sizes |= {x: 1 for x in letters_at([axis]) if len(axis) > n == 1 and x not in sizes}
-        if what := _contradiction(axis, n, text, sizes, plain):
-            raise FormulaError(what, part=text)
-    for x in (x for x in asked if x not in sizes):
-        seen = " and ".join(map(str, sorted(known.lengths[x])))
-        seen = f"; elsewhere it is {seen}" * bool(seen)
-        what = f"how long is {x}? No array of this line has it{seen}. Say size[{x}] = …"
-        raise FormulaError(what, part=x)
+        if message := _contradiction(axis, n, text, sizes, plain):
+            raise FormulaError(message, part=text)
+    for x in (x for x in letters if x not in sizes):
+        elsewhere = " and ".join(map(str, sorted(scope.lengths[x])))
+        elsewhere = f"; elsewhere it is {elsewhere}" * bool(elsewhere)
+        message = f"how long is {x}? No array of this line has it{elsewhere}. Say size[{x}] = …"
+        raise FormulaError(message, part=x)
     return sizes
 
 
@@ -202,23 +202,25 @@ def _contradiction(
         case (_, _, *_) if n != 1:
             letters = letters_at([axis])
             if unknown := [x for x in letters if x not in sizes]:
-                what = f"an axis of {n} is {'·'.join(map(str, axis))}: say how long one of them is"
-                return f"{what}, such as size[{unknown[0]}] = 2"
+                message = (
+                    f"an axis of {n} is {'·'.join(map(str, axis))}: say how long one of them is"
+                )
+                return f"{message}, such as size[{unknown[0]}] = 2"
             whole, places = prod(sizes[x] for x in letters), [x for x in axis if type(x) is int]
             if places and n % whole == 0:
                 is_out = places[0] >= n // whole
-                what = f"there is no entry {places[0]} among {n // whole}, counted from 0"
-                return what if is_out else ""
+                message = f"there is no entry {places[0]} among {n // whole}, counted from 0"
+                return message if is_out else ""
             if n != prod(sizes[x] for x in letters):
                 return f"an axis of {n} is not {' · '.join(str(sizes[x]) for x in letters)}"
     return ""
 
 
-def _elsewhere(x: str, known: Known, ones: set[str]) -> Iterator[int]:
+def _elsewhere(x: str, scope: Scope, ones: set[str]) -> Iterator[int]:
     """How long a letter is that no array of a line has alone, if that is known."""
-    if x in known.sizes:
-        yield known.sizes[x]
-    elif x in ones or (not known.lengths[x] and x in known.absent):
+    if x in scope.sizes:
+        yield scope.sizes[x]
+    elif x in ones or (not scope.lengths[x] and x in scope.absent):
         yield 1
-    elif len(known.lengths[x]) == 1:
-        yield from known.lengths[x]
+    elif len(scope.lengths[x]) == 1:
+        yield from scope.lengths[x]
