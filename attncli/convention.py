@@ -370,7 +370,7 @@ class Convention:
         """The score of a masked key; −∞ where the −inf of a mask that is added stays that."""
         return -math.inf if adds and self.empty_rows_inf else self.mask_value
 
-    def beside_mask(self) -> Convention:
+    def without_mask_fields(self) -> Convention:
         """The same without what the additive mask of an attention holds already."""
         names = (
             "causal", "causal_align", "mask_and_causal", "window", "window_counts", "mask_means",

@@ -7,7 +7,7 @@ import pytest
 pytest_plugins = ["pytester"]
 
 HEAD = """
-from attncli.commands.check import check
+from attncli import check
 from attncli.testing import assert_attention
 
 Q = K = V = [[1.0, 0.0], [0.0, 1.0]]

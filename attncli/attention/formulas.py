@@ -304,7 +304,7 @@ def weights(plan: Plan, x: str, guard: Mapping[str, str]) -> str:
     more["fields"] = {"hides": bool(guard)}
     a = plan.add("weights", text, words, x, reads={**guard, **sinks}, **more)
     if over_keys:
-        lse = lse_words("{x}", convention.lse_base, "{sinks}" if sinks else "")
+        lse = lse_formula("{x}", convention.lse_base, "{sinks}" if sinks else "")
         plan.add("lse", LSE[convention.lse_base], lse, x, reads=sinks, base=convention.lse_base)
     return a
 
@@ -316,7 +316,7 @@ def concat(plan: Plan, x: str) -> str:
     return plan.add("concat", CONCAT, words, x, sizes={"h": plan.sizes.n_heads}, back=back)
 
 
-def lse_words(x: str, base: LseBase, sinks: str = "") -> str:
+def lse_formula(x: str, base: LseBase, sinks: str = "") -> str:
     """The log-sum-exp of a stage in words."""
     log, sink = {"e": "ln", "2": "log₂"}[base], f" + exp({sinks})" if sinks else ""
     total = f"Σ exp({x}){sink}"

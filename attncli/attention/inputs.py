@@ -79,7 +79,7 @@ class Inputs:
         as_they_are = ("given_mask", "kv_len", "rows")
         originals = self.originals if "x" in self.originals else {**self.originals, **self.qkv}
         arrays = {
-            name: x if name in as_they_are else entered(x, self.convention)
+            name: x if name in as_they_are else cast_input(x, self.convention)
             for name, x in originals.items()
             if name in self.sizes.inputs
         }
@@ -199,7 +199,7 @@ class Inputs:
         """What is known already, computed in another way, and what follows the output of it."""
         last = self.last if OUTPUT in computed else []
         weights = {
-            name: entered(x, self.convention)
+            name: cast_input(x, self.convention)
             for name, x in self.originals.items()
             if name in WEIGHTS
         }
@@ -348,7 +348,7 @@ def _of_x(
     return {**arrays, **cache}, sizes._replace(scores=scores, n_past=n_past)
 
 
-def entered(x: Array, convention: Convention) -> Array:
+def cast_input(x: Array, convention: Convention) -> Array:
     """An input in the number type, and never memory of the caller's that may change."""
     value = x.astype(np.float64, copy=False)
     if convention.dtype != "float64":

@@ -211,10 +211,10 @@ def _is_binary(mask: Array) -> bool:
     return bool(((mask == 0) | (mask == 1)).all())
 
 
-def forbids(mask: Array) -> BoolArray:
+def is_masked(mask: Array) -> BoolArray:
     """Where an additive mask is meant to let no query attend: −inf, or the least of a type.
 
-    >>> forbids(np.array([0.0, -np.inf, -65504.0, -1e9])).tolist()
+    >>> is_masked(np.array([0.0, -np.inf, -65504.0, -1e9])).tolist()
     [False, True, True, False]
     """
     lowest = [float(np.finfo(dtype).min) for dtype in (np.float16, np.float32, np.float64)]

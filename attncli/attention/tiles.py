@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.formulas import LSE as LSE_FORMULA
-from attncli.attention.formulas import lse_words
+from attncli.attention.formulas import lse_formula
 from attncli.attention.inputs import Inputs, from_keywords
 from attncli.attention.parts import Parts, by_sum, finite, trace_in_parts
 from attncli.attention.plan import Sizes
@@ -215,7 +215,7 @@ def split_steps(convention: Convention, sizes: Sizes, bounds: Sequence[int]) -> 
         here, visible = parts.part(number)
         x, words = {"x": here + parts.x}, "softmax({x}) over its keys: each row sums to 1"
         parts.add(here + WEIGHTS, PART_WEIGHTS, words, x)
-        parts.add(here + LSE, of_lse, lse_words("{x}", base), x, base=base)
+        parts.add(here + LSE, of_lse, lse_formula("{x}", base), x, base=base)
         reads, output = {"a": here + WEIGHTS, "v": f"{here}v", **visible}, parts.output
         parts.add(here + OUTPUT, output.text, "{a} {v}", reads, output.sizes)
     each = {f"lse_{number}": f"{SPLIT}.{number}.{LSE}" for number in parts.numbers}

@@ -189,7 +189,7 @@ def _of_trace(main: FileContents, trace: Trace, notes: list[str]) -> Convention 
     own = trace.part(prefix.removesuffix(".")).convention or trace.convention
     weights = f"{prefix}{SHARES}"
     empty = trace[weights].params.get("empty") if weights in trace else None
-    base = replace(own.beside_mask(), empty_rows=empty or own.empty_rows)
+    base = replace(own.without_mask_fields(), empty_rows=empty or own.empty_rows)
     changed = ", ".join(f"{name} {value}" for name, value in base.changes().items())
     if changed:
         notes.append(f"{main.origin} is a trace computed with {changed}, which is kept")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
-from attncli.attention.masks import forbids
+from attncli.attention.masks import is_masked
 from attncli.budget import check_cells
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError, nearest
@@ -152,7 +152,7 @@ class Block:
         """True where a mask hides a key from a query, of scores [n_q, n_k] of this shape."""
         mask = self.matrix(by, index)
         fits = all(size in (1, whole) for size, whole in zip(mask.shape, shape, strict=True))
-        return np.broadcast_to(forbids(mask) if fits else False, shape)
+        return np.broadcast_to(is_masked(mask) if fits else False, shape)
 
     def read(self, stage: Stage, parameter: str) -> Stage | None:
         """What a stage read as this parameter: of this block, or by its dotted name of any other.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.backward import backward
-from attncli.attention.inputs import entered
+from attncli.attention.inputs import cast_input
 from attncli.attention.run import Heading, Labels, Step, Values, run, trace_of
 from attncli.attention.shapes import Gradient, as_numbers, given_gradient
 from attncli.convention import Convention, DType
@@ -79,14 +79,14 @@ def attend_by(
         x = numbers[name]
         is_exact = x.dtype.kind != "f" or name == "given_mask"
         inputs[name] = (
-            x.copy() if x.dtype == np.bool_ else entered(x, _EXACT if is_exact else convention)
+            x.copy() if x.dtype == np.bool_ else cast_input(x, _EXACT if is_exact else convention)
         )
     steps, values = program.steps, {**inputs}
     shapes: Mapping[str, Shape] = program.shapes
     if d_output is not None:
         last = steps[-1].name
         d = given_gradient(d_output, program.shapes[last], last, convention.seed)
-        values[GIVEN_GRADIENT] = entered(d, convention)
+        values[GIVEN_GRADIENT] = cast_input(d, convention)
         gradients, shapes = _gradients(program, origin)
         steps = [*steps, *gradients]
     if ready is not None:

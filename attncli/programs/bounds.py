@@ -52,10 +52,10 @@ class Costs:
         """Adds a step, whose shape it gives; SizeError where that is more than is allowed."""
         reads = tuple((name, shapes[stage]) for name, stage in step.reads.items())
         formula = compiled(step.text, reads, (*step.sizes.items(),))
-        shape, (made, largest) = formula.shape, formula.cost()
+        shape, (computed, largest) = formula.shape, formula.cost()
         self.kept += prod(shape)
-        self.computed += made + prod(shape)
-        need = _BYTES * max(self.kept + made, self.computed // _AT_ONCE)
+        self.computed += computed + prod(shape)
+        need = _BYTES * max(self.kept + computed, self.computed // _AT_ONCE)
         resident = budget.held()
         hint = " · ".join(f"{x} {step.sizes[x]}" for x in sorted(largest) if x in step.sizes)
         hint = f"its largest array has {hint}" if hint else ""

@@ -28,7 +28,7 @@ from attncli.arrays import Array
 from attncli.attention import formulas as page
 from attncli.attention.backward import backward
 from attncli.attention.heads import shape_text
-from attncli.attention.inputs import entered
+from attncli.attention.inputs import cast_input
 from attncli.attention.plan import Plan, Sizes
 from attncli.attention.run import Heading, Labels, Step, Values, run, trace_of, within
 from attncli.attention.shapes import (
@@ -52,7 +52,7 @@ from attncli.transformer.weights import (
     ATTENTION,
     FEED_FORWARD,
     NORM,
-    Block,
+    Architecture,
     Weights,
     n_layers_of,
     named_seed,
@@ -81,7 +81,7 @@ class LayerPlan:
     The methods raise ShapeError where a width does not fit.
     """
 
-    def __init__(self, block: Block, weights: Weights, alter: Alter | None = None) -> None:
+    def __init__(self, block: Architecture, weights: Weights, alter: Alter | None = None) -> None:
         self.block, self.convention, self.weights = block, block.convention, weights
         self.alter = alter
         self.inputs: dict[str, Array] = {}
@@ -94,7 +94,7 @@ class LayerPlan:
 
     def rows(self, name: str, x: npt.ArrayLike, labels: Labels = None, letter: str = "") -> str:
         """Rows of tokens under a name, [n, d_model] or [batch, n, d_model], and their symbol."""
-        self.inputs[name] = self.like[name] = entered(token_rows(x), self.convention)
+        self.inputs[name] = self.like[name] = cast_input(token_rows(x), self.convention)
         self.labels[name], self.letters[name] = labels, letter or spec_of(name).symbol
         return name
 
@@ -118,7 +118,7 @@ class LayerPlan:
         figure 1.
 
         >>> from attncli.transformer.weights import random_weights
-        >>> block = Block(kind="encoder", d_model=2, n_layers=2)
+        >>> block = Architecture(kind="encoder", d_model=2, n_layers=2)
         >>> layers = LayerPlan(block, random_weights(block))
         >>> layers.stack(layers.rows("x", np.eye(2)))
         'encoder.2.feed_forward.norm'
@@ -200,7 +200,7 @@ class LayerPlan:
         last = plan.steps[-1].name
         if d_output is not None:
             gradient = given_gradient(d_output, shape, last, convention.seed)
-            self.inputs[f"{name}.{GIVEN_GRADIENT}"] = entered(gradient, convention)
+            self.inputs[f"{name}.{GIVEN_GRADIENT}"] = cast_input(gradient, convention)
             plan.steps += backward(plan.steps, shapes=shapes)
         self._within(name, plan, x, **outer)
         return f"{name}.{last}"
@@ -230,7 +230,7 @@ class LayerPlan:
         d_output  the gradient of a loss with respect to that stage
         """
         gradient = given_gradient(d_output, self.like[last].shape, last, self.convention.seed)
-        self.inputs[GIVEN_GRADIENT] = entered(gradient, self.convention)
+        self.inputs[GIVEN_GRADIENT] = cast_input(gradient, self.convention)
         self.steps += backward(self.steps, within=f"{BACKWARD}.", letters=self.letters)
         before = [(name, heading) for name, heading in self.headings.items() if name]
         self.headings[BACKWARD] = self.headings[""]._replace(title="Backward pass", notes=())
@@ -285,7 +285,7 @@ class LayerPlan:
         """The weights of a block that there are, by their own names, as inputs."""
         names = {leaf: f"{place}.{leaf}" for leaf in leaves if f"{place}.{leaf}" in self.weights}
         arrays = {
-            leaf: entered(self.weights[name], self.convention) for leaf, name in names.items()
+            leaf: cast_input(self.weights[name], self.convention) for leaf, name in names.items()
         }
         self.inputs |= {names[leaf]: x for leaf, x in arrays.items()}
         return arrays
@@ -338,7 +338,12 @@ def of_rows(convention: Convention, letters: Mapping[str, str] = {}) -> Plan:
 
 
 def add_norm(
-    rows: Plan, x: str, gain: Weights, shape: tuple[int, ...], block: Block, symbol: str = "N"
+    rows: Plan,
+    x: str,
+    gain: Weights,
+    shape: tuple[int, ...],
+    block: Architecture,
+    symbol: str = "N",
 ) -> str:
     """Adds the norm of the stage x of this shape, under a letter, and gives the stage's name.
 
@@ -393,9 +398,9 @@ def layer_norm(
     """
     convention, gain = convention or Convention(), {"gamma": gamma, "beta": beta}
     weights = {n: as_numbers(w, n) for n, w in gain.items() if w is not None}
-    inputs = {n: entered(w, convention) for n, w in {"x": token_rows(x), **weights}.items()}
+    inputs = {n: cast_input(w, convention) for n, w in {"x": token_rows(x), **weights}.items()}
     rows = of_rows(convention)
-    add_norm(rows, "x", weights, inputs["x"].shape, Block(epsilon=epsilon))
+    add_norm(rows, "x", weights, inputs["x"].shape, Architecture(epsilon=epsilon))
     values = run(rows.steps, inputs)
     stages = {step.name: values[step.name] for step in rows.steps}
     return trace_of(rows.steps, stages, {"": Heading("Layer norm", convention, {"query": labels})})

@@ -31,7 +31,7 @@ from attncli.transformer.weights import (
     LEAVES,
     NORM,
     SUBLAYERS,
-    Block,
+    Architecture,
     BlockKind,
     axes_of,
     n_layers_of,
@@ -141,7 +141,9 @@ def _place(source: str, block: BlockKind) -> str:
     return name.removeprefix("encoder.1.") if block == part == "attention" else name
 
 
-def weights_from_arrays(arrays: Mapping[str, npt.ArrayLike], block: Block) -> dict[str, Array]:
+def weights_from_arrays(
+    arrays: Mapping[str, npt.ArrayLike], block: Architecture
+) -> dict[str, Array]:
     """The weights of a block from arrays by name, ours or PyTorch's, every shape checked.
 
     A width that the block leaves open is what the arrays have, as is the number of layers. Biases,
@@ -171,7 +173,7 @@ def weights_from_arrays(arrays: Mapping[str, npt.ArrayLike], block: Block) -> di
     return weights
 
 
-def _with_open_widths(block: Block, parameters: Mapping[str, Parameter]) -> Block:
+def _with_open_widths(block: Architecture, parameters: Mapping[str, Parameter]) -> Architecture:
     """The block, with d_k, d_v and d_ff as the first layer's arrays have them."""
     n_heads, n_kv_heads = block.n_heads, block.n_kv_heads or block.n_heads
     first = f"{block.stacks[0]}.1." if block.stacks else ""

@@ -5,7 +5,7 @@
     encoder.1.attention.gamma (the gain of that sub-layer's norm)   encoder.gamma (of the last norm)
 
 A mapping of such names to arrays is what a LayerPlan takes. Their axes are those of the
-registry (stages.py); a `Block` says how wide they are.
+registry (stages.py); an `Architecture` says how wide they are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LEAVES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class Architecture:
     """An attention of x, or the layers of a Transformer: what they are made of, the same in all.
 
     | field | meaning |
@@ -63,7 +63,7 @@ weights is the convention's |
 
     Raises ShapeError for a width below 1, ConventionError for another value outside these.
 
-    >>> Block(norm="before")
+    >>> Architecture(norm="before")
     Traceback (most recent call last):
         ...
     attncli.errors.ConventionError: norm is 'before'; use post, pre, rms or none
@@ -108,7 +108,7 @@ weights is the convention's |
 
         Raises ShapeError where d_model does not divide into the heads and d_k is not given.
 
-        >>> Block(d_model=6, n_heads=2).widths()["h·d_k"]
+        >>> Architecture(d_model=6, n_heads=2).widths()["h·d_k"]
         6
         """
         if self.d_k is None and self.d_model % self.n_heads:
@@ -180,7 +180,7 @@ def glorot_uniform(shape: tuple[int, int], seed: int, name: str) -> Array:
     return drawn
 
 
-def random_weights(block: Block) -> dict[str, Array]:
+def random_weights(block: Architecture) -> dict[str, Array]:
     """Glorot-uniform weights for a block; biases are 0, and attention has none; γ = 1, β = 0.
 
     They follow from the seed of its convention. "attention" has the projections of encoder layer 1.

@@ -145,13 +145,13 @@ class Table:
         """All of them."""
         return [word for word, _ in self.pairs]
 
-    def entries(self, left: set[str] | None) -> Iterator[Entry]:
+    def entries(self, remaining: set[str] | None) -> Iterator[Entry]:
         """All of them; or those of these words, in any case, until none is left."""
-        words = {word.casefold() for word in left or ()}
+        words = {word.casefold() for word in remaining or ()}
         for number, (word, values) in enumerate(self.pairs, start=1):
-            if left is not None and not left:
+            if remaining is not None and not remaining:
                 return
-            if left is None or word.casefold() in words:
+            if remaining is None or word.casefold() in words:
                 yield Entry(number, word, True, self._row(values))
 
     def _row(self, values: Any) -> FloatArray | str:
@@ -195,8 +195,8 @@ class Text:
         counts.pop(0, None)
         if not counts:
             begin = _decoded(first[0][1][:40].rstrip())[0]
-            what = f"{self.origin} holds no vectors: it begins {quote(begin)}"
-            raise InputError(what, "a line should be a word and its numbers")
+            message = f"{self.origin} holds no vectors: it begins {quote(begin)}"
+            raise InputError(message, "a line should be a word and its numbers")
         self.dim = counts.most_common(1)[0][0]
         self.announced, dim = announced or (0, self.dim)
         if dim != self.dim:
@@ -216,25 +216,25 @@ class Text:
             if not line:
                 return
             if len(line) == _LONGEST:
-                what = f"{self.origin}: line {number} is longer than 1 MB"
-                raise InputError(what, "a line should be a word and its numbers")
+                message = f"{self.origin}: line {number} is longer than 1 MB"
+                raise InputError(message, "a line should be a word and its numbers")
             n_bytes += len(line)
             if number % _SAMPLE == 0:
                 self.source.check_unpacked(n_bytes, **_PACKED)
             yield number, line.removeprefix(_BOM) if number == 1 else line
 
-    def entries(self, left: set[str] | None) -> Iterator[Entry]:
+    def entries(self, remaining: set[str] | None) -> Iterator[Entry]:
         """All lines; or those that may begin with these words, in any case, until none is left."""
-        words = {word.casefold() for word in left or ()}
+        words = {word.casefold() for word in remaining or ()}
         firsts = {word.split(" ")[0] for word in words}
         initials = {word[:1] for word in words if word}
         number, line = 0, b""
         for number, line in self.lines:
-            if left is not None and not left:
+            if remaining is not None and not remaining:
                 return
             if line.isspace():
                 continue
-            if left is None:
+            if remaining is None:
                 yield _entry(number, line, self.dim, words)
                 continue
             text = _decoded(line.split(None, 1)[0])[0]
@@ -245,11 +245,11 @@ class Text:
                     yield entry
             if folded[:1] in initials:
                 self.words.append(text)
-        if left and number - 1 < self.announced:
+        if remaining and number - 1 < self.announced:
             text = f"line 1 gives {self.announced} words, the file holds {number - 1}"
             self.warnings.append(text)
         last = _entry(number, line, self.dim, words)
-        if left and isinstance(last.row, str) and not line.endswith(b"\n"):
+        if remaining and isinstance(last.row, str) and not line.endswith(b"\n"):
             self.warnings.append(f"line {number} is cut off: {safe(last.word)} {last.row}")
 
 

@@ -19,7 +19,7 @@ import attncli
 from attncli import AttncliError, Convention, Projections, attend, multi_head_attention, stream
 from attncli.commands.check.diagnose import check
 from attncli.transformer.layers import LayerPlan, layer_norm
-from attncli.transformer.weights import Block, random_weights
+from attncli.transformer.weights import Architecture, random_weights
 
 Q = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
 K = [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
@@ -319,7 +319,7 @@ def test_every_stage_and_gradient_is_rounded_to_the_type(dtype: Any, bits: int) 
     trace = attend(
         random(3, 5), random(7, 5), random(7, 2), convention=convention, d_output="random"
     )
-    block = Block(kind="encoder", d_model=7, d_ff=11, norm="none", convention=convention)
+    block = Architecture(kind="encoder", d_model=7, d_ff=11, norm="none", convention=convention)
     layers = LayerPlan(block, random_weights(block))
     layers.feed_forward("encoder.1.feed_forward", layers.rows("x", x))
     normed, fed = layer_norm(x, convention=convention), layers.trace()

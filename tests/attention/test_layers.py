@@ -15,21 +15,23 @@ from attncli.arrays import Array
 from attncli.trace import Stage, Trace
 from attncli.transformer.layers import LayerPlan, layer_norm
 from attncli.transformer.state_dict import weights_from_arrays
-from attncli.transformer.weights import Block, Weights, random_weights
+from attncli.transformer.weights import Architecture, Weights, random_weights
 
-TWO_HEADS = Block(n_heads=2)
+TWO_HEADS = Architecture(n_heads=2)
 FOLDER = Path(__file__).parents[1] / "fixtures" / "torch"
 RNG = np.random.default_rng(19)
 
 
-def encode(x: Any, weights: Weights, convention: Block = TWO_HEADS, *, mask: Any = None) -> Trace:
+def encode(
+    x: Any, weights: Weights, convention: Architecture = TWO_HEADS, *, mask: Any = None
+) -> Trace:
     """The trace of an encoder alone."""
     layers = LayerPlan(convention, weights)
     layers.stack(layers.rows("x", x), mask=mask)
     return layers.trace().part("encoder")
 
 
-def decode(x: Any, memory: Any, weights: Weights, convention: Block, *labels: Any) -> Trace:
+def decode(x: Any, memory: Any, weights: Weights, convention: Architecture, *labels: Any) -> Trace:
     """The trace of a decoder that attends to a memory."""
     layers, (of_x, of_memory) = LayerPlan(convention, weights), labels or (None, None)
     layers.stack(layers.rows("x", x, of_x), layers.rows("memory", memory, of_memory))
@@ -44,7 +46,7 @@ def result(trace: Trace) -> Array:
 
 def stacks(n_layers: int = 1) -> dict[str, Any]:
     return random_weights(
-        Block(kind="encoder-decoder", d_model=10, n_heads=2, d_ff=11, n_layers=n_layers)
+        Architecture(kind="encoder-decoder", d_model=10, n_heads=2, d_ff=11, n_layers=n_layers)
     )
 
 
@@ -52,10 +54,10 @@ def rows(n: int) -> Any:
     return np.random.default_rng(0).normal(size=(n, 10))
 
 
-def feed_forward(x: Any, convention: Block | None = None, **weights: Any) -> Trace:
+def feed_forward(x: Any, convention: Architecture | None = None, **weights: Any) -> Trace:
     """The feed-forward of x alone, with its residual."""
     arrays = {f"ffn.{name}": np.asarray(w, float) for name, w in weights.items()}
-    layers = LayerPlan(convention or Block(norm="none"), arrays)
+    layers = LayerPlan(convention or Architecture(norm="none"), arrays)
     layers.feed_forward("ffn", layers.rows("x", x))
     return layers.trace().part("ffn")
 
@@ -88,11 +90,13 @@ NAMES = """encoder encoder_layer_post encoder_layer_pre encoder_layer_no_bias en
 def test_layers_and_stacks_of_pytorch(name: str) -> None:
     arrays, state = of_torch(name)
     block: Any = {"transformer": "encoder-decoder"}.get(kind := name.partition("_")[0], kind)
-    weights = weights_from_arrays(state, Block(kind=block, d_model=10, n_heads=2))
+    weights = weights_from_arrays(state, Architecture(kind=block, d_model=10, n_heads=2))
     assert any(n.endswith("feed_forward.b_1") for n in weights) == (name != "encoder_layer_no_bias")
     norm: Any = "pre" if name.endswith("pre") or name == "encoder" else "post"
     padded, x = arrays.get("padded"), arrays["x"]  # padded are those of the causal fixture
-    convention = Block(n_heads=2, norm=norm, convention=Convention(causal=padded is not None))
+    convention = Architecture(
+        n_heads=2, norm=norm, convention=Convention(causal=padded is not None)
+    )
     if block == "encoder":
         mask = None if padded is None else ~padded[:, None, None, :]
         ours = result(encode(x, weights, convention, mask=mask))
@@ -136,10 +140,12 @@ def test_feed_forward_by_hand() -> None:
 def test_no_norm_and_no_feed_forward_of_one_head_or_of_grouped_heads() -> None:
     of: Any
     for of in ({"n_heads": 1, "n_kv_heads": 1}, {"n_heads": 6, "n_kv_heads": 3}):
-        weights = random_weights(Block(kind="encoder", d_model=13, d_k=3, d_v=5, d_ff=0, **of))
+        weights = random_weights(
+            Architecture(kind="encoder", d_model=13, d_k=3, d_v=5, d_ff=0, **of)
+        )
         w = Projections(**{n[-3:]: x for n, x in weights.items() if n[-3:-1] == "w_"})
         x = RNG.normal(size=(7, 13))
-        trace = encode(x, weights, Block(norm="none", **of)).part("1")
+        trace = encode(x, weights, Architecture(norm="none", **of)).part("1")
         # of one head it would be a copy of the output
         assert ("attention.concat" in trace) == (of["n_heads"] > 1)
         assert list(trace)[-1] == "attention.residual"
@@ -157,7 +163,10 @@ def test_stages_and_what_they_were_computed_from() -> None:
     expected = [f"1.attention.{name}" for name in (attention + norm).split()]
     expected += [f"1.feed_forward.{name}" for name in (feed + norm).split()]
     assert list(encode(rows(3), stacks())) == expected
-    convention, labels = Block(n_heads=2, norm="pre", dropout=0.25), (("le", "un", "a"), "abcde")
+    convention, labels = (
+        Architecture(n_heads=2, norm="pre", dropout=0.25),
+        (("le", "un", "a"), "abcde"),
+    )
     trace = decode(rows(3), rows(5), stacks(), convention, *labels).part("1")
     norm_first = [f"attention.{name}" for name in ("mean", "deviation", "norm", "q", "k")]
     assert list(trace)[6:11] == norm_first
@@ -189,7 +198,7 @@ def test_only_what_is_wanted_is_kept() -> None:
 
 def test_the_decoder_alone_is_causal_and_windows_stay_out_of_cross_attention() -> None:
     convention = Convention(causal=True, window=(1, 0))
-    trace = decode(rows(4), rows(5), stacks(), Block(n_heads=2, convention=convention))
+    trace = decode(rows(4), rows(5), stacks(), Architecture(n_heads=2, convention=convention))
     own, cross = (trace[f"1.{name}.weights"].value for name in ("attention", "cross_attention"))
     assert ((own[:, 3] > 0) == [False, False, True, True]).all()
     assert (cross > 0).all()
@@ -198,14 +207,14 @@ def test_the_decoder_alone_is_causal_and_windows_stay_out_of_cross_attention() -
 
 def test_dropout_is_off_unless_asked_and_differs_by_place() -> None:
     assert not any("dropped" in name for name in encode(rows(7), stacks()))
-    convention = Block(n_heads=2, dropout=0.5, convention=Convention(dropout=0.25, seed=3))
+    convention = Architecture(n_heads=2, dropout=0.5, convention=Convention(dropout=0.25, seed=3))
     trace, again = (encode(rows(7), stacks(n_layers=2), convention) for _ in range(2))
     np.testing.assert_array_equal(result(trace), result(again))
     places = ("1.attention", "1.feed_forward", "2.attention", "2.feed_forward")
     assert len({(trace[f"{p}.sublayer_dropped"].value == 0).tobytes() for p in places}) == 4
     assert len({(trace[f"{n}.attention.dropped"].value == 0).tobytes() for n in (1, 2)}) == 2
     ones, eye = np.ones((97, 101)), np.eye(101)
-    fed = feed_forward(ones, Block(norm="none", dropout=0.25), w_1=eye, w_2=eye)
+    fed = feed_forward(ones, Architecture(norm="none", dropout=0.25), w_1=eye, w_2=eye)
     dropped = fed["sublayer_dropped"].value
     assert set(np.unique(dropped)) == {0.0, 1 / 0.75}
     assert abs((dropped == 0).mean() - 0.25) < 0.02
@@ -215,11 +224,11 @@ EYE, THREE = np.eye(2), [[1, 2, 3]]
 NARROW = {f"encoder.1.attention.w_{name}": np.ones((10, 5)) for name in "qkv"}
 NARROW["encoder.1.attention.w_o"] = np.ones((5, 7))
 REFUSED: list[tuple[Callable[[], Any], str]] = [
-    (lambda: Block(dropout=1), "dropout is 1"),
-    (lambda: Block(norm="mid"), "norm is 'mid'"),  # type: ignore[arg-type]
-    (lambda: Block(epsilon=float("nan")), "epsilon is nan"),
+    (lambda: Architecture(dropout=1), "dropout is 1"),
+    (lambda: Architecture(norm="mid"), "norm is 'mid'"),  # type: ignore[arg-type]
+    (lambda: Architecture(epsilon=float("nan")), "epsilon is nan"),
     (lambda: encode(rows(3), {}), "no layers"),
-    (lambda: encode(rows(3), NARROW, Block()), r"projected \(3 × 7\) .* 10 columns"),
+    (lambda: encode(rows(3), NARROW, Architecture()), r"projected \(3 × 7\) .* 10 columns"),
     (lambda: encode(np.ones(10), stacks()), "x has the shape 10"),
     (lambda: layer_norm(THREE, gamma=np.ones(2)), r"gamma \(2\) .* x \(1 × 3\)"),
     (lambda: layer_norm(THREE, epsilon=-1), "epsilon is -1"),

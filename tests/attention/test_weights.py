@@ -10,11 +10,11 @@ from attncli import Convention, InputError, ShapeError
 from attncli.transformer.names import blocks, parse
 from attncli.transformer.published import Published, published
 from attncli.transformer.state_dict import canonical, weights_from_arrays
-from attncli.transformer.weights import Block, glorot_uniform, random_weights
+from attncli.transformer.weights import Architecture, glorot_uniform, random_weights
 
 # d_model 7, two heads of 3 and 5, d_ff 11.
-SIZES = Block(d_model=7, n_heads=2, d_k=3, d_v=5, d_ff=11)
-OPEN = Block(kind="encoder", d_model=7, n_heads=2)
+SIZES = Architecture(d_model=7, n_heads=2, d_k=3, d_v=5, d_ff=11)
+OPEN = Architecture(kind="encoder", d_model=7, n_heads=2)
 RNG = np.random.default_rng(59)
 
 
@@ -55,7 +55,7 @@ def test_every_drawn_matrix_has_numbers_of_its_own_whatever_else_is_drawn() -> N
 
 def test_drawn_weights_are_read_back_by_their_names() -> None:
     kinds: tuple[Any, ...] = ("attention", "encoder", "decoder", "encoder-decoder")
-    norms: tuple[tuple[Block, Any], ...] = ((SIZES, "post"), (OPEN, "pre"))
+    norms: tuple[tuple[Architecture, Any], ...] = ((SIZES, "post"), (OPEN, "pre"))
     for kind in kinds:
         for sizes, norm in norms:
             before = random_weights(replace(SIZES, kind=kind, n_layers=2, norm=norm))
@@ -204,7 +204,7 @@ def test_what_may_be_missing_and_what_is_passed_over() -> None:
     assert len(weights_from_arrays(arrays, OPEN)) == 12
     assert len(weights_from_arrays(arrays, replace(OPEN, n_layers=1))) == 6
     no_w_1 = {name: x for name, x in encoder_arrays().items() if name != "w_1"}
-    none = Block(kind="encoder", d_model=7, n_heads=2, d_ff=0)
+    none = Architecture(kind="encoder", d_model=7, n_heads=2, d_ff=0)
     assert len(weights_from_arrays(no_w_1, none)) == 4
 
 
@@ -239,6 +239,6 @@ def test_arrays_that_do_not_fit(changes: dict[str, Any], words: str) -> None:
 
 def test_sizes_that_cannot_be() -> None:
     with pytest.raises(ShapeError, match="d_ff is -1"):
-        Block(d_model=7, d_ff=-1)
+        Architecture(d_model=7, d_ff=-1)
     with pytest.raises(ShapeError, match=r"7 .* 2 heads"):
         random_weights(OPEN)

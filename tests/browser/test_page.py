@@ -309,7 +309,9 @@ def test_what_cannot_be_copied_or_is_not_known_is_said(opened: Opener) -> None:
     assert "?" not in page.locator("[id='at-centred']").inner_text()
 
 
-@pytest.mark.parametrize("convention", [{"layers": 2}, {"layers": 2, "causal": True}, {"norm": "pre"}])
+@pytest.mark.parametrize(
+    "convention", [{"layers": 2}, {"layers": 2, "causal": True}, {"norm": "pre"}]
+)
 def test_a_stack_of_layers_has_one_mask_and_one_scale(
     opened: Opener, convention: dict[str, Any]
 ) -> None:

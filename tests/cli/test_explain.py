@@ -16,7 +16,7 @@ from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.trace import trace_from
 from attncli.trace import Stage
-from attncli.transformer.weights import Block, random_weights
+from attncli.transformer.weights import Architecture, random_weights
 from tests.plain import attention
 
 from .conftest import Call, Result
@@ -179,7 +179,9 @@ X, W = np.arange(1.0, 16).reshape(3, 5) / 7, {n: np.eye(5, 7, i) for i, n in enu
 
 def test_weights_of_a_file(call: Call, tmp_path: Path) -> None:
     weights = random_weights(
-        Block(kind="encoder", d_model=8, n_heads=2, n_layers=2, convention=Convention(seed=9))
+        Architecture(
+            kind="encoder", d_model=8, n_heads=2, n_layers=2, convention=Convention(seed=9)
+        )
     )
     save(tmp_path / "w.npz", weights)
     line, name = f"{LIFE} --weights w.npz --heads 2", "encoder.2.attention.w_q"
@@ -227,7 +229,7 @@ def test_heads_and_layers_of_weights(call: Call, tmp_path: Path) -> None:
     computed = values(call, "--embeddings a.npz")
     np.testing.assert_allclose(computed["attention.v"], [X @ W["v"], -X @ W["v"], 2 * X @ W["v"]])
     weights = random_weights(
-        Block(kind="encoder", d_model=5, d_ff=7, convention=Convention(seed=9))
+        Architecture(kind="encoder", d_model=5, d_ff=7, convention=Convention(seed=9))
     )
     save(tmp_path / "b.npz", {"x": X} | weights)
     layer, name = values(call, "--embeddings b.npz --block encoder"), "encoder.1.feed_forward.w_1"

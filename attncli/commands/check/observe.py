@@ -15,8 +15,8 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
-from attncli.attention.inputs import entered
-from attncli.attention.masks import forbids, meaning
+from attncli.attention.inputs import cast_input
+from attncli.attention.masks import is_masked, meaning
 from attncli.attention.shapes import as_numbers, in_order, type_name
 from attncli.attention.tiles import tile_bounds
 from attncli.convention import DType, Layout
@@ -225,7 +225,7 @@ def differing_inputs(
             array = _additive(array, setup)
         inputs = [*_allowed(name, given, setup, layout)]
         if setup.convention.dtype != "float64" and name not in EXACT:
-            inputs += [entered(x, setup.convention) for x in inputs]
+            inputs += [cast_input(x, setup.convention) for x in inputs]
         differences = [_difference(name, array, x, dtype) for x in inputs]
         if not differences:
             sentences[name] = f"the observed numbers have a {name}, and none is given"
@@ -268,7 +268,7 @@ def _additive(mask: Array, setup: Setup) -> Array:
     mask = mask.astype(bool) if is_binary and convention.mask_numbers != "add" else mask
     mask = meaning(mask, convention.mask_means, convention.mask_numbers)
     mask = np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else mask
-    return np.where(forbids(mask), -np.inf, mask)
+    return np.where(is_masked(mask), -np.inf, mask)
 
 
 def _difference(name: str, array: Array, allowed: Array, dtype: DType) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.heads import shape_text
-from attncli.attention.inputs import entered
+from attncli.attention.inputs import cast_input
 from attncli.cli.inputs import AttentionInputs
 from attncli.cli.layouts import as_given, observed_inputs
 from attncli.commands.check.flags import STAGES, CheckFlags
@@ -63,7 +63,7 @@ def known_stages(tiles: int | None) -> Collection[str]:
 
 def as_observed(given: AttentionInputs) -> AttentionInputs:
     """The same, with no axes to move or split where the observed q is the given one as it is."""
-    loaded, q = given.observed, entered(given.inputs.qkv["q"], given.inputs.convention)
+    loaded, q = given.observed, cast_input(given.inputs.qkv["q"], given.inputs.convention)
     name = None if loaded is None else name_of(loaded, "q")
     if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
         return given

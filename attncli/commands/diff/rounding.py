@@ -183,7 +183,7 @@ class Noise:
             with suppress(StageError):
                 convention = trace.part(prefix).convention or trace.convention
                 if convention is not None:
-                    return replace(convention.beside_mask(), mask_numbers="add")
+                    return replace(convention.without_mask_fields(), mask_numbers="add")
         return None
 
 

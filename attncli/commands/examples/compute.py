@@ -15,7 +15,7 @@ from pydantic import Field
 from attncli.arrays import Array
 from attncli.attention.attend import in_heads
 from attncli.attention.formulas import RESIDUAL as SUM
-from attncli.attention.inputs import entered, inputs_of
+from attncli.attention.inputs import cast_input, inputs_of
 from attncli.attention.plan import Merge, plan
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
 from attncli.attention.run import Heading, Step, Values, run, trace_of
@@ -43,7 +43,7 @@ from attncli.files.messages import listing, quote, safe
 from attncli.stages import RESIDUAL, spec_of
 from attncli.trace import Stage, Trace
 from attncli.transformer.layers import add_norm, layer_norm, of_rows
-from attncli.transformer.weights import Block
+from attncli.transformer.weights import Architecture
 from attncli.words.vector_files import GLOVE_SITE
 from attncli.words.vectors import read_vectors
 
@@ -127,10 +127,10 @@ class SelfAttention(_Attending):
     def computed(self, glove: str | None = None) -> Computed:
         convention, n_heads = self.convention, 1 if self.n_heads is None else self.n_heads
         stages, steps, inputs = self._before()
-        x = entered(stages["input"].value, convention)
+        x = cast_input(stages["input"].value, convention)
         _check_cells(x, x, x, n_heads)
         given = {name: getattr(self, name) for name in ("w_q", "w_k", "w_v", "w_o")}
-        own = {name: entered(w, convention) for name, w in given.items() if w is not None}
+        own = {name: cast_input(w, convention) for name, w in given.items() if w is not None}
         if own or self.n_heads is not None:
             attention = inputs_of(
                 {"x": x, **own, "mask": self.mask}, convention, n_heads=n_heads, merge="shown"
@@ -154,7 +154,7 @@ class SelfAttention(_Attending):
 
     def _before(self) -> tuple[dict[str, Stage], list[Step], dict[str, Array]]:
         """What comes before the attention: its stages, their steps and inputs."""
-        x, tokens = entered(self.x.matrix, self.convention), self.x.words
+        x, tokens = cast_input(self.x.matrix, self.convention), self.x.words
         if self.positions == "none":
             labels = {"token": tokens} if tokens else {}
             stage = Stage("input", "X", "as given", x, ("token", "d_model"), labels)
@@ -310,7 +310,7 @@ class LayerNorm(Computation):
         given = {"gamma": self.gamma, "beta": self.beta}
         gain = {name: w for name, w in given.items() if w is not None}
         rows = of_rows(Convention())
-        add_norm(rows, "x", gain, trace["norm"].value.shape, Block(epsilon=self.epsilon))
+        add_norm(rows, "x", gain, trace["norm"].value.shape, Architecture(epsilon=self.epsilon))
         return Computed(trace, rows.steps, {"x": self.x, **gain})
 
 

@@ -21,7 +21,7 @@ from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ConventionError
 from attncli.trace import Trace
 from attncli.transformer.state_dict import weights_from_arrays
-from attncli.transformer.weights import Block, NormPlace, random_weights
+from attncli.transformer.weights import Architecture, NormPlace, random_weights
 from attncli.words.sentence import (
     DIM,
     PositionKind,
@@ -93,7 +93,7 @@ def explain(  # noqa: PLR0913
         meant = meant_mask(np.asarray(mask), fields.get("mask_means"), convention)
         meant = meaning(meant, convention.mask_means, convention.mask_numbers)
         convention = replace(convention, mask_means="keep", mask_numbers=None)
-    layout = Block(
+    layout = Architecture(
         kind="encoder-decoder" if block == "decoder" else block,
         d_model=vocabulary.dim,
         n_heads=heads,

@@ -27,7 +27,7 @@ from attncli.page.explain import explain_page
 from attncli.page.outline import is_first_layer, outline_page
 from attncli.trace import Trace
 from attncli.transformer.layers import BACKWARD, Alter
-from attncli.transformer.weights import Block, Weights, axes_of, n_layers_of, random_weights
+from attncli.transformer.weights import Architecture, Weights, axes_of, n_layers_of, random_weights
 from attncli.words.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
 from attncli.words.tokens import is_padding, tokenize
 
@@ -184,11 +184,13 @@ def _own(choices: ConventionFlags) -> Alter:
     return replacing(source, choices.lines or (), choices.over(Convention(), "seed").dtype)
 
 
-def _block(flags: BlockFlags, choices: ConventionFlags, dim: int, *, is_drawn: bool) -> Block:
+def _block(
+    flags: BlockFlags, choices: ConventionFlags, dim: int, *, is_drawn: bool
+) -> Architecture:
     """What the flags ask for; the layers are those of the weights where these are not drawn."""
     seed = int(choices.given.get("seed", 0))
     convention = choices.over(Convention(seed=seed), "seed", "mask_means", "mask_numbers")
-    return Block(
+    return Architecture(
         kind=flags.kind,
         d_model=dim,
         n_heads=flags.heads or 1,
@@ -231,7 +233,9 @@ def _positions(vectors: VectorFlags, *, given: bool, quiet: bool) -> PositionKin
     return table
 
 
-def _mask(source: str | None, choices: ConventionFlags, block: Block, show: DisplayFlags) -> Any:
+def _mask(
+    source: str | None, choices: ConventionFlags, block: Architecture, show: DisplayFlags
+) -> Any:
     """The mask of --mask: true where a token may attend, or numbers to add; None without one."""
     convention = choices.over(Convention(seed=block.convention.seed), "seed")
     heads = block.n_heads, block.n_kv_heads or block.n_heads
@@ -272,7 +276,7 @@ def _array(source: str, role: Role, *, quiet: bool, **wanted: Any) -> tuple[str,
 
 def _check_room(
     flags: BlockFlags,
-    block: Block,
+    block: Architecture,
     sizes: Sentences,
     weights: Weights | None,
     show: DisplayFlags,
@@ -326,7 +330,7 @@ def _check_room(
 _AXES = ("d_model", "h·d_k", "h_kv·d_k", "h_kv·d_v", "h·d_v")  # as wide as x without weights
 
 
-def _random_weights(flags: BlockFlags, block: Block) -> tuple[Weights, tuple[str, ...]]:
+def _random_weights(flags: BlockFlags, block: Architecture) -> tuple[Weights, tuple[str, ...]]:
     """Random weights of the block, and notes on them."""
     weights, seed = random_weights(block), block.convention.seed
     for array in weights.values():

@@ -15,7 +15,7 @@ from attncli.files.roles import EMBEDDINGS, only, role_of
 from attncli.transformer.names import blocks, is_published
 from attncli.transformer.published import published
 from attncli.transformer.state_dict import is_weight, weights_from_arrays
-from attncli.transformer.weights import Block, Weights
+from attncli.transformer.weights import Architecture, Weights
 from attncli.words.sentence import Vocabulary
 
 
@@ -88,7 +88,7 @@ def take_heads(flags: BlockFlags, file: FileContents, dim: int) -> tuple[str, ..
 
 
 def weights_of(
-    flags: BlockFlags, file: FileContents, block: Block
+    flags: BlockFlags, file: FileContents, block: Architecture
 ) -> tuple[Weights, tuple[str, ...]]:
     """The weights of a file, and notes on them. InputError or ShapeError where they do not fit."""
     kind = block.kind

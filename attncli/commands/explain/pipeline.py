@@ -29,7 +29,7 @@ from attncli.formula.matrices import plain
 from attncli.stages import HIDDEN, MASKED, PROJECTED, SCALED, WEIGHTS, spec_of
 from attncli.trace import Stage, Trace
 from attncli.transformer.layers import BACKWARD, Alter, LayerPlan
-from attncli.transformer.weights import Block, Weights
+from attncli.transformer.weights import Architecture, Weights
 from attncli.words.sentence import PositionKind, Sentence, Vocabulary, entry_stages
 from attncli.words.tokens import called
 
@@ -39,7 +39,7 @@ Keep = Callable[[str], bool]
 def explained(  # noqa: PLR0913 - what goes in, and how
     sentence: Sentence,
     vocabulary: Vocabulary,
-    block: Block,
+    block: Architecture,
     weights: Weights,
     *,
     positions: PositionKind | Array = "paper",

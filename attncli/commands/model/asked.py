@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.attention.masks import forbids, window
+from attncli.attention.masks import is_masked, window
 
 
 class Asked(NamedTuple):
@@ -29,7 +29,7 @@ def asked_by_mask(mask: Array, shape: tuple[int, ...], left: int | None, empty: 
     A row all of whose scores are the least of a number type has equal weights.
     """
     added = mask.dtype != np.bool_
-    forbidden = forbids(mask) if added else ~mask
+    forbidden = is_masked(mask) if added else ~mask
     fields: dict[str, Any] = {}
     if added and forbidden.any() and not np.isneginf(mask[forbidden]).all():
         fields["empty_rows"] = "uniform"

@@ -141,7 +141,7 @@ def _positions(stages: Mapping[str, Any]) -> dict[str, Any]:
 
 def _options(convention: Convention) -> str:
     """The options of a convention, but for those that the mask of a page holds."""
-    changes = convention.beside_mask().changes().items()
+    changes = convention.without_mask_fields().changes().items()
     words = [flag_text(name, value) for name, value in changes if name not in _LEFT_OUT]
     words += ["--scale none"] if convention.scale == "none" else []
     return "".join(f" {each}" for each in words)
@@ -213,7 +213,7 @@ def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
     literals |= {"--d-output": gradient} if gradient else {}
     words += [f"--positions {shlex.quote(positions)}"] if positions else []
     convention = first.convention
-    if blocks[-1].prefix.startswith("decoder") and convention != convention.beside_mask():
+    if blocks[-1].prefix.startswith("decoder") and convention != convention.without_mask_fields():
         return {}
     call, flags = " ".join(words) + _heads(first) + _options(convention), FLAGS
     if first.trace.convention is None:  # by formulas of the user's own

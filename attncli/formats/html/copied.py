@@ -39,7 +39,7 @@ def file_of(block: Block) -> dict[str, Any]:
     shapes = {name: shape for name in inputs if (shape := _shape(block, name))}
     more = [name for name in ("sinks", *_GRADIENTS) if _is_given(block.stages.get(name))]
     inputs |= {"d_output" if n in _GRADIENTS else n: block.prefix + n for n in more}
-    says = dict(block.convention.beside_mask().changes())
+    says = dict(block.convention.without_mask_fields().changes())
     for name in "kv" if "x" in inputs else "":
         stage = block.stages[name]
         if n_cached := stage.params.get("n_cached"):

@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import pad
 from torch.utils._pytree import tree_map_only
 
-from attncli.attention.masks import forbids
+from attncli.attention.masks import is_masked
 
 _RESHAPES = {"_reshape_alias", "_unsafe_view", "reshape", "view"}
 _TURNS = {"expand", "permute", "select", "slice", "squeeze", "t", "transpose", "unsqueeze"}
@@ -254,7 +254,7 @@ def _mask(factor: Any, added: Any, k: Any) -> tuple[Any, dict[str, float], bool]
     if highest < least / 4:  # the least of the type, whatever was added to it or multiplied
         highest = highest.new_tensor(least)
     is_set = bool(values.isfinite().any())
-    if forbids(highest.numpy()):
+    if is_masked(highest.numpy()):
         added = torch.where(replaced & added.isfinite(), highest, added) if is_set else added
         return _narrow(added), {}, is_set
     if bool((values != values[0]).any()) or bool(added[~replaced].any()):
