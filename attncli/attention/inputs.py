@@ -136,7 +136,7 @@ class Inputs:
             gradient = gradient.reshape(self.output_shape)
         originals = {**self.originals, GIVEN_GRADIENT: gradient}
         return replace(
-            self, originals=originals, sizes=self.sizes._replace(inputs=_read(originals))
+            self, originals=originals, sizes=self.sizes._replace(inputs=_plan_inputs(originals))
         )
 
     @property
@@ -156,7 +156,7 @@ class Inputs:
         """The same without some of the arrays."""
         originals = {name: x for name, x in self.originals.items() if name not in names}
         return replace(
-            self, originals=originals, sizes=self.sizes._replace(inputs=_read(originals))
+            self, originals=originals, sizes=self.sizes._replace(inputs=_plan_inputs(originals))
         )
 
     def of_rows(self, rows: Sequence[int]) -> Inputs:
@@ -169,7 +169,7 @@ class Inputs:
             message = "gradients of keys and values are sums over all queries, not over some rows"
             raise ConventionError(message, "leave out rows")
         return replace(
-            self, originals=originals, sizes=self.sizes._replace(inputs=_read(originals))
+            self, originals=originals, sizes=self.sizes._replace(inputs=_plan_inputs(originals))
         )
 
     @property
@@ -270,7 +270,7 @@ def inputs_of(
             raise ShapeError(f"sinks ({shape}) need one score per head: {sizes.n_heads}")
         if convention.softmax_over == "queries":
             raise ConventionError("sinks join a softmax over keys", "leave out softmax_over")
-    sizes = sizes.naming(_read(originals), convention, originals.get("given_mask"))
+    sizes = sizes.naming(_plan_inputs(originals), convention, originals.get("given_mask"))
     title = title or " ".join(words).capitalize()
     inputs = Inputs(originals, convention, sizes, merge or "never", labels, title)
     if (d := present.get("d_output")) is not None:
@@ -298,7 +298,7 @@ def from_keywords(
     return inputs_of(arrays, convention, merge=merge, means=means, layout=layout, labels=labels)
 
 
-def _read(originals: Mapping[str, Array]) -> frozenset[str]:
+def _plan_inputs(originals: Mapping[str, Array]) -> frozenset[str]:
     """The names of what the plan reads: a cache is put before k and v given."""
     return frozenset(originals) - (set() if "x" in originals else {*CACHE.values()})
 
