@@ -262,7 +262,7 @@ class Search:
         if likely := [one for one in seen if one.is_likely(times)]:
             seen = [one for x in likely if (one := self.whole.of(x.setup))]
             found = (Fit(one.setup, one.left) for one in seen if one.is_found)
-            if fits := [one for one in found if lowers(one.errors, self.comparison.errors)]:
+            if fits := [x for x in found if lowers(x.errors, self.comparison.errors)]:
                 return fits
         return None if seen and not any(one.is_decidable for one in seen) else []
 
