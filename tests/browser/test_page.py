@@ -309,7 +309,9 @@ def test_what_cannot_be_copied_or_is_not_known_is_said(opened: Opener) -> None:
     assert "?" not in page.locator("[id='at-centred']").inner_text()
 
 
-@pytest.mark.parametrize("how", [{"layers": 2}, {"layers": 2, "causal": True}, {"norm": "pre"}])
+@pytest.mark.parametrize(
+    "convention", [{"layers": 2}, {"layers": 2, "causal": True}, {"norm": "pre"}]
+)
 def test_a_stack_of_layers_has_one_mask_and_one_scale(
     opened: Opener, convention: dict[str, Any]
 ) -> None:
@@ -494,7 +496,7 @@ def test_a_number_typed_dragged_and_taken_back(opened: Opener) -> None:
     assert page.evaluate("stages.every(s => s.data.every((x, at) => x === s.original[at]))")
 
 
-@pytest.mark.parametrize(("name", "how"), [
+@pytest.mark.parametrize(("name", "convention"), [
     ("cap", {"softcap": 2.0}), ("cap after the mask", {"softcap": 2.0, "softcap_place": "after-mask"}),
     ("a number", {"mask_value": -3.0}), ("dropout", {"dropout": 0.3}), ("sinks", {"sinks": [0.5]}),
     ("gradients", {"d_output": [[1, 0], [0, 1], [1, 1]]}), ("not a number", {"empty_rows": "nan"}),

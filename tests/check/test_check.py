@@ -225,7 +225,7 @@ HOWS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("how", "cells"), in_turn(HOWS, [1, 40, 2**21]))
+@pytest.mark.parametrize(("convention", "cells"), in_turn(HOWS, [1, 40, 2**21]))
 def test_the_pieces_are_what_attend_computes(
     convention: dict[str, Any], cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,7 +68,7 @@ def test_gradients_that_are_swapped_where_a_sample_of_rows_is_compared() -> None
 
 
 @pytest.mark.parametrize(
-    ("how", "pairs"),
+    ("convention", "pairs"),
     [
         ({"softmax_over": "queries", "softcap": 2.0}, True),
         ({"softmax_over": "queries", "dropout": 0.3, "causal": True}, False),

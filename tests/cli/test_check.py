@@ -259,7 +259,7 @@ CONVENTIONS: list[dict[str, Any]] = [
 ENDINGS = ["json", "npz", "safetensors"]
 
 
-@pytest.mark.parametrize(("how", "ending"), in_turn(CONVENTIONS, ENDINGS))
+@pytest.mark.parametrize(("convention", "ending"), in_turn(CONVENTIONS, ENDINGS))
 def test_what_a_file_says_of_its_convention_is_used_and_noted(
     call: Call, convention: dict[str, Any], ending: str
 ) -> None:
