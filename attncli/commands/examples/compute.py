@@ -203,7 +203,7 @@ class _OnWords(OneKey, Computation):
     def needs(self) -> str:
         return self.glove.file if self.glove else ""
 
-    def known(self, path: str | None) -> WordVectors:
+    def word_vectors(self, path: str | None) -> WordVectors:
         """The words and their vectors, from a file where they do not come with the example."""
         if self.glove is None:
             return cast("WordVectors", self.vectors)
@@ -224,7 +224,7 @@ class Similarity(_OnWords):
     """Lengths, dot products, cosines and angles."""
 
     def computed(self, glove: str | None = None) -> Computed:
-        vocabulary, matrix = self.known(glove)
+        vocabulary, matrix = self.word_vectors(glove)
         steps = words.similarity_steps()
         return Computed(words.similarity(vocabulary, matrix), steps, {"vectors": matrix})
 
@@ -233,7 +233,7 @@ class Analogy(_OnWords):
     """a is to b as c is to …: b − a + c."""
 
     def computed(self, glove: str | None = None) -> Computed:
-        vocabulary, matrix = self.known(glove)
+        vocabulary, matrix = self.word_vectors(glove)
         trace = words.analogy(vocabulary, matrix)
         return Computed(trace, words.analogy_steps(vocabulary), {"vectors": matrix})
 
@@ -242,7 +242,7 @@ class Pca(_OnWords):
     """The two directions in which the vectors vary most."""
 
     def computed(self, glove: str | None = None) -> Computed:
-        vocabulary, matrix = self.known(glove)
+        vocabulary, matrix = self.word_vectors(glove)
         return Computed(words.pca(vocabulary, matrix), words.pca_steps(), {"vectors": matrix})
 
 

@@ -35,7 +35,7 @@ _LONGEST = 40
 """Operations that are followed, at most: attention has fewer than 20 between its products."""
 
 
-class _Made(NamedTuple):
+class _History(NamedTuple):
     """How a tensor was made of the first product, or of a softmax.
 
     product     the two factors [n, i, d] and [n, d, j] of the scores
@@ -57,7 +57,7 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.recorder = recorder
-        self.made: Any = WeakTensorKeyDictionary()
+        self.histories: Any = WeakTensorKeyDictionary()
         parameters = recorder.model.parameters()
         stored = (x.untyped_storage() for x in parameters if x.device.type != "meta")
         self.stored = {storage.data_ptr() for storage in stored}
@@ -91,11 +91,11 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
     def written(self, target: Any) -> None:
         """Notes that others see numbers change which are written in place through this tensor."""
         store = target.untyped_storage().data_ptr() if isinstance(target, torch.Tensor) else None
-        for other in [x for x in self.made if x is not target]:
+        for other in [x for x in self.histories if x is not target]:
             if other.untyped_storage().data_ptr() == store:
-                history = self.made[other]
+                history = self.histories[other]
                 write = Operation(None, "writing to a part", 0, (), {}, other.shape)
-                self.made[other] = history._replace(operations=(*history.operations, write))
+                self.histories[other] = history._replace(operations=(*history.operations, write))
 
     def follow(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
@@ -106,25 +106,25 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
             return
         if name == "cat" and len(args[0]) == 2 and args[0][1].shape[-1:] == (1,):
             args = *args[0], *args[1:]  # the scores, and a sink beside them
-        at = next((i for i, x in enumerate(args) if self.made_of(x) is not None), None)
+        at = next((i for i, x in enumerate(args) if self.history_of(x) is not None), None)
         if at is None:
             return
-        history = self.made_of(args[at])
+        history = self.history_of(args[at])
         if name in _SOFTMAXES and history.weights is None:
             axis = args[1] - output.ndim if args[1] >= 0 else args[1]
             over = {-1: "keys", -2: "queries"}.get(axis)
             if over is not None:
                 weights = output, history.operations, _SOFTMAXES[name], over
-                self.made[output] = _Made(history.product, weights=weights)
+                self.histories[output] = _History(history.product, weights=weights)
             return
         if len(history.operations) < _LONGEST:
             done = Operation(func, name, at, args, kwargs, args[at].shape)
-            self.made[output] = history._replace(
+            self.histories[output] = history._replace(
                 operations=(*history.operations, done.lean(output))
             )
 
-    def made_of(self, x: Any) -> Any:
-        return self.made.get(x) if isinstance(x, torch.Tensor) else None
+    def history_of(self, x: Any) -> Any:
+        return self.histories.get(x) if isinstance(x, torch.Tensor) else None
 
     def multiplied(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
@@ -132,19 +132,19 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
         """A product: of q and k, or of weights and v."""
         a, b = args[-2:]
         for weights, values, turned in ((a, b, False), (b, a, True)):
-            history = self.made_of(weights)
+            history = self.history_of(weights)
             if history is not None and history.weights is not None:
                 self.record(history, values, output, turned)
                 return
         if any(x.untyped_storage().data_ptr() in self.stored for x in (a, b)):
             return
-        history = _Made((a, b))
+        history = _History((a, b))
         if name in ("baddbmm", "addmm"):
             done = Operation(func, name, 1, args, kwargs, output.shape)
             history = history._replace(operations=(done,))
-        self.made[output] = history
+        self.histories[output] = history
 
-    def record(self, history: _Made, values: Any, output: Any, turned: bool) -> None:
+    def record(self, history: _History, values: Any, output: Any, turned: bool) -> None:
         """Records an attention, or notes why it is not understood."""
         assert history.weights is not None  # noqa: S101 - it comes from a softmax
         weights, before, empty, over = history.weights
