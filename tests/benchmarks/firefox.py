@@ -31,7 +31,7 @@ LEFT_OUT = {  # test → its cases, by how their names begin
     "test_a_page_of_own_formulas_is_copied_with_them": (
         "variant with gradients", "variant with a line", "a file", "layers",
     ),
-    "test_a_stack_of_layers_has_one_mask_and_one_scale": ("how0", "how2"),
+    "test_a_stack_of_layers_has_one_mask_and_one_scale": ("convention0", "convention2"),
     "test_a_mask_where_there_was_none": (
         "cap after the mask", "a number", "dropout", "sinks", "gradients",
     ),

@@ -8,8 +8,8 @@ import pytest
 from attncli.arrays import Array
 from attncli.commands.check.bugs.bug import Bug
 from attncli.commands.check.bugs.catalogue import CATALOGUE, named
+from attncli.commands.check.bugs.page import Example, listed, page, page_to_dict
 from attncli.commands.check.diagnose import check
-from attncli.commands.check.explain import Example, listed, page, page_to_dict
 from attncli.errors import ConventionError
 from attncli.files.write import json_text
 from tests.cli.conftest import Call, call

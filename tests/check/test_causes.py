@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from attncli.commands.check.bugs.catalogue import CATALOGUE
+from attncli.commands.check.bugs.page import page
 from attncli.commands.check.diagnose import check
-from attncli.commands.check.explain import page
 from attncli.commands.check.explanations import Change
 from tests.check.planted.parts import TYPES
 

@@ -11,8 +11,8 @@ import pytest
 from attncli.arrays import Array
 from attncli.commands.check.bugs.bug import Bug, Evidence
 from attncli.commands.check.bugs.catalogue import CATALOGUE, GRADIENT
+from attncli.commands.check.bugs.page import PREPARED, _prepared
 from attncli.commands.check.diagnose import check
-from attncli.commands.check.explain import PREPARED, _prepared
 from attncli.tolerance.run import all_of, computes, stages
 from attncli.tolerance.setup import Setup
 from attncli.tolerance.spans import span_of

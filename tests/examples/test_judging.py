@@ -160,16 +160,16 @@ def output_of(weights: list[str], output: list[str], **recorded: Any) -> Judgeme
 
 
 def test_what_printed_numbers_give_is_said_and_computed() -> None:
-    own: Any = output_of(["0.67", "0.33"], ["67.00", "33.00"]).own
+    own: Any = output_of(["0.67", "0.33"], ["67.00", "33.00"]).recomputed
     assert (own.text, own.ours.round(9).tolist()) == ("from the printed weights", [67.0, 33.0])
-    own = output_of(["0.67", "0.33"], ["68.00", "33.00"]).own
+    own = output_of(["0.67", "0.33"], ["68.00", "33.00"]).recomputed
     assert own.verdict == D
     # mean 2.3333, deviation 1.2472; (4 − 2.3333) / 1.2472 = 1.3363; (4 − 2.3) / 1.2 = 1.4167
     claims = at("mean", ["2.3"]), at("deviation", ["1.2"]), at("norm", "1.42", LAST)
     last: Any = judged("layer norm", NORM, *claims)[-1]
-    assert (last.cause, last.own.text) == (ROUNDED, "from the printed deviation and mean")
+    assert (last.cause, last.recomputed.text) == (ROUNDED, "from the printed deviation and mean")
     scores = at("scores", [["1.9", "3.9"], ["2.0", "4.1"]])
-    own = judged("attention", FUTURE, scores, at("weights", [["2", "0"]] * 2))[-1].own
+    own = judged("attention", FUTURE, scores, at("weights", [["2", "0"]] * 2))[-1].recomputed
     assert own.ours[0].tolist() == [1.0, 0.0]
 
 

@@ -107,7 +107,7 @@ def test_every_layer_has_the_weights_of_the_model(
 def test_an_encoder_and_a_decoder(made: Path) -> None:
     own = ran(made / "t5", "the cat", "the mat sat")
     assert own.target is not None
-    trace = model_trace("m", own.attentions, kept={"weights"})
+    trace = model_trace("m", own.attentions, stage_names={"weights"})
     source, target = own.tokens.labels, own.target.labels
     assert target[0] == "<pad>"  # what it begins with
     wanted = {"encoder.2": (source, source), "decoder.3.self_attention": (target, target)}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from attncli.arrays import Array
-from attncli.commands.model.asked import asked_by_flags, asked_by_mask
 from attncli.commands.model.call import Call, Calls, layer_of
 from attncli.commands.model.heads import MEASURES, entropy, measures, successors
+from attncli.commands.model.inferred_convention import convention_of_mask, fields_of_flags
 from attncli.commands.model.stacks import Attention, layer_trace, model_trace, places
 from attncli.commands.model.tokens import Tokens, labels_of
 from attncli.convention import Convention
@@ -135,7 +135,7 @@ def test_what_masks_and_flags_ask_for() -> None:
         hidden = 0 if left is None else np.tri(3, n_k, n_k - 4 - left)
         allowed = np.tri(3, n_k, n_k - 3) - hidden > 0  # the last query is at the last key
         for mask in (allowed, np.where(allowed, 0, least), np.where(allowed, 0, -np.inf)):
-            asked = asked_by_mask(mask[None, None], (2, 3, 3, n_k), left, "zero")
+            asked = convention_of_mask(mask[None, None], (2, 3, 3, n_k), left, "zero")
             assert (asked.mask, asked.fields) == (None, {"causal": True, **fields})
     padded = np.tri(5) * np.arange(5) > 0
     biased = np.where(padded, 0.5, -np.inf)
@@ -148,13 +148,13 @@ def test_what_masks_and_flags_ask_for() -> None:
         (np.ones((5, 5), bool), "nan", None, {}),
     ]
     for mask, empty, wanted, changes in others:
-        asked = asked_by_mask(mask, (1, 3, 5, 5), None, empty)
+        asked = convention_of_mask(mask, (1, 3, 5, 5), None, empty)
         assert asked.fields == changes
         assert np.array_equal(np.asarray(asked.mask), np.asarray(wanted))  # None is equal to None
     # flags put the last query at the last key
-    assert asked_by_flags(False, 3, 5, 5) == asked_by_flags(True, None, 1, 7) == {}
-    assert asked_by_flags(True, 3, 1, 7) == {"causal": True, **BOTTOM, "window": (3, -1)}
-    assert asked_by_flags(True, None, 5, 5) == {"causal": True}
+    assert fields_of_flags(False, 3, 5, 5) == fields_of_flags(True, None, 1, 7) == {}
+    assert fields_of_flags(True, 3, 1, 7) == {"causal": True, **BOTTOM, "window": (3, -1)}
+    assert fields_of_flags(True, None, 5, 5) == {"causal": True}
 
 
 # fmt: off
@@ -214,7 +214,7 @@ STACKS.append(made("decoder.layers.0.encoder_attn", 3, 5, tokens=False))
 
 def test_a_summary_of_layers_with_other_numbers_of_heads() -> None:
     second = made("h.1.attn", 5, 5, heads=3)
-    trace = model_trace("m", [*layers(0), second], kept=())
+    trace = model_trace("m", [*layers(0), second], stage_names=())
     assert [*trace] == ["entropy", "first", "previous", "itself", "even"]
     table = trace["previous"].value
     assert (table.shape, np.isnan(table[0, 2])) == ((2, 3), True)
@@ -223,18 +223,18 @@ def test_a_summary_of_layers_with_other_numbers_of_heads() -> None:
     assert trace["previous"].names("layer") == ("L1", "L2")
     # what attends to something else is named
     rest = Attention(made("h.1.attn", 5, 11).call, ["a"] * 5, ["a"] * 5, None)
-    trace = model_trace("m", [*layers(0), rest], kept=())
+    trace = model_trace("m", [*layers(0), rest], stage_names=())
     assert trace["entropy"].names("layer") == ("L1",)
     assert [note.split()[0] for note in trace.notes] == ["layer.2"]
 
 
 def test_the_layers_that_are_kept() -> None:
-    trace = model_trace("m", layers(0, 1), kept={"weights"})
+    trace = model_trace("m", layers(0, 1), stage_names={"weights"})
     assert [name for name in trace if "." in name] == ["layer.1.weights", "layer.2.weights"]
     whole = model_trace("m", layers(0, 1))
     assert {"layer.1.q", "layer.1.scores", "layer.1.output"} <= {*whole}
     assert whole["layer.1.weights"].names("query") == ("a0", "a1", "a2", "a3", "a4")
-    both = model_trace("m", STACKS, kept={"weights"})
+    both = model_trace("m", STACKS, stage_names={"weights"})
     assert {"encoder.previous", "encoder.1.weights", "decoder.self_attn.previous"} <= {*both}
     assert {"decoder.encoder_attn.first", "decoder.1.encoder_attn.weights"} <= {*both}
     assert "decoder.encoder_attn.previous" not in both

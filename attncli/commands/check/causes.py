@@ -33,7 +33,7 @@ def most_of(
     explained: Mapping[Slip, set[Place]],
     exactly: Mapping[Slip, set[Place]],
     digits: Mapping[Place, list[Slip]],
-    left: set[Place],
+    places: set[Place],
 ) -> tuple[set[Place], tuple[str, ...]]:
     """The most of the wrong numbers that one slip gives, and the slips that give just these.
 
@@ -43,18 +43,18 @@ def most_of(
 
     Of many numbers a slip that gives less than half may do so by chance, too, and is not named.
     """
-    shared = {slip: cells & left for slip, cells in explained.items()}
+    shared = {slip: cells & places for slip, cells in explained.items()}
     cells = max(shared.values(), key=len, default=set[Place]())
-    if len(left) > MOST_CELLS_NAMED and len(cells) < len(left):
+    if len(places) > MOST_CELLS_NAMED and len(cells) < len(places):
         of_name: dict[str, set[Place]] = {slip.name: set() for slip in shared}
         for slip, its in shared.items():
             of_name[slip.name] |= its
-        names = tuple(name for name, its in of_name.items() if its == left)
-        if names or 2 * len(cells) < len(left):
-            return left, names
+        names = tuple(name for name, its in of_name.items() if its == places)
+        if names or 2 * len(cells) < len(places):
+            return places, names
     if len(cells) > 1:
         return cells, _named(slip for slip, its in shared.items() if its == cells)
-    at = min(left)
+    at = min(places)
     slips = [slip for slip, its in exactly.items() if at in its]
     slips = [slip for slip in slips if not slip.is_alone] or slips
     return {at}, _named((*digits.get(at, ()), *slips))

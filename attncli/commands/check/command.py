@@ -61,8 +61,8 @@ ROUNDED = "computed by hand, with rounding at every step, they would be right (-
 def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) -> int:
     """Compares, says what was found, and gives the exit code."""
     if observed.sheets and not observed.by_hand:
-        what = f"{observed.sheets[0]} has no effect without --by-hand"
-        raise ConventionError(what, "add it to mark several sheets, or give one file")
+        message = f"{observed.sheets[0]} has no effect without --by-hand"
+        raise ConventionError(message, "add it to mark several sheets, or give one file")
     if observed.bugs or observed.bug is not None:
         from attncli.commands.check.bugs.command import explain
 
@@ -83,7 +83,7 @@ def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) ->
         return by_hand(inputs, choices, observed, form_of(observed))
     main, source = _sources(inputs, observed)
     try:
-        verdict, given, numbers = _checked(inputs, choices, observed, main, source)
+        verdict, attention, numbers = _checked(inputs, choices, observed, main, source)
     except SeveralError as several:
         if main != source or observed.suggest or not several.parts:
             raise
@@ -93,10 +93,10 @@ def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) ->
     if not (verdict or verdict.explanations or verdict.meanings) and observed.by_hand is None:
         from attncli.commands.check.by_hand.command import assumed
 
-        marking = assumed(inputs, choices, observed, given, numbers)
+        marking = assumed(inputs, choices, observed, attention, numbers)
     _report(verdict, marking, observed)
     if observed.suggest is not None:
-        note(_suggest(verdict, given, observed, observed.suggest), quiet=observed.quiet)
+        note(_suggest(verdict, attention, observed, observed.suggest), quiet=observed.quiet)
     return 0 if verdict.matches else 1
 
 
@@ -141,34 +141,36 @@ def _checked(
         inputs = replace(inputs)
         inputs.q = main
     stages = known_stages(inputs.tiles) if observed.stage is None else (observed.stage,)
-    given = as_observed(read_inputs(inputs, choices, source, stages))
-    numbers, notes = numbers_of(observed, given, is_shared=is_shared)
+    attention = as_observed(read_inputs(inputs, choices, source, stages))
+    numbers, notes = numbers_of(observed, attention, is_shared=is_shared)
     lse = of_lse(stage for name in numbers for stage in stages_of(name))
-    check_flags([inputs, choices], facts=given.facts | lse)
+    check_flags([inputs, choices], facts=attention.facts | lse)
     earlier = [] if earlier is None else earlier
-    new = [text for text in (*given.notes, *notes) if text not in earlier]
+    new = [text for text in (*attention.notes, *notes) if text not in earlier]
     earlier += new
     note(*new, quiet=observed.quiet)
-    verdict = _verdict(numbers, given, observed, _chosen(choices, given))
-    return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), given, numbers
+    verdict = _verdict(numbers, attention, observed, _chosen(choices, attention))
+    return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), attention, numbers
 
 
-def _chosen(choices: ConventionFlags, given: AttentionInputs) -> set[str]:
+def _chosen(choices: ConventionFlags, attention: AttentionInputs) -> set[str]:
     """The fields of the convention that a flag or the file has chosen, not --semantics."""
-    meant = choices.meant_for(given.inputs.sizes.scores[-2])
-    changes = given.inputs.convention.changes()
-    chosen = {n for n, value in changes.items() if n not in meant or meant[n] != value}
-    return chosen | {*choices.given}
+    preset = choices.meant_for(attention.inputs.sizes.scores[-2])
+    changes = attention.inputs.convention.changes()
+    names = {n for n, value in changes.items() if n not in preset or preset[n] != value}
+    return names | {*choices.given}
 
 
 def _check_flags(observed: CheckFlags, inputs: InputFlags) -> None:
     """ConventionError for flags that contradict, before anything is read."""
     if inputs.heads is not None and observed.positions in ("paper", "article"):
-        what = f"--positions {observed.positions} would be added to each head, not to the embedding"
+        message = (
+            f"--positions {observed.positions} would be added to each head, not to the embedding"
+        )
         hint = "add them first (attncli posenc --add), or give q, k and v in one head"
-        raise ConventionError(what, hint)
-    known = known_stages(inputs.tiles)
-    if observed.stage is not None and not any(x in known for x in stages_of(observed.stage)):
+        raise ConventionError(message, hint)
+    stages = known_stages(inputs.tiles)
+    if observed.stage is not None and not any(x in stages for x in stages_of(observed.stage)):
         of_tiles = f"use tile.1.m, {', '.join(OF_TILES)} …"
         hint = nearest(observed.stage, STAGES) if inputs.tiles is None else of_tiles
         raise ConventionError(f"there is no stage {observed.stage!r}", hint)
@@ -186,8 +188,8 @@ def _check_flags(observed: CheckFlags, inputs: InputFlags) -> None:
 def stages_of(name: str) -> tuple[str, ...]:
     """The stages that an array of this name may be, one by a stage's own name among them."""
     stages = stages_named(name) or (name,)
-    made = {OUTPUT: PROJECTED, WEIGHTS: MEAN_WEIGHTS}  # of all heads
-    return (*stages, *(made[x] for x in stages if x in made))
+    merged_names = {OUTPUT: PROJECTED, WEIGHTS: MEAN_WEIGHTS}  # of all heads
+    return (*stages, *(merged_names[x] for x in stages if x in merged_names))
 
 
 def form_of(observed: CheckFlags) -> str:
@@ -196,8 +198,8 @@ def form_of(observed: CheckFlags) -> str:
     if observed.format is not None or ending is None:
         return observed.format or "text"
     if ending not in ENDINGS:
-        what = f"{observed.output} does not end in a format of a verdict"
-        raise ConventionError(what, "add --format text or json")
+        message = f"{observed.output} does not end in a format of a verdict"
+        raise ConventionError(message, "add --format text or json")
     return ENDINGS[ending]
 
 
@@ -206,8 +208,8 @@ def _sources(inputs: InputFlags, observed: CheckFlags) -> tuple[str, str]:
     q = inputs.q or inputs.x or inputs.weights
     numbers, source = observed.observed, inputs.source
     if None not in (q, numbers, source):
-        what = "SOURCE is given beside --q and --observed"
-        raise ConventionError(what, "leave one of the three out")
+        message = "SOURCE is given beside --q and --observed"
+        raise ConventionError(message, "leave one of the three out")
     q, numbers = q or source or numbers, numbers or source or q
     if q is None or numbers is None:
         hint = "name a file that holds q, k, v and the output, or add --q and --observed"
@@ -216,9 +218,12 @@ def _sources(inputs: InputFlags, observed: CheckFlags) -> tuple[str, str]:
 
 
 def _verdict(
-    numbers: dict[str, Any], given: AttentionInputs, observed: CheckFlags, chosen: set[str]
+    numbers: dict[str, Any],
+    attention: AttentionInputs,
+    observed: CheckFlags,
+    chosen_fields: set[str],
 ) -> Verdict:
-    shape, flags = given.inputs.sizes.scores, given.flags
+    shape, flags = attention.inputs.sizes.scores, attention.flags
     n_q, n_heads = shape[-2], shape[-3] if len(shape) > 2 else 1
     rows = None if observed.rows is None else rows_of(observed.rows, n_q)
     if observed.head is not None and observed.head > n_heads:
@@ -227,13 +232,13 @@ def _verdict(
     for name in [name for name in numbers if OUTPUT in stages_named(name)]:
         sizes = (n_heads if observed.head is None else 1, len(range(n_q)[rows or slice(None)]))
         numbers = numbers | {name: heads_to_front(numbers[name], flags.layout, sizes)}
-    decimals = {} if given.observed is None else given.observed.decimals
+    decimals = {} if attention.observed is None else attention.observed.decimals
     zeros = {stage: n for name, n in decimals.items() for stage in stages_of(name)}
     if len(zeros) == 1:  # the only array, whatever it is called
         zeros = dict.fromkeys(numbers, *zeros.values())
     form = "A,B,…, such as 2,5"
     split = None if flags.split is None else whole_numbers(flags.split, "--split", form)
-    check_room = _room(numbers, given)
+    check_room = _room(numbers, attention)
     check_room("the comparison needs", searches=False)
     searching = "it differs, and the search for a bug needs"
     with progress_bar("bugs tried", quiet=observed.quiet) as progress:
@@ -241,55 +246,55 @@ def _verdict(
             numbers,
             rows=rows,
             heads=None if observed.head is None else observed.head - 1,
-            projected=given.inputs if given.inputs.is_of_x else None,
+            projected=attention.inputs if attention.inputs.is_of_x else None,
             pairs=not observed.single,
             tiles=flags.tiles,
             split=split,
             progress=progress,
             before_search=partial(check_room, searching, searches=True),
-            chosen=chosen,
+            chosen=chosen_fields,
             layout=flags.layout and ("bhsd" if len(shape) > 3 else "hsd"),
-            **given.arguments,
-            **given.labels,
-            **projection_of(given),
+            **attention.arguments,
+            **attention.labels,
+            **projection_of(attention),
             zeros=zeros,
             **given_of(observed, "positions", "decimals", "rtol", "atol", "inside"),
         )
 
 
-def _room(numbers: dict[str, Any], given: AttentionInputs) -> Callable[..., None]:
+def _room(numbers: dict[str, Any], attention: AttentionInputs) -> Callable[..., None]:
     """What raises SizeError where there is no room for a comparison, or for a search."""
-    arguments, shape, before = given.arguments, given.inputs.sizes.scores, taken()
+    arguments, shape, before = attention.arguments, attention.inputs.sizes.scores, taken()
     arrays = [x for name, x in numbers.items() if name not in GIVEN]
     whole = any(name in GRADIENTS for name in numbers)
 
-    def check_room(what: str, *, searches: bool) -> None:
+    def check_room(subject: str, *, searches: bool) -> None:
         need = of_check(arguments, shape, arrays, searches=searches, whole=whole)
-        check_fits(before + need - taken(), what, "check fewer rows or heads: --rows, --head")
+        check_fits(before + need - taken(), subject, "check fewer rows or heads: --rows, --head")
 
     return check_room
 
 
-def _suggest(verdict: Verdict, given: AttentionInputs, observed: CheckFlags, path: str) -> str:
+def _suggest(verdict: Verdict, attention: AttentionInputs, observed: CheckFlags, path: str) -> str:
     """Writes an input on which the bugs that fit all differ; says what it is, or why not."""
-    convention, positions = given.inputs.convention, observed.positions
+    convention, positions = attention.inputs.convention, observed.positions
     if verdict.hidden:
-        made: Suggestion | None = showing_input(convention, positions)
+        small: Suggestion | None = showing_input(convention, positions)
     elif len(verdict.explanations) < 2:
         return f"{path} is not written: there are no two bugs to distinguish"
     else:
         names = tuple(OF_HEADS.get(x.name, x.name) for x in verdict.stages) or (OUTPUT,)
-        made = suggest_input(
+        small = suggest_input(
             verdict.explanations, convention=convention, positions=positions, stages=names
         )
-    if made is None:
+    if small is None:
         return "no small input distinguishes them: they may always compute the same"
-    n = made.n_past
-    arrays: dict[str, Any] = {"q": made.q, "k": made.k[..., n:, :], "v": made.v[..., n:, :]}
+    n = small.n_past
+    arrays: dict[str, Any] = {"q": small.q, "k": small.k[..., n:, :], "v": small.v[..., n:, :]}
     if n:
-        arrays |= {"past_k": made.k[..., :n, :], "past_v": made.v[..., :n, :]}
-    more = {"mask": made.mask, "sinks": made.sinks, D_OUTPUT: made.d_output}
+        arrays |= {"past_k": small.k[..., :n, :], "past_v": small.v[..., :n, :]}
+    more = {"mask": small.mask, "sinks": small.sinks, D_OUTPUT: small.d_output}
     arrays |= {name: x for name, x in more.items() if x is not None}
     write_atomically(path, lambda file: np.savez(file, **arrays), force=observed.force)
-    lengths = "" if made.kv_len is None else f", --kv-len {','.join(map(str, made.kv_len))}"
-    return f"{path}: {made.words}{lengths}; run yours on it"
+    lengths = "" if small.kv_len is None else f", --kv-len {','.join(map(str, small.kv_len))}"
+    return f"{path}: {small.words}{lengths}; run yours on it"

@@ -48,12 +48,12 @@ def ways_to_read(
 ) -> Iterator[tuple[Verdict, Comparison]]:
     """Each way to read the numbers: in the unit, and to the decimals, that they may be in."""
     comparison, units = _in_units(comparison)
-    for one, printed in as_printed(comparison, zeros):
+    for candidate, printed in as_printed(comparison, zeros):
         # numbers that were rounded match in another unit only as such
-        read, more_units = (one, ()) if units else _in_units(one)
+        read, more_units = (candidate, ()) if units else _in_units(candidate)
         stages = tuple(stage_verdict(name, read, labels) for name in read.errors)
         notes = (*plain.notes, *units, *more_units, *printed)
-        yield replace(plain, dtype=one.rule.dtype, stages=stages, notes=notes), read
+        yield replace(plain, dtype=candidate.rule.dtype, stages=stages, notes=notes), read
 
 
 def as_printed(
@@ -76,11 +76,15 @@ def as_printed(
         yield comparison, ()
         return
     for places in sorted({*printed.values()}):
-        of = [name for name in stages if printed.get(name) == places]
-        what = "the numbers have" if len(of) == len(stages) else f"{listing(of)}: the numbers have"
+        names = [name for name in stages if printed.get(name) == places]
+        subject = (
+            "the numbers have"
+            if len(names) == len(stages)
+            else f"{listing(names)}: the numbers have"
+        )
         number = count(*places)
         to = number if places.kind == "digit" else places.n
-        notes.append(f"{what} {number}, so they are judged as rounded to {to}")
+        notes.append(f"{subject} {number}, so they are judged as rounded to {to}")
 
     def judged(rule: Rule) -> Comparison:
         return comparison_of(comparison.setup, comparison.subset, stages, rule)
@@ -99,10 +103,10 @@ def _in_units(comparison: Comparison) -> tuple[Comparison, tuple[str, ...]]:
     for row in UNITS:
         starts += [other for start in starts for other in row.change(start, evidence)]
     for other in starts[1:]:
-        kept = {name: comparison.observed[name] for name in other.relayout}
-        if all(comparison.errors[name].matches for name in kept):
+        inputs = {name: comparison.observed[name] for name in other.relayout}
+        if all(comparison.errors[name].matches for name in inputs):
             continue
-        turned = {name: other.relayout[name](x) for name, x in kept.items()}
+        turned = {name: other.relayout[name](x) for name, x in inputs.items()}
         if comparison_of(setup, subset, turned, rule).matches:
             observed, notes = {**comparison.observed, **turned}, other.details[len(setup.details) :]
             comparison = comparison_of(setup, subset, observed, rule)
@@ -118,19 +122,19 @@ def _by_invariants(comparison: Comparison) -> tuple[Comparison, tuple[str, ...]]
     follows from it, and acc / l and m + ln l are the same. It is a bug only where each tile has its
     own maximum and forgets the one before.
     """
-    setup, seen = comparison.setup, comparison.observed
-    tiles = {name.removesuffix("acc") for name in seen if name.endswith(".acc")}
-    full = [tile for tile in tiles if {f"{tile}m", f"{tile}l"} <= seen.keys()]
-    names = {f"{tile}{own}" for tile in full for own in ("m", "l", "acc", "p", "alpha")}
-    if not full or all(comparison.errors[name].matches for name in names & seen.keys()):
+    setup, observed = comparison.setup, comparison.observed
+    tiles = {name.removesuffix("acc") for name in observed if name.endswith(".acc")}
+    full = [tile for tile in tiles if {f"{tile}m", f"{tile}l"} <= observed.keys()]
+    names = {f"{tile}{suffix}" for tile in full for suffix in ("m", "l", "acc", "p", "alpha")}
+    if not full or all(comparison.errors[name].matches for name in names & observed.keys()):
         return comparison, ()
-    own_maximum = named(OWN_MAXIMUM).change(setup, Evidence(seen, {}))
+    own_maximum = named(OWN_MAXIMUM).change(setup, Evidence(observed, {}))
     if any(fit(variant, comparison) for variant in own_maximum):
         return comparison, ()
-    others = {name: x for name, x in seen.items() if name not in names}
+    others = {name: x for name, x in observed.items() if name not in names}
     with np.errstate(all="ignore"):
         for tile in sorted(full):
-            m, total, acc = (seen[f"{tile}{own}"] for own in ("m", "l", "acc"))
+            m, total, acc = (observed[f"{tile}{suffix}"] for suffix in ("m", "l", "acc"))
             others[f"{tile}so_far"] = acc / np.where(total == 0, 1, total)
             others[f"{tile}{LSE}"] = np.where(total == 0, -np.inf, m + np.log(total))
     invariant = comparison_of(setup, comparison.subset, others, comparison.rule)
@@ -145,15 +149,15 @@ OWN_MAXIMUM = "m is the tile's own maximum"
 # ---- conventions of libraries
 
 
-class Asked(NamedTuple):
+class UserChoices(NamedTuple):
     """What the caller said: of the other fields a library may have its own.
 
-    chosen  names of the fields of the convention that were chosen
+    fields  names of those of the convention that were chosen
     mask    the mask as it was given, before its 0 and 1 are made true and false; None: none
     means   what the keyword mask_means says of these
     """
 
-    chosen: Collection[str]
+    fields: Collection[str]
     mask: Array | None = None
     means: MaskMeans | None = None
 
@@ -166,7 +170,7 @@ MEANT = {
 
 
 def library_conventions(
-    search: Search, asked: Asked, matches: Sequence[Match]
+    search: Search, choices: UserChoices, matches: Sequence[Match]
 ) -> tuple[Meaning, ...]:
     """The conventions of libraries that explain what was observed, the fewest fields first.
 
@@ -176,35 +180,42 @@ def library_conventions(
     matches  the bugs that do: where both may, within the rounding of 16 bits, and a bug's errors
              exclude the convention, it is not named
     """
-    meant = MEANT & {*asked.chosen}
-    conventions = _kept(search, asked, matches)
-    if conventions or not meant:
+    meaning_fields = MEANT & {*choices.fields}
+    conventions = _kept(search, choices, matches)
+    if conventions or not meaning_fields:
         return conventions
-    means = None if "mask_means" in meant else asked.means
-    conventions = _kept(search, Asked({*asked.chosen} - meant, asked.mask, means), matches)
-    without = (" ".join(flag_of(x) for x in KNOBS if x in meant & {*y.fields}) for y in conventions)
+    means = None if "mask_means" in meaning_fields else choices.means
+    conventions = _kept(
+        search, UserChoices({*choices.fields} - meaning_fields, choices.mask, means), matches
+    )
+    without = (
+        " ".join(flag_of(x) for x in KNOBS if x in meaning_fields & {*y.fields})
+        for y in conventions
+    )
     return tuple(
-        replace(one, flag=", without ".join(filter(None, (one.flag, flags))))
-        for one, flags in zip(conventions, without, strict=True)
+        replace(meaning, flag=", without ".join(filter(None, (meaning.flag, flags))))
+        for meaning, flags in zip(conventions, without, strict=True)
     )
 
 
-def _kept(search: Search, asked: Asked, matches: Sequence[Match]) -> tuple[Meaning, ...]:
+def _kept(search: Search, choices: UserChoices, matches: Sequence[Match]) -> tuple[Meaning, ...]:
     """The conventions that fit, with what was chosen, and that no bug excludes."""
     plain, names = search.comparison.setup, dict[Convention, list[str]]()
-    kept = {name: getattr(plain.convention, name) for name in asked.chosen}
+    chosen_fields = {name: getattr(plain.convention, name) for name in choices.fields}
 
     @cache
     def is_likely(convention: Convention) -> bool:
         with suppress(ConventionError):  # under it nobody says what 0 and 1 mean
-            setup = _under(convention, plain, asked)
+            setup = _under(convention, plain, choices)
             return search.has_all(setup) and search.fits_samples(setup)
         return False
 
     for preset in PRESETS.values():
         with suppress(ConventionError):  # what was chosen contradicts it
-            own = Convention(**{**preset.fields_for(plain.shape[2]), **kept})
-            convention = _convention(preset, own, plain, asked)
+            library_convention = Convention(
+                **{**preset.fields_for(plain.shape[2]), **chosen_fields}
+            )
+            convention = _convention(preset, library_convention, plain, choices)
             if convention is not None and is_likely(convention):
                 names.setdefault(_in_effect(convention, plain.convention, is_likely), []).append(
                     preset.name
@@ -212,25 +223,25 @@ def _kept(search: Search, asked: Asked, matches: Sequence[Match]) -> tuple[Meani
     fitting = {
         convention: match
         for convention in names
-        for match in search.among([((), [_under(convention, plain, asked)])])
+        for match in search.among([((), [_under(convention, plain, choices)])])
     }
-    left = search.distinct([*matches, *fitting.values()])
+    distinct = search.distinct([*matches, *fitting.values()])
     conventions = []
     for convention, match in fitting.items():
-        if any(match is one for one in left):
+        if any(match is x for x in distinct):
             fields, flag = (
                 _differing(convention, plain.convention),
                 f"--semantics {names[convention][0]}",
             )
             conventions.append(Meaning((*names[convention],), (*sentences(fields),), flag, fields))
-    return tuple(sorted(conventions, key=lambda one: len(one.fields)))
+    return tuple(sorted(conventions, key=lambda meaning: len(meaning.fields)))
 
 
 def _convention(
-    preset: Preset, convention: Convention, plain: Setup, asked: Asked
+    preset: Preset, convention: Convention, plain: Setup, choices: UserChoices
 ) -> Convention | None:
     """The convention of a library in this call, empty rows by one rule; None where it refuses."""
-    setup = _under(convention, plain, asked)
+    setup = _under(convention, plain, choices)
     (_, n_heads, n_q, n_k), inputs = setup.shape, setup.inputs
     sizes = {"heads": (n_heads, inputs["k"].shape[1]), "lengths": (n_q, n_k - setup.n_past)}
     sizes["widths"] = setup.d_k, inputs["v"].shape[-1]
@@ -240,30 +251,30 @@ def _convention(
     return setup.with_empty_rows(setup.empty_rows).convention if is_one_rule else convention
 
 
-def _under(convention: Convention, plain: Setup, asked: Asked) -> Setup:
+def _under(convention: Convention, plain: Setup, choices: UserChoices) -> Setup:
     """What was given under another convention."""
-    if asked.mask is None:
+    if choices.mask is None:
         return replace(plain, convention=convention)
     return replace(plain, convention=convention).with_inputs(
-        given_mask=meant_mask(asked.mask, asked.means, convention)
+        given_mask=meant_mask(choices.mask, choices.means, convention)
     )
 
 
 def _in_effect(
-    convention: Convention, asked: Convention, is_likely: Callable[[Convention], bool]
+    convention: Convention, plain: Convention, is_likely: Callable[[Convention], bool]
 ) -> Convention:
     """The convention with every field as it was asked for that need not differ to fit."""
-    for name in _differing(convention, asked):
-        back = replace(convention, **{name: getattr(asked, name)})
+    for name in _differing(convention, plain):
+        back = replace(convention, **{name: getattr(plain, name)})
         if is_likely(back):
-            return _in_effect(back, asked, is_likely)
+            return _in_effect(back, plain, is_likely)
     return convention
 
 
-def _differing(convention: Convention, asked: Convention) -> Mapping[str, Any]:
+def _differing(convention: Convention, other: Convention) -> Mapping[str, Any]:
     """The fields in which two conventions differ, as the first has them."""
     values = {name: getattr(convention, name) for name in KNOBS}
-    return {name: x for name, x in values.items() if x != getattr(asked, name)}
+    return {name: x for name, x in values.items() if x != getattr(other, name)}
 
 
 # ---- less exact arithmetic inside
@@ -312,8 +323,10 @@ def less_exact(comparison: Comparison, sample: Comparison) -> LessExact | None:
         computed = _computed(sample, inside)
         wrong = {name: x for name, x in sample.errors.items() if x.wrong.any()}
         betas = [beta(x.observed, computed[name], x) for name, x in wrong.items()]
-        if all(abs(one.value - 1) <= ALIKE for one in betas):
-            return LessExact(inside, all(one.value >= CLEAR * one.error for one in betas))
+        if all(abs(stage_beta.value - 1) <= ALIKE for stage_beta in betas):
+            return LessExact(
+                inside, all(stage_beta.value >= CLEAR * stage_beta.error for stage_beta in betas)
+            )
     return LessExact(allowing[0], is_certain=False) if allowing else None
 
 

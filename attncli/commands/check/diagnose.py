@@ -19,7 +19,7 @@ from attncli.attention.shapes import is_small, layout_hint, type_name
 from attncli.attention.tiles import split_bounds, tile_bounds
 from attncli.commands.check.bugs.catalogue import GRADIENT
 from attncli.commands.check.conventions import (
-    Asked,
+    UserChoices,
     as_printed,
     less_exact,
     library_conventions,
@@ -143,7 +143,7 @@ def check(  # noqa: PLR0913
     convention, means = convention_of(convention, fields), fields.get("mask_means")
     inputs = {name: x for name, x in {"q": q, "k": k, "v": v, **more}.items() if x is not None}
     inputs = {name: to_numpy(x, name)[0] for name, x in inputs.items()}
-    asked = Asked(_chosen(chosen, convention, fields), inputs.get("mask"), means)
+    choices = UserChoices(_chosen(chosen, convention, fields), inputs.get("mask"), means)
     setup = setup_of(
         **inputs, layout=layout, means=means, convention=convention, positions=positions
     )
@@ -154,31 +154,31 @@ def check(  # noqa: PLR0913
     if wrong := differing_inputs(arrays, inputs, setup, layout):
         first = next(iter(wrong))
         return Verdict("no match", rule.dtype, first_difference=first, notes=tuple(wrong.values()))
-    is_default = not (asked.chosen or convention.changes())
+    is_default = not (choices.fields or convention.changes())
     labels = {"query": query_labels or (), "key": key_labels or ()}
     plain = Verdict("match", rule.dtype, is_default=is_default)
     judge = partial(_judged, plain=plain, rule=rule, zeros=zeros, labels=labels)
     judged = judge(arrays, Observed(setup, rows, heads, layout))
     is_match = judged.verdict is not None and judged.verdict.matches
     if not is_match and (other := tokens_first(projected)) is not None:
-        own = replace(
+        turned_setup = replace(
             setup_of(**other.qkv, convention=convention, positions=positions), projected=other
         )
-        own = with_projection(own, other, projection)
-        turned = judge(turned_outputs(arrays), Observed(own, rows, heads, None))
+        turned_setup = with_projection(turned_setup, other, projection)
+        turned = judge(turned_outputs(arrays), Observed(turned_setup, rows, heads, None))
         if turned.verdict is not None and turned.verdict.matches:
             first = turned.verdict.stages[0].name
             return Verdict("wrong shape", rule.dtype, first_difference=first, shape=TOKENS_FIRST)
     if judged.verdict is not None:
         verdict = judged.verdict
         if verdict.matches and rule.inside is not None and judged.comparison is not None:
-            verdict = _as_allowed(verdict, judged.comparison, labels, progress, asked)
+            verdict = _as_allowed(verdict, judged.comparison, labels, progress, choices)
         return hints(verdict, rule=judged.rule)
     differing = judged.differing
     before_search()
     verdicts = list[Verdict]()
     for ways in differing:
-        verdicts.append(_with_cause_in(ways, progress, asked, pairs))
+        verdicts.append(_with_cause_in(ways, progress, choices, pairs))
         if verdicts[-1].status != "no match":
             break  # no other reading explains more
     if all(verdict.status == "no match" for verdict in verdicts):
@@ -209,19 +209,19 @@ def _judged(
     differing = list[list[tuple[Verdict, Comparison]]]()
     for reading in readings(arrays, observed, rule):
         try:
-            seen = observed._replace(setup=reading.setup).seen(reading.stages)
+            observation = observed._replace(setup=reading.setup).seen(reading.stages)
         except WrongShapeError as error:
             return _Judged(_wrong_shape(error, observed.setup, rule), rule)
-        own_rule = replace(rule, dtype=narrower(seen.dtype, rule.dtype))
-        whole = comparison_of(reading.setup, seen.subset, seen.stages, own_rule)
-        notes = (*reading.notes, *seen.notes)
-        taken = reading.words("is taken as")
-        own = replace(plain, dtype=own_rule.dtype, reading=taken, notes=notes)
-        ways = [*ways_to_read(own, whole, zeros, labels)]
+        own_rule = replace(rule, dtype=narrower(observation.dtype, rule.dtype))
+        whole = comparison_of(reading.setup, observation.subset, observation.stages, own_rule)
+        notes = (*reading.notes, *observation.notes)
+        reading_text = reading.words("is taken as")
+        draft = replace(plain, dtype=own_rule.dtype, reading=reading_text, notes=notes)
+        ways = [*ways_to_read(draft, whole, zeros, labels)]
         for verdict, comparison in ways:
             if comparison.matches:
-                own = replace(verdict, reading=reading.words("is"))
-                judged = _with_direction(own, comparison)
+                draft = replace(verdict, reading=reading.words("is"))
+                judged = _with_direction(draft, comparison)
                 return _Judged(judged, comparison.rule, comparison=comparison)
         differing.append(ways)
     return _Judged(None, rule, differing)
@@ -239,14 +239,14 @@ def _observed(observed: Any, stage: str, more: dict[str, Any]) -> dict[str, Any]
 
 
 def _chosen(
-    chosen: Collection[str] | None, convention: Convention, fields: Collection[str]
+    names: Collection[str] | None, convention: Convention, fields: Collection[str]
 ) -> set[str]:
     """The fields of the convention that were chosen; ConventionError for one that there is not."""
-    if chosen is None:
+    if names is None:
         return {*convention.changes(), *fields}
-    if unknown := sorted({*chosen} - {*KNOBS}):
+    if unknown := sorted({*names} - {*KNOBS}):
         raise ConventionError(f"a convention has no field {unknown[0]!r}", "leave it out of chosen")
-    return {*chosen}
+    return {*names}
 
 
 def _in_parts(setup: Setup, tiles: int | None, split: Sequence[int] | None) -> Setup:
@@ -295,7 +295,11 @@ def _with_direction(verdict: Verdict, comparison: Comparison) -> Verdict:
 
 
 def _as_allowed(
-    verdict: Verdict, comparison: Comparison, labels: Labels, progress: Progress, asked: Asked
+    verdict: Verdict,
+    comparison: Comparison,
+    labels: Labels,
+    progress: Progress,
+    choices: UserChoices,
 ) -> Verdict:
     """The verdict on numbers that match by less exact arithmetic inside, if nothing else explains.
 
@@ -310,13 +314,16 @@ def _as_allowed(
     if (less := less_exact(exact, search.samples[0])) and less.is_certain:
         return verdict
     stages = tuple(stage_verdict(name, exact, labels) for name in exact.errors)
-    cause = _with_cause(replace(verdict, stages=stages), search, asked, pairs=True)
+    cause = _with_cause(replace(verdict, stages=stages), search, choices, pairs=True)
     is_known = cause.edit or cause.status not in ("inside", "no match")
     return cause if is_known or is_systematic(comparison) else verdict
 
 
 def _with_cause_in(
-    ways: Sequence[tuple[Verdict, Comparison]], progress: Progress, asked: Asked, pairs: bool
+    ways: Sequence[tuple[Verdict, Comparison]],
+    progress: Progress,
+    choices: UserChoices,
+    pairs: bool,
 ) -> Verdict:
     """The verdict with the cause that the first way to judge the numbers names; pairs of bugs last.
 
@@ -326,24 +333,24 @@ def _with_cause_in(
     names, verdicts = [*ways[0][1].errors], list[Verdict]()
     for with_pairs in (False, True) if pairs and len(ways) > 1 else (pairs,):
         for plain, comparison in ways:
-            verdict = _with_cause(plain, Search(comparison, progress), asked, with_pairs)
+            verdict = _with_cause(plain, Search(comparison, progress), choices, with_pairs)
             verdicts.append(verdict)
-            bugs = [bug for one in verdict.explanations for bug in one.bugs]
+            bugs = [bug for explanation in verdict.explanations for bug in explanation.bugs]
             if verdict.status != "no match" and not any(bug.is_fitted for bug in bugs):
                 return verdict
-        if named := [verdict for verdict in verdicts if verdict.status != "no match"]:
-            return named[0]
+        if causes := [verdict for verdict in verdicts if verdict.status != "no match"]:
+            return causes[0]
     return max(verdicts, key=lambda verdict: names.index(verdict.first_difference))
 
 
-def _with_cause(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> Verdict:
+def _with_cause(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool) -> Verdict:
     """The verdict with its cause, and a note on each bug that could not be computed."""
-    verdict = _caused(verdict, search, asked, pairs)
+    verdict = _caused(verdict, search, choices, pairs)
     notes = (f"{name!r} was not tried: {why}" for name, why in search.unbuilt.items())
     return replace(verdict, notes=(*verdict.notes, *notes))
 
 
-def _caused(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> Verdict:
+def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool) -> Verdict:
     """The verdict with what explains it: single bugs and conventions of libraries; else pairs of
     bugs; else an edit of the formulas; else less exact arithmetic inside."""
     comparison = search.comparison
@@ -356,7 +363,7 @@ def _caused(verdict: Verdict, search: Search, asked: Asked, pairs: bool) -> Verd
         notes.append("every wrong number is NaN: only bugs that make NaN were tried")
     for name, n in search.skipped.items():
         notes.append(f"{name!r} was not tried: it needs {n} scores at once")
-    meanings = library_conventions(search, asked, matches)
+    meanings = library_conventions(search, choices, matches)
     verdict = replace(verdict, meanings=meanings, notes=tuple(notes))
     if not matches and meanings:
         return replace(verdict, status="meaning")
@@ -433,7 +440,7 @@ def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:
         dtype = narrower(fitting_type(array, error.dtype), rule.dtype)
         stages = {error.stage: in_four(error.stage, array, setup.convention.softmax_over)}
         comparison = comparison_of(setup, error.subset, stages, replace(rule, dtype=dtype))
-        matches = any(one.matches for one, _ in as_printed(comparison, {}))
+        matches = any(candidate.matches for candidate, _ in as_printed(comparison, {}))
         outcome = "then it matches" if matches else "then it still differs"
         sentences.append(f"{words}; {outcome}")
     if len(sentences) == 1 and error.may_be_subset:

@@ -55,17 +55,17 @@ of the bug's own implementation moves it, and half way it would be no bug."""
 class Beta(NamedTuple):
     """Which way an error points: 0 exact, 1 the other setup; and the standard error of that.
 
-    shown  how far the other setup moves the rows: the sum of squares, over the noise
+    effect  how far the other setup moves the rows: the sum of squares, over the noise
     """
 
     value: float
     error: float
-    shown: float
+    effect: float
 
     @property
     def is_decidable(self) -> bool:
         """Whether the input shows the other setup."""
-        return self.shown >= SHOWN or (self.shown >= LESS_SHOWN and self.error <= SHARP)
+        return self.effect >= SHOWN or (self.effect >= LESS_SHOWN and self.error <= SHARP)
 
     @property
     def is_bug(self) -> bool:
@@ -98,40 +98,44 @@ def beta(observed: Array, other: Array, stage: StageErrors) -> Beta:
     if total == 0:
         return Beta(0.0, np.inf, 0.0)
     value = float((error * way).sum()) / total
-    left = ((error - value * way) * way).sum(axis=-1)
-    spread = float(np.sqrt(np.square(left).sum())) / total
+    residuals = ((error - value * way) * way).sum(axis=-1)
+    spread = float(np.sqrt(np.square(residuals).sum())) / total
     return Beta(value, spread, total / way.shape[-1])
 
 
 class WithinRounding(NamedTuple):
     """A variant of a bug: what the directions of the stages that it changes say.
 
-    betas  their β
-    own    the largest |β| of a simulated right implementation
-    left   the errors left, by stage
+    betas       their β
+    right_beta  the largest |β| of a simulated right implementation
+    residuals   the errors left, by stage
     """
 
     setup: Setup
     betas: tuple[Beta, ...]
-    own: float
-    left: Mapping[str, Size]
+    right_beta: float
+    residuals: Mapping[str, Size]
 
     @property
     def is_found(self) -> bool:
         """Whether every stage that can decide says that it is this bug."""
-        deciding = [one for one in self.betas if one.is_decidable]
-        return self.own < OWN and bool(deciding) and all(one.is_bug for one in deciding)
+        deciding = [stage_beta for stage_beta in self.betas if stage_beta.is_decidable]
+        return (
+            self.right_beta < OWN
+            and bool(deciding)
+            and all(stage_beta.is_bug for stage_beta in deciding)
+        )
 
     @property
     def is_decidable(self) -> bool:
         """Whether the input shows the bug at all."""
-        return self.own < OWN and any(one.is_decidable for one in self.betas)
+        return self.right_beta < OWN and any(stage_beta.is_decidable for stage_beta in self.betas)
 
     def is_likely(self, times: float) -> bool:
         """Whether so many times the rows could show that it is this bug."""
-        shown = sum(one.shown for one in self.betas)
-        lowest = min(one.value + ERRORS * one.error for one in self.betas)
-        return shown * times >= LESS_SHOWN and lowest >= 1 - NEAR[1]
+        effect = sum(stage_beta.effect for stage_beta in self.betas)
+        lowest = min(stage_beta.value + ERRORS * stage_beta.error for stage_beta in self.betas)
+        return effect * times >= LESS_SHOWN and lowest >= 1 - NEAR[1]
 
 
 class Directions:
@@ -142,34 +146,35 @@ class Directions:
         setup, dtype, _ = simulation(comparison.setup, comparison.rule)
         self.right = [stages(setup, comparison.subset, comparison.errors, dtype)]
         if WEIGHTS not in setup.patched:
-            kept = comparison.setup.with_result(WEIGHTS, partial(round_to, dtype=dtype))
-            fused = stages(kept, comparison.subset, comparison.errors)
+            rounded = comparison.setup.with_result(WEIGHTS, partial(round_to, dtype=dtype))
+            fused = stages(rounded, comparison.subset, comparison.errors)
             self.right.append({name: round_to(x, dtype) for name, x in fused.items()})
 
     def of(self, setup: Setup) -> WithinRounding | None:
         """What this setup is: None where it changes nothing, or where the error is not its own."""
-        betas, left, own = [], {}, 0.0
+        betas, residuals, right_beta = [], {}, 0.0
         for name, other in self.comparison.expected(setup).items():
             stage = self.comparison.errors[name]
-            one = beta(stage.observed, other, stage)
-            if one.shown == 0 or not np.isfinite(one.shown):
+            stage_beta = beta(stage.observed, other, stage)
+            if stage_beta.effect == 0 or not np.isfinite(stage_beta.effect):
                 continue
             errors = distance(stage.observed, other)
-            left[name] = Size(rms(errors), float(errors.max(initial=0.0)))
-            own = max(own, *(abs(beta(right[name], other, stage).value) for right in self.right))
-            betas.append(one)
-        return WithinRounding(setup, tuple(betas), own, left) if betas else None
+            residuals[name] = Size(rms(errors), float(errors.max(initial=0.0)))
+            right_beta = max(
+                right_beta, *(abs(beta(right[name], other, stage).value) for right in self.right)
+            )
+            betas.append(stage_beta)
+        return WithinRounding(setup, tuple(betas), right_beta, residuals) if betas else None
 
     def exactness(self) -> str:
         """How exact numbers in 16 bits are, beside the two simulated right implementations."""
         fused = self.right[-1]
-        kept = all(
+        is_float32_inside = all(
             rms(stage.by_row[0]) <= HEAD_FACTOR * rms(distance(fused[name], stage.expected))
             for name, stage in self.comparison.errors.items()
         )
-        return (
-            f"as exact as a kernel that {'keeps float32 inside' if kept else 'rounds every stage'}"
-        )
+        words = "keeps float32 inside" if is_float32_inside else "rounds every stage"
+        return f"as exact as a kernel that {words}"
 
 
 # ---- errors that a few numbers make
@@ -241,9 +246,9 @@ def _explained(errors: Array, ways: Array, unit: float) -> float:
     if n_ways < 2 or n < TIMES * n_ways:
         return 0.0
     factors = np.linalg.lstsq(ways[:2].T, errors)[0]
-    left = errors - np.clip(factors, -unit, unit) @ ways[:2]
-    if not (total := float(left @ left)):
+    residuals = errors - np.clip(factors, -unit, unit) @ ways[:2]
+    if not (total := float(residuals @ residuals)):
         return 0.0
-    rest = left - np.linalg.lstsq(ways.T, left)[0] @ ways
+    rest = residuals - np.linalg.lstsq(ways.T, residuals)[0] @ ways
     unexplained = float(rest @ rest) / total
     return float(1 - unexplained * (n - 1) / (n - n_ways - 1))

@@ -18,7 +18,7 @@ from attncli.commands.check.bugs.catalogue import BACKWARD
 from attncli.commands.check.bugs.rewrite import formula_of
 from attncli.commands.check.search import Match, Search, changes, differ
 from attncli.commands.check.suggest import FAR, suggest_input
-from attncli.commands.check.verdict import Explanation, Left
+from attncli.commands.check.verdict import Explanation, Residual
 from attncli.convention import KNOBS, flag_text
 from attncli.formula.expression import Cell, Expr, Formula, letters_in, line_of, rebuilt
 from attncli.formula.matrices import shown
@@ -60,8 +60,8 @@ class Change(NamedTuple):
         if ours[starts[0] :] == theirs[starts[1] :]:
             starts = [0, 0]
         same = 0
-        for one, other in zip(ours[starts[0] :], theirs[starts[1] :], strict=False):
-            if one != other:
+        for token, other in zip(ours[starts[0] :], theirs[starts[1] :], strict=False):
+            if token != other:
                 break
             same += 1
         n = min(len(ours) - starts[0], len(theirs) - starts[1]) - same
@@ -146,8 +146,8 @@ def _text(step: Step, setup: Setup, others: Mapping[str, Step]) -> str:
 
     others  the steps of a changed plan by name: what one of them has been stands in its place
     """
-    own = step.function is total_mask or f"{step.name}_right" in step.reads.values()
-    if not own:
+    is_edited = step.function is total_mask or f"{step.name}_right" in step.reads.values()
+    if not is_edited:
         text = step.expression.partition("#")[0].strip() if step.text else ""
         return shown(re.sub(r"\bvalue\b", f"{step.params.get('value', -np.inf):g}", text))
     formula, is_mask = formula_of(step, setup.inputs), (step.kind or step.name) == "mask"
@@ -183,7 +183,9 @@ def explanation(match: Match, comparison: Comparison) -> Explanation:
         bugs=match.bugs,
         details=details if all(details) else (),
         flag=flags(comparison.setup, first.setup),
-        errors={x: Left(*y, plain[x].typical, plain[x].largest) for x, y in first.errors.items()},
+        errors={
+            x: Residual(*y, plain[x].typical, plain[x].largest) for x, y in first.errors.items()
+        },
         command="compute" if comparison.setup.positions is None else "check",
         expected=_expected(comparison.setup, first.setup) if is_same_shape else "",
         formula=change.right,
@@ -233,8 +235,8 @@ def distinguished_by(
     convention, positions = comparison.setup.convention, comparison.setup.positions
     kind = None if positions is None else positions.kind
     for more in (None, SCORES, SCALED, MASKED, WEIGHTS):
-        own = (OF_HEADS.get(name, name) for name in comparison.errors)
-        stages = [*own, *([more] if more else [])]
+        names = (OF_HEADS.get(name, name) for name in comparison.errors)
+        stages = [*names, *([more] if more else [])]
         suggestion = suggest_input(
             explanations, convention=convention, positions=kind, stages=stages
         )

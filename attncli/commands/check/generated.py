@@ -81,8 +81,8 @@ def candidates(search: Search) -> list[Slip]:
         if formula.body == Cell("right", formula.index):
             continue
         place = step.name if not is_again else next(x for x, y in again.items() if y is step)
-        own = [] if is_again else [x for x in plan if x.function is None and x.text]
-        alike = [x.name for x in own if formula_of(x).body == formula.body]
+        text_steps = [] if is_again else [x for x in plan if x.function is None and x.text]
+        alike = [x.name for x in text_steps if formula_of(x).body == formula.body]
         if step.name != next((name for name in alike if name in before), step.name):
             continue
         has_one_width = setup.d_k == setup.inputs["v"].shape[-1]
@@ -91,10 +91,10 @@ def candidates(search: Search) -> list[Slip]:
         if len(alike) == 1 or (alike and has_one_width):
             others = _others(plan, setup, step, [formula.body, *forms])
         index = formula_of(step).index
-        edits = [(formula.body, *one) for one in slips(formula, index, sizes, others)]
+        edits = [(formula.body, *edit) for edit in slips(formula, index, sizes, others)]
         for form in forms:
             of_form = within(form, {**sizes, "c": sizes["j"]}, others)
-            edits += [(form, *one) for one in of_form]
+            edits += [(form, *edit) for edit in of_form]
         for right_side, body, old, new in edits:
             slip = Slip((place,), is_again, body, old, new, right_side)
             result += [slip._replace(places=(name,)) for name in alike or [place]]
@@ -119,10 +119,10 @@ def _others(plan: Plan, setup: Setup, step: Step, bodies: Iterable[Expr]) -> lis
     """
     start = start_of_gradients(plan)
     gradients = {x.name for x in plan[start:]}
-    known = plan if step.name in gradients else plan[:start]
+    readable = plan if step.name in gradients else plan[:start]
     sizes, indices = sizes_of(setup, step.name), {x.index for body in bodies for x in cells(body)}
     result = list[Cell]()
-    for x in known:
+    for x in readable:
         if x.function is None and step.name not in sources(plan, [x.name]):
             index = formula_of(x).index
             result.append(Cell(x.name, index))
@@ -135,9 +135,9 @@ def _others(plan: Plan, setup: Setup, step: Step, bodies: Iterable[Expr]) -> lis
 
 def _shape(index: Sequence[Index | Expr], sizes: Mapping[str, int]) -> tuple[int, ...]:
     """How long the axes of an index are; 0 where that is not known."""
-    known = {**sizes, "r": sizes["n"]}
+    lengths = {**sizes, "r": sizes["n"]}
     letters = (map(str, axis) if isinstance(axis, tuple) else ("",) for axis in index)
-    return tuple(prod(known.get(x, 0) for x in own) for own in letters)
+    return tuple(prod(lengths.get(x, 0) for x in axis_letters) for axis_letters in letters)
 
 
 def sources(plan: Sequence[Step], names: Iterable[str]) -> set[str]:
@@ -209,12 +209,12 @@ def of_conventions(setup: Setup) -> Iterator[str]:
 class _Tries:
     """Tries patches on a few rows of a comparison, then on its samples and on everything.
 
-    left  so many scores may still be computed for patches that need whole heads for a few rows
+    budget  so many scores may still be computed for patches that need whole heads for a few rows
     """
 
     def __init__(self, search: Search) -> None:
         self.search, self.setup = search, search.comparison.setup
-        self.left = max(LEAST, WHOLE * prod(self.setup.shape))
+        self.budget = max(LEAST, WHOLE * prod(self.setup.shape))
 
     def fits(self, patch: Patch) -> bool:
         """Whether a patch gives the observed numbers; False for one that is refused.
@@ -228,9 +228,9 @@ class _Tries:
             if other is None or other.is_refused or not self.search.has_all(other):
                 return False
             if other.whole_axes != self.setup.whole_axes:
-                if at_once(other) > min(self.left, max(most_at_once(), at_once(self.setup))):
+                if at_once(other) > min(self.budget, max(most_at_once(), at_once(self.setup))):
                     return False
-                self.left -= at_once(other)
+                self.budget -= at_once(other)
             return bool(self.search.fits([other]))
         except (ConventionError, InputError, ValueError):
             return False

@@ -132,18 +132,18 @@ def _check_gradients(names: Sequence[str], setup: Setup, *, is_all: bool) -> Non
     gradients = [name for name in names if name in GRADIENTS]
     if not gradients:
         return
-    made = {} if setup.projected is None else setup.projected.values
+    projected = {} if setup.projected is None else setup.projected.values
     for name in gradients:
-        if name in OF_X and name not in {gradient_of(x) for x in made}:
-            what = f"{name} is of {name[2:]}, which is not given"
-            raise StageError(what, "give x and its weights")
+        if name in OF_X and name not in {gradient_of(x) for x in projected}:
+            message = f"{name} is of {name[2:]}, which is not given"
+            raise StageError(message, "give x and its weights")
     if GIVEN_GRADIENT not in setup.inputs:
-        what = f"{gradients[0]} follows from the gradient of the output, which is not given"
-        raise ConventionError(what, "add d_output (--d-output)")
+        message = f"{gradients[0]} follows from the gradient of the output, which is not given"
+        raise ConventionError(message, "add d_output (--d-output)")
     if not is_all and is_whole(gradients, setup.convention.softmax_over):
         whole = next(x for x in gradients if span_of(x, setup.convention.softmax_over) != "rows")
-        what = f"{whole} is a sum over all queries, so it is compared whole"
-        raise ConventionError(what, "leave out rows and heads (--rows, --head)")
+        message = f"{whole} is a sum over all queries, so it is compared whole"
+        raise ConventionError(message, "leave out rows and heads (--rows, --head)")
     for name in gradients:
         if not computes(setup, [name]):
             lack = {"d_sinks": "sinks", D_BIAS: "mask of numbers that are added"}.get(name, name)
@@ -207,7 +207,7 @@ def heads_to_front(array: Array, layout: Layout | None, sizes: Sequence[int]) ->
 
 
 def differing_inputs(
-    observed: Mapping[str, Any], given: Mapping[str, Any], setup: Setup, layout: Layout | None
+    observed: Mapping[str, Any], arrays: Mapping[str, Any], setup: Setup, layout: Layout | None
 ) -> dict[str, str]:
     """The observed inputs that are not the given ones, and how each differs.
 
@@ -223,7 +223,7 @@ def differing_inputs(
             array = heads_first(array, layout)
         if name == "mask":
             array = _additive(array, setup)
-        inputs = [*_allowed(name, given, setup, layout)]
+        inputs = [*_allowed(name, arrays, setup, layout)]
         if setup.convention.dtype != "float64" and name not in EXACT:
             inputs += [cast_input(x, setup.convention) for x in inputs]
         differences = [_difference(name, array, x, dtype) for x in inputs]
@@ -243,7 +243,7 @@ EXACT = ("mask", "kv_len")
 
 
 def _allowed(
-    name: str, given: Mapping[str, Any], setup: Setup, layout: Layout | None
+    name: str, inputs: Mapping[str, Any], setup: Setup, layout: Layout | None
 ) -> Iterator[Array]:
     """What an observed input may be: the given one, or what it is together with others."""
     if name == "mask":
@@ -252,11 +252,11 @@ def _allowed(
                 yield _additive(mask, setup)
         if not setup.may_mask():
             yield np.zeros((1, 1))
-    elif given.get(name) is not None:
-        x = in_order(given[name], name, layout if name in TURNED else None)
+    elif inputs.get(name) is not None:
+        x = in_order(inputs[name], name, layout if name in TURNED else None)
         yield x
-        if name in ("k", "v") and given.get(f"past_{name}") is not None:
-            past = in_order(given[f"past_{name}"], name, layout)
+        if name in ("k", "v") and inputs.get(f"past_{name}") is not None:
+            past = in_order(inputs[f"past_{name}"], name, layout)
             yield np.concatenate([past, x], axis=-2)
     elif name == "kv_len":
         yield np.array([setup.shape[3]])
@@ -287,32 +287,36 @@ def _difference(name: str, array: Array, allowed: Array, dtype: DType) -> str:
 
 
 def _in_order(observed: Mapping[str, Any], setup: Setup) -> list[str]:
-    known = (*MAPS, MEAN_WEIGHTS, LSE, OUTPUT, CONCAT, PROJECTED, *GRADIENTS)
-    there = ", ".join(known)
+    stage_names = (*MAPS, MEAN_WEIGHTS, LSE, OUTPUT, CONCAT, PROJECTED, *GRADIENTS)
+    there = ", ".join(stage_names)
     if setup.tiles:
         numbers = range(1, len(tile_bounds(setup.shape[3], setup.tiles)))
         planned = [step.name for step in steps_of(setup)]
-        own = (*BEFORE_SOFTMAX, *OF_TILES, LSE)
-        each = [(f"{TILE}.{number}.{name}", name) for number in numbers for name in own]
-        known = (*(x for x, name in each if x in planned or name in BEFORE_SOFTMAX), OUTPUT, LSE)
-        there = f"{OUTPUT}, {LSE}, and of tile.1 to tile.{numbers[-1]} {', '.join(own)}"
-    names = [name for name in known if name in observed]
-    if unknown := sorted(set(observed) - set(known) - set(GIVEN)):
-        hint = f"there are {there}" if setup.tiles else nearest(unknown[0], known)
+        tile_stages = (*BEFORE_SOFTMAX, *OF_TILES, LSE)
+        each = [(f"{TILE}.{number}.{name}", name) for number in numbers for name in tile_stages]
+        stage_names = (
+            *(x for x, name in each if x in planned or name in BEFORE_SOFTMAX),
+            OUTPUT,
+            LSE,
+        )
+        there = f"{OUTPUT}, {LSE}, and of tile.1 to tile.{numbers[-1]} {', '.join(tile_stages)}"
+    names = [name for name in stage_names if name in observed]
+    if unknown := sorted(set(observed) - set(stage_names) - set(GIVEN)):
+        hint = f"there are {there}" if setup.tiles else nearest(unknown[0], stage_names)
         raise StageError(f"there is no stage {unknown[0]!r} to check", hint)
     if not names:
         raise StageError("no stage was observed", f"name one of {there}")
     if PROJECTED in names and "w_o" not in setup.inputs:
-        what = "projected follows from the output by w_o, which is not given"
-        raise StageError(what, "give w_o, or x and its weights")
+        message = "projected follows from the output by w_o, which is not given"
+        raise StageError(message, "give w_o, or x and its weights")
     return names
 
 
-def _picked(pick: Pick, axis: Indices, what: str) -> Indices:
+def _picked(pick: Pick, axis: Indices, noun: str) -> Indices:
     if pick is None:
         return axis
     try:
         return np.atleast_1d(axis[pick if isinstance(pick, slice) else np.asarray(pick, np.intp)])
     except (IndexError, ValueError):
         hint = f"there are {len(axis)}, counted from 0"
-        raise ShapeError(f"{what} {pick} do not all exist", hint) from None
+        raise ShapeError(f"{noun} {pick} do not all exist", hint) from None

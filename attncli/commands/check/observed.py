@@ -61,109 +61,118 @@ def known_stages(tiles: int | None) -> Collection[str]:
     return STAGES if tiles is None else _StagesOfTiles((OUTPUT, LSE))
 
 
-def as_observed(given: AttentionInputs) -> AttentionInputs:
+def as_observed(attention: AttentionInputs) -> AttentionInputs:
     """The same, with no axes to move or split where the observed q is the given one as it is."""
-    loaded, q = given.observed, cast_input(given.inputs.qkv["q"], given.inputs.convention)
+    loaded, q = (
+        attention.observed,
+        cast_input(attention.inputs.qkv["q"], attention.inputs.convention),
+    )
     name = None if loaded is None else name_of(loaded, "q")
     if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
-        return given
+        return attention
     front: Layout = "bhsd" if q.ndim > 3 else "hsd"
-    layout = front if given.flags.layout else None
-    return given._replace(flags=replace(given.flags, layout=layout, heads=None, kv_heads=None))
+    layout = front if attention.flags.layout else None
+    return attention._replace(
+        flags=replace(attention.flags, layout=layout, heads=None, kv_heads=None)
+    )
 
 
 def numbers_of(
-    observed: CheckFlags, given: AttentionInputs, *, is_shared: bool
+    observed: CheckFlags, attention: AttentionInputs, *, is_shared: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The observed stages by name, the inputs they came with, and notes on their file."""
-    loaded = given.observed
+    loaded = attention.observed
     assert loaded is not None  # noqa: S101 - it was asked for
-    known = known_stages(given.flags.tiles)
-    if loaded.member is None and loaded.trace is None and given.flags.tiles is None:
+    stage_names = known_stages(attention.flags.tiles)
+    if loaded.member is None and loaded.trace is None and attention.flags.tiles is None:
         check_names(loaded)
-    named = _stages(loaded, known, given)
-    named = {name: _arranged(name, x, given) for name, x in named.items()}
+    stages = _stages(loaded, stage_names, attention)
+    stages = {name: _arranged(name, x, attention) for name, x in stages.items()}
     if observed.stage is not None:
-        is_there = not is_shared or any(map(_may_be(observed.stage), named))
-        named = {observed.stage: _only(loaded, named, observed.stage)} if is_there else {}
-    named = {_side_by_side(name, x, given): x for name, x in named.items()}
-    named, left_out = _that_follow(named, given)
+        is_there = not is_shared or any(map(_may_be(observed.stage), stages))
+        stages = {observed.stage: _only(loaded, stages, observed.stage)} if is_there else {}
+    stages = {_side_by_side(name, x, attention): x for name, x in stages.items()}
+    stages, left_out = _that_follow(stages, attention)
     if is_shared:
-        if not named:
-            own = observed.stage or "output, weights …"
-            what = f"{loaded.origin} holds no {observed.stage or 'stage to check'}"
-            what += f"; it holds {_holdings(loaded)}"
-            raise InputError(what, f"call it {own} there, or use --q and --observed")
-        return named, left_out
-    if named and loaded.member not in loaded.arrays:
-        others = [name for name in (*loaded.arrays, *loaded.unread) if name not in known]
+        if not stages:
+            stage_name = observed.stage or "output, weights …"
+            message = f"{loaded.origin} holds no {observed.stage or 'stage to check'}"
+            message += f"; it holds {_holdings(loaded)}"
+            raise InputError(message, f"call it {stage_name} there, or use --q and --observed")
+        return stages, left_out
+    if stages and loaded.member not in loaded.arrays:
+        others = [name for name in (*loaded.arrays, *loaded.unread) if name not in stage_names]
         others = [name for name in others if not is_attended(name) and loaded.trace is None]
-        others = [name for name in others if not {name, *stages_named(name)} & named.keys()]
-        others = [x for x in others if not any(loaded.arrays.get(x) is y for y in named.values())]
+        others = [name for name in others if not {name, *stages_named(name)} & stages.keys()]
+        others = [x for x in others if not any(loaded.arrays.get(x) is y for y in stages.values())]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
         notes = [*left_out, *([text] if others else [])]
-        return named | observed_inputs(given), (*notes, *_other_convention(loaded, given))
-    if named:
-        return named, left_out
-    array = _only(loaded, named, "")
-    name = loaded.corner if loaded.corner in known else OUTPUT
-    return {_side_by_side(name, array, given): array}, ()
+        return stages | observed_inputs(attention), (*notes, *_other_convention(loaded, attention))
+    if stages:
+        return stages, left_out
+    array = _only(loaded, stages, "")
+    name = loaded.corner if loaded.corner in stage_names else OUTPUT
+    return {_side_by_side(name, array, attention): array}, ()
 
 
-def _side_by_side(name: str, array: Any, given: AttentionInputs) -> str:
+def _side_by_side(name: str, array: Any, attention: AttentionInputs) -> str:
     """The name of an observed array; concat, where it is an output whose heads are side by side.
 
     Where there is an output projection it may be that after it: both are tried.
     """
-    is_merged = given.in_heads and array.ndim == len(given.inputs.sizes.scores) - 1
-    known = {**given.inputs.originals, **projection_of(given)}
-    may_be = OUTPUT in stages_named(name) and "w_o" not in known
+    is_merged = attention.in_heads and array.ndim == len(attention.inputs.sizes.scores) - 1
+    arrays = {**attention.inputs.originals, **projection_of(attention)}
+    may_be = OUTPUT in stages_named(name) and "w_o" not in arrays
     return CONCAT if is_merged and may_be else name
 
 
 def _may_be(stage: str) -> Callable[[str], bool]:
     """Whether an array of a name may be the stage that was asked for by one of its names."""
-    asked = {stage, *stages_named(stage)}
-    return lambda name: bool({name, *stages_named(name)} & asked)
+    names = {stage, *stages_named(stage)}
+    return lambda name: bool({name, *stages_named(name)} & names)
 
 
 def _that_follow(
-    named: dict[str, Any], given: AttentionInputs
+    stages: dict[str, Any], attention: AttentionInputs
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The stages that follow from what is given, and a note on those that do not: gradients need
     that of the output, those of weights also x. Where no other is there, all: an error follows."""
     lacking = {
-        name for name in named if name in GRADIENTS and GIVEN_GRADIENT not in given.inputs.originals
+        name
+        for name in stages
+        if name in GRADIENTS and GIVEN_GRADIENT not in attention.inputs.originals
     }
-    if not given.inputs.is_of_x:
-        lacking |= {name for name in named if name in OF_X}
-    if "w_o" not in {**given.inputs.originals, **projection_of(given)}:
-        lacking |= {name for name in named if PROJECTED in {name, *stages_named(name)}}
-    if not lacking or lacking == named.keys():
-        return named, ()
+    if not attention.inputs.is_of_x:
+        lacking |= {name for name in stages if name in OF_X}
+    if "w_o" not in {**attention.inputs.originals, **projection_of(attention)}:
+        lacking |= {name for name in stages if PROJECTED in {name, *stages_named(name)}}
+    if not lacking or lacking == stages.keys():
+        return stages, ()
     text = f"not compared, as they do not follow from what is given: {listing(sorted(lacking))}"
-    return {name: x for name, x in named.items() if name not in lacking}, (text,)
+    return {name: x for name, x in stages.items() if name not in lacking}, (text,)
 
 
-def projection_of(given: AttentionInputs) -> dict[str, Any]:
+def projection_of(attention: AttentionInputs) -> dict[str, Any]:
     """W_o and b_o that the observed file holds beside q, k and v; of x they are given by it."""
-    loaded = given.observed
-    if loaded is None or given.inputs.is_of_x:
+    loaded = attention.observed
+    if loaded is None or attention.inputs.is_of_x:
         return {}
     prefix = "" if loaded.trace is None else outermost(loaded) or ""
-    held = {name: loaded.arrays.get(f"{prefix}{name}") for name in ("w_o", "b_o")}
-    return {name: x for name, x in held.items() if x is not None and held["w_o"] is not None}
+    arrays = {name: loaded.arrays.get(f"{prefix}{name}") for name in ("w_o", "b_o")}
+    return {name: x for name, x in arrays.items() if x is not None and arrays["w_o"] is not None}
 
 
-def _stages(loaded: FileContents, known: Collection[str], given: AttentionInputs) -> dict[str, Any]:
+def _stages(
+    loaded: FileContents, options: Collection[str], attention: AttentionInputs
+) -> dict[str, Any]:
     """The stages that a file names, gradients by ours, others by the file's names for them; of a
     saved trace, those of its outermost attention."""
     prefix = "" if loaded.trace is None else outermost(loaded) or ""
     names = {name.removeprefix(prefix): name for name in loaded.arrays if name.startswith(prefix)}
     stages: dict[str, Any] = {}
     for name, whole in names.items():
-        may_be = [name] if name in known else [x for x in stages_named(name) if x in known]
-        is_input = role_of(name) in EMBEDDINGS and given.inputs.is_of_x  # such as a context
+        may_be = [name] if name in options else [x for x in stages_named(name) if x in options]
+        is_input = role_of(name) in EMBEDDINGS and attention.inputs.is_of_x  # such as a context
         if not may_be or is_input:
             continue
         is_other = may_be[0] != name
@@ -171,21 +180,21 @@ def _stages(loaded: FileContents, known: Collection[str], given: AttentionInputs
             continue
         stage = may_be[0] if may_be[0] in GRADIENTS else name
         if stage in stages:
-            what = f"{loaded.origin} holds several arrays that could be {stage}"
-            raise InputError(what, f"keep one, or name it: {loaded.origin}::NAME")
+            message = f"{loaded.origin} holds several arrays that could be {stage}"
+            raise InputError(message, f"keep one, or name it: {loaded.origin}::NAME")
         stages[stage] = loaded.arrays[whole]
     return stages
 
 
-def _arranged(stage: str, array: Any, given: AttentionInputs) -> Any:
+def _arranged(stage: str, array: Any, attention: AttentionInputs) -> Any:
     """A gradient of q, k or v in the order of axes and the heads that these are given in."""
-    of = next((name for name in QKV if gradient_of(name) == stage), None)
-    return array if of is None else as_given(array, of, given.flags)
+    operand = next((name for name in QKV if gradient_of(name) == stage), None)
+    return array if operand is None else as_given(array, operand, attention.flags)
 
 
-def _other_convention(loaded: FileContents, given: AttentionInputs) -> Iterator[str]:
+def _other_convention(loaded: FileContents, attention: AttentionInputs) -> Iterator[str]:
     """A note on every field of the observed file's convention that is not the one compared with."""
-    convention = given.inputs.convention
+    convention = attention.inputs.convention
     for name, value in fields_of(loaded).items():
         if getattr(convention, name) != value:
             used = flag_text(name, getattr(convention, name))
@@ -198,20 +207,20 @@ def check_names(loaded: FileContents) -> None:
         close = get_close_matches(name.lower(), STAGES, n=1, cutoff=0.75)
         is_known = stages_named(name) or role_of(name) or is_field(name)
         if close and not is_known and not is_published(name):
-            what = f"{loaded.origin} names {quote(name)}, which is not a stage"
-            raise InputError(what, f"did you mean {close[0]}?")
+            message = f"{loaded.origin} names {quote(name)}, which is not a stage"
+            raise InputError(message, f"did you mean {close[0]}?")
 
 
-def _only(loaded: FileContents, named: dict[str, Any], name: str) -> Any:
+def _only(loaded: FileContents, stages: dict[str, Any], name: str) -> Any:
     """The array of a stage: that of its name, else the one that was asked for, or the only one."""
-    may_be = [x for x in named if name in {x, *stages_named(x)}]
-    if name in named or len(may_be) == 1:
-        return named[name if name in named else may_be[0]]
+    may_be = [x for x in stages if name in {x, *stages_named(x)}]
+    if name in stages or len(may_be) == 1:
+        return stages[name if name in stages else may_be[0]]
     names = [loaded.member] if loaded.member in loaded.arrays else [*loaded.arrays, *loaded.unread]
     if len(names) == 1 and loaded.arrays:
         return loaded.arrays[names[0]]
-    what = f"{loaded.origin} holds several arrays: {_holdings(loaded)}"
-    raise InputError(what, f"name one: {loaded.origin}::NAME")
+    message = f"{loaded.origin} holds several arrays: {_holdings(loaded)}"
+    raise InputError(message, f"name one: {loaded.origin}::NAME")
 
 
 def _holdings(loaded: FileContents) -> str:

@@ -63,10 +63,10 @@ def stage_verdict(name: str, comparison: Comparison, labels: Labels) -> StageVer
 def _ulps(stage: StageErrors) -> float:
     """The largest error in units in the last place of the expected number, in the observed type."""
     row = np.unravel_index(int(stage.by_row[1].argmax()), stage.by_row[1].shape)
-    one = np.s_[row[0] : row[0] + 1, row[1] : row[1] + 1, row[2] : row[2] + 1]
-    apart = distance(stage.observed[one], stage.expected[one]).ravel()
+    cell = np.s_[row[0] : row[0] + 1, row[1] : row[1] + 1, row[2] : row[2] + 1]
+    apart = distance(stage.observed[cell], stage.expected[cell]).ravel()
     at = int(apart.argmax())
-    size = abs(float(stage.expected[one].ravel()[at]))
+    size = abs(float(stage.expected[cell].ravel()[at]))
     if not np.isfinite(size):
         return float(np.inf)
     unit = EPS[stage.rule.dtype] * 2.0 ** math.floor(math.log2(max(size, SMALLEST)))
@@ -76,7 +76,7 @@ def _ulps(stage: StageErrors) -> float:
 class Entries:
     """The entries of one stage, by position [batch, head, row, last], and their names.
 
-    of         the two arrays and how far they are apart
+    stage      the two arrays and how far they are apart
     whole      has the axes, shape and labels of the whole stage, and no numbers
     ndim       number of axes of the caller's arrays; those before are not named
     first_key  the key of the first column, where the columns are keys
@@ -85,13 +85,13 @@ class Entries:
     def __init__(self, name: str, comparison: Comparison, labels: Labels) -> None:
         self.setup, self.subset = comparison.setup, comparison.subset
         over = self.setup.convention.softmax_over
-        self.of, self.ndim = comparison.errors[name], self.setup.ndim
+        self.stage, self.ndim = comparison.errors[name], self.setup.ndim
         self.positions = comparison.positions(name)
-        axes, (_, n_heads, _, last) = axes_of(name, over), self.of.wrong.shape
+        axes, (_, n_heads, _, last) = axes_of(name, over), self.stage.wrong.shape
         n_batch, all_heads, n_q, _ = self.setup.shape
         shape = n_batch, all_heads if axes[1] else n_heads, n_q, last
         self.is_row = span_of(name, over) == "rows"
-        value = np.broadcast_to(np.float64(0), shape if self.is_row else self.of.wrong.shape)
+        value = np.broadcast_to(np.float64(0), shape if self.is_row else self.stage.wrong.shape)
         words = {axis: tuple(names) for axis, names in labels.items() if names}
         self.first_key = first_key(name, self.setup.tiles)
         self.whole = Stage(name, "", "", value, axes, words)
@@ -110,7 +110,7 @@ class Entries:
     def along(self, axis: int) -> Indices:
         """The positions of an axis at which anything is wrong."""
         others = tuple(i for i in range(4) if i != axis)
-        return np.flatnonzero(self.of.wrong.any(axis=others))
+        return np.flatnonzero(self.stage.wrong.any(axis=others))
 
     def one(self, axis: int, position: int) -> str:
         """One entry of an axis, such as q3 or d_v 2."""
@@ -139,75 +139,77 @@ class Entries:
 
 def _worst(entries: Entries) -> list[Worst]:
     """The entries with the largest errors; of equal ones, those that come first."""
-    of, errors = entries.of, entries.of.errors
-    wrong = errors[of.wrong]
+    stage, errors = entries.stage, entries.stage.errors
+    wrong = errors[stage.wrong]
     n = min(N_WORST, wrong.size)
     wrong.partition(wrong.size - n)
-    candidates = np.flatnonzero(of.wrong & (errors >= wrong[wrong.size - n]))
+    candidates = np.flatnonzero(stage.wrong & (errors >= wrong[wrong.size - n]))
     worst = []
     for flat in candidates[np.argsort(-errors.ravel()[candidates], kind="stable")[:n]]:
-        at = tuple(int(i) for i in np.unravel_index(flat, of.wrong.shape))
+        at = tuple(int(i) for i in np.unravel_index(flat, stage.wrong.shape))
         index = tuple(int(entries.index(axis)[at[axis]]) for axis in range(4 - entries.ndim, 4))
-        both = float(of.observed[at]), float(of.expected[at])
+        both = float(stage.observed[at]), float(stage.expected[at])
         worst.append(Worst(entries.place(at), index, *both))
     return worst
 
 
 def places(entries: Entries) -> tuple[str, ...]:
     """Where a stage is wrong, in sentences; empty where nothing is."""
-    if not entries.of.wrong.any():
+    if not entries.stage.wrong.any():
         return ()
     if sentences := tuple(filter(None, (find(entries) for find in _PATTERNS))):
         return sentences
-    if entries.of.wrong.all():
+    if entries.stage.wrong.all():
         return ("everywhere: no entry is right",)
     return ("scattered: every head, row and column has wrong entries",)
 
 
 def _not_numbers(entries: Entries) -> str:
-    of = entries.of
-    bad = ~np.isfinite(of.observed) & np.isfinite(of.expected)
-    if not bad.any() or (of.wrong & ~bad).any():
+    stage = entries.stage
+    bad = ~np.isfinite(stage.observed) & np.isfinite(stage.expected)
+    if not bad.any() or (stage.wrong & ~bad).any():
         return ""
     return "the observed number is NaN or infinite in each of them, and nowhere else"
 
 
 def _by_one_number(entries: Entries) -> str:
     """Everything is the same multiple of what is expected, or off by the same addend."""
-    of = entries.of
-    if not (np.isfinite(of.expected) & np.isfinite(of.observed)).all():
+    stage = entries.stage
+    if not (np.isfinite(stage.expected) & np.isfinite(stage.observed)).all():
         return ""
-    clear = np.abs(of.expected) > CLEAR * of.allowed
+    clear = np.abs(stage.expected) > CLEAR * stage.allowed
     if clear.sum() > 1:
-        factor = float(np.median(of.observed[clear] / of.expected[clear], overwrite_input=True))
-        apart = factor * of.expected
+        factor = float(
+            np.median(stage.observed[clear] / stage.expected[clear], overwrite_input=True)
+        )
+        apart = factor * stage.expected
         slack = BOTH_OFF * max(1.0, abs(factor))
-        if factor and f"{factor:.6g}" != "1" and _are_near(apart, of, slack):
+        if factor and f"{factor:.6g}" != "1" and _are_near(apart, stage, slack):
             return f"everywhere, by one factor: observed = {factor:.6g} · expected"
-    step = float(np.median(of.observed - of.expected, overwrite_input=True))
-    if of.wrong.size > 2 and step and _are_near(of.expected + step, of, BOTH_OFF):
+    step = float(np.median(stage.observed - stage.expected, overwrite_input=True))
+    if stage.wrong.size > 2 and step and _are_near(stage.expected + step, stage, BOTH_OFF):
         return f"everywhere, by one addend: observed = expected + {step:.6g}"
     return ""
 
 
-def _are_near(x: Array, of: StageErrors, slack: float) -> bool:
+def _are_near(x: Array, stage: StageErrors, slack: float) -> bool:
     """Whether numbers, which are overwritten, are those observed but for the slack."""
-    np.abs(np.subtract(of.observed, x, out=x), out=x)
-    return not (x > slack * of.allowed).any()
+    np.abs(np.subtract(stage.observed, x, out=x), out=x)
+    return not (x > slack * stage.allowed).any()
 
 
 def _single(entries: Entries) -> str:
-    if entries.of.wrong.sum() != 1:
+    if entries.stage.wrong.sum() != 1:
         return ""
-    return f"one entry alone: {entries.place(np.argwhere(entries.of.wrong)[0].tolist())}"
+    return f"one entry alone: {entries.place(np.argwhere(entries.stage.wrong)[0].tolist())}"
 
 
 def _along(axis: int) -> Callable[[Entries], str]:
     """The wrong entries are at some positions of an axis only."""
 
     def find(entries: Entries) -> str:
-        at, n = entries.along(axis), entries.of.wrong.shape[axis]
-        if len(at) == n or entries.of.wrong.sum() == 1:
+        at, n = entries.along(axis), entries.stage.wrong.shape[axis]
+        if len(at) == n or entries.stage.wrong.sum() == 1:
             return ""
         return f"only in {entries.span(axis, at)}{_last_block(at, n, entries.index(axis))}"
 
@@ -225,29 +227,29 @@ def _last_block(at: Indices, n: int, index: Indices) -> str:
 
 def _shifted(entries: Entries) -> str:
     """The wrong rows have the numbers of the rows a fixed step away."""
-    of, rows = entries.of, entries.along(2)
+    stage, rows = entries.stage, entries.along(2)
     for step in (-1, 1, -2, 2):
-        inside = rows[(rows + step >= 0) & (rows + step < of.wrong.shape[2])]
+        inside = rows[(rows + step >= 0) & (rows + step < stage.wrong.shape[2])]
         if not len(inside) or len(inside) < len(rows) - abs(step):
             continue
-        apart = of.observed[:, :, inside]
-        apart -= of.expected[:, :, inside + step]
+        apart = stage.observed[:, :, inside]
+        apart -= stage.expected[:, :, inside + step]
         np.abs(apart, out=apart)
-        allowed = np.broadcast_to(of.allowed, of.wrong.shape)
+        allowed = np.broadcast_to(stage.allowed, stage.wrong.shape)
         same = apart <= allowed[:, :, inside]
-        if not (same | ~of.wrong[:, :, inside].any(axis=-1, keepdims=True)).all():
+        if not (same | ~stage.wrong[:, :, inside].any(axis=-1, keepdims=True)).all():
             continue
         if len(inside) == 1:
-            one, other_one = (entries.one(2, row) for row in (inside[0], inside[0] + step))
-            return f"{one} has the numbers of {other_one}"
-        where = "after" if step > 0 else "before"
-        return f"{entries.span(2, inside)} have the numbers of the row {abs(step)} {where}"
+            first, second = (entries.one(2, row) for row in (inside[0], inside[0] + step))
+            return f"{first} has the numbers of {second}"
+        side = "after" if step > 0 else "before"
+        return f"{entries.span(2, inside)} have the numbers of the row {abs(step)} {side}"
     return ""
 
 
 def _diagonal(entries: Entries) -> str:
     """The wrong entries are on one side of a diagonal of queries and keys."""
-    wrong = entries.of.wrong
+    wrong = entries.stage.wrong
     if not entries.is_map or len(entries.along(2)) < 2 or wrong.shape[3] < 3:
         return ""
     row, key = np.nonzero(wrong.any(axis=(0, 1)))
@@ -269,7 +271,7 @@ def _ahead(steps: int) -> str:
 
 
 def _masked(entries: Entries) -> str:
-    setup, subset, wrong = entries.setup, entries.subset, entries.of.wrong
+    setup, subset, wrong = entries.setup, entries.subset, entries.stage.wrong
     mask = mask_of(setup, subset.row) if entries.is_map else None
     if mask is None:
         return ""

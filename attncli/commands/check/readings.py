@@ -62,7 +62,7 @@ class Reading(NamedTuple):
 
     def words(self, verb: str) -> str:
         """What was decided: the verb is "is" where it matches, else "is taken as"."""
-        return "; ".join(f"{name} {verb} {what}" for name, what in self.decided)
+        return "; ".join(f"{name} {verb} {text}" for name, text in self.decided)
 
 
 class Observed(NamedTuple):
@@ -87,17 +87,17 @@ class Observed(NamedTuple):
 
     def matches(self, stage: str, array: Any, rule: Rule) -> bool:
         """Whether an array is this stage, by itself."""
-        setup, seen = reading_setup(self.setup, [stage]), self.seen({stage: array})
-        rule = replace(rule, dtype=narrower(seen.dtype, rule.dtype))
-        return comparison_of(setup, seen.subset, seen.stages, rule).matches
+        setup, observation = reading_setup(self.setup, [stage]), self.seen({stage: array})
+        rule = replace(rule, dtype=narrower(observation.dtype, rule.dtype))
+        return comparison_of(setup, observation.subset, observation.stages, rule).matches
 
 
-def with_projection(setup: Setup, inputs: Inputs | None, given: Mapping[str, Any]) -> Setup:
+def with_projection(setup: Setup, inputs: Inputs | None, projection: Mapping[str, Any]) -> Setup:
     """The setup with the output projection, of x's weights or given by itself; ShapeError for one
     that does not fit."""
     originals = {} if inputs is None else inputs.originals
     arrays = {name: originals[name] for name in PROJECTION if name in originals}
-    arrays |= {name: as_numbers(x, name) for name, x in given.items()}
+    arrays |= {name: as_numbers(x, name) for name, x in projection.items()}
     if "b_o" in arrays and "w_o" not in arrays:
         raise ShapeError("b_o is given without w_o", "give both")
     if "w_o" in arrays:
@@ -110,8 +110,8 @@ def check_width(w_o: Array, width: int) -> None:
     """ShapeError where the heads side by side are not as wide as the weights are high."""
     if w_o.ndim != 2 or len(w_o) != width:
         shape = " × ".join(map(str, w_o.shape))
-        what = f"w_o is {shape}, and the heads side by side are {width} wide"
-        raise ShapeError(what, f"w_o has {width} rows: Y = H W_o")
+        message = f"w_o is {shape}, and the heads side by side are {width} wide"
+        raise ShapeError(message, f"w_o has {width} rows: Y = H W_o")
 
 
 def reading_setup(setup: Setup, stages: Any) -> Setup:
@@ -125,28 +125,34 @@ def readings(arrays: Mapping[str, Any], observed: Observed, rule: Rule) -> Itera
 
     One at least, which may fit nowhere: then an error, or a wrong shape, follows.
     """
-    given = {name: x for name, x in arrays.items() if name in GIVEN}
-    own = {name: x for name, x in arrays.items() if name not in GIVEN}
-    alike = _of_other_shapes(own, observed)
-    ways = {name: _ways(name, x, observed, rule) for name, x in own.items() if name not in alike}
+    inputs = {name: x for name, x in arrays.items() if name in GIVEN}
+    observed_stages = {name: x for name, x in arrays.items() if name not in GIVEN}
+    alike = _of_other_shapes(observed_stages, observed)
+    ways = {
+        name: _ways(name, x, observed, rule)
+        for name, x in observed_stages.items()
+        if name not in alike
+    }
     left_out = [f"{name} is not compared: it has the shape of no {alike[name]}" for name in alike]
     every = [dict(zip(ways, stages, strict=True)) for stages in product(*ways.values())]
-    distinct = [one for one in every if len({*one.values()}) == len(one)]
+    distinct = [
+        assignment for assignment in every if len({*assignment.values()}) == len(assignment)
+    ]
     if not distinct:
         twice = next(x for x in every[0].values() if [*every[0].values()].count(x) > 1)
         names = [name for name, stage in every[0].items() if stage == twice]
         raise StageError(f"{listing(names)} could each be {twice}", "leave one of them out")
-    for one in distinct:
-        stages = {stage: arrays[name] for name, stage in one.items()}
+    for assignment in distinct:
+        stages = {stage: arrays[name] for name, stage in assignment.items()}
         setup = reading_setup(observed.setup, stages)
-        words = [(name, _words(name, stage, setup)) for name, stage in one.items()]
-        decided = tuple((x, what) for x, what in words if what and PROJECTED not in arrays)
-        aliases = [(name, stage) for name, stage in one.items() if name != stage]
+        words = [(name, _words(name, stage, setup)) for name, stage in assignment.items()]
+        decided = tuple((x, text) for x, text in words if text and PROJECTED not in arrays)
+        aliases = [(name, stage) for name, stage in assignment.items() if name != stage]
         read = [
             f"{name} is read as {stage}" for name, stage in aliases if stage not in OF_ALL_HEADS
         ]
         note = (*([", ".join(read)] if read else []), *left_out)
-        yield Reading({**given, **stages}, setup, decided, note)
+        yield Reading({**inputs, **stages}, setup, decided, note)
 
 
 def _of_other_shapes(arrays: Mapping[str, Any], observed: Observed) -> dict[str, str]:

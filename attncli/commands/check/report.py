@@ -131,8 +131,8 @@ def _edit(edit: Edit) -> Iterator[str]:
 
 def _headline(verdict: Verdict) -> str:
     if verdict.is_meant:
-        asked = "the default conventions" if verdict.is_default else "what was asked for"
-        return f"it differs from {asked}, and matches {verdict.meanings[0].names[0]}'s:"
+        target = "the default conventions" if verdict.is_default else "what was asked for"
+        return f"it differs from {target}, and matches {verdict.meanings[0].names[0]}'s:"
     if verdict.quiet:
         cause = "it is:" if verdict.status == "found" else "each of these explains it:"
         return f"within {verdict.dtype}'s rounding, but the errors are those of a bug; {cause}"
@@ -212,10 +212,10 @@ def _explanation(explanation: Explanation, lead: str, verdict: Verdict) -> Itera
     yield from (f"     {label} {text}" for label, text in labelled.items() if text)
     bugs = "this bug" if len(explanation.bugs) == 1 else "these bugs"
     differing = {stage.name for stage in verdict.stages if not stage.matches}
-    for stage, left in explanation.errors.items():
+    for stage, size in explanation.errors.items():
         if differing and stage not in differing:
             continue
-        rms, largest, before, largest_before = map(_number, astuple(left))
+        rms, largest, before, largest_before = map(_number, astuple(size))
         with_it = f"with {bugs} the RMS error is {rms}, the largest {largest}"
         yield f"     {stage}: {with_it}; without {before} and {largest_before}"
 

@@ -188,7 +188,7 @@ class Search:
         pairs = [(a, b) for a, b in combinations(changing, 2) if not a.touches & b.touches]
         if not enough_evidence(self.comparison, len(pairs)):
             return []
-        both = ((x for one in changing[a] for x in self.variants(b, one)) for a, b in pairs)
+        both = ((x for changed in changing[a] for x in self.variants(b, changed)) for a, b in pairs)
         return self.among(zip(pairs, both, strict=True), len(pairs))
 
     def _pairs_of_gradients(self) -> list[Match]:
@@ -204,9 +204,11 @@ class Search:
             return []
         firsts: dict[Bug, Setup] = {}
         for bug in bugs:
-            ways = (one for one in self.alone[bug] if any(fit(one, alone) for alone in each))
-            if (one := next(ways, None)) is not None:
-                firsts[bug] = one
+            ways = (
+                variant for variant in self.alone[bug] if any(fit(variant, alone) for alone in each)
+            )
+            if (variant := next(ways, None)) is not None:
+                firsts[bug] = variant
         candidates = (
             (both, self.variants(both[1], firsts[both[0]]))
             for both in product(firsts, bugs)
@@ -234,8 +236,8 @@ class Search:
             comparison = self.evidence.wide or self.samples[0]
         fits = [comparison.beside(x) for x in setups]
         beaten: set[int] = set()
-        for one, (j, other) in product(fits, enumerate(fits)):
-            for name, stage in one.items() if other is not one else ():
+        for errors, (j, other) in product(fits, enumerate(fits)):
+            for name, stage in errors.items() if other is not errors else ():
                 if beta(stage.observed, other[name].expected, stage).excludes:
                     beaten.add(j)
         return [match for i, match in enumerate(matches) if i not in beaten] or matches
@@ -245,10 +247,10 @@ class Search:
         matches, undecided = list[Match](), list[Bug]()
         times = math.prod(self.comparison.subset.sizes) / math.prod(self.samples[0].subset.sizes)
         for bug in CATALOGUE:
-            seen = self._probed if bug.is_fitted else self._pointed_to
+            fits_of = self._probed if bug.is_fitted else self._pointed_to
             fits: list[Fit] | None = []
             with self._noting((bug,)):
-                fits = seen(bug, times)
+                fits = fits_of(bug, times)
             if fits:
                 matches.append(Match((bug,), fits))
             elif fits is None:
@@ -258,13 +260,21 @@ class Search:
     def _pointed_to(self, bug: Bug, times: float) -> list[Fit] | None:
         """The variants of a bug that the errors point to; None where the input does not show it."""
         variants = (x for x in self.variants(bug, self.comparison.setup) if not x.relayout)
-        seen = [one for x in variants if (one := self.sampled.of(x))]
-        if likely := [one for one in seen if one.is_likely(times)]:
-            seen = [one for x in likely if (one := self.whole.of(x.setup))]
-            found = (Fit(one.setup, one.left) for one in seen if one.is_found)
-            if fits := [one for one in found if lowers(one.errors, self.comparison.errors)]:
+        directions = [direction for x in variants if (direction := self.sampled.of(x))]
+        if likely := [direction for direction in directions if direction.is_likely(times)]:
+            directions = [direction for x in likely if (direction := self.whole.of(x.setup))]
+            candidates = (
+                Fit(direction.setup, direction.residuals)
+                for direction in directions
+                if direction.is_found
+            )
+            if fits := [x for x in candidates if lowers(x.errors, self.comparison.errors)]:
                 return fits
-        return None if seen and not any(one.is_decidable for one in seen) else []
+        return (
+            None
+            if directions and not any(direction.is_decidable for direction in directions)
+            else []
+        )
 
     def _probed(self, bug: Bug, times: float) -> list[Fit]:
         """How much of a bug the errors are, by their β along a little of it: clearly not none."""
@@ -272,17 +282,26 @@ class Search:
         if probe is None:
             return []
         little, with_much = probe
-        seen = self.sampled.of(little)
-        if seen is None or not any(one.is_clear(times) for one in seen.betas):
+        direction = self.sampled.of(little)
+        if direction is None or not any(
+            stage_beta.is_clear(times) for stage_beta in direction.betas
+        ):
             return []
-        seen = self.whole.of(little)
-        if seen is None or len(seen.betas) != 1 or not (one := seen.betas[0]).is_clear(1.0):
+        direction = self.whole.of(little)
+        if (
+            direction is None
+            or len(direction.betas) != 1
+            or not (stage_beta := direction.betas[0]).is_clear(1.0)
+        ):
             return []
-        if seen.own > OWN * abs(one.value) or (setup := with_much(one.value)) is None:
+        if (
+            direction.right_beta > OWN * abs(stage_beta.value)
+            or (setup := with_much(stage_beta.value)) is None
+        ):
             return []
         much = self.whole.of(setup)
-        is_cause = much and much.is_found and lowers(much.left, self.comparison.errors)
-        return [Fit(setup, much.left)] if much and is_cause else []
+        is_cause = much and much.is_found and lowers(much.residuals, self.comparison.errors)
+        return [Fit(setup, much.residuals)] if much and is_cause else []
 
     def variants(self, bug: Bug, setup: Setup) -> Iterator[Setup]:
         """The setups that a bug can be; where it empties rows, under each rule for those."""
@@ -324,8 +343,8 @@ class Search:
         """The variants that fit every sample, and then everything."""
         fits = []
         for setup in filter(self.fits_samples, variants):
-            if one := fit(setup, self.comparison):
-                fits += [one] * lowers(one.errors, self.comparison.errors)
+            if setup_fit := fit(setup, self.comparison):
+                fits += [setup_fit] * lowers(setup_fit.errors, self.comparison.errors)
             elif len(self.samples) < MOST_SAMPLES:
                 self.samples.append(self.comparison.sample(worst_of(setup, self.comparison)))
         return fits

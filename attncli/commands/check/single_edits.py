@@ -63,11 +63,11 @@ def slips(
             for sign in ("<", ">="):
                 counts = Apply(sign, (place, Number(float(bound))))
                 yield If(counts, right, Number(0.0)), Number(1.0), counts
-    for own in {x for x in cells(right) if x.index == formula.index and x != right}:
-        yield own, right, own  # the stage is left out
-        yield _nested(right, own), own, right  # and is there twice
+    for part in {x for x in cells(right) if x.index == formula.index and x != right}:
+        yield part, right, part  # the stage is left out
+        yield _nested(right, part), part, right  # and is there twice
         if isinstance(right, Over) and right.where is not None:  # then with what was hidden
-            yield replace(right, body=right, where=None), own, right
+            yield replace(right, body=right, where=None), part, right
     cell = Cell("right", index)
     yield from ((other, cell, other) for other in _elsewhere(cell, sizes))
 
@@ -82,9 +82,9 @@ def _unguarded(node: Expr) -> Expr:
     return node
 
 
-def _nested(body: Expr, own: Cell) -> Expr:
+def _nested(body: Expr, part: Cell) -> Expr:
     """The formula applied to what it gives."""
-    return rebuilt(body, lambda x: body if x == own else x)
+    return rebuilt(body, lambda x: body if x == part else x)
 
 
 def within(
@@ -101,11 +101,11 @@ def within(
         for at, part in enumerate(parts):
             if not isinstance(part, Number | Param | Size | Place | Cell | Apply | If | Over):
                 continue
-            for new, old, own in within(part, sizes, others):
+            for new, old, form in within(part, sizes, others):
                 changed: Any = (
                     (*parts[:at], new, *parts[at + 1 :]) if isinstance(value, tuple) else new
                 )
-                yield replace(node, **{field.name: changed}), old, own
+                yield replace(node, **{field.name: changed}), old, form
 
 
 def _at(node: Expr, sizes: Mapping[str, int], others: Collection[Cell]) -> Iterator[Expr]:

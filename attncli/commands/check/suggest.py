@@ -61,7 +61,7 @@ def small_input(
     >>> small_input((1, 2, 2, 3, 5, 7, 11), "past").words
     '2 heads, 3 queries, 5 keys, d_k 7, d_v 11, 2 of the keys as a past'
     """
-    convention, own = convention or Convention(), parts.split()
+    convention, names = convention or Convention(), parts.split()
     n_batch, n_heads, n_kv, n_q, n_k, d_k, d_v = shape = _fitting(
         shape, positions, convention.window
     )
@@ -70,22 +70,22 @@ def small_input(
     k = rng.normal(size=(n_batch, n_kv, n_k, d_k)).round(2)
     v = rng.normal(size=(n_batch, n_kv, n_k, d_v)).round(2)
     arrays: dict[str, Any] = {}
-    if "nan" in own:
+    if "nan" in names:
         k[..., -1, 0] = v[..., -1, 0] = np.nan
-    if "past" in own:
+    if "past" in names:
         arrays = {"past_k": k[:, :, :2], "past_v": v[:, :, :2]}
         k, v = k[:, :, 2:], v[:, :, 2:]
-    if "lengths" in own:
+    if "lengths" in names:
         arrays["kv_len"] = n_k - 1 - np.arange(n_batch)
-    if {*own} & {"mask", "padding", "numbers", "ones"}:
-        arrays["mask"] = _mask(own, shape, convention, rng)
-    if "sinks" in own:
+    if {*names} & {"mask", "padding", "numbers", "ones"}:
+        arrays["mask"] = _mask(names, shape, convention, rng)
+    if "sinks" in names:
         arrays["sinks"] = rng.normal(size=n_heads).round(2)
     if gradients:
         arrays["d_output"] = rng.normal(size=(n_batch, n_heads, n_q, d_v)).round(2)
     arrays = {"q": q, "k": k, "v": v, **arrays}
     setup = setup_of(**arrays, convention=convention, positions=positions)
-    words = [_sizes(shape), *(WORDS[part] for part in own), *(["and a d_output"] * gradients)]
+    words = [_sizes(shape), *(WORDS[part] for part in names), *(["and a d_output"] * gradients)]
     words += [f"queries about {times:g} in size"] * (times > 1)
     words += [f"{positions} positions"] * (positions is not None)
     return Small(arrays, setup, ", ".join(words).replace("mask, that", "mask that"))
@@ -190,11 +190,11 @@ def suggest_input(
     '2 heads, 3 queries, 5 keys, d_k 7, d_v 11'
     """
     explanations: list[list[tuple[Bug, Details]]] = []
-    for one in bugs:
-        if isinstance(one, Explanation):
-            explanations.append([(bug, one.details) for bug in one.bugs])
+    for item in bugs:
+        if isinstance(item, Explanation):
+            explanations.append([(bug, item.details) for bug in item.bugs])
         else:
-            explanations.append([(named(one) if isinstance(one, str) else one, ())])
+            explanations.append([(named(item) if isinstance(item, str) else item, ())])
     gradients = any(stage in GRADIENTS for stage in stages)
     if {*stages} & {*OF_X}:  # no input here has an x: theirs follow from those of q, k and v
         inner = [stage for stage in stages if stage not in OF_X]
@@ -237,7 +237,7 @@ def _all_differ(
             if changed is None or not computes(changed, names):
                 return False
             computed.append((changed, stages(changed, all_of(changed.shape), names)))
-        return all(_observed_differ(*one, *two) for one, two in combinations(computed, 2))
+        return all(_observed_differ(*first, *second) for first, second in combinations(computed, 2))
 
 
 def _changed(
@@ -250,8 +250,8 @@ def _changed(
         if not variants:
             return None
         n = len(setup.details)
-        named = [x for x in variants if x.details[n:] and x.details[-1] in "; ".join(details)]
-        setup = (named or variants)[0]
+        matches = [x for x in variants if x.details[n:] and x.details[-1] in "; ".join(details)]
+        setup = (matches or variants)[0]
     return setup
 
 
@@ -271,15 +271,15 @@ def _suggestion(small: Small) -> Suggestion:
     """The arrays, without a batch axis of one."""
     setup, inputs = small.setup, small.setup.inputs
     names = (*QKV, GIVEN_GRADIENT)
-    own = {x: inputs[x][0] if len(inputs[x]) == 1 else inputs[x] for x in names if x in inputs}
+    arrays = {x: inputs[x][0] if len(inputs[x]) == 1 else inputs[x] for x in names if x in inputs}
     return Suggestion(
-        own["q"],
-        own["k"],
-        own["v"],
+        arrays["q"],
+        arrays["k"],
+        arrays["v"],
         inputs.get("given_mask"),
         inputs.get("kv_len"),
         setup.n_past,
         small.words,
         inputs.get("sinks"),
-        own.get(GIVEN_GRADIENT),
+        arrays.get(GIVEN_GRADIENT),
     )

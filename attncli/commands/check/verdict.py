@@ -54,7 +54,7 @@ class StageVerdict:
 
 
 @dataclass(frozen=True)
-class Left:
+class Residual:
     """The errors of a stage with the bugs of an explanation, and without them."""
 
     rms: float
@@ -119,7 +119,7 @@ class Explanation:
     bugs: tuple[Bug, ...]
     details: tuple[str, ...]
     flag: str
-    errors: Mapping[str, Left]
+    errors: Mapping[str, Residual]
     command: str = "compute"
     expected: str = ""
     formula: str = ""

@@ -21,60 +21,60 @@ from attncli.files.write import json_text
 
 def examples(which: ExampleFlags, show: DisplayFlags) -> int | None:
     """Lists, shows or verifies what the flags ask for; 1 where --verify finds a difference."""
-    known = load_catalog() if which.file is None else load_examples(which.file)
-    chosen = known if which.name is None else _named(known, which.name)
-    names = [example.name for example in chosen]
+    catalog = load_catalog() if which.file is None else load_examples(which.file)
+    selection = catalog if which.name is None else _named(catalog, which.name)
+    names = [example.name for example in selection]
     if (which.name is None or len(names) > 1) and not which.verify:
-        _list(chosen, which, show)
+        _list(selection, which, show)
         return None
-    if which.glove is not None and not any(example.inputs.needs for example in chosen):
+    if which.glove is not None and not any(example.inputs.needs for example in selection):
         why = f"{listing(names, 3)} {'needs' if len(names) == 1 else 'need'} no file of vectors"
         note(f"--glove {safe(which.glove)} is not used: {why}", quiet=show.quiet)
     if _of_a_trace(show):
-        present(_trace(chosen, which), show, stdin_used=which.file == "-")
+        present(_trace(selection, which), show, stdin_used=which.file == "-")
         return None
     if show.color == "always":
         raise ConventionError("verdicts have no colours", "add --stage NAME, or leave out --color")
     if show.form.name not in {"table", "markdown", "json"}:
-        what = f"{show.form.name} cannot show a comparison with an article"
-        raise ConventionError(what, "add --stage NAME, or use json")
-    return _verdicts(chosen, which, show)
+        message = f"{show.form.name} cannot show a comparison with an article"
+        raise ConventionError(message, "add --stage NAME, or use json")
+    return _verdicts(selection, which, show)
 
 
 def _of_a_trace(show: DisplayFlags) -> list[str]:
     """The flags that ask for the computation itself instead of its verdicts."""
-    given = given_of(
+    flags = given_of(
         show, "stage", "work", "cell", "query", "blank", "step", "head", "batch", "heatmap", "rows",
         "cols", "precision",
     )  # fmt: skip
-    return [f"--{name}" for name in given] + ["--no-heatmap"] * (show.heatmap is False)
+    return [f"--{name}" for name in flags] + ["--no-heatmap"] * (show.heatmap is False)
 
 
-def _named(known: Iterable[Example], name: str) -> list[Example]:
+def _named(catalog: Iterable[Example], name: str) -> list[Example]:
     """The example of this name, else all whose names begin so: those of an article, as 004."""
-    by_name = {example.name: example for example in known}
+    by_name = {example.name: example for example in catalog}
     if name in by_name:
         return [by_name[name]]
-    if several := [example for own, example in by_name.items() if own.startswith(name)]:
+    if several := [example for full_name, example in by_name.items() if full_name.startswith(name)]:
         return several
     close = " or ".join(map(safe, get_close_matches(name, by_name, n=3)))
     hint = f"did you mean {close}?" if close else "attncli examples lists all"
     raise ConventionError(f"there is no example {name!r}", hint)
 
 
-def _list(known: Iterable[Example], which: ExampleFlags, show: DisplayFlags) -> None:
+def _list(selection: Iterable[Example], which: ExampleFlags, show: DisplayFlags) -> None:
     form = show.form.name
     wrong = [*_of_a_trace(show), *["--color"] * (show.color == "always")]
     wrong += ["--glove"] * (which.glove is not None) + [f"the format {form}"] * (form != "table")
     if wrong:
-        what = f"{wrong[0]} has no effect on the list of examples"
-        raise ConventionError(what, "name an example, or --verify")
+        message = f"{wrong[0]} has no effect on the list of examples"
+        raise ConventionError(message, "name an example, or --verify")
     width = text_width(show.output, show.width)
-    write_text((f"{line}\n" for line in list_lines(tuple(known), width)), show)
+    write_text((f"{line}\n" for line in list_lines(tuple(selection), width)), show)
 
 
-def _trace(chosen: Iterable[Example], which: ExampleFlags) -> Any:
-    example, *others = chosen
+def _trace(selection: Iterable[Example], which: ExampleFlags) -> Any:
+    example, *others = selection
     if others or which.name is None:
         raise ConventionError("stages can be shown of one example only", "name it")
     result = judge(example, which.glove)
@@ -83,8 +83,8 @@ def _trace(chosen: Iterable[Example], which: ExampleFlags) -> Any:
     return result.trace
 
 
-def _verdicts(chosen: Iterable[Example], which: ExampleFlags, show: DisplayFlags) -> int:
-    results = [judge(example, which.glove) for example in chosen]
+def _verdicts(selection: Iterable[Example], which: ExampleFlags, show: DisplayFlags) -> int:
+    results = [judge(example, which.glove) for example in selection]
     form = show.form.name
     if form == "json":
         lines: Iterable[str] = [json_text(views.verification_data(results), indent=2)]

@@ -69,10 +69,10 @@ class Computation(Model):
 
     def changed(self, changes: dict[str, Any]) -> Self:
         """The inputs with changes, those of a convention added to its own; others are shared."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        merged, after = given | changes, changes.get("convention")
-        if isinstance(after, dict) and "convention" in given:
-            merged["convention"] = given["convention"].changes() | after
+        fields = {name: getattr(self, name) for name in self.model_fields_set}
+        merged, after = fields | changes, changes.get("convention")
+        if isinstance(after, dict) and "convention" in fields:
+            merged["convention"] = fields["convention"].changes() | after
         if {"vectors", "glove"} <= merged.keys():
             del merged["glove" if "vectors" in changes else "vectors"]
         return validated(type(self), merged, "inputs")
@@ -129,11 +129,11 @@ class SelfAttention(_Attending):
         stages, steps, inputs = self._before()
         x = cast_input(stages["input"].value, convention)
         _check_cells(x, x, x, n_heads)
-        given = {name: getattr(self, name) for name in ("w_q", "w_k", "w_v", "w_o")}
-        own = {name: cast_input(w, convention) for name, w in given.items() if w is not None}
-        if own or self.n_heads is not None:
+        matrices = {name: getattr(self, name) for name in ("w_q", "w_k", "w_v", "w_o")}
+        weights = {name: cast_input(w, convention) for name, w in matrices.items() if w is not None}
+        if weights or self.n_heads is not None:
             attention = inputs_of(
-                {"x": x, **own, "mask": self.mask}, convention, n_heads=n_heads, merge="shown"
+                {"x": x, **weights, "mask": self.mask}, convention, n_heads=n_heads, merge="shown"
             )
         else:
             attention = inputs_of({"q": x, "k": x, "v": x, "mask": self.mask}, convention)
@@ -203,7 +203,7 @@ class _OnWords(OneKey, Computation):
     def needs(self) -> str:
         return self.glove.file if self.glove else ""
 
-    def known(self, path: str | None) -> WordVectors:
+    def word_vectors(self, path: str | None) -> WordVectors:
         """The words and their vectors, from a file where they do not come with the example."""
         if self.glove is None:
             return cast("WordVectors", self.vectors)
@@ -211,39 +211,39 @@ class _OnWords(OneKey, Computation):
             raise InputError(f"its vectors are in {quote(self.needs)}", "add --glove FILE")
         made_with = f"the example was made with {safe(self.needs)}, of {GLOVE_SITE}"
         try:
-            found = read_vectors(path, self.glove.words)
+            vectors = read_vectors(path, self.glove.words)
         except InputError as problem:  # whose hint may name vectors that lack these words
             raise InputError(problem.message, made_with) from problem
-        if found.missing:
-            what = f"{found.origin} has no vector for {listing(found.missing)}"
-            raise InputError(what, made_with)
-        return WordVectors(tuple(self.glove.words), found.matrix)
+        if vectors.missing:
+            message = f"{vectors.origin} has no vector for {listing(vectors.missing)}"
+            raise InputError(message, made_with)
+        return WordVectors(tuple(self.glove.words), vectors.matrix)
 
 
 class Similarity(_OnWords):
     """Lengths, dot products, cosines and angles."""
 
     def computed(self, glove: str | None = None) -> Computed:
-        known, matrix = self.known(glove)
+        vocabulary, matrix = self.word_vectors(glove)
         steps = words.similarity_steps()
-        return Computed(words.similarity(known, matrix), steps, {"vectors": matrix})
+        return Computed(words.similarity(vocabulary, matrix), steps, {"vectors": matrix})
 
 
 class Analogy(_OnWords):
     """a is to b as c is to …: b − a + c."""
 
     def computed(self, glove: str | None = None) -> Computed:
-        known, matrix = self.known(glove)
-        trace = words.analogy(known, matrix)
-        return Computed(trace, words.analogy_steps(known), {"vectors": matrix})
+        vocabulary, matrix = self.word_vectors(glove)
+        trace = words.analogy(vocabulary, matrix)
+        return Computed(trace, words.analogy_steps(vocabulary), {"vectors": matrix})
 
 
 class Pca(_OnWords):
     """The two directions in which the vectors vary most."""
 
     def computed(self, glove: str | None = None) -> Computed:
-        known, matrix = self.known(glove)
-        return Computed(words.pca(known, matrix), words.pca_steps(), {"vectors": matrix})
+        vocabulary, matrix = self.word_vectors(glove)
+        return Computed(words.pca(vocabulary, matrix), words.pca_steps(), {"vectors": matrix})
 
 
 class Share(Computation):
@@ -307,8 +307,8 @@ class LayerNorm(Computation):
 
     def computed(self, glove: str | None = None) -> Computed:
         trace = layer_norm(self.x, self.gamma, self.beta, epsilon=self.epsilon)
-        given = {"gamma": self.gamma, "beta": self.beta}
-        gain = {name: w for name, w in given.items() if w is not None}
+        parameters = {"gamma": self.gamma, "beta": self.beta}
+        gain = {name: w for name, w in parameters.items() if w is not None}
         rows = of_rows(Convention())
         add_norm(rows, "x", gain, trace["norm"].value.shape, Architecture(epsilon=self.epsilon))
         return Computed(trace, rows.steps, {"x": self.x, **gain})

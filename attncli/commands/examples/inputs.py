@@ -54,17 +54,17 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_keys(cls, found: Any) -> Any:
-        known = [field.alias or name for name, field in cls.model_fields.items()]
-        unknown = [key for key in found if key not in known] if isinstance(found, dict) else []
+    def _check_keys(cls, data: Any) -> Any:
+        names = [field.alias or name for name, field in cls.model_fields.items()]
+        unknown = [key for key in data if key not in names] if isinstance(data, dict) else []
         if unknown:
-            near = get_close_matches(unknown[0], known, n=1)
-            hint = f"did you mean {quote(near[0])}?" if near else f"known are {listing(known)}"
+            near = get_close_matches(unknown[0], names, n=1)
+            hint = f"did you mean {quote(near[0])}?" if near else f"known are {listing(names)}"
             raise InputError(f" has the unknown key {quote(unknown[0])}", hint)
-        for key, value in found.items() if isinstance(found, dict) else ():
+        for key, value in data.items() if isinstance(data, dict) else ():
             if isinstance(value, dict) and len(value) > MOST_SIDE:  # each could be an error
                 raise InputError(f", {key} has {len(value)} keys", f"{MOST_SIDE} is the most")
-        return found
+        return data
 
 
 class OneKey(Model):
@@ -74,8 +74,8 @@ class OneKey(Model):
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
-        found = [getattr(self, key) for key in self.model_fields_set]
-        if len(found) != 1 or found[0] is None or found[0] is False:
+        values = [getattr(self, key) for key in self.model_fields_set]
+        if len(values) != 1 or values[0] is None or values[0] is False:
             raise InputError(f" needs exactly one of {listing(type(self).model_fields)}")
         return self
 
@@ -83,34 +83,34 @@ class OneKey(Model):
 M = TypeVar("M", bound=Model)
 
 
-def validated(model: type[M], found: object, origin: str) -> M:
+def validated(model: type[M], data: object, origin: str) -> M:
     """The model of what was found; InputError for the first thing in it that does not fit."""
     try:
-        return model.model_validate(found)
+        return model.model_validate(data)
     except ValidationError as problem:
         error = problem.errors(include_url=False)[0]
-    where = ": ".join(filter(None, [origin, ", ".join(_keys(error["loc"], found))]))
+    place = ": ".join(filter(None, [origin, ", ".join(_keys(error["loc"], data))]))
     refusal = error.get("ctx", {}).get("error")
     if isinstance(refusal, AttncliError):
         joint = "" if refusal.message[0] in " ,:" else ": "
-        raise InputError(f"{where}{joint}{refusal.message}", refusal.hint)
+        raise InputError(f"{place}{joint}{refusal.message}", refusal.hint)
     plain = {"missing": "missing", "model_type": "not an object", "dict_type": "not an object"}
     if error["type"] in plain:
-        raise InputError(f"{where} is {plain[error['type']]}")
+        raise InputError(f"{place} is {plain[error['type']]}")
     words = error["msg"].replace("Dictionary", "Object").replace(" after validation", "")
     if words.startswith("Input "):
-        raise InputError(f"{where} is {described(error['input'])}", f"it {words[6:]}")
-    raise InputError(f"{where}: {safe(words)}")
+        raise InputError(f"{place} is {described(error['input'])}", f"it {words[6:]}")
+    raise InputError(f"{place}: {safe(words)}")
 
 
-def _keys(loc: Sequence[int | str], found: Any) -> list[str]:
+def _keys(loc: Sequence[int | str], data: Any) -> list[str]:
     """The keys to a place in the document; examples by their name, others by their number."""
     keys: list[str] = []
     for key in loc:
         if isinstance(key, str):
             keys += [] if key == "[key]" else [listing([key])]
         elif keys == ["examples"]:
-            example = found["examples"][key]
+            example = data["examples"][key]
             name = example.get("name") if isinstance(example, dict) else None
             keys = [f"example {quote(name) if isinstance(name, str) and name else key + 1}"]
         else:
@@ -142,28 +142,28 @@ def _read(kind: type, reader: Callable[[object], Any]) -> PlainValidator:
     return PlainValidator(lambda value: value if isinstance(value, kind) else reader(value))
 
 
-def _array(found: object, ndim: int | None = None) -> Array:
+def _array(data: object, ndim: int | None = None) -> Array:
     """Nested lists of numbers, or of true and false, or what `Random` draws.
 
     With `ndim` so many dimensions, none longer than MOST_SIDE, and no true or false.
     """
-    if isinstance(found, dict):
-        random = Random.model_validate(found)
+    if isinstance(data, dict):
+        random = Random.model_validate(data)
         _check_total(random.random)
-        made = np.random.default_rng(random.seed).random(random.random)
-    elif isinstance(found, list):
-        made = to_array(found, "")
-        _check_total(made.shape)
+        array = np.random.default_rng(random.seed).random(random.random)
+    elif isinstance(data, list):
+        array = to_array(data, "")
+        _check_total(array.shape)
     else:
         hint = 'write [[1, 2], [3, 4]] or {"random": [3, 4], "seed": 0}'
         raise InputError(" is not a list of numbers", hint)
     if ndim is None:
-        return made if made.dtype == np.bool_ else made.astype(np.float64)
-    if made.ndim != ndim or made.dtype == np.bool_:
+        return array if array.dtype == np.bool_ else array.astype(np.float64)
+    if array.ndim != ndim or array.dtype == np.bool_:
         raise InputError(f" is not a {'list' if ndim == 1 else 'matrix'} of numbers")
-    if max(made.shape) > MOST_SIDE:
-        raise InputError(f" is {' × '.join(map(str, made.shape))}", f"{MOST_SIDE} is the most")
-    return made.astype(np.float64)
+    if max(array.shape) > MOST_SIDE:
+        raise InputError(f" is {' × '.join(map(str, array.shape))}", f"{MOST_SIDE} is the most")
+    return array.astype(np.float64)
 
 
 def _check_total(shape: Sequence[int]) -> None:
@@ -186,9 +186,9 @@ class WordVectors(NamedTuple):
 _ROWS = TypeAdapter(Annotated[dict[str, Row], Field(min_length=1)])
 
 
-def _word_vectors(found: object) -> WordVectors:
+def _word_vectors(data: object) -> WordVectors:
     """{"king": [0.9, 0.5], …}, every vector of the same length."""
-    rows = _ROWS.validate_python(found, strict=True)
+    rows = _ROWS.validate_python(data, strict=True)
     if len({vector.size for vector in rows.values()}) > 1:
         lengths = [f"{quote(word)} {vector.size}" for word, vector in rows.items()]
         raise InputError(f": vectors differ in length: {', '.join(lengths[:8])}")
@@ -205,25 +205,25 @@ class Sentence(Model):
     vectors: Vectors
 
 
-def _token_rows(found: object) -> WordVectors:
+def _token_rows(data: object) -> WordVectors:
     """A matrix, or a `Sentence`: a row for each token."""
-    if not isinstance(found, dict) or "tokens" not in found:
-        return WordVectors((), _array(found, ndim=2))
-    sentence = Sentence.model_validate(found)
-    tokens, (words, known) = sentence.tokens, sentence.vectors
+    if not isinstance(data, dict) or "tokens" not in data:
+        return WordVectors((), _array(data, ndim=2))
+    sentence = Sentence.model_validate(data)
+    tokens, (words, matrix) = sentence.tokens, sentence.vectors
     if missing := [token for token in tokens if token not in words]:
         raise InputError(f" has no vector for {quote(missing[0])}")
-    return WordVectors(tuple(tokens), known[[words.index(token) for token in tokens]])
+    return WordVectors(tuple(tokens), matrix[[words.index(token) for token in tokens]])
 
 
 TokenRows = Annotated[WordVectors, _read(WordVectors, _token_rows)]
 
 
-def _convention(found: object) -> Convention:
+def _convention(data: object) -> Convention:
     """A convention from its changes to the default."""
-    if not isinstance(found, dict):
+    if not isinstance(data, dict):
         raise InputError(" is not an object", 'write {"causal": true}')
-    return Convention.from_mapping(text_to_nan(found))
+    return Convention.from_mapping(text_to_nan(data))
 
 
 Changes = Annotated[Convention, _read(Convention, _convention)]

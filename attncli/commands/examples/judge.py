@@ -65,7 +65,9 @@ class Judgement:
     verdict: Verdict
     ours: FloatArray | None = None  # those at its place; None where the example was not computed
     cause: Cause | None = None  # why it differs, where that follows from the numbers
-    own: Recomputed | None = None  # what printed earlier numbers give, if it differs and they do
+    recomputed: Recomputed | None = (
+        None  # what printed earlier numbers give, if it differs and they do
+    )
     alternatives: tuple[Recomputed, ...] = ()  # those recorded, recomputed
 
     @property
@@ -111,13 +113,13 @@ def judge(example: Example, glove: str | None = None) -> Result:
         computed = example.inputs.computed(glove)
     judgements: list[Judgement] = []
     for number, claim in enumerate(example.claims, start=1):
-        where = f"{example.where}, claim {number}"
-        with _located(where):
+        place = f"{example.where}, claim {number}"
+        with _located(place):
             ours = numbers_of(computed.trace[claim.stage], claim, claim.at)
             judgement = _judged(claim, ours, computed, judgements)
         alternatives = []
         for way, other in enumerate(claim.alternatives, start=1):
-            with _located(f"{where}, way {way}"):
+            with _located(f"{place}, way {way}"):
                 again = example.inputs.changed(other.inputs).computed(glove)
                 earlier = example.claims[: number - 1]
                 alternatives.append(_recomputed(other, claim, ours, again, earlier))
@@ -126,15 +128,15 @@ def judge(example: Example, glove: str | None = None) -> Result:
 
 
 @contextmanager
-def _located(where: str) -> Iterator[None]:
+def _located(place: str) -> Iterator[None]:
     """Whatever cannot be computed here is an InputError that names the place in the file."""
     try:
         with np.errstate(all="ignore"):
             yield
     except AttncliError as problem:
-        raise InputError(f"{where}: {problem.message}", problem.hint) from problem
+        raise InputError(f"{place}: {problem.message}", problem.hint) from problem
     except np.linalg.LinAlgError as problem:
-        raise InputError(f"{where}: it cannot be computed ({problem})") from problem
+        raise InputError(f"{place}: it cannot be computed ({problem})") from problem
 
 
 def _judged(
@@ -151,16 +153,16 @@ def _judged(
         return replace(judgement, cause="cut off")
     nearest = None
     for start, stage in _from_printed(computed, claim, [b.claim for b in before]):
-        made = numbers_of(stage, claim, claim.at)
+        numbers = numbers_of(stage, claim, claim.at)
         text = f"from the printed {' and '.join(start)}"
-        own = Recomputed(text, made, worst(compare(made, claim.numbers)))
+        recomputed = Recomputed(text, numbers, worst(compare(numbers, claim.numbers)))
         used = {b.verdict for b in before if b.claim.stage in start and b.claim.printed}
-        if own.verdict in _RIGHT:
+        if recomputed.verdict in _RIGHT:
             cause: Cause = "rounding only" if used <= set(_RIGHT) else "carried over"
-            return replace(judgement, own=own, cause=cause)
+            return replace(judgement, recomputed=recomputed, cause=cause)
         if used != {"reproduced"}:  # from our own numbers comes what we have already
-            nearest = nearest or own
-    return replace(judgement, own=nearest)
+            nearest = nearest or recomputed
+    return replace(judgement, recomputed=nearest)
 
 
 def _recomputed(
@@ -172,15 +174,15 @@ def _recomputed(
         of_start = [c for c in earlier if c.stage == start]
         _, nearest = next(_from_printed(computed, claim, of_start), (start, None))
         if nearest is None:
-            what = f"the claim does not follow from printed numbers of {quote(start)}"
-            raise InputError(what, "print them in a claim before it")
+            message = f"the claim does not follow from printed numbers of {quote(start)}"
+            raise InputError(message, "print them in a claim before it")
         stage = nearest
     at = claim.at if other.at is None else other.at
-    made = numbers_of(stage, claim, at)
-    if other.at is not None and made.size == ours.size:
-        made = made.reshape(ours.shape)
-    verdict = _verdict(made, stage, at, claim, other.gives or claim.numbers)
-    return Recomputed(other.text, made, verdict)
+    numbers = numbers_of(stage, claim, at)
+    if other.at is not None and numbers.size == ours.size:
+        numbers = numbers.reshape(ours.shape)
+    verdict = _verdict(numbers, stage, at, claim, other.gives or claim.numbers)
+    return Recomputed(other.text, numbers, verdict)
 
 
 def _from_printed(
@@ -225,8 +227,8 @@ def _verdict(
         return worst(holds(ours, claim.states, magnitude))
     if ours.shape != expected.value.shape:
         shapes = [" × ".join(map(str, x.shape)) or "one" for x in (expected.value, ours)]
-        what = f"the printed numbers are {shapes[0]}, the computed ones {shapes[1]}"
-        raise InputError(what, "name their place in the stage with at")
+        message = f"the printed numbers are {shapes[0]}, the computed ones {shapes[1]}"
+        raise InputError(message, "name their place in the stage with at")
     return worst(compare(ours, expected))
 
 
@@ -237,8 +239,8 @@ def select(stage: Stage, at: At) -> tuple[FloatArray, tuple[str, ...]]:
     """The numbers of a stage at a place, and the axes that are left: those of several entries."""
     index = indices(stage, at)
     if (size := math.prod(map(len, index))) > MOST_CELLS:
-        what = f"the place is {size} numbers of stage {stage.name}"
-        raise InputError(what, f"{MOST_CELLS} is the most")
+        message = f"the place is {size} numbers of stage {stage.name}"
+        raise InputError(message, f"{MOST_CELLS} is the most")
     value = np.asarray(stage.value, dtype=np.float64)[np.ix_(*index)]
     axes = tuple(axis for axis in stage.axes if not isinstance(at.get(axis), int | str))
     return value.reshape([len(index[stage.axes.index(axis)]) for axis in axes]), axes
@@ -263,35 +265,35 @@ def _taken(
     stage: Stage, value: FloatArray, axes: tuple[str, ...], take: Take
 ) -> tuple[FloatArray, tuple[str, ...]]:
     """What `take` computes from numbers of a stage, and the axes that are left."""
-    (what,) = take.model_fields_set
-    given = getattr(take, what)
-    if what == "shape":
+    (operation,) = take.model_fields_set
+    argument = getattr(take, operation)
+    if operation == "shape":
         return np.array(value.shape, dtype=np.float64), ("axis",)
-    if what == "future":
+    if operation == "future":
         if axes[-2:] != ("query", "key") or value.size != stage.value.size:
             hint = 'take "future" of the whole of scores, masked or weights'
             raise InputError(f"stage {stage.name} there is not a table of queries and keys", hint)
         return value[..., np.triu(np.ones(value.shape[-2:], dtype=bool), k=1)].ravel(), ("cell",)
-    if what in {"minus", "cosine"}:
-        other, _ = select(stage, given)
+    if operation in {"minus", "cosine"}:
+        other, _ = select(stage, argument)
         if other.shape != value.shape:
             raise InputError(f"the two places in stage {stage.name} differ in shape")
-        if what == "minus":
+        if operation == "minus":
             return value - other, axes
         lengths = np.linalg.norm(value) * np.linalg.norm(other)
         return np.asarray((value * other).sum() / lengths), ()
-    if given not in axes:
-        what = f"there is no axis {quote(given)} left in stage {stage.name}"
-        raise InputError(what, f"there is {listing(axes) or 'none'}")
-    left = tuple(axis for axis in axes if axis != given)
-    return np.asarray(_ALONG[what](value, axis=axes.index(given))), left
+    if argument not in axes:
+        message = f"there is no axis {quote(argument)} left in stage {stage.name}"
+        raise InputError(message, f"there is {listing(axes) or 'none'}")
+    remaining_axes = tuple(axis for axis in axes if axis != argument)
+    return np.asarray(_ALONG[operation](value, axis=axes.index(argument))), remaining_axes
 
 
 def indices(stage: Stage, at: At) -> list[list[int]]:
     """For every axis of a stage, the indices from 0 that a place means. Raises InputError."""
     if unknown := [axis for axis in at if axis not in stage.axes]:
-        what = f"stage {stage.name} has no axis {quote(unknown[0])}"
-        raise InputError(what, f"it has {listing(stage.axes)}")
+        message = f"stage {stage.name} has no axis {quote(unknown[0])}"
+        raise InputError(message, f"it has {listing(stage.axes)}")
     index = []
     for axis, size in zip(stage.axes, stage.value.shape, strict=True):
         entries = at.get(axis, list(range(1, size + 1)))
@@ -305,9 +307,9 @@ def _index(stage: Stage, axis: str, entry: int | str) -> int:
     if isinstance(entry, int) and 1 <= entry <= len(names):
         return entry - 1
     if (count := names.count(entry)) != 1:
-        held, hint = "several entries", f"use a number from 1 to {len(names)}"
+        amount, hint = "several entries", f"use a number from 1 to {len(names)}"
         if not count:
-            held, hint = "no entry", f"{hint}, or one of {listing(names)}"
-        where = f"{quote(str(entry))} along {axis}"
-        raise InputError(f"stage {stage.name} has {held} {where}", hint)
+            amount, hint = "no entry", f"{hint}, or one of {listing(names)}"
+        place = f"{quote(str(entry))} along {axis}"
+        raise InputError(f"stage {stage.name} has {amount} {place}", hint)
     return names.index(entry)

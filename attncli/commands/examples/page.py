@@ -58,7 +58,7 @@ def rows(result: Result) -> Iterator[Row]:
             ours = _numbers(judgement.ours, decimals)
         verdict = judgement.verdict + (f" ({judgement.cause})" if judgement.cause else "")
         reasons = [sentence(claim.why)] if claim.why else []
-        for other in judgement.alternatives or filter(None, [judgement.own]):
+        for other in judgement.alternatives or filter(None, [judgement.recomputed]):
             reasons.append(f"{sentence(other.text)}: {_numbers(other.ours, decimals)}")
         reasons += [] if judgement.ok else [f"not as recorded: {sentence(judgement.problem)}"]
         text, expected = sentence(claim.text), clean(expected)
@@ -93,10 +93,10 @@ def _numbers(value: npt.NDArray[np.float64], decimals: int) -> str:
     return f"{size} numbers from {write(value.min())} to {write(value.max())}"
 
 
-def _nested(found: Any, write: Callable[[Any], str]) -> str:
-    if isinstance(found, list):
-        return f"[{', '.join(_nested(entry, write) for entry in found)}]"
-    return write(found)
+def _nested(value: Any, write: Callable[[Any], str]) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_nested(entry, write) for entry in value)}]"
+    return write(value)
 
 
 # ---- lines for the terminal
@@ -105,8 +105,8 @@ def _nested(found: Any, write: Callable[[Any], str]) -> str:
 def source_line(example: Example) -> str:
     """Author, title and date of the document, and its number."""
     source = example.source
-    named = [source.author, f"“{source.title}”", source.date]
-    return clean(f"{', '.join(part for part in named if part)} (document {source.id})")
+    fields = [source.author, f"“{source.title}”", source.date]
+    return clean(f"{', '.join(part for part in fields if part)} (document {source.id})")
 
 
 def list_lines(examples: Sequence[Example], width: int | None = None) -> Iterator[str]:
@@ -165,9 +165,9 @@ def verification_lines(results: Sequence[Result], width: int | None = None) -> I
 
 def verdict_counts(results: Iterable[Result]) -> dict[Basis, dict[Verdict, int]]:
     """How many claims have each verdict, by where what is expected comes from."""
-    found = Counter((j.claim.basis, j.verdict) for result in results for j in result.judgements)
+    counts = Counter((j.claim.basis, j.verdict) for result in results for j in result.judgements)
     return {
-        basis: {verdict: found[basis, verdict] for verdict in VERDICTS if found[basis, verdict]}
+        basis: {verdict: counts[basis, verdict] for verdict in VERDICTS if counts[basis, verdict]}
         for basis in get_args(Basis)
     }
 

@@ -83,36 +83,36 @@ class Printed(NamedTuple):
 # ---- reading
 
 
-def read_printed(found: object, where: str, decimals: int | None = None) -> Printed:
+def read_printed(data: object, place: str, decimals: int | None = None) -> Printed:
     """Printed numbers from JSON, at most 4 deep; `decimals` is for those that are no text."""
-    cells = _each(found, lambda one: _read_one(one, where, decimals), where)
-    text, value, places = (_each(cells, itemgetter(i), where) for i in range(3))
-    numbers = np.asarray(to_array(value, where), dtype=np.float64)
+    cells = _each(data, lambda entry: _read_one(entry, place, decimals), place)
+    text, value, places = (_each(cells, itemgetter(i), place) for i in range(3))
+    numbers = np.asarray(to_array(value, place), dtype=np.float64)
     return Printed(text, numbers, np.array(places, dtype=np.int64))
 
 
-def _each(found: Any, of: Callable[[Any], Any], where: str, depth: int = 0) -> Any:
-    """Nested lists with `of` each entry in its place."""
-    if not isinstance(found, list):
-        return of(found)
+def _each(data: Any, function: Callable[[Any], Any], place: str, depth: int = 0) -> Any:
+    """Nested lists with `function` of each entry in its place."""
+    if not isinstance(data, list):
+        return function(data)
     if depth == MOST_DEPTH:  # a file can nest deeper than Python recurses
-        raise InputError(f"{where} is nested more than {MOST_DEPTH} deep")
-    return [_each(part, of, where, depth + 1) for part in found]
+        raise InputError(f"{place} is nested more than {MOST_DEPTH} deep")
+    return [_each(part, function, place, depth + 1) for part in data]
 
 
-def _read_one(found: object, where: str, decimals: int | None) -> tuple[str, float, int]:
+def _read_one(entry: object, place: str, decimals: int | None) -> tuple[str, float, int]:
     """The text, value and decimals of one printed number."""
-    if isinstance(found, int | float) and not isinstance(found, bool):
-        value = float(to_array([found], where)[0])
+    if isinstance(entry, int | float) and not isinstance(entry, bool):
+        value = float(to_array([entry], place)[0])
         if decimals is None:
-            return repr(found), value, _decimals(repr(found))
+            return repr(entry), value, _decimals(repr(entry))
         return f"{value:.{decimals}f}", value, decimals
-    plain = found.strip().replace("−", "-") if isinstance(found, str) else ""
+    plain = entry.strip().replace("−", "-") if isinstance(entry, str) else ""
     number = _value(plain)
-    if number is None or not isinstance(found, str):
+    if number is None or not isinstance(entry, str):
         hint = 'write "0.540", or an expression such as "1/√2" or "sin(3/10)"'
-        raise InputError(f"{where} holds {described(found)}, which is no number", hint)
-    return found, number, _decimals(plain)
+        raise InputError(f"{place} holds {described(entry)}, which is no number", hint)
+    return entry, number, _decimals(plain)
 
 
 def _decimals(text: str) -> int:
@@ -168,8 +168,8 @@ def cut_off(ours: npt.ArrayLike, printed: Printed) -> bool:
         return False
     with np.errstate(over="ignore"):
         power = 10.0**decimals
-        kept = np.trunc(a * power * (1 + LOSS)) / power
-    return bool((compare(kept, printed) == VERDICTS[0]).all())
+        truncated = np.trunc(a * power * (1 + LOSS)) / power
+    return bool((compare(truncated, printed) == VERDICTS[0]).all())
 
 
 def holds(ours: npt.ArrayLike, states: Mapping[Relation, float], magnitude: float) -> Cells:

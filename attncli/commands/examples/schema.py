@@ -59,10 +59,10 @@ Cause = Literal["rounding only", "carried over", "cut off"]
 # ---- places and statements
 
 
-def _read_place(found: object) -> Any:
-    if not isinstance(found, dict):
+def _read_place(data: object) -> Any:
+    if not isinstance(data, dict):
         raise InputError(" is not an object", 'write {"query": 1}')
-    for axis, entries in found.items():
+    for axis, entries in data.items():
         several = entries if isinstance(entries, list) else [entries]
         if len(several) > MOST_ENTRIES:
             hint = f"{MOST_ENTRIES} is the most"
@@ -70,7 +70,7 @@ def _read_place(found: object) -> Any:
         if not several or not all(type(entry) in (int, str) for entry in several):
             hint = "write a whole number from 1, a label, or a list of them"
             raise InputError(f", {quote(axis)[1:-1]} is {described(entries)}", hint)
-    return found
+    return data
 
 
 Label = Annotated[str, Field(max_length=MOST_TEXT)]
@@ -113,8 +113,8 @@ least is not it."""
 # ---- claims
 
 
-def _read_printed(found: object, info: ValidationInfo) -> Printed:
-    return read_printed(found, "", info.data.get("decimals"))
+def _read_printed(data: object, info: ValidationInfo) -> Printed:
+    return read_printed(data, "", info.data.get("decimals"))
 
 
 AsPrinted = TypeAliasType("AsPrinted", "list[AsPrinted] | float | str")
@@ -183,12 +183,15 @@ class Claim(Model):
     @model_validator(mode="after")
     def _check_one_expectation(self) -> Self:
         names = ("printed", "expected", "states")
-        if len(given := [name for name in names if getattr(self, name)]) > 1:
-            raise InputError(f" has both {given[0]} and {given[1]}", "leave one of them out")
+        if len(expectations := [name for name in names if getattr(self, name)]) > 1:
+            raise InputError(
+                f" has both {expectations[0]} and {expectations[1]}", "leave one of them out"
+            )
         if (self.basis == "printed") != bool(self.printed):
             hint = 'write "printed" for numbers of the document, else "expected" or "states"'
             raise InputError(
-                f" has the basis {self.basis} and {given[0] if given else 'nothing'}", hint
+                f" has the basis {self.basis} and {expectations[0] if expectations else 'nothing'}",
+                hint,
             )
         return self
 
@@ -232,9 +235,9 @@ class Example(Model):
 
     @field_validator("inputs", mode="plain", json_schema_input_type=dict[str, Any])
     @classmethod
-    def _read_inputs(cls, found: object, info: ValidationInfo) -> object:
+    def _read_inputs(cls, data: object, info: ValidationInfo) -> object:
         kind = info.data.get("compute")
-        return COMPUTATIONS[kind].model_validate(found) if kind else found
+        return COMPUTATIONS[kind].model_validate(data) if kind else data
 
     @property
     def source(self) -> Source:
@@ -276,13 +279,13 @@ def load_catalog() -> tuple[Example, ...]:
 def load_examples(source: str, *, stdin: BinaryIO | None = None) -> tuple[Example, ...]:
     """The examples of a file, or of standard input where `source` is "-"; InputError for no JSON,
     with line and column, and for what does not follow the schema, with example, claim and key."""
-    with open_source(source, stdin) as found:
-        if found.kind != "json" or found.name:
-            raise InputError(f"{found.origin} is not a JSON file of examples")
-        data = found.read() if (found.size or 0) <= MOST_BYTES else None
+    with open_source(source, stdin) as file:
+        if file.kind != "json" or file.name:
+            raise InputError(f"{file.origin} is not a JSON file of examples")
+        data = file.read() if (file.size or 0) <= MOST_BYTES else None
         if data is None or len(data) > MOST_BYTES:
-            raise InputError(f"{found.origin} is larger than {MOST_BYTES >> 20} MB")
-        return read_examples(parse(data, found.origin), found.origin)
+            raise InputError(f"{file.origin} is larger than {MOST_BYTES >> 20} MB")
+        return read_examples(parse(data, file.origin), file.origin)
 
 
 def read_examples(document: Any, origin: str) -> tuple[Example, ...]:

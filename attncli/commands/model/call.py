@@ -103,8 +103,8 @@ class Call:
         if tokens is not None:
             n_q, n_k = inputs["q"].shape[-2], inputs["k"].shape[-2]
             if len(tokens) != n_k:
-                what = f"there are {len(tokens)} tokens for {n_k} keys of {self.name}"
-                raise ShapeError(what, "give one for each key, or query_labels and key_labels")
+                message = f"there are {len(tokens)} tokens for {n_k} keys of {self.name}"
+                raise ShapeError(message, "give one for each key, or query_labels and key_labels")
             key_labels = tokens if key_labels is None else key_labels
             query_labels = tokens[n_k - n_q :] if query_labels is None else query_labels
         labels: dict[str, Any] = {"query_labels": query_labels, "key_labels": key_labels}
@@ -223,10 +223,10 @@ class Calls(Sequence[Call]):
         if self.folder is None:
             return call
         with np.load(self._path(call)) as file:
-            found = {name: x for name, x in file.items() if x.dtype.kind != "U"}
+            arrays = {name: x for name, x in file.items() if x.dtype.kind != "U"}
         if len(call.shape) == 4 and call.shape[0] == 1:  # a batch of one is left out in files
-            found = {name: x[None] if x.ndim == 3 else x for name, x in found.items()}
-        return replace(call, arrays=found)
+            arrays = {name: x[None] if x.ndim == 3 else x for name, x in arrays.items()}
+        return replace(call, arrays=arrays)
 
 
 def layer_of(name: str) -> int | None:

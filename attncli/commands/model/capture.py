@@ -62,8 +62,8 @@ def capture(
         names = ", ".join(calls.unseen[:5]) + ", …" * (len(calls.unseen) > 5)
         warnings.warn(f"no attention was seen in {names}", UserWarning, stacklevel=3)
     elif not calls:
-        where = "" if layers is None else f" in layers {sorted(layers)}"
-        warnings.warn(f"no attention was seen{where}", UserWarning, stacklevel=3)
+        place = "" if layers is None else f" in layers {sorted(layers)}"
+        warnings.warn(f"no attention was seen{place}", UserWarning, stacklevel=3)
 
 
 def _folder(path: str) -> str:

@@ -88,18 +88,18 @@ def run(
         tokenizer = tokenizer_of(directory.path, config, directory.longest)
         with guarded(f"the tokenizer of {directory.path} fails"):
             source = tokens_of(tokenizer, sentence)
-            asked = None if target is None else tokens_of(tokenizer, target, is_target=True)
-            asked = asked and asked.shifted(tokenizer, _start(config))
-        for tokens in filter(None, (source, asked)):
+            target_tokens = None if target is None else tokens_of(tokenizer, target, is_target=True)
+            target_tokens = target_tokens and target_tokens.shifted(tokenizer, _start(config))
+        for tokens in filter(None, (source, target_tokens)):
             _check_read(tokens, frame, tokenizer)
-        before(_shapes(config, len(source.ids), len(asked.ids) if asked else 0))
+        before(_shapes(config, len(source.ids), len(target_tokens.ids) if target_tokens else 0))
         model, missing = _loaded(kind, config, directory, dtype)
-        calls, n_encoder = _run(model, missing, source, asked, directory)
+        calls, n_encoder = _run(model, missing, source, target_tokens, directory)
     attentions = tuple(
-        _attention(call, source, asked if at >= n_encoder else None)
+        _attention(call, source, target_tokens if at >= n_encoder else None)
         for at, call in enumerate(calls)
     )
-    notes = [*source.notes, *(asked.notes if asked else ())]
+    notes = [*source.notes, *(target_tokens.notes if target_tokens else ())]
     if calls.unseen:
         more = f" and {len(calls.unseen) - 4} more" if len(calls.unseen) > 4 else ""
         notes.append(f"no attention was seen in {'; '.join(calls.unseen[:4])}{more}")
@@ -108,10 +108,10 @@ def run(
         kind=kind.__name__,
         attentions=attentions,
         tokens=source,
-        target=asked,
+        target=target_tokens,
         dtype=str(weights[0].dtype).removeprefix("torch."),
         n_bytes=_n_bytes(weights),
-        is_half=config.is_encoder_decoder and asked is None,
+        is_half=config.is_encoder_decoder and target_tokens is None,
         notes=tuple(notes),
     )
 
@@ -141,16 +141,16 @@ def _quiet() -> Iterator[None]:
 
 def _config(directory: Directory) -> Any:
     """The configuration; InputError for a type that transformers does not know."""
-    known = transformers.CONFIG_MAPPING
+    mapping = transformers.CONFIG_MAPPING
     name = directory.config["model_type"]
-    if name not in known:
-        what = f"{directory.path} is a {quote(name)} model, which transformers "
-        what += f"{transformers.__version__} does "
+    if name not in mapping:
+        message = f"{directory.path} is a {quote(name)} model, which transformers "
+        message += f"{transformers.__version__} does "
         if "auto_map" in directory.config:
-            raise InputError(f"{what}not know: it brings code of its own, never run", _CAPTURE)
-        raise InputError(f"{what}not know", "pip install --upgrade transformers, or " + _CAPTURE)
+            raise InputError(f"{message}not know: it brings code of its own, never run", _CAPTURE)
+        raise InputError(f"{message}not know", "pip install --upgrade transformers, or " + _CAPTURE)
     with explained(_misfit(directory, "is not understood"), "copy it again"):
-        return known[name].from_dict(_data_alone(directory.config))
+        return mapping[name].from_dict(_data_alone(directory.config))
 
 
 def _data_alone(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,8 +167,8 @@ def _class(config: Any, directory: Directory, target: str | None) -> Any:
     try:
         kind = transformers.MODEL_MAPPING[type(config)]
     except KeyError:
-        what = f"{directory.path} is a {quote(config.model_type)}, which is no model by itself"
-        raise InputError(what, _CAPTURE) from None
+        message = f"{directory.path} is a {quote(config.model_type)}, which is no model by itself"
+        raise InputError(message, _CAPTURE) from None
     kind = kind[0] if isinstance(kind, (list, tuple)) else kind
     reads = getattr(kind, "input_modalities", "text")
     reads = [reads] if isinstance(reads, str) else list(reads)
@@ -188,8 +188,10 @@ def _frame(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> Any:
     n_asked = sum(x.numel() for x in frame.parameters())
     n_held = sum(tensor.size for tensor in directory.tensors.values())
     if n_asked > _TIMES * n_held:
-        what = _misfit(directory, f"describes {n_asked:.3g} weights, its files hold {n_held:.3g}")
-        raise InputError(what, "copy config.json and the weights of one model")
+        message = _misfit(
+            directory, f"describes {n_asked:.3g} weights, its files hold {n_held:.3g}"
+        )
+        raise InputError(message, "copy config.json and the weights of one model")
     packed = hasattr(config, "quantization_config")
     sized = (*frame.buffers(), *(() if packed else frame.parameters()))
     check_bytes(_n_bytes(sized), _misfit(directory, "describes a model that takes"))
@@ -205,8 +207,8 @@ def _shapes(config: Any, n_source: int, n_target: int) -> Shapes:
     return [(n_heads, n_source, n_source), *of_target] * n_layers
 
 
-def _misfit(directory: Directory, what: str) -> str:
-    return f"{directory.path / 'config.json'} {what}"
+def _misfit(directory: Directory, problem: str) -> str:
+    return f"{directory.path / 'config.json'} {problem}"
 
 
 def _loaded(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> tuple[Any, set[str]]:
@@ -223,10 +225,12 @@ def _loaded(kind: Any, config: Any, directory: Directory, dtype: Dtype) -> tuple
             ignore_mismatched_sizes=True,  # they are named below
             **convention,
         )
-    for name, stored, asked in sorted(report["mismatched_keys"]):
-        sizes = (" × ".join(map(str, shape)) for shape in (stored, asked))
-        what = f"{name} is {next(sizes)} in {directory.path}, but {next(sizes)} by its config.json"
-        raise InputError(what, "take both of one model")
+    for name, stored, expected in sorted(report["mismatched_keys"]):
+        sizes = (" × ".join(map(str, shape)) for shape in (stored, expected))
+        message = (
+            f"{name} is {next(sizes)} in {directory.path}, but {next(sizes)} by its config.json"
+        )
+        raise InputError(message, "take both of one model")
     model.eval()
     return model, {*report["missing_keys"]}
 
@@ -249,18 +253,18 @@ def _start(config: Any) -> int | None:
 
 def _check_read(tokens: Tokens, model: Any, tokenizer: Any) -> None:
     """InputError for more tokens than positions, or for a token that has no embedding."""
-    own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    limits = (own, tokenizer.model_max_length)
+    n_positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    limits = (n_positions, tokenizer.model_max_length)
     most = min((x for x in limits if isinstance(x, (int, float)) and x > 0), default=math.inf)
     if len(tokens.ids) > most:
-        what = f"the sentence has {count(len(tokens.ids), 'token')}, the model {most} positions"
-        raise InputError(what, "give a shorter one")
+        message = f"the sentence has {count(len(tokens.ids), 'token')}, the model {most} positions"
+        raise InputError(message, "give a shorter one")
     n_words = math.inf
     with suppress(AttributeError, NotImplementedError):  # of several models in one
         n_words = model.get_input_embeddings().weight.shape[0]
     if max(tokens.ids) >= n_words:
-        what = f"the tokenizer gives token {max(tokens.ids)}, the model has {n_words}"
-        raise InputError(what, "take the tokenizer of the same model")
+        message = f"the tokenizer gives token {max(tokens.ids)}, the model has {n_words}"
+        raise InputError(message, "take the tokenizer of the same model")
 
 
 # ---- what is run
@@ -320,11 +324,11 @@ def _run(
             encoder.register_forward_hook(lambda *_: n_encoder.append(len(calls)))
         runs(**{name: torch.tensor([ids]) for name, ids in inputs.items()})
     if needed := began.needed():
-        what = f"{directory.path} lacks weights that attention depends on: {listing(needed, 3)}"
-        raise InputError(what, "they would be random; take the files of one model")
+        message = f"{directory.path} lacks weights that attention depends on: {listing(needed, 3)}"
+        raise InputError(message, "they would be random; take the files of one model")
     if not calls and calls.unseen:
-        what = f"no attention was seen in {kind}: {'; '.join(calls.unseen[:2])}"
-        raise InputError(what, "it computes attention in a way of its own; choose another model")
+        message = f"no attention was seen in {kind}: {'; '.join(calls.unseen[:2])}"
+        raise InputError(message, "it computes attention in a way of its own; choose another model")
     if not calls:
         raise InputError(f"{kind} has no attention", "choose a model that has some")
     return calls, n_encoder[0] if n_encoder else len(calls)
@@ -337,11 +341,11 @@ def _attention(call: Call, source: Tokens, target: Tokens | None) -> Attention:
     none of the target's tokens sees a later one: then it is the target that attends to itself.
     """
     n_q, n_k = call.shape[-2:]
-    own = target or source
+    tokens = target or source
     if target is None or n_k != len(source.labels) or _is_causal(call, n_q, n_k):
-        fits = n_q == n_k == len(own.labels)
-        return Attention(call, own.labels, own.labels, own.ids if fits else None)
-    return Attention(call, own.labels, source.labels, None)
+        fits = n_q == n_k == len(tokens.labels)
+        return Attention(call, tokens.labels, tokens.labels, tokens.ids if fits else None)
+    return Attention(call, tokens.labels, source.labels, None)
 
 
 def _is_causal(call: Call, n_q: int, n_k: int) -> bool:

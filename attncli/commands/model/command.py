@@ -76,10 +76,10 @@ def _dump(ran: Ran, path: str | None, *, force: bool) -> None:
 
 def _shown(ran: Ran, read: ModelFlags, directory: Directory, show: DisplayFlags) -> int:
     """Shows the summary, or the layer that was asked for; the exit code."""
-    kept = None if read.layer is not None else _kept(show)
-    trace = _trace(ran, read, directory, kept)
+    stages = None if read.layer is not None else _kept(show)
+    trace = _trace(ran, read, directory, stages)
     if read.layer is None:
-        decimals = PRECISION if kept is None or show.stage else OF_SUMMARY
+        decimals = PRECISION if stages is None or show.stage else OF_SUMMARY
         present(trace, show, page=summary_page, precision=decimals, least_height=LEAST_HEIGHT)
     else:
         height = 0 if show.stage else LEAST_HEIGHT
@@ -95,8 +95,10 @@ def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> int:
     """Says whether the model's own outputs are exact attention of its q, k and v; the exit code."""
     from attncli.commands.check.report import summary_text, summary_to_dict
 
-    chosen = [own for _, own in of_layer(ran.attentions, layer)] if layer else ran.attentions
-    verdicts = {attention.call.key: attention.call.check() for attention in chosen}
+    attentions = (
+        [attention for _, attention in of_layer(ran.attentions, layer)] if layer else ran.attentions
+    )
+    verdicts = {attention.call.key: attention.call.check() for attention in attentions}
     as_json = show.form.name == "json"
     write_report(summary_text(verdicts), summary_to_dict(verdicts), show, as_json=as_json)
     return 0 if all(verdicts.values()) else 1
@@ -105,8 +107,10 @@ def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> int:
 def _check_call(read: ModelFlags, show: DisplayFlags) -> None:
     """Raises ConventionError or InputError for what is missing or has no effect."""
     if read.directory is None or read.sentence is None:
-        what = "DIR and SENTENCE are missing" if read.directory is None else "there is no SENTENCE"
-        raise ConventionError(what, 'write attncli model DIR "…"')
+        message = (
+            "DIR and SENTENCE are missing" if read.directory is None else "there is no SENTENCE"
+        )
+        raise ConventionError(message, 'write attncli model DIR "…"')
     for option, text in (("the sentence", read.sentence), ("--target", read.target)):
         if text is not None and not text.strip():
             raise InputError(f"{option} is empty", "give it at least one word")
@@ -139,14 +143,16 @@ def _is_measured(stages: Collection[str]) -> bool:
     return all(spec_of(name).axes == SPECS["entropy"].axes for name in stages)
 
 
-def _trace(ran: Ran, read: ModelFlags, directory: Directory, kept: Collection[str] | None) -> Trace:
+def _trace(
+    ran: Ran, read: ModelFlags, directory: Directory, stages: Collection[str] | None
+) -> Trace:
     """The summary and the layers, or the layer that was asked for."""
     names = [attention.call.name for attention in ran.attentions]
     notes = [f"{ran.kind}, {ran.dtype}, {budget.in_bytes(ran.n_bytes)} of weights"]
     for labels in (x.labels for x in (ran.tokens, ran.target) if x):
-        shown = " ".join(quoted(shorten(label)) for label in labels[:_TOKENS])
+        text = " ".join(quoted(shorten(label)) for label in labels[:_TOKENS])
         more = " …" * (len(labels) > _TOKENS)
-        notes.append(f"{count(len(labels), 'token')}: {shown}{more}")
+        notes.append(f"{count(len(labels), 'token')}: {text}{more}")
     if ran.is_half:
         notes.append("the encoder alone: --target SENTENCE is for the decoder")
     if read.layer is not None:
@@ -155,17 +161,17 @@ def _trace(ran: Ran, read: ModelFlags, directory: Directory, kept: Collection[st
     ends = dict.fromkeys((names[0], names[-1]))
     notes.append(f"modules, counted from 0: {' … '.join(ends)}")
     title = f"What each head of {directory.name} does"
-    return model_trace(title, ran.attentions, kept, notes)
+    return model_trace(title, ran.attentions, stages, notes)
 
 
 def _check_room(
     read: ModelFlags, show: DisplayFlags, of_weights: int, shapes: Sequence[tuple[int, ...]]
 ) -> None:
     """SizeError where stages of scores of these shapes do not fit beside the weights."""
-    kept = () if read.check else _kept(show)
+    stages = () if read.check else _kept(show)
     shapes = [*{*shapes}] if read.layer is not None else shapes  # each kind once in a layer
     sizes = [memory.FLOAT * math.prod(shape) for shape in shapes]
-    n_kept = 5 if kept is None or read.layer is not None else min(len(kept), 1)
+    n_kept = 5 if stages is None or read.layer is not None else min(len(stages), 1)
     need = of_weights + max(5 * max(sizes, default=0), n_kept * sum(sizes))
-    what = f"the stages of {count(len(sizes), 'attention')} need"
-    budget.check_bytes(need, what, "give a shorter sentence, or --layer N")
+    message = f"the stages of {count(len(sizes), 'attention')} need"
+    budget.check_bytes(need, message, "give a shorter sentence, or --layer N")

@@ -99,8 +99,8 @@ def open_directory(path: str) -> Directory:
     try:
         return _opened(path)
     except OSError as problem:
-        what = f"{safe(problem.filename or path)} cannot be read: {problem.strerror}"
-        raise InputError(what, "check the path, and that you may read it") from None
+        message = f"{safe(problem.filename or path)} cannot be read: {problem.strerror}"
+        raise InputError(message, "check the path, and that you may read it") from None
 
 
 def _opened(path: str) -> Directory:
@@ -158,8 +158,8 @@ def _snapshot(folder: Path, snapshots: Path) -> Path:
         return snapshots / name
     if len(there) == 1:
         return snapshots / there[0]
-    what = f"{folder} names no main snapshot of: {listing(there, 3) if there else 'none'}"
-    raise InputError(what, "give one of them: its folder in snapshots")
+    message = f"{folder} names no main snapshot of: {listing(there, 3) if there else 'none'}"
+    raise InputError(message, "give one of them: its folder in snapshots")
 
 
 def _object(file: Path) -> dict[str, Any]:
@@ -175,8 +175,8 @@ def _object(file: Path) -> dict[str, Any]:
 def _size(file: Path) -> int:
     """The bytes of a file. InputError for a link whose file is gone."""
     if not file.is_file():
-        what = "is a link to a file that is not there" if file.is_symlink() else "is not there"
-        raise InputError(f"{file} {what}", "download the model again")
+        problem = "is a link to a file that is not there" if file.is_symlink() else "is not there"
+        raise InputError(f"{file} {problem}", "download the model again")
     return file.stat().st_size
 
 
@@ -189,38 +189,38 @@ def _names(config: Mapping[str, Any]) -> set[str]:
 def _check_counts(directory: Directory) -> None:
     """Raises for more layers than tensors, more labels than rows of any, and for too many."""
     limits = (len(directory.tensors), "tensors"), (directory.longest, "rows in the largest tensor")
-    for (names, width), (most, of) in zip(_COUNTS, limits, strict=True):
-        for where, count in _counts(directory.config, names):
-            what = f"{directory.path / CONFIG} says {where} is {count}"
+    for (names, width), (most, unit) in zip(_COUNTS, limits, strict=True):
+        for key, count in _counts(directory.config, names):
+            message = f"{directory.path / CONFIG} says {key} is {count}"
             if count > most:
                 hint = "one of the two is of another model; copy both again"
-                raise InputError(f"{what}, but there are {most} {of}", hint)
-            check_bytes(width * count, f"{what}, which takes")
+                raise InputError(f"{message}, but there are {most} {unit}", hint)
+            check_bytes(width * count, f"{message}, which takes")
 
 
 def _counts(
-    config: Mapping[str, Any], names: re.Pattern[str], where: str = ""
+    config: Mapping[str, Any], names: re.Pattern[str], prefix: str = ""
 ) -> Iterator[tuple[str, int]]:
     """Every count of this name that is in a config, in the parts of it too."""
     for name, value in config.items():
         if isinstance(value, (int, dict)) and names.fullmatch(name):
-            yield f"{where}{name}", len(value) if isinstance(value, dict) else value
+            yield f"{prefix}{name}", len(value) if isinstance(value, dict) else value
         elif isinstance(value, dict):
-            yield from _counts(value, names, f"{where}{name}.")
+            yield from _counts(value, names, f"{prefix}{name}.")
 
 
 # ---- weights
 
 
-def _files_of_weights(folder: Path, named: object) -> list[Path]:
-    """model.safetensors, or the files of its index; `named`: what the config calls its weights."""
+def _files_of_weights(folder: Path, weights_name: object) -> list[Path]:
+    """model.safetensors, or the files of its index; `weights_name`: by the config."""
     names_there = sorted(file.name for file in folder.iterdir())
     for name in filter(_IN_PLACE.fullmatch, names_there):
-        what = f"{folder} holds {safe(name)}, an adapter or a part of a distributed checkpoint"
-        raise InputError(what, "save the whole model: merge_and_unload, save_pretrained")
-    if named not in (None, WEIGHTS if WEIGHTS in names_there else INDEX):
-        what = f"{folder / CONFIG} names {quote(str(named))} as transformers_weights"
-        raise InputError(what, f"attncli reads {WEIGHTS} or {INDEX}; take that name out")
+        message = f"{folder} holds {safe(name)}, an adapter or a part of a distributed checkpoint"
+        raise InputError(message, "save the whole model: merge_and_unload, save_pretrained")
+    if weights_name not in (None, WEIGHTS if WEIGHTS in names_there else INDEX):
+        message = f"{folder / CONFIG} names {quote(str(weights_name))} as transformers_weights"
+        raise InputError(message, f"attncli reads {WEIGHTS} or {INDEX}; take that name out")
     if WEIGHTS in names_there:
         return [folder / WEIGHTS]
     if (folder / INDEX).exists():
@@ -230,15 +230,15 @@ def _files_of_weights(folder: Path, named: object) -> list[Path]:
         shards = sorted(set(names.values()))
         for shard in shards:
             if "/" in shard or "\\" in shard or not shard.endswith(".safetensors"):
-                what = f"{folder / INDEX} names {quote(shard)}"
-                raise InputError(what, "its files are safetensors beside it; download it again")
+                message = f"{folder / INDEX} names {quote(shard)}"
+                raise InputError(message, "its files are safetensors beside it; download it again")
         return [folder / shard for shard in shards]
     if others := [name for name in names_there if _OTHERS.fullmatch(name)]:
-        what = f"{folder} holds its weights as {listing(others, 2)}, which attncli does not read"
-        raise InputError(what, 'write safetensors: model.save_pretrained("…") in Python')
+        message = f"{folder} holds its weights as {listing(others, 2)}, which attncli does not read"
+        raise InputError(message, 'write safetensors: model.save_pretrained("…") in Python')
     if any(name.endswith(".safetensors") for name in names_there):
-        what = f"{folder} holds neither {WEIGHTS} nor {INDEX}"
-        raise InputError(what, "the weights of a whole model are called so; rename them")
+        message = f"{folder} holds neither {WEIGHTS} nor {INDEX}"
+        raise InputError(message, "the weights of a whole model are called so; rename them")
     raise InputError(f"{folder} holds no weights", f"copy {WEIGHTS} into it")
 
 
@@ -273,10 +273,10 @@ def tensors_of(file: Path) -> dict[str, Tensor]:
             raise _damaged(file, f"{quote(name)} has another size than its shape says")
         tensors[name], end = tensor, max(end, stop)
     if end != size - 8 - n_header:
-        what = f"it holds {size - 8 - n_header} bytes of numbers, its header says {end}"
-        raise _damaged(file, what)
+        detail = f"it holds {size - 8 - n_header} bytes of numbers, its header says {end}"
+        raise _damaged(file, detail)
     return tensors
 
 
-def _damaged(file: Path, what: str) -> InputError:
-    return InputError(f"{file} is damaged: {what}", "download it again")
+def _damaged(file: Path, detail: str) -> InputError:
+    return InputError(f"{file} is damaged: {detail}", "download it again")

@@ -46,8 +46,8 @@ def summary_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     summaries = [block for block in blocks if "entropy" in block.stages]
     names = [block.prefix + name for block in summaries for name in block.numbers]
     maps = [block.prefix + block.weights.name for block in blocks if block.weights]
-    shown = (*names, *(maps if options.every else maps[:1]))
-    page = parts(trace, replace(options, stages=shown))
+    stages = (*names, *(maps if options.every else maps[:1]))
+    page = parts(trace, replace(options, stages=stages))
     yield from (part for part in page if not isinstance(part, Closing))
     heads = tuple(
         (block.prefix.removesuffix(".").replace(".", " ").replace("_", " "), tuple(findings(block)))
@@ -109,10 +109,10 @@ def _head(stage: Stage, at: tuple[int, ...]) -> str:
     return "".join(stage.label(axis, i) for axis, i in zip(stage.axes, at, strict=True))
 
 
-def _heads(stage: Stage, chosen: Array) -> str:
+def _heads(stage: Stage, selection: Array) -> str:
     """Heads by name, those with the largest numbers first, or how many there are."""
     total = int(np.isfinite(stage.value).sum())
-    places = [tuple(map(int, at)) for at in np.argwhere(chosen)]
+    places = [tuple(map(int, at)) for at in np.argwhere(selection)]
     places.sort(key=lambda at: -float(stage.value[at]))
     if len(places) == total > 1:
         return f"all {total} heads"

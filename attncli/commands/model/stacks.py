@@ -31,22 +31,22 @@ _SUMMARY = "What each head does"
 class Place(NamedTuple):
     """Where an attention is: in which stack, in which layer from 1, and which of the layer's.
 
-    stack is "layer" where there is but one; own is "" where a layer has but one attention.
+    stack is "layer" where there is but one; module is "" where a layer has but one attention.
     """
 
     stack: str
     layer: int
-    own: str
+    module: str
 
     @property
     def group(self) -> str:
         """The name of all attentions of its kind, such as "decoder.self_attn"."""
-        return f"{self.stack}.{self.own}" if self.own else self.stack
+        return f"{self.stack}.{self.module}" if self.module else self.stack
 
     @property
     def name(self) -> str:
         """Its dotted name in a trace, such as "decoder.3.self_attn"."""
-        return ".".join(filter(None, (self.stack, str(self.layer), self.own)))
+        return ".".join(filter(None, (self.stack, str(self.layer), self.module)))
 
 
 class Attention(NamedTuple):
@@ -70,23 +70,23 @@ def places(names: Sequence[str]) -> list[Place]:
     """
     split = [_split(name) for name in names]
     stacks = _told_apart([before for before, _, _ in split])
-    owns = [""] * len(names)
+    modules = [""] * len(names)
     for before in dict.fromkeys(before for before, _, _ in split):
         same = [at for at, parts in enumerate(split) if parts[0] == before]
         kinds = {split[at][1:] for at in same}
         if len(kinds) > len({layer for layer, _ in kinds}):
-            for at, own in zip(same, _told_apart([split[at][2] for at in same]), strict=True):
-                owns[at] = own
+            for at, module in zip(same, _told_apart([split[at][2] for at in same]), strict=True):
+                modules[at] = module
     result = [
-        Place(stack or "layer", layer, own)
-        for stack, (_, layer, _), own in zip(stacks, split, owns, strict=True)
+        Place(stack or "layer", layer, module)
+        for stack, (_, layer, _), module in zip(stacks, split, modules, strict=True)
     ]
     if len(set(result)) == len(result):
         return result
     n_calls: Counter[tuple[str, str]] = Counter()
     for at, place in enumerate(result):
-        n_calls[place.stack, place.own] += 1
-        result[at] = place._replace(layer=n_calls[place.stack, place.own])
+        n_calls[place.stack, place.module] += 1
+        result[at] = place._replace(layer=n_calls[place.stack, place.module])
     return result
 
 
@@ -119,7 +119,9 @@ def traced(attention: Attention, layer: int, name: str = "") -> Trace:
     """Every stage of an attention; labels that do not fit its queries or keys are left out."""
     call = attention.call
     names = zip((attention.queries, attention.keys), call.shape[-2:], strict=True)
-    queries, keys = (own if own is None or len(own) == size else None for own, size in names)
+    queries, keys = (
+        labels if labels is None or len(labels) == size else None for labels, size in names
+    )
     trace = call.trace(query_labels=queries, key_labels=keys)
     title = f"Attention of layer {layer}: {call.name}" if call.name else f"Attention {layer}"
     return replace(trace, title=title, name=name)
@@ -128,40 +130,40 @@ def traced(attention: Attention, layer: int, name: str = "") -> Trace:
 def model_trace(
     title: str,
     attentions: Sequence[Attention],
-    kept: Collection[str] | None = None,
+    stage_names: Collection[str] | None = None,
     notes: Sequence[str] = (),
 ) -> Trace:
     """What every head of a model does, and the stages of each layer.
 
-    kept  the stages of a layer that are kept; None: all of them
+    stage_names  the stages of a layer that are kept; None: all of them
 
     The stages of MEASURES [layer, head] come first, then the layers: `previous`, `layer.3.weights`;
     of several stacks `encoder.previous`, `encoder.3.weights`. Heads that a layer does not have are
     NaN. What attends to something else than the sentence has no measures, and a note says so.
     """
-    found = places([attention.call.name for attention in attentions])
-    measured: dict[str, dict[str, dict[int, dict[str, Array]]]] = {p.stack: {} for p in found}
-    layers: dict[str, dict[int, list[Trace]]] = {place.stack: {} for place in found}
+    locations = places([attention.call.name for attention in attentions])
+    measured: dict[str, dict[str, dict[int, dict[str, Array]]]] = {p.stack: {} for p in locations}
+    layers: dict[str, dict[int, list[Trace]]] = {place.stack: {} for place in locations}
     others = []
-    for place, attention in zip(found, attentions, strict=True):
-        trace = traced(attention, place.layer, place.own)
+    for place, attention in zip(locations, attentions, strict=True):
+        trace = traced(attention, place.layer, place.module)
         values = _measures(trace[WEIGHTS].value, attention)
         if values is None:
             others.append(place.name)
         else:
-            measured[place.stack].setdefault(place.own, {})[place.layer] = values
-        trace = trace if kept is None else trace.keep({*kept})
+            measured[place.stack].setdefault(place.module, {})[place.layer] = values
+        trace = trace if stage_names is None else trace.keep({*stage_names})
         layers[place.stack].setdefault(place.layer, []).extend([trace] if trace.steps else [])
     first: list[Stage | Trace] = []
     stacks: list[Trace] = []
-    for stack, owns in layers.items():
+    for stack, modules in layers.items():
         steps: list[Stage | Trace] = []
-        for own, by_layer in measured[stack].items():
+        for module, by_layer in measured[stack].items():
             stages = _stages(by_layer)
-            steps += [Trace(_SUMMARY, stages, name=own)] if own else stages
+            steps += [Trace(_SUMMARY, stages, name=module)] if module else stages
         if len(layers) == 1 and "" in measured[stack]:
             first, steps = steps, []
-        for layer, traces in owns.items():
+        for layer, traces in modules.items():
             if len(traces) == 1 and not traces[0].name:
                 steps.append(replace(traces[0], name=str(layer)))
             elif traces:
@@ -169,8 +171,8 @@ def model_trace(
         stacks += [Trace(_SUMMARY, tuple(steps), name=stack)] if steps else []
     if others:
         verb = "attends" if len(others) == 1 else "attend"
-        what = f"{verb} to something other than the tokens, which is not measured"
-        notes = (*notes, f"{listing(others, 4)} {what}")
+        message = f"{verb} to something other than the tokens, which is not measured"
+        notes = (*notes, f"{listing(others, 4)} {message}")
     return Trace(title, (*first, *stacks), notes=tuple(notes))
 
 
@@ -205,15 +207,15 @@ def _stages(by_layer: Mapping[int, Mapping[str, Array]]) -> tuple[Stage, ...]:
 
 def of_layer(attentions: Sequence[Attention], layer: int) -> list[tuple[Place, Attention]]:
     """The attentions of a layer, counted from 1; ShapeError where it is not there."""
-    found = places([attention.call.name for attention in attentions])
-    pairs = zip(found, attentions, strict=True)
-    chosen = [(place, attention) for place, attention in pairs if place.layer == layer]
-    if not chosen:
-        there = sorted({place.layer for place in found})
+    locations = places([attention.call.name for attention in attentions])
+    pairs = zip(locations, attentions, strict=True)
+    selection = [(place, attention) for place, attention in pairs if place.layer == layer]
+    if not selection:
+        there = sorted({place.layer for place in locations})
         is_whole = there == [*range(1, len(there) + 1)]
         span = f"1 to {there[-1]}" if is_whole else listing(map(str, there))
         raise ShapeError(f"there is no layer {layer}", f"choose from {span}")
-    return chosen
+    return selection
 
 
 def layer_trace(
@@ -224,18 +226,18 @@ def layer_trace(
     Of one attention they are called as those of `attend`: weights. Of several, by what tells these
     apart: encoder.weights, decoder.self_attn.weights.
     """
-    chosen = of_layer(attentions, layer)
-    if len(chosen) == 1:
-        trace = traced(chosen[0][1], layer)
+    selection = of_layer(attentions, layer)
+    if len(selection) == 1:
+        trace = traced(selection[0][1], layer)
         return replace(trace, notes=(*notes, *trace.notes))
     stacks: dict[str, list[Trace]] = {}
-    for place, attention in chosen:
-        trace = traced(attention, layer, place.own)
+    for place, attention in selection:
+        trace = traced(attention, layer, place.module)
         stacks.setdefault(place.stack, []).append(trace)
     steps = [
-        replace(own[0], name=stack)
-        if len(own) == 1 and not own[0].name
-        else Trace(title, tuple(own), name=stack)
-        for stack, own in stacks.items()
+        replace(traces[0], name=stack)
+        if len(traces) == 1 and not traces[0].name
+        else Trace(title, tuple(traces), name=stack)
+        for stack, traces in stacks.items()
     ]
     return Trace(title, tuple(steps), notes=tuple(notes))

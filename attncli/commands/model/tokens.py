@@ -69,8 +69,8 @@ def tokenizer_of(path: Path, config: Any, longest: int) -> Any:
             entries = json.loads(file.read_bytes())
             many = max(len(x) for x in (entries, *entries.values()) if isinstance(x, (dict, list)))
             if many > longest:
-                what = f"{file} adds {many} tokens, the largest tensor has {longest} rows"
-                raise InputError(what, "take both of one model")
+                message = f"{file} adds {many} tokens, the largest tensor has {longest} rows"
+                raise InputError(message, "take both of one model")
             check_bytes(_ADDED * many, f"{file} adds {many} tokens, which take")
         tokenizer = AutoTokenizer.from_pretrained(
             path, config=config, local_files_only=True, trust_remote_code=False
@@ -82,22 +82,22 @@ def tokenizer_of(path: Path, config: Any, longest: int) -> Any:
 
 
 @contextmanager
-def guarded(what: str) -> Iterator[None]:
-    """What a tokenizer's files make its library say or raise is an InputError: `what`, and why.
+def guarded(message: str) -> Iterator[None]:
+    """What a tokenizer's files make its library say or raise is an InputError: `message`, and why.
 
     Its code in Rust writes to the process's own standard output and error, which go nowhere in the
     block, and where it panics it raises what is no Exception.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    kept, nothing = (os.dup(1), os.dup(2)), os.open(os.devnull, os.O_WRONLY)
+    descriptors, nothing = (os.dup(1), os.dup(2)), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
     try:
-        with explained(what, "copy its files again"):
+        with explained(message, "copy its files again"):
             yield
     finally:
-        for number, descriptor in enumerate(kept, 1):
+        for number, descriptor in enumerate(descriptors, 1):
             os.dup2(descriptor, number)
             os.close(descriptor)
         os.close(nothing)
@@ -128,8 +128,8 @@ def tokens_of(tokenizer: Any, sentence: str, *, is_target: bool = False) -> Toke
         names[at] = text if text and "\ufffd" not in text else names[at]  # a space, trimmed
     notes: tuple[str, ...] = ()
     if unknown := [name for name, x in zip(names, ids, strict=True) if x == tokenizer.unk_token_id]:
-        what = count(len(unknown), "token")
-        notes = (f"{what} of {len(ids)} the model knows only as {unknown[0]}",)
+        amount = count(len(unknown), "token")
+        notes = (f"{amount} of {len(ids)} the model knows only as {unknown[0]}",)
     if spans is None:
         return Tokens(tuple(names), inputs, notes)
     labels = labels_of(sentence, names, spans, [bool(x) for x in special])

@@ -68,13 +68,13 @@ def _embeddings(positions: PositionFlags, quiet: bool) -> tuple[Any, tuple[str, 
         loaded = replace(loaded, arrays=arrays)
     words = only(loaded, "q")
     if words.ndim != 2:
-        what = f"{loaded.origin} has {words.ndim} dimensions"
-        raise ConventionError(what, "embeddings are (tokens, dimensions)")
-    asked = {"--len": positions.length, "--dim": positions.dim}
-    for (flag, n), size in zip(asked.items(), words.shape, strict=True):
+        message = f"{loaded.origin} has {words.ndim} dimensions"
+        raise ConventionError(message, "embeddings are (tokens, dimensions)")
+    sizes = {"--len": positions.length, "--dim": positions.dim}
+    for (flag, n), size in zip(sizes.items(), words.shape, strict=True):
         if n not in {None, size}:
-            what = f"{flag} is {n}, but {loaded.origin} has {size}"
-            raise ConventionError(what, f"leave {flag} out")
+            message = f"{flag} is {n}, but {loaded.origin} has {size}"
+            raise ConventionError(message, f"leave {flag} out")
     return words, loaded.query_labels or loaded.row_labels or ()
 
 

@@ -27,23 +27,23 @@ NEAREST = 5  # words shown after an analogy, unless --nearest says how many
 
 def similarity(words: WordFlags, show: DisplayFlags) -> None:
     """Compares the words that the flags name, and shows it."""
-    asked, source = _source(words)
-    n = len(asked)
+    names, source = _source(words)
+    n = len(names)
     if not words.pca:
         _check_room(n, 0, words, show)  # before a large file is read
-    found = _read(source, asked)
-    _check_room(n, found.matrix.shape[1], words, show)
-    notes = [*found.warnings]
-    for name, known in found.folded.items():
-        notes.append(f"{found.origin} has no {name!r}, only {known!r}, which is used")
+    vectors = _read(source, names)
+    _check_room(n, vectors.matrix.shape[1], words, show)
+    notes = [*vectors.warnings]
+    for name, spelling in vectors.folded.items():
+        notes.append(f"{vectors.origin} has no {name!r}, only {spelling!r}, which is used")
     if words.pca:
-        trace = pca(found.words, found.matrix)
+        trace = pca(vectors.words, vectors.matrix)
     else:
         make = _similarity if words.analogy is None else _analogy
-        trace = make(found, words, source, notes)
+        trace = make(vectors, words, source, notes)
     note(*dict.fromkeys(notes), quiet=show.quiet)
     if show.form.holds == PAGE:
-        is_pair = len(found.words) == 2 and words.analogy is None and not words.pca
+        is_pair = len(vectors.words) == 2 and words.analogy is None and not words.pca
         show = _readable(trace, show, shows_pair=is_pair)
     present(trace, show)
 
@@ -72,60 +72,62 @@ def _readable(trace: Trace, show: DisplayFlags, *, shows_pair: bool) -> DisplayF
 
 def _source(words: WordFlags) -> tuple[list[str], str]:
     """The words asked for, each once, and where their vectors are: a SOURCE, or the words."""
-    given, three = list(words.words or ()), list(words.analogy or ())
+    entries, three = list(words.words or ()), list(words.analogy or ())
     if any(word.startswith("--") for word in three):
         before = " ".join(takewhile(lambda word: word[:2] != "--", three))
-        what = f"--analogy takes three words, not {before!r}"
-        raise ConventionError(what, "write --analogy A B C")
-    inline = [word for word in given if "=" in word[1:]]
+        message = f"--analogy takes three words, not {before!r}"
+        raise ConventionError(message, "write --analogy A B C")
+    inline = [word for word in entries if "=" in word[1:]]
     for word in inline if words.vectors is None else ():
         if not word.rpartition("=")[2].strip():
             raise ConventionError(f"{quote(word)} has no numbers", f"write {safe(word)}0.9,0.5,0.1")
-    if not given + three:
+    if not entries + three:
         raise ConventionError("no word is named", "add one: attncli similarity king queen")
     if words.vectors is not None or not inline:
         source = BUILTIN if words.vectors is None else words.vectors
-        return list(dict.fromkeys(given + three)), source
-    if len(inline) != len(given):
-        bare = next(word for word in given if word not in inline)
+        return list(dict.fromkeys(entries + three)), source
+    if len(inline) != len(entries):
+        bare = next(word for word in entries if word not in inline)
         hint = f"give every word its numbers ({safe(bare)}=0.9,0.5,0.1), or none"
         raise ConventionError(f"{quote(bare)} has no numbers, {quote(inline[0])} has", hint)
-    named = [word.rpartition("=")[0] for word in given]
-    return list(dict.fromkeys(named + three)), "; ".join(inline)
+    names = [word.rpartition("=")[0] for word in entries]
+    return list(dict.fromkeys(names + three)), "; ".join(inline)
 
 
 def _read(source: str, words: list[str]) -> Vectors:
     """The vectors of all these words; a word that is not there is an error that says what is."""
-    found = read_vectors(source, words)
-    if not found.missing:
-        return found
-    words_of = [f": {safe(word)} " for word in found.missing]
-    wrong = [text for word in words_of for text in found.warnings if word in text]
-    names = listing(map(repr, found.missing), 8)
-    hint = wrong[0] if wrong else suggestion(found.missing)
-    if found.whole:
-        hint += f"{' Else ' if hint else ''}{found.whole}"
-    raise InputError(f"{found.origin} has no vector for {names}", hint or "check the spelling")
+    vectors = read_vectors(source, words)
+    if not vectors.missing:
+        return vectors
+    words_of = [f": {safe(word)} " for word in vectors.missing]
+    wrong = [text for word in words_of for text in vectors.warnings if word in text]
+    names = listing(map(repr, vectors.missing), 8)
+    hint = wrong[0] if wrong else suggestion(vectors.missing)
+    if vectors.whole:
+        hint += f"{' Else ' if hint else ''}{vectors.whole}"
+    raise InputError(f"{vectors.origin} has no vector for {names}", hint or "check the spelling")
 
 
-def _similarity(found: Vectors, words: WordFlags, source: str, notes: list[str]) -> Trace:
-    trace = alike(found.words, found.matrix)
+def _similarity(vectors: Vectors, words: WordFlags, source: str, notes: list[str]) -> Trace:
+    trace = alike(vectors.words, vectors.matrix)
     if words.nearest is None:
         return trace
     lists = []
-    for number, (word, vector) in enumerate(zip(found.words, found.matrix, strict=True), start=1):
-        without = {found.folded.get(word, word)}
+    for number, (word, vector) in enumerate(
+        zip(vectors.words, vectors.matrix, strict=True), start=1
+    ):
+        without = {vectors.folded.get(word, word)}
         near = _nearest(source, vector, words.nearest, without, word, notes, "vectors")
         lists.append(replace(near, name=f"nearest_{number}"))
     return replace(trace, steps=(*trace.steps, *lists))
 
 
-def _analogy(found: Vectors, words: WordFlags, source: str, notes: list[str]) -> Trace:
+def _analogy(vectors: Vectors, words: WordFlags, source: str, notes: list[str]) -> Trace:
     a, b, c = words.analogy or ("", "", "")
-    row = dict(zip(found.words, found.matrix, strict=True))
+    row = dict(zip(vectors.words, vectors.matrix, strict=True))
     trace = analogy((a, b, c), [row[word] for word in (a, b, c)])
     vector = trace["analogy"].value.reshape(-1)
-    without = {found.folded.get(word, word) for word in (a, b, c)}
+    without = {vectors.folded.get(word, word) for word in (a, b, c)}
     name = f"{b} − {a} + {c}"
     n = words.nearest or NEAREST
     near = _nearest(source, vector, n, without, name, notes, "analogy")
@@ -136,10 +138,10 @@ def _nearest(
     source: str, vector: Any, n: int, without: set[str], name: str, notes: list[str], read: str
 ) -> Trace:
     """The nearest words as a block of its own, its stage `nearest` their cosines with `read`."""
-    found = nearest(source, vector, n, without)
-    notes += found.warnings
-    cosines = np.array([[cosine] for _, cosine in found.pairs]).reshape(-1, 1)
-    labels = {"word": tuple(word for word, _ in found.pairs), "measure": ("cosine",)}
+    neighbours = nearest(source, vector, n, without)
+    notes += neighbours.warnings
+    cosines = np.array([[cosine] for _, cosine in neighbours.pairs]).reshape(-1, 1)
+    labels = {"word": tuple(word for word, _ in neighbours.pairs), "measure": ("cosine",)}
     formula = "the words whose vectors have the largest cosine"
     axes, reads = ("word", "measure"), {"x": read}
     stage = Stage("nearest", "cos", formula, cosines, axes, labels, reads=reads)

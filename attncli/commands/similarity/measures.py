@@ -255,8 +255,8 @@ def _vectors(words: Sequence[str], matrix: npt.ArrayLike) -> FloatArray:
     except (RuntimeError, TypeError, ValueError):  # the first is PyTorch's
         raise ShapeError("the vectors are not rows of numbers of one length") from None
     if vectors.ndim != 2 or len(vectors) != len(words):
-        what = f"vectors of shape {vectors.shape} are given for {count(len(words), 'word')}"
-        raise ShapeError(what, "give one row per word")
+        message = f"vectors of shape {vectors.shape} are given for {count(len(words), 'word')}"
+        raise ShapeError(message, "give one row per word")
     for word, row in zip(words, vectors, strict=True):
         if not np.isfinite(row).all():
             raise ShapeError(f"the vector of {word!r} holds numbers that are not finite")
@@ -266,5 +266,5 @@ def _vectors(words: Sequence[str], matrix: npt.ArrayLike) -> FloatArray:
 def _trace(steps: list[Step], vectors: FloatArray, heading: Heading) -> Trace:
     """The trace of a plan on these vectors, which are its first stage."""
     words = {"word": tuple(heading.labels["word"] or ())}
-    given = Stage("vectors", "V", "as given", vectors, ("word", "dimension"), words)
-    return traced(steps, heading, given)
+    stage = Stage("vectors", "V", "as given", vectors, ("word", "dimension"), words)
+    return traced(steps, heading, stage)

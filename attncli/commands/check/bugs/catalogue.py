@@ -67,8 +67,8 @@ def _changed(
     evidence: Evidence,
 ) -> Iterator[Setup]:
     """The setups with each variant, where a stage by which they are shown was observed."""
-    shown = next((x for x in SHOWN_BY if x in touches), "")
-    if not shown or evidence.expected.keys() & {*SHOWN_BY[shown]}:
+    stage = next((x for x in SHOWN_BY if x in touches), "")
+    if not stage or evidence.expected.keys() & {*SHOWN_BY[stage]}:
         if function is not None:
             yield from function(setup, evidence)
         yield from edits.changed(lines, setup, evidence)

@@ -9,7 +9,7 @@ from attncli.arrays import Array
 from attncli.cli.groups import given_of
 from attncli.cli.output import write_report
 from attncli.commands.check.bugs.catalogue import named
-from attncli.commands.check.explain import (
+from attncli.commands.check.bugs.page import (
     Example,
     Page,
     bug_to_dict,
@@ -34,24 +34,24 @@ MOST = 6
 """So many numbers of a row are shown."""
 
 
-def explain(text: str | None, given: Sequence[str], observed: CheckFlags, *, as_json: bool) -> int:
+def explain(text: str | None, flags: Sequence[str], observed: CheckFlags, *, as_json: bool) -> int:
     """Writes the list of bugs that have these words, or the page of one; 0.
 
-    given  the options beside those of `observed` that were given
+    flags  those that were given beside those of `observed`
     """
     if observed.bugs and observed.bug is not None:
         raise ConventionError("--bugs lists bugs, --bug explains one", "leave one of them out")
     flag = "--bugs" if observed.bugs else "--bug"
-    own = [x.name for x in fields(CheckFlags) if x.name not in KEPT]
-    if others := [*given, *given_of(observed, *own)]:
-        what = f"{flag_of(others[0])} has no effect with {flag}"
-        raise ConventionError(what, "leave it out: what is known of bugs needs no numbers")
+    names = [x.name for x in fields(CheckFlags) if x.name not in KEPT]
+    if others := [*flags, *given_of(observed, *names)]:
+        message = f"{flag_of(others[0])} has no effect with {flag}"
+        raise ConventionError(message, "leave it out: what is known of bugs needs no numbers")
     if observed.bug is not None:
         if text is not None:
             raise ConventionError(f"--bug needs no SOURCE: {text!r}", "leave it out")
-        one = page(named(observed.bug))
-        data = {"schema": SCHEMA, **page_to_dict(one)}
-        write_report("\n".join(_page(one)), data, observed, as_json=as_json)
+        bug_page = page(named(observed.bug))
+        data = {"schema": SCHEMA, **page_to_dict(bug_page)}
+        write_report("\n".join(_page(bug_page)), data, observed, as_json=as_json)
         return 0
     bugs = listed(text or "")
     if not bugs:
@@ -65,19 +65,19 @@ def explain(text: str | None, given: Sequence[str], observed: CheckFlags, *, as_
     return 0
 
 
-def _page(one: Page) -> Iterator[str]:
-    yield f"{one.bug.name} ({one.bug.id})"
-    yield f"  {one.bug.sentence}"
-    if one.bug.threads:
-        yield f"  seen in {', '.join(one.bug.threads)}"
-    for change in one.changes:
+def _page(bug_page: Page) -> Iterator[str]:
+    yield f"{bug_page.bug.name} ({bug_page.bug.id})"
+    yield f"  {bug_page.bug.sentence}"
+    if bug_page.bug.threads:
+        yield f"  seen in {', '.join(bug_page.bug.threads)}"
+    for change in bug_page.changes:
         yield ""
         yield from _change(change)
     yield ""
-    if one.example is None:
+    if bug_page.example is None:
         yield "No example: the bug is read off the numbers that were observed."
     else:
-        yield from _example(one.example, one.bug.id)
+        yield from _example(bug_page.example, bug_page.bug.id)
 
 
 def _change(change: Change) -> Iterator[str]:

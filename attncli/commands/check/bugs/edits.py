@@ -112,13 +112,13 @@ def line_of(text: str) -> Line:
     edits = [part.partition(": ")[::2] for part in parts if part not in DELTAS]
     choices = []
     for at in range(max(places.count("|") for places, _ in edits) + 1):
-        own = list[Edit]()
+        choice = list[Edit]()
         for places, change in edits:
             alternatives = places.split(" | ")
             old, _, new = change.partition("=>")
             for place in alternatives[min(at, len(alternatives) - 1)].split(", "):
-                own.append(_edit(place, old.strip(), new.strip()))
-        choices.append(tuple(own))
+                choice.append(_edit(place, old.strip(), new.strip()))
+        choices.append(tuple(choice))
     return Line(tuple(choices), tags, condition, quiet, fit, loop, detail, bool(mark))
 
 
@@ -196,9 +196,9 @@ def _with_fields(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup | N
         elif name == "all":
             setup = replace(setup, positions=None)
         else:
-            known = vars(owner) if kind == "positions" else {}
-            known = {x: y for x, y in known.items() if isinstance(y, int)}
-            now, value = getattr(owner, name), facts.value(new, known)
+            numbers = vars(owner) if kind == "positions" else {}
+            numbers = {x: y for x, y in numbers.items() if isinstance(y, int)}
+            now, value = getattr(owner, name), facts.value(new, numbers)
             is_finite = isinstance(value, int | float) and math.isfinite(value)
             is_number = isinstance(now, int) and is_finite and not isinstance(value, bool)
             if is_number or isinstance(now, frozenset):
@@ -232,14 +232,14 @@ def _input(facts: Facts, name: str, text: str, inputs: Mapping[str, Array]) -> A
     letters = letters[-max(right.ndim, min(2, len(letters))) :]  # of a mask two at least
     text = RIGHT.sub(f"right[{','.join(letters)}]", text)
     values = {**inputs, **facts.of(text), "right": right, "key_head": facts.setup.key_heads}
-    own = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
-    own |= {x: sizes[x] for x in re.findall(r"size\[(\w)\]", text)}
+    lengths = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
+    lengths |= {x: sizes[x] for x in re.findall(r"size\[(\w)\]", text)}
     for cell in cells(parsed(text), guards=True):  # what an array says need not be said
         axes = cell.index[len(cell.index) - values[cell.name].ndim :]
         for axis, size in zip(axes, values[cell.name].shape, strict=True):
             if isinstance(axis, tuple) and size > 1:
-                own.pop(str(axis[0]), None)
-    x = compute(f"X[{','.join(letters)}] = {text}", values, own)
+                lengths.pop(str(axis[0]), None)
+    x = compute(f"X[{','.join(letters)}] = {text}", values, lengths)
     return x.astype(right.dtype, copy=False)
 
 
@@ -259,8 +259,8 @@ def _read_otherwise(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup 
                 return None
         else:
             gradients = [x for x in map(gradient_of, QKV) if x in expected]
-            own = [x for x in expected if x == name or re.fullmatch(rf"{TILE}\.\d+\.{name}", x)]
-            stages = {"gradients": gradients, "maps": [*MAPS]}.get(name, own)
+            names = [x for x in expected if x == name or re.fullmatch(rf"{TILE}\.\d+\.{name}", x)]
+            stages = {"gradients": gradients, "maps": [*MAPS]}.get(name, names)
             grads, has_all = expected & {*GRADIENTS}, facts.evidence.has_all
             is_by_number = "right[" not in new  # and not of numbers elsewhere
             if not any(is_by_number or x in grads or has_all(setup, x) for x in stages):
@@ -280,9 +280,9 @@ def _rewrites(facts: Facts, edits: Sequence[Edit], sizes: Mapping[str, int]) -> 
             value = partial(facts.value, edit.new)
             rewrites[place] = rewrite._replace(params={**rewrite.params, edit.param: value})
         else:
-            own = {**sizes_of(facts.setup, edit.name), **sizes}
+            lengths = {**sizes_of(facts.setup, edit.name), **sizes}
             rewrites[place] = rewrite._replace(
-                pattern=edit.old, new=edit.new, numbers=facts.of(edit.new), sizes=own
+                pattern=edit.old, new=edit.new, numbers=facts.of(edit.new), sizes=lengths
             )
     return rewrites
 
@@ -318,8 +318,8 @@ def variants(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator
                 words = facts.detail(line.detail, texts, {"?": evidence.example})
                 detail = ", ".join(filter(None, (" and ".join(names), words)))
                 patch = Patch(edits, evidence, detail, sizes, evidence.example)
-                for one in _placed(patch, setup):
-                    yield from _with_deltas(line.tags, one)
+                for placed in _placed(patch, setup):
+                    yield from _with_deltas(line.tags, placed)
 
 
 def changed(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[Setup]:
@@ -354,8 +354,8 @@ def _with_deltas(tags: Sequence[str], patch: Patch) -> Iterator[Patch]:
     others = [_also(patch, DELTAS[tag][0], Edit("", "delta", DELTAS[tag][1])) for tag in tags]
     is_of_lse = any((edit.kind, edit.name) == ("again", "lse") for edit in patch.edits)
     has_share = "own delta" in tags and is_of_lse
-    for one in (patch, *others):
+    for variant in (patch, *others):
         if has_share and gradient_of("sinks") in patch.evidence.expected:
             share = Edit("", "d_sinks", SHARE)
-            yield _also(one, "the sink's share by the same log-sum-exp", share)
-        yield one
+            yield _also(variant, "the sink's share by the same log-sum-exp", share)
+        yield variant

@@ -39,8 +39,8 @@ def catalogue() -> list[str]:
 def macros() -> dict[str, str]:
     """The texts that several rows have, by their names in angle brackets."""
     lists = {"blocks": BLOCKS, "loops": LOOPS, "factors": OF_STAGES}
-    own = re.findall(r"^    ([a-z ]+) = (.+)$", catalogue()[0], re.M)
-    return {name: ", ".join(map(str, x)) for name, x in lists.items()} | dict(own)
+    texts = re.findall(r"^    ([a-z ]+) = (.+)$", catalogue()[0], re.M)
+    return {name: ", ".join(map(str, x)) for name, x in lists.items()} | dict(texts)
 
 
 def full(text: str, texts: Mapping[str, str]) -> str:
@@ -48,9 +48,9 @@ def full(text: str, texts: Mapping[str, str]) -> str:
     for name, other in texts.items():
         text = text.replace(f"{{{name}}}", other)
     while (macro := re.search(r"<([a-z][a-z ]+)>", text)) is not None:
-        known = macros()
-        name = macro[1] if macro[1] in known else macro[1].partition(" ")[0]
-        formula = known[name]
+        formulas = macros()
+        name = macro[1] if macro[1] in formulas else macro[1].partition(" ")[0]
+        formula = formulas[name]
         for sign, letter in zip("XY", macro[1].removeprefix(name).split(), strict=False):
             formula = formula.replace(sign, letter)
         text = text.replace(macro[0], formula)
@@ -88,36 +88,36 @@ class Facts(NamedTuple):
         more = {"eps": self.evidence.eps, "fitted": self.fitted}
         return numbers | {name: more[name] for name in names & more.keys()}
 
-    def number(self, text: str, known: Mapping[str, Any] = {}) -> Any:
+    def number(self, text: str, constants: Mapping[str, Any] = {}) -> Any:
         """The number, or the truth, of a text, which may read inputs."""
         if text.removeprefix("-").isdigit():
             return int(text)
         arrays = {
             name: self.setup.inputs[name] for name in names_in(text) & self.setup.inputs.keys()
         }
-        values = {**arrays, **self.of(text), **known}
+        values = {**arrays, **self.of(text), **constants}
         return compute(f"X[] = {text}", values, sizes_of(self.setup)).item()
 
-    def value(self, text: str, known: Mapping[str, Any] = {}) -> Any:
+    def value(self, text: str, constants: Mapping[str, Any] = {}) -> Any:
         """What Python writes so, or a number, or two whole ones."""
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError):
             if pair := re.fullmatch(r"\((.+), (.+)\)", text):
-                return tuple(int(self.number(x, known)) for x in pair.groups())
-            return self.number(text, known)
+                return tuple(int(self.number(x, constants)) for x in pair.groups())
+            return self.number(text, constants)
 
-    def detail(self, text: str, texts: Mapping[str, str], known: Mapping[str, Any] = {}) -> str:
+    def detail(self, text: str, texts: Mapping[str, str], constants: Mapping[str, Any] = {}) -> str:
         """A sentence with the numbers and texts that it has in braces."""
 
         def in_words(braces: re.Match[str]) -> str:
             name, _, form = braces[1].partition(":")
-            every = {**self.setup.inputs, **known, **({} if form else texts)}
+            every = {**self.setup.inputs, **constants, **({} if form else texts)}
             if (x := every.get(name)) is not None:
                 return x if isinstance(x, str) else number_text(x, form)
-            for own, other in texts.items():
-                name = re.sub(rf"\b{re.escape(own)}\b", other, name)
-            return number_text(self.number(name, known), form)
+            for key, other in texts.items():
+                name = re.sub(rf"\b{re.escape(key)}\b", other, name)
+            return number_text(self.number(name, constants), form)
 
         return re.sub(r"\{([^{}]+)\}", in_words, text)
 
@@ -153,8 +153,8 @@ class Facts(NamedTuple):
         for item in self.items(items):
             value, _, words = item.partition(" as ")
             if are_numbers:
-                known = {"block": float(value)} if formula else {}
-                value = f"{self.number(formula or value, known):.17g}"
+                constants = {"block": float(value)} if formula else {}
+                value = f"{self.number(formula or value, constants):.17g}"
             if not (formula and value == "0"):
                 values.setdefault(value, []).append(words or item)
         return values

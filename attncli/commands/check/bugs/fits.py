@@ -89,9 +89,9 @@ class _Fit(NamedTuple):
         number, by, stage = text.partition(" by ")
         if by:
             return self.ratio(self.facts.number(number), stage)
-        known, _, text = text.rpartition(" or ")
-        if known:
-            values = np.array([*map(float, known.split(", "))])
+        candidates, _, text = text.rpartition(" or ")
+        if candidates:
+            values = np.array([*map(float, candidates.split(", "))])
             losses = [self.loss(values[[i]])[0] for i in range(len(values))]
             if explains(np.array([min(losses)]), setup, self.sample):
                 return values[[int(np.argmin(losses))]]
@@ -103,15 +103,15 @@ class _Fit(NamedTuple):
             at, least = whole_minimum(self.loss, int(low), int(high), n)
             return at.astype(float) if explains(least, setup, self.sample) else None
 
-        def of(x: Array) -> Array:
+        def values_at(x: Array) -> Array:
             numbers = self.facts.of(before + after)
             return compute(f"X[n] = {before}x[n]{after}", {"x": x, **numbers})
 
         plain = float(misfit(setup, self.sample).mean())
-        at, least = minimum(lambda x: self.loss(of(x)), low, high, n, most=plain / 2)
+        at, least = minimum(lambda x: self.loss(values_at(x)), low, high, n, most=plain / 2)
         if not explains(least, setup, self.sample):
             return None
-        x = polished(of(at), self.setup, self.by_number(), self.of_heads())
+        x = polished(values_at(at), self.setup, self.by_number(), self.of_heads())
         return None if "apart" in kinds and np.ptp(x) <= SPREAD * x.max() else x
 
     def is_supported(self, x: Array) -> bool:
@@ -127,11 +127,11 @@ class _Fit(NamedTuple):
                 continue
             follows = distance(before[name], after[name]) > SAME * largest(before[name])
             for at in range(x.size):
-                own: Any = np.s_[[at]] if self.letter == "b" else np.s_[:]
+                part: Any = np.s_[[at]] if self.letter == "b" else np.s_[:]
                 if heads is not None:
-                    own = np.s_[:, heads == at] if stage.expected.shape[1] == len(heads) else own
-                pairs = stage.expected[own] + 1j * observed[own]
-                supporting[at] += n_different(pairs[follows[own]])
+                    part = np.s_[:, heads == at] if stage.expected.shape[1] == len(heads) else part
+                pairs = stage.expected[part] + 1j * observed[part]
+                supporting[at] += n_different(pairs[follows[part]])
         moving = supporting[supporting > 0]
         return moving.size > 0 and bool((moving >= SEVERAL).all())
 
@@ -197,7 +197,7 @@ class _Fit(NamedTuple):
 
 def probe_of(lines: Sequence[str]) -> Probe | None:
     """A little of what a line is for errors within the rounding, and so many times as much."""
-    line = next((one for one in map(line_of, lines) if one.quiet), None)
+    line = next((candidate for candidate in map(line_of, lines) if candidate.quiet), None)
     if line is None:
         return None
 
@@ -298,12 +298,12 @@ def minimum(
     for step in range(STEPS):
         if step == FIRST_STEPS and np.minimum(at_c, at_d).mean() > most:
             break
-        left = at_c < at_d
-        a, b = np.where(left, a, c), np.where(left, d, b)
-        inner = np.where(left, b - golden * (b - a), a + golden * (b - a))
+        is_lower = at_c < at_d
+        a, b = np.where(is_lower, a, c), np.where(is_lower, d, b)
+        inner = np.where(is_lower, b - golden * (b - a), a + golden * (b - a))
         at_inner = loss(inner)
-        c, d = np.where(left, inner, d), np.where(left, c, inner)
-        at_c, at_d = np.where(left, at_inner, at_d), np.where(left, at_c, at_inner)
+        c, d = np.where(is_lower, inner, d), np.where(is_lower, c, inner)
+        at_c, at_d = np.where(is_lower, at_inner, at_d), np.where(is_lower, at_c, at_inner)
     at = (a + b) / 2
     return at, loss(at)
 
@@ -330,10 +330,10 @@ def polished(
             weight = 1 / np.maximum(noise, 1e-300)[..., None]
             with np.errstate(invalid="ignore", over="ignore"):
                 slope = (after[name] - before[name]) / step[of_head, None, None] * weight
-                left = (stage.observed - before[name]) * weight
-            fine = np.isfinite(slope) & np.isfinite(left)
-            slope, left = (np.where(fine, y, 0) for y in (slope, left))
-            for sums, y in ((above, left), (below, slope)):
+                residuals = (stage.observed - before[name]) * weight
+            fine = np.isfinite(slope) & np.isfinite(residuals)
+            slope, residuals = (np.where(fine, y, 0) for y in (slope, residuals))
+            for sums, y in ((above, residuals), (below, slope)):
                 np.add.at(sums, of_head, np.einsum("bhrd,bhrd->h", slope, y))
         with np.errstate(divide="ignore", invalid="ignore"):
             change = above / below

@@ -72,13 +72,13 @@ def _powers(x: Array, top: Array) -> Array:
     return np.asarray(np.exp(x - np.where(np.isneginf(top), 0, top)))
 
 
-def not_rescaled(x: Array, block: int, what: str) -> Array:
+def not_rescaled(x: Array, block: int, quantity: str) -> Array:
     """Weights by a running maximum, of which the sum, the output or both keep their old scale."""
     parts = _Parts.of(x, range(0, x.shape[-1], block))
     running = np.repeat(np.maximum.accumulate(parts.tops, axis=-1), parts.counts, axis=-1)
     old, right = _powers(x, running), _powers(x, running[..., -1:])
-    total = (right if what == "the output" else old).sum(axis=-1, keepdims=True)
-    return np.asarray((right if what == "the sum" else old) / np.where(total == 0, 1, total))
+    total = (right if quantity == "the output" else old).sum(axis=-1, keepdims=True)
+    return np.asarray((right if quantity == "the sum" else old) / np.where(total == 0, 1, total))
 
 
 FEW = 64
@@ -88,11 +88,11 @@ FEW = 64
 def _unscaled_sums(setup: Setup, _: Evidence) -> Iterator[Setup]:
     n_k = setup.shape[3]
     for block in LOOPS if n_k <= FEW else (1, *BLOCKS):
-        for what in ("the sum", "the output", "the sum and the output"):
+        for quantity in ("the sum", "the output", "the sum and the output"):
             if block < n_k and is_plain(setup):
-                own = f"in blocks of {block} keys" if block > 1 else "key by key"
-                function = lambda x, n=block, what=what: not_rescaled(x, n, what)  # noqa: E731
-                yield from _with(setup, {WEIGHTS: function}, f"{what}, {own}")
+                loop = f"in blocks of {block} keys" if block > 1 else "key by key"
+                function = lambda x, n=block, quantity=quantity: not_rescaled(x, n, quantity)  # noqa: E731
+                yield from _with(setup, {WEIGHTS: function}, f"{quantity}, {loop}")
 
 
 def _with(setup: Setup, steps: Mapping[str, Function], detail: str) -> Iterator[Setup]:
@@ -199,9 +199,9 @@ def _two_exchanged(axis: int, setup: Setup, evidence: Evidence) -> Iterator[Setu
     errors: Array = np.zeros(1)  # mean squares, relative to those of the numbers
     others = tuple(i for i in range(4) if i != axis)
     for observed, expected, _ in map(evidence.few, evidence.observed):
-        known = np.isfinite(observed) & np.isfinite(expected)
-        apart = np.where(known, observed - expected, 0.0)
-        size = np.mean(np.square(np.where(known, expected, 0.0)), axis=others) + 1e-300
+        is_finite = np.isfinite(observed) & np.isfinite(expected)
+        apart = np.where(is_finite, observed - expected, 0.0)
+        size = np.mean(np.square(np.where(is_finite, expected, 0.0)), axis=others) + 1e-300
         errors = errors + np.mean(apart * apart, axis=others) / size
     worst = over[axis][np.argsort(-errors, kind="stable")]
     for words, swap in _swaps(axis, setup.shape[axis], worst):
@@ -209,9 +209,9 @@ def _two_exchanged(axis: int, setup: Setup, evidence: Evidence) -> Iterator[Setu
     by_key = setup.key_heads[worst] if axis == HEAD else worst
     for words, swap in _swaps(axis, setup.inputs["k"].shape[axis], by_key):
         for names in ("kv", "k", "v"):
-            taken = {name: np.take(setup.inputs[name], swap, axis) for name in names}
+            arrays = {name: np.take(setup.inputs[name], swap, axis) for name in names}
             detail = f"{' and '.join(names.upper())} of {words}"
-            yield setup.with_inputs(**taken).with_detail(detail)
+            yield setup.with_inputs(**arrays).with_detail(detail)
 
 
 def _swaps(axis: int, n: int, worst: Indices) -> Iterator[tuple[str, Indices]]:
@@ -220,8 +220,8 @@ def _swaps(axis: int, n: int, worst: Indices) -> Iterator[tuple[str, Indices]]:
     if len(first) == 2:
         swap = np.arange(n)
         swap[first] = swap[first[::-1]]
-        one, other = sorted(first)
-        yield f"{KINDS[axis]} {one + 1} and {other + 1}", swap
+        index, other = sorted(first)
+        yield f"{KINDS[axis]} {index + 1} and {other + 1}", swap
     if n > 2:
         neighbours = np.arange(n) ^ 1
         yield "all neighbours", np.where(neighbours < n, neighbours, np.arange(n))
@@ -252,10 +252,10 @@ def _block_lost(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         cuts = [*starts, starts[-1] + block]
         lost = np.add.reduceat(weights, cuts)[:-1]
         terms = np.add.reduceat(weights[:, None] * v, cuts, axis=0)[:-1]
-        left = np.maximum(1 - lost, 1e-30)[:, None]
-        apart = np.square((expected[b, h, row] - terms) / left - observed[b, h, row]).sum(axis=-1)
-        one = int(np.argmin(apart))
-        candidates.append((float(apart[one]), block, int(starts[one])))
+        rest = np.maximum(1 - lost, 1e-30)[:, None]
+        apart = np.square((expected[b, h, row] - terms) / rest - observed[b, h, row]).sum(axis=-1)
+        nearest = int(np.argmin(apart))
+        candidates.append((float(apart[nearest]), block, int(starts[nearest])))
     for _, block, start in sorted(candidates)[:2]:
         words = f"keys {start + 1} to {start + block}, a block of {block}"
         line = f"weights, lse?: where => where j < {start} or j >= {start + block} -- {words}"

@@ -186,5 +186,5 @@ def sizes_of(setup: Setup, place: str = "") -> dict[str, int]:
     d_v = setup.inputs["v"].shape[-1]
     d = d_v if place in ("v_shared", gradient_of("v")) else setup.d_k
     n = setup.inputs["k"].shape[1]
-    own = {"g": n, "d": d, "e": d_v, "n": setup.shape[1] // max(1, n)}
-    return {**dict(zip("bhij", setup.shape, strict=True)), **own}
+    sizes = {"g": n, "d": d, "e": d_v, "n": setup.shape[1] // max(1, n)}
+    return {**dict(zip("bhij", setup.shape, strict=True)), **sizes}

@@ -44,7 +44,7 @@ def patched(setup: Setup, steps: Steps, again: Mapping[str, Rewrite] = {}) -> Se
     for place, step in steps.items():
         if isinstance(step, Rewrite):
             changes.append((step, steps_at(place.rstrip("?"), plan)))
-    whole = {axis for change, own in changes for step in own for axis in change.whole(step)}
+    whole = {axis for change, targets in changes for step in targets for axis in change.whole(step)}
     places = {*steps, *(f"{name}_again" for name in again)}
     return replace(
         setup.with_edit(lambda plan: edited(plan, steps, again, names) or plan),
@@ -79,12 +79,12 @@ def whole_plan(setup: Setup) -> Plan:
     return steps_of(setup, n_kv_heads=setup.inputs["k"].shape[1])
 
 
-def is_same(one: Setup, other: Setup) -> bool:
+def is_same(setup: Setup, other: Setup) -> bool:
     """Whether two setups have the same inputs, positions and plan."""
-    if one.inputs.keys() != other.inputs.keys() or one.positions != other.positions:
+    if setup.inputs.keys() != other.inputs.keys() or setup.positions != other.positions:
         return False
-    same = all(x is other.inputs[name] for name, x in one.inputs.items())
-    return same and (one.convention == other.convention or whole_plan(one) == whole_plan(other))
+    same = all(x is other.inputs[name] for name, x in setup.inputs.items())
+    return same and (setup.convention == other.convention or whole_plan(setup) == whole_plan(other))
 
 
 def put(
@@ -98,7 +98,7 @@ def put(
         else:
             new = [step._replace(function=lambda x, **_: change(x))]
         if new:
-            reads = {name for one in new for name in one.reads.values()}
+            reads = {name for new_step in new for name in new_step.reads.values()}
             at = max(i for i, other in enumerate(result) if other is step or other.name in reads)
             rest = [other for other in result[: at + 1] if other is not step]
             result = [*rest, *new, *result[at + 1 :]]
@@ -109,8 +109,8 @@ def steps_at(place: str, plan: Plan) -> list[Step]:
     """The steps at a place: scores of every tile."""
     if through := [step for step in plan if step.through == place]:
         return through
-    if one := named(plan, place):
-        return [one]
+    if single := named(plan, place):
+        return [single]
     of_tile = re.compile(rf"{TILE}\.\d+\.{place}")
     is_of_tiles = place in (*MAPS, *OF_TILES)
     return [step for step in plan if is_of_tiles and of_tile.fullmatch(step.name)]
@@ -145,11 +145,11 @@ def recomputed(
     chain, at = forward_again(plan), backward(plan)
     if changes.keys() - chain.keys():
         return None
-    copied, of, new = {*changes}, dict[str, str](), Plan()
+    copied, aliases, new = {*changes}, dict[str, str](), Plan()
     if changes.keys() - {"v", DROPPED}:
         copied |= {LSE, WEIGHTS}
     for name, step in chain.items():
-        reads = step.reads if name == LSE else {p: of.get(n, n) for p, n in step.reads.items()}
+        reads = step.reads if name == LSE else {p: aliases.get(n, n) for p, n in step.reads.items()}
         if name not in copied and reads == step.reads:
             continue
         copies = [step._replace(name=f"{step.name}_again", reads=reads, kind=step.name)]
@@ -157,10 +157,10 @@ def recomputed(
             copies = changes[name].of(copies[0], [*plan, *new], inputs)
         if not copies:
             return None
-        of[step.name] = copies[-1].name
+        aliases[step.name] = copies[-1].name
         new += copies
     names = {WEIGHTS, DROPPED, "mask", chain["k"].name, chain["v"].name}
-    copies_of = {name: of[name] for name in of.keys() & names}
+    copies_of = {name: aliases[name] for name in aliases.keys() & names}
     gradients = [step if step.name == DELTA else reading(step, copies_of) for step in plan[at:]]
     return [*plan[:at], *new, *gradients]
 
@@ -173,8 +173,8 @@ def forward_again(plan: Plan) -> dict[str, Step]:
     dtype, x = softmax.dtype, softmax.reads["x"]
     operands = {"k": scores.reads["k"], "v": output.reads["v"]}
     chain = {
-        n: Step(own, text, {"x": own}, dtype=dtype)
-        for (n, own), text in zip(
+        n: Step(operand, text, {"x": operand}, dtype=dtype)
+        for (n, operand), text in zip(
             operands.items(), ("K[b,h,j,d] = x[b,h,j,d]", "V[b,h,j,e] = x[b,h,j,e]"), strict=True
         )
     }
@@ -189,13 +189,13 @@ def forward_again(plan: Plan) -> dict[str, Step]:
     return chain | {step.name: step for step in before if step.name == DROPPED}
 
 
-def reading(step: Step, of: Mapping[str, str]) -> Step:
+def reading(step: Step, aliases: Mapping[str, str]) -> Step:
     """The step reading copies; what is masked says nothing of weights that are copies.
 
     A formula that was edited may read the mask in any case.
     """
-    copied = step._replace(reads={p: of.get(n, n) for p, n in step.reads.items()})
-    if WEIGHTS not in of or step.through != f"{WEIGHTS}.x":
+    copied = step._replace(reads={p: aliases.get(n, n) for p, n in step.reads.items()})
+    if WEIGHTS not in aliases or step.through != f"{WEIGHTS}.x":
         return copied
     without = copied._replace(reads={p: n for p, n in copied.reads.items() if p != "mask"})
     read = {cell.name for cell in cells(formula_of(without).body, guards=True)}

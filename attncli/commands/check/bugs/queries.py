@@ -129,8 +129,8 @@ def _of_head(
         changed = setup.with_inputs(q=q * x if fitted == "times" else q + x)
         values = stages(changed, at, [WEIGHTS, OUTPUT])
         weights, output = values[WEIGHTS][0, 0], values[OUTPUT][0, 0]
-        left = observed - output
-        size = rms(np.abs(left))
+        residuals = observed - output
+        size = rms(np.abs(residuals))
         reach = np.minimum((weights > COUNTED).sum(axis=-1) - 1, d_v).sum()
         if reach < SURPLUS[0] * d_k:  # a query that sees few keys says little
             return None
@@ -141,7 +141,7 @@ def _of_head(
             [(w[:, None] * (v - o)).T @ k for w, o in zip(weights, output, strict=True)]
         )
         slopes = factor * (slopes * rows).reshape(-1, d_k)
-        step = np.linalg.lstsq(slopes, left.ravel(), rcond=1e-10)[0]
+        step = np.linalg.lstsq(slopes, residuals.ravel(), rcond=1e-10)[0]
         x = x + step
         if np.abs(step).max() <= 1e-12 * np.abs(x).max():
             break
@@ -159,19 +159,19 @@ def _rows(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return
     queries = np.ones((n_batch, n_heads, n_q, 1))
     keys = np.ones((*setup.inputs["k"].shape[:3], 1))
-    known: dict[tuple[int, int], Array] = {}
+    key_factors: dict[tuple[int, int], Array] = {}
     for b, h in np.ndindex(n_batch, n_heads):
         group = b, int(setup.key_heads[h])
         observed = evidence.observed[stage][b, h]
         if stage == OUTPUT:
             at = Subset(np.array([b]), np.array([h]), np.arange(n_q))
-            factors = _from_output(setup, observed, at, known.get(group))
+            factors = _from_output(setup, observed, at, key_factors.get(group))
         else:
-            factors = _from_scores(observed, evidence.expected[stage][b, h], known.get(group))
+            factors = _from_scores(observed, evidence.expected[stage][b, h], key_factors.get(group))
         if factors is None:
             return
-        queries[b, h, :, 0], known[group] = factors
-        keys[group][:, 0] = known[group]
+        queries[b, h, :, 0], key_factors[group] = factors
+        keys[group][:, 0] = key_factors[group]
     if _varies(queries, axis=2) or _varies(keys, axis=2):
         pairs = (("queries", queries), ("keys", keys))
         spans = (f"{name} times {x.min():.4g} to {x.max():.4g}" for name, x in pairs)
@@ -199,8 +199,8 @@ def _from_scores(
                 break
             b = a @ products / (np.square(a) @ squares)
             b = b / b.mean()
-    left = rms(np.abs(observed - a[:, None] * expected * b))
-    fits = left <= SURPLUS[1] * rms(np.abs(observed - expected))
+    residual = rms(np.abs(observed - a[:, None] * expected * b))
+    fits = residual <= SURPLUS[1] * rms(np.abs(observed - expected))
     return (a, b) if fits and np.isfinite(a).all() and np.isfinite(b).all() else None
 
 
@@ -217,16 +217,16 @@ def _from_output(
     u = np.zeros(n_k) if keys is None else np.log(keys)
     n = max(-(-2 * SURPLUS[0] * n_k // max(1, reach - SURPLUS[0])), AT_ONCE // (n_k * d_v))
     some = at._replace(row=np.unique(np.linspace(0, n_q - 1, min(n, n_q)).astype(np.intp)))
-    seen = observed[some.row]
+    sample = observed[some.row]
 
     def misfit(t: Array, u: Array) -> float:
-        return rms(np.abs(seen - _values(setup, some, t, u)[2]))
+        return rms(np.abs(sample - _values(setup, some, t, u)[2]))
 
-    starts = [np.full(len(seen), i * np.log(2)) for i in OCTAVES]
+    starts = [np.full(len(sample), i * np.log(2)) for i in OCTAVES]
     t = min(starts, key=lambda t: misfit(t, u))
     size, damping = misfit(t, u), DAMPING
     for iteration in range(DAMPED_ITERATIONS if keys is None else 0):
-        to_t, to_u = _step(setup, some, seen, v, t, u, damping)
+        to_t, to_u = _step(setup, some, sample, v, t, u, damping)
         new_u = u + to_u.clip(-1, 1)
         new_t, new_u = (t + to_t.clip(-1, 1)).clip(-FAR, FAR), new_u - new_u.mean()
         new_size = misfit(new_t, new_u)
@@ -238,8 +238,8 @@ def _from_output(
         if hopeless or damping > MOST_DAMPING or np.abs(to_u).max() <= 1e-11:
             break
     t = _row_factors(setup, observed, at, v, u)
-    left = rms(np.abs(observed - _values(setup, at, t, u)[2]))
-    return (np.exp(t), np.exp(u)) if left <= SURPLUS[1] * first else None
+    residual = rms(np.abs(observed - _values(setup, at, t, u)[2]))
+    return (np.exp(t), np.exp(u)) if residual <= SURPLUS[1] * first else None
 
 
 def _step(
@@ -251,13 +251,13 @@ def _step(
     """
     z, a, o = _values(setup, at, t, u)
     slopes = (a * z)[:, :, None] * (v - o[:, None])  # [row, key, d_v]
-    of_row, left = slopes.sum(axis=1), observed - o
+    of_row, residuals = slopes.sum(axis=1), observed - o
     length = np.maximum(np.square(of_row).sum(axis=-1) * (1 + damping), 1e-300)
     share = np.einsum("rkd,rd->rk", slopes, of_row) / length[:, None]
-    row_step = (left * of_row).sum(axis=-1) / length
+    row_step = (residuals * of_row).sum(axis=-1) / length
     matrix = np.einsum("rkd,rld->kl", slopes, slopes, optimize=True)
     matrix += np.diag(damping * np.diag(matrix)) - share.T @ (share * length[:, None])
-    y = np.einsum("rkd,rd->k", slopes, left) - share.T @ (row_step * length)
+    y = np.einsum("rkd,rd->k", slopes, residuals) - share.T @ (row_step * length)
     step = np.linalg.lstsq(matrix, y, rcond=1e-13)[0]
     return row_step - share @ step, step
 

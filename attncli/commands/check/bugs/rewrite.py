@@ -77,8 +77,8 @@ class Rewrite(NamedTuple):
         """
         step = self._with_params(step)
         if self.params and step.function is None:
-            own = {cell.name for cell in cells(formula_of(step).body, guards=True)}
-            if not own <= step.reads.keys():
+            names_read = {cell.name for cell in cells(formula_of(step).body, guards=True)}
+            if not names_read <= step.reads.keys():
                 return []
         if not (self.new or self.pattern):
             return [step]
@@ -148,13 +148,13 @@ class _Edited(NamedTuple):
 def _edited(formula: Formula, key: _Key, there: frozenset[str]) -> _Edited | None:
     """The formula with an edit, which may read what is there; None where it has no such part."""
     pattern, text, numbers, is_turned = key
-    known = dict(numbers)
+    values = dict(numbers)
 
     def named(x: Expr) -> Expr:
         """A name as what it stands for: the formula as it is, or a number."""
         if x == _RIGHT:
             return formula.body
-        return Number(float(known[x.name])) if isinstance(x, Param) and x.name in known else x
+        return Number(float(values[x.name])) if isinstance(x, Param) and x.name in values else x
 
     new = rebuilt(_expression(text.removeprefix("where "), there), named) if text else None
     if pattern in ("where", "sink"):
@@ -166,8 +166,8 @@ def _edited(formula: Formula, key: _Key, there: frozenset[str]) -> _Edited | Non
     if body == formula.body:
         return None
     line = line_of(Formula(formula.symbol, formula.index, body, formula.remark))
-    own, added = cells(body, guards=True), _expression(text, there) if new is body else new
-    with_axes = (cell for cell in own if cell.name not in _MASKS)
+    body_cells, added = cells(body, guards=True), _expression(text, there) if new is body else new
+    with_axes = (cell for cell in body_cells if cell.name not in _MASKS)
     axes = (axis for cell in with_axes for axis in cell.index if isinstance(axis, tuple))
     alone = {axis[0] for axis in axes if len(axis) == 1}
     whole = _whole(added, formula) if added is not None and pattern != "sink" else set[int]()
@@ -175,7 +175,7 @@ def _edited(formula: Formula, key: _Key, there: frozenset[str]) -> _Edited | Non
     letters = {*letters_at(formula.index), *letters_in(body)}
     letters |= {x.letter for x in walk(body, guards=True) if isinstance(x, Size)}
     free = (letters - alone) | {AXES[axis] for axis in whole}
-    names = frozenset(cell.name for cell in own)
+    names = frozenset(cell.name for cell in body_cells)
     return _Edited(line, names, frozenset(free), frozenset(whole))
 
 
@@ -201,10 +201,10 @@ def _whole(new: Expr, formula: Formula) -> set[int]:
     summed = {x for over in nodes if isinstance(over, Over) for x in over.letters}
     letters = {x.letter for x in nodes if isinstance(x, Place | Size)}
     for index in (x.index for x in nodes if isinstance(x, Cell) and len(x.index) > 2):
-        for own, at in zip(AXES, index, strict=False):
-            others = {*at} - {own, "j", "g"} if isinstance(at, tuple) else set()
+        for axis_letter, at in zip(AXES, index, strict=False):
+            others = {*at} - {axis_letter, "j", "g"} if isinstance(at, tuple) else set()
             is_number = any(isinstance(x, int) for x in others)
-            letters |= {own} if others & ({*AXES} | summed) or is_number else set()
+            letters |= {axis_letter} if others & ({*AXES} | summed) or is_number else set()
         letters |= {"i"} if ("i",) in index[3:] else set()
     sinks = [x.index for x in nodes if isinstance(x, Cell) and x.name == "sinks"]
     letters |= {"h"} if any(index != (("h",),) for index in sinks) else set()
@@ -300,9 +300,9 @@ def fit(pattern: Any, node: Any, names: Mapping[str, Any] = {}) -> dict[str, Any
     else:
         return {**names} if pattern == node else None
     result: dict[str, Any] | None = None if pairs is None else {**names}
-    for one, other in pairs or ():
+    for part, other in pairs or ():
         if result is not None:
-            result = fit(one, other, result)
+            result = fit(part, other, result)
     return result
 
 

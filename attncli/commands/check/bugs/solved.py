@@ -74,12 +74,12 @@ def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
             continue
         squares = np.square(expected).sum(axis=over, keepdims=True)
         times = (observed * expected).sum(axis=over, keepdims=True) / np.maximum(squares, 1e-300)
-        left = float(np.square(observed - times * expected).mean())
-        fits.append((left, times, words))
+        loss = float(np.square(observed - times * expected).mean())
+        fits.append((loss, times, words))
     if not fits:
         return
-    least = min(left for left, _, _ in fits)
-    best = [(x, words) for left, x, words in fits if left <= 2 * least + TINY]
+    least = min(loss for loss, _, _ in fits)
+    best = [(x, words) for loss, x, words in fits if loss <= 2 * least + TINY]
     if not best or (best[0][0] == 0).any():
         return
     times, words = best[0]
@@ -102,11 +102,11 @@ def _times_of_projected(times: Array, setup: Setup, evidence: Evidence) -> Array
     """The factors as they follow from the projected numbers: what W_o was inverted for is less
     exact. Those that are as good as 0 are 0."""
     projected, right, rows = evidence.few(PROJECTED)
-    left = (projected - right)[:, 0].ravel()
+    residuals = (projected - right)[:, 0].ravel()
     output = evidence.expected[OUTPUT][:, :, rows]
     parts = np.eye(times.size).reshape(times.size, *times.shape)
     columns = [merge_heads(output * part) @ setup.inputs["w_o"] for part in parts]
-    more = np.linalg.lstsq(np.stack([x.ravel() for x in columns], axis=-1), left)[0]
+    more = np.linalg.lstsq(np.stack([x.ravel() for x in columns], axis=-1), residuals)[0]
     result = 1 + more.reshape(times.shape)
     return np.where(np.abs(result) < ROUND_OFF, 0.0, result)
 
@@ -231,16 +231,16 @@ def share_dropped(observed: Array, expected: Array) -> float | None:
     """The p of which kept weights are larger by 1/(1−p) and a share p of them is 0, or None."""
     counted = np.isfinite(expected) & (expected > COUNTED * np.nanmax(expected, initial=0.0))
     weights, plain = observed[counted], expected[counted]
-    kept = weights != 0
-    if kept.all() or np.unique(plain[kept].astype(np.float32)).size < DISTINCT:
+    is_kept = weights != 0
+    if is_kept.all() or np.unique(plain[is_kept].astype(np.float32)).size < DISTINCT:
         return None
-    grown = float(np.median(weights[kept] / plain[kept]))
+    grown = float(np.median(weights[is_kept] / plain[is_kept]))
     if not GROWN[0] < grown < GROWN[1]:
         return None
     exact = 1 - 1 / grown
     share = round(exact, 2) if abs(round(exact, 2) - exact) < ROUND else exact
-    spread = SPREAD * float(np.sqrt(share * (1 - share) / kept.size))
-    return share if abs(float(1 - kept.mean()) - share) <= spread else None
+    spread = SPREAD * float(np.sqrt(share * (1 - share) / is_kept.size))
+    return share if abs(float(1 - is_kept.mean()) - share) <= spread else None
 
 
 HALF = 0.5
@@ -295,15 +295,15 @@ def _remade(
     for name in of_output if PROJECTED in evidence.expected else ():
         if (x := change(setup.inputs[name])) is not None:
             yield setup.with_inputs(**{name: x}).with_detail(name)
-    if (made := setup.projected) is None:
+    if (inputs := setup.projected) is None:
         return
     names = [name for name in names if name not in PROJECTION]
-    others = {name: change(made.values[name]) for name in names if name in made.values}
+    others = {name: change(inputs.values[name]) for name in names if name in inputs.values}
     changed = {name: x for name, x in others.items() if x is not None}
     singly = [{name: x} for name, x in changed.items()]
     for weights in [*singly, changed] if len(changed) > 1 else singly:
         changed_rows = [name for name in QKV if {f"w_{name}", f"b_{name}"} & weights.keys()]
-        arrays = made.run(changed_rows, **weights)
+        arrays = inputs.run(changed_rows, **weights)
         arrays = {name: four_axes(x).astype(np.float64) for name, x in arrays.items()}
         if all(x.shape == setup.inputs[name].shape for name, x in arrays.items()):
             yield setup.with_inputs(**arrays).with_detail(" and ".join(weights))

@@ -91,17 +91,17 @@ def assumed(
     inputs: InputFlags,
     choices: ConventionFlags,
     observed: CheckFlags,
-    given: AttentionInputs,
+    attention: AttentionInputs,
     numbers: Mapping[str, Any],
 ) -> Marking | None:
     """The marking of numbers with so few decimals as are written by hand, in whatever form they
     came, where the call asks for nothing of kernels; None for all others, and where it says less
     than the usual check."""
-    asked = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
-    asked |= given_of(inputs, "tiles", "split")
+    flags = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
+    flags |= given_of(inputs, "tiles", "split")
     tables = {name: x for name, x in numbers.items() if name in (*STAGES, CONCAT)}
-    is_large = math.prod(given.inputs.sizes.scores) > MOST_CELLS
-    if asked or not tables or is_large or any(np.size(x) > MOST_CELLS for x in tables.values()):
+    is_large = math.prod(attention.inputs.sizes.scores) > MOST_CELLS
+    if flags or not tables or is_large or any(np.size(x) > MOST_CELLS for x in tables.values()):
         return None
     _, sheets = _sheets(inputs, observed)
     is_file = bool(sheets) and sheets[0].endswith(".json") and not given_of(observed, *_PART)
@@ -109,13 +109,13 @@ def assumed(
     if others & {*GRADIENTS, LSE} or (others and not is_file):  # these come from a program
         return None
     try:
-        written = {name: _of_array(x, name, given) for name, x in tables.items()}
+        written = {name: _of_array(x, name, attention) for name, x in tables.items()}
         if max(x.decimals for x in written.values()) > MOST_DECIMALS:
             return None
         if is_file:
             marking = marked(sheets[0], inputs, choices, observed, quiet=True)
         else:
-            marking = _marking(given, written, observed)
+            marking = _marking(attention, written, observed)
     except AttncliError:  # it is no sheet: the usual check has said what it found
         return None
     # where no slip is known, or an array has a wrong shape, the usual check says more
@@ -159,7 +159,7 @@ def marked(
     if observed.stage is not None:
         names = {stage: name for stage, name in names.items() if stage == observed.stage}
     tables = {x: _written(document[name], location(origin, name)) for x, name in names.items()}
-    inputs, known = replace(inputs), dict[str, FileContents]()
+    inputs, contents = replace(inputs), dict[str, FileContents]()
     if not (inputs.q or inputs.x or inputs.weights):
         if not (is_trace or roles & {"q", "x"}):
             raise InputError(f"{origin} holds no q", "add q, k and v, or --q SOURCE")
@@ -170,43 +170,45 @@ def marked(
 
         inputs.q = sheet
         if text:
-            known[sheet] = load("-", stdin=io.BytesIO(text), wanted=wanted, origin=origin)
+            contents[sheet] = load("-", stdin=io.BytesIO(text), wanted=wanted, origin=origin)
         if text and not is_trace:
-            check_names(known[sheet])
-    given = read_inputs(inputs, choices, known=known, stages={*names.values()})
+            check_names(contents[sheet])
+    attention = read_inputs(inputs, choices, known=contents, stages={*names.values()})
     if not tables:
         hint = "stages are called scores, scaled, masked, weights, output"
         raise InputError(f"{origin} holds no stage to mark", hint)
     if all(np.isnan(x.values).all() for x in tables.values()):
         raise InputError(f"{origin} holds no number to mark", "all its cells are blank")
-    notes = (text for text in given.notes if not text.startswith(f"{origin} sets "))
+    notes = (text for text in attention.notes if not text.startswith(f"{origin} sets "))
     note(*notes, quiet=quiet)
-    return _marking(given, tables, observed)
+    return _marking(attention, tables, observed)
 
 
-def _of_array(x: Any, name: str, given: AttentionInputs) -> Written:
+def _of_array(x: Any, name: str, attention: AttentionInputs) -> Written:
     """An array as it was written; its decimals may end in zeros, where that is known."""
     values, _ = to_numpy(x, name)
     if np.isnan(values).any():
         raise InputError(f"{name} holds NaN, which is no number", "leave out --by-hand")
-    printed = {} if given.observed is None else given.observed.decimals
+    printed = {} if attention.observed is None else attention.observed.decimals
     decimals = [_number(float(number), name)[1] for number in values[np.isfinite(values)].flat]
-    may_be = {own: {own, *stages_named(own)} for own in printed}
-    zeros = [n for own, n in printed.items() if len(printed) == 1 or name in may_be[own]]
+    may_be = {key: {key, *stages_named(key)} for key in printed}
+    zeros = [n for key, n in printed.items() if len(printed) == 1 or name in may_be[key]]
     return Written(values.astype(np.float64), max([*decimals, *zeros], default=0))
 
 
 def _marking(
-    given: AttentionInputs, tables: Mapping[str, Written], observed: CheckFlags
+    attention: AttentionInputs, tables: Mapping[str, Written], observed: CheckFlags
 ) -> Marking:
     """The marking of stages of an attention, or of the rows and heads that were asked for."""
-    layout = given.flags.layout and ("bhsd" if len(given.inputs.sizes.scores) > 3 else "hsd")
-    setup = setup_of(**given.arguments, layout=layout)
-    setup = replace(setup, projected=given.inputs if given.inputs.is_of_x else None)
+    layout = attention.flags.layout and (
+        "bhsd" if len(attention.inputs.sizes.scores) > 3 else "hsd"
+    )
+    setup = setup_of(**attention.arguments, layout=layout)
+    setup = replace(setup, projected=attention.inputs if attention.inputs.is_of_x else None)
     is_part = given_of(observed, "rows", "head") or CONCAT in tables
     sheet = _whole(setup, tables, observed, layout) if is_part else tables
     blank = int(sum(np.isnan(x.values).sum() for x in tables.values()))
-    return mark(setup, sheet, given.inputs.labels)._replace(blank=blank)
+    return mark(setup, sheet, attention.inputs.labels)._replace(blank=blank)
 
 
 def _whole(
@@ -217,13 +219,13 @@ def _whole(
     heads = None if observed.head is None else observed.head - 1
     values = {name: x.values for name, x in tables.items()}
     try:
-        seen = observe(values, setup, rows=rows, heads=heads, layout=layout)
+        observation = observe(values, setup, rows=rows, heads=heads, layout=layout)
     except WrongShapeError as error:
         raise ShapeError(error.message, "give the rows and heads that were asked for") from None
     sheet = dict[str, Written]()
-    for name, x in seen.stages.items():
+    for name, x in observation.stages.items():
         whole = np.full((*setup.shape[:3], x.shape[-1]), np.nan)
-        whole[np.ix_(seen.subset.batch, seen.subset.head, seen.subset.row)] = x
+        whole[np.ix_(observation.subset.batch, observation.subset.head, observation.subset.row)] = x
         sheet[name] = Written(whole, tables[name if name in tables else CONCAT].decimals)
     return sheet
 
@@ -255,13 +257,13 @@ def _stages(document: Mapping[str, Any], *, of_x: bool) -> dict[str, str]:
 
     A name that may mean several is the first of them that is not there under another name.
     """
-    names, wanted = dict[str, str](), (*STAGES, *(QKV if of_x else ()))
+    names, options = dict[str, str](), (*STAGES, *(QKV if of_x else ()))
     may_be = dict[str, list[str]]()
     for name, value in document.items():
         if isinstance(value, Mapping):  # such as the weights of an attention
             continue
         plain = name.lower().replace("-", "_")
-        stages = [plain] if plain in wanted else [x for x in stages_named(name) if x in wanted]
+        stages = [plain] if plain in options else [x for x in stages_named(name) if x in options]
         if value is not None and stages and not (is_field(name) or role_of(name) in ATTENDED):
             may_be[name] = stages
         elif value is not None and plain in QKV and of_x:
@@ -269,24 +271,24 @@ def _stages(document: Mapping[str, Any], *, of_x: bool) -> dict[str, str]:
     for name, stages in sorted(may_be.items(), key=lambda item: len(item[1])):
         stage = next((x for x in stages if x not in names), stages[0])
         if stage in names:
-            what = f"{stage} is there twice, as {names[stage]} and {name}"
-            raise InputError(what, "keep one")
+            message = f"{stage} is there twice, as {names[stage]} and {name}"
+            raise InputError(message, "keep one")
         names[stage] = name
     order = [*document]
     return dict(sorted(names.items(), key=lambda item: order.index(item[1])))
 
 
-def _written(nested: Any, where: str) -> Written:
+def _written(nested: Any, place: str) -> Written:
     """A table as it was written; InputError where it is ragged or a cell is no number."""
     cells = np.array(nested, dtype=object)
     is_ragged = any(isinstance(cell, list) for cell in cells.flat)
     if not isinstance(nested, list) or is_ragged or not cells.size:
-        raise InputError(f"{where} is no table", "give it rows of equal length")
-    values, decimals = zip(*(_number(cell, where) for cell in cells.flat), strict=True)
+        raise InputError(f"{place} is no table", "give it rows of equal length")
+    values, decimals = zip(*(_number(cell, place) for cell in cells.flat), strict=True)
     return Written(np.reshape(values, cells.shape), max(decimals))
 
 
-def _number(cell: Any, where: str) -> tuple[float, int]:
+def _number(cell: Any, place: str) -> tuple[float, int]:
     """The number of a cell, NaN where it is blank, and how many decimals it has."""
     if isinstance(cell, Printed):
         return float(cell), cell.decimals
@@ -297,8 +299,8 @@ def _number(cell: Any, where: str) -> tuple[float, int]:
     if text.removeprefix("-").lower() in _INFINITE:
         return -np.inf if text.startswith("-") else np.inf, 0
     if (value := number(text)) is None:
-        what = f"{where} holds {quote(str(cell))}, which is no number"
-        raise InputError(what, "write null for a blank cell")
+        message = f"{place} holds {quote(str(cell))}, which is no number"
+        raise InputError(message, "write null for a blank cell")
     places = text.partition(".")[2]
     return value, len(places) if places.isdigit() else 0
 

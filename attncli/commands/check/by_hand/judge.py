@@ -116,8 +116,8 @@ class _Table(NamedTuple):
 class _Marker:
     """One sheet, while it is marked.
 
-    setup  what is computed, with q, k and v as they were written
-    own    the stages so far, as they were written, and how far off rounding may put their numbers
+    setup      what is computed, with q, k and v as they were written
+    written    the stages so far, as they were written, and how far off rounding may put them
     unrounded  the same stages as they would be unrounded, with what is wrong in them
     """
 
@@ -128,7 +128,7 @@ class _Marker:
             SCALED in sheet and setup.convention.scale == "none"
         ):  # a form may have it: the scores again
             setup = setup.with_convention(scale=1.0)
-        self.setup, self.sheet, self.own = setup, sheet, dict[str, tuple[Array, Array]]()
+        self.setup, self.sheet, self.written = setup, sheet, dict[str, tuple[Array, Array]]()
         self.unrounded = dict[str, Array]()
         self.labels = {axis: tuple(names) for axis, names in labels.items() if names}
 
@@ -136,8 +136,8 @@ class _Marker:
         """Every stage judged, in the order of the computation."""
         names = (*QKV, *(step.name for step in _plan(self.setup)))
         if others := self.sheet.keys() - {*names}:
-            what = f"there is no {min(others)} in what the sheet is computed from"
-            raise InputError(what, 'leave it out, or say more, such as "causal": true')
+            message = f"there is no {min(others)} in what the sheet is computed from"
+            raise InputError(message, 'leave it out, or say more, such as "causal": true')
         stages = [name for name in names if name in self.sheet]
         right = run(_plan(self.setup), self.inputs(self.setup), stages)
         mistakes, follows, fully = list[Mistake](), list[str](), list[str]()
@@ -147,8 +147,8 @@ class _Marker:
                 mistakes.append(of_shape(stage, *shapes, self.setup))
                 continue
             if right[stage].size > MOST_CELLS:
-                what = f"{stage} has {right[stage].size} numbers, more than are computed by hand"
-                raise InputError(what, "leave out --by-hand")
+                message = f"{stage} has {right[stage].size} numbers, more than are computed by hand"
+                raise InputError(message, "leave out --by-hand")
             table = self.table(stage, right[stage])
             if table.wrong.any():
                 mistakes += self.mistakes(table)
@@ -191,19 +191,19 @@ class _Marker:
         half = np.where(is_exact, 0.0, np.where(is_blank, of_blank, table.half))
         unrounded = run(_plan(self.setup), self.inputs(self.setup, self.unrounded), [stage])[stage]
         self.unrounded[stage] = np.where(table.wrong, numbers, unrounded)
-        self.own[stage] = numbers, half
+        self.written[stage] = numbers, half
         if stage == MASKED:  # what is hidden from here on is what is hidden there
             hidden = np.where(np.isneginf(numbers), -np.inf, 0.0)
-            self.own["mask"] = hidden, np.zeros(hidden.shape)
+            self.written["mask"] = hidden, np.zeros(hidden.shape)
             self.unrounded["mask"] = hidden
         if stage in QKV:
             self.setup = self.setup.with_inputs(**{stage: numbers})
 
     def inputs(self, setup: Setup, stages: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """What the plan reads: the stages as they were written, where there are any, or these."""
-        stages = {name: x for name, (x, _) in self.own.items()} if stages is None else stages
-        own = {name: x for name, x in stages.items() if name not in QKV}
-        return {**setup.inputs, "rows": np.arange(setup.shape[2]), **own}
+        stages = {name: x for name, (x, _) in self.written.items()} if stages is None else stages
+        arrays = {name: x for name, x in stages.items() if name not in QKV}
+        return {**setup.inputs, "rows": np.arange(setup.shape[2]), **arrays}
 
     def computed(self, stage: str, setup: Setup) -> Array:
         """A stage computed from the stages as they were written."""
@@ -221,7 +221,7 @@ class _Marker:
         plan, inputs, spread = _plan(setup), self.inputs(setup), np.zeros(value.shape)
         read, between = self.read(stage, setup)
         decimals = self.sheet[stage].decimals
-        halves = {name: half for name, (_, half) in self.own.items() if name in read}
+        halves = {name: half for name, (_, half) in self.written.items() if name in read}
         for name, x in run(plan, inputs, between).items():
             if name in between:
                 is_exact = near(x, np.round(x, decimals), 0.0)
@@ -255,10 +255,11 @@ class _Marker:
 
     def mistakes(self, table: _Table) -> list[Mistake]:
         """The wrong numbers of a stage by their slips: each time that which gives most of them."""
-        mistakes, left = list[Mistake](), {at: self.cell(table, at) for at in _places(table.wrong)}
+        mistakes = list[Mistake]()
+        remaining = {at: self.cell(table, at) for at in _places(table.wrong)}
         digits, decimals = dict[Place, list[Slip]](), self.sheet[table.stage].decimals
         explained, exactly = self.explained(table)
-        for at in left:
+        for at in remaining:
             if cell := _seen(table, at):
                 digits[at] = [*of_digits(*cell, decimals)]
                 for slip in of_rounding(*cell, decimals):
@@ -266,9 +267,9 @@ class _Marker:
                     exactly.setdefault(slip, set()).add(at)
                 for slip in of_one(*cell, table.beside(at), decimals):
                     exactly.setdefault(slip, set()).add(at)
-        while left:
-            cells, slips = most_of(explained, exactly, digits, {*left})
-            mistakes.append(Mistake(table.stage, tuple(map(left.pop, sorted(cells))), slips))
+        while remaining:
+            cells, slips = most_of(explained, exactly, digits, {*remaining})
+            mistakes.append(Mistake(table.stage, tuple(map(remaining.pop, sorted(cells))), slips))
         return sorted(mistakes, key=lambda mistake: mistake.cells[0].at)
 
     def explained(self, table: _Table) -> tuple[dict[Slip, set[Place]], dict[Slip, set[Place]]]:
@@ -316,10 +317,10 @@ class _Marker:
         arrays = self.setup.projected.originals if self.setup.projected and stage in QKV else {}
         if not arrays or {"x_kv", "x_v"} & arrays.keys():
             return self.setup
-        own, x = arrays[f"w_{stage}"], arrays["x"]
+        weights, x = arrays[f"w_{stage}"], arrays["x"]
         others = {name: arrays[name] for name in ("w_q", "w_k", "w_v") if name != f"w_{stage}"}
-        others = {name: w for name, w in others.items() if w.shape == own.shape}
-        return self.setup.with_inputs(x=x.reshape(-1, *x.shape[-2:]), w=own, **others)
+        others = {name: w for name, w in others.items() if w.shape == weights.shape}
+        return self.setup.with_inputs(x=x.reshape(-1, *x.shape[-2:]), w=weights, **others)
 
     def cell(self, table: _Table, at: Place) -> Cell:
         """A wrong number with its name: S[q3,k1]; with its head, where there are several."""

@@ -83,8 +83,8 @@ class Mistake(NamedTuple):
 
     def __str__(self) -> str:
         names_all = 0 < len(self.cells) <= MOST_CELLS_NAMED
-        where = "; ".join(map(str, self.cells)) if names_all else self.start
-        return f"{where}: {self.slip}" if self.slip else where
+        place = "; ".join(map(str, self.cells)) if names_all else self.start
+        return f"{place}: {self.slip}" if self.slip else place
 
     def to_dict(self) -> dict[str, Any]:
         """The mistake as JSON has it, with the words of the text: places count from 1."""

@@ -131,9 +131,14 @@ def understood(
     Raises NotUnderstoodError.
     """
     # What is added to all scores of a query changes no weight, where nothing is done to them after.
-    lasting = [i for i, one in enumerate(operations) if one.counts and not one.is_shift]
+    lasting = [
+        i for i, operation in enumerate(operations) if operation.counts and not operation.is_shift
+    ]
     last = max(lasting, default=-1) + 1
-    operations = [*operations[:last], *(one.on(torch.zeros_like) for one in operations[last:])]
+    operations = [
+        *operations[:last],
+        *(operation.on(torch.zeros_like) for operation in operations[last:]),
+    ]
     names = [operation.own for operation in operations]
     cap = names.index("tanh") if "tanh" in names else -1
     factor, added = _line(operations[cap + 1 :])
@@ -170,11 +175,11 @@ def factors(
     if bool((index[..., -1] < 0).all()):  # of sinks
         index = index[..., :-1]
     batch, row, column = index // (rows * columns), index // columns % rows, index % columns
-    one = batch[..., :1, 0]
+    first_batch = batch[..., :1, 0]
     for q, keys, i, j in ((a, k, row, column), (k, a, column, row)):
-        is_one = (i == i[..., :1]) & (j == j[..., :1, :]) & (batch == one[..., None])
+        is_one = (i == i[..., :1]) & (j == j[..., :1, :]) & (batch == first_batch[..., None])
         if index.shape[:-1] == tuple(shape[:-1]) and bool(is_one.all()):
-            return q[one, i[..., 0]], keys[one, j[..., 0, :]], q is a
+            return q[first_batch, i[..., 0]], keys[first_batch, j[..., 0, :]], q is a
     raise NotUnderstoodError("the scores are moved out of the rows of their queries")
 
 
@@ -258,8 +263,8 @@ def _mask(factor: Any, added: Any, k: Any) -> tuple[Any, dict[str, float], bool]
         added = torch.where(replaced & added.isfinite(), highest, added) if is_set else added
         return _narrow(added), {}, is_set
     if bool((values != values[0]).any()) or bool(added[~replaced].any()):
-        what = "times a mask, plus numbers, or replaced by a number, and added to"
-        raise NotUnderstoodError(f"scores {what}")
+        message = "times a mask, plus numbers, or replaced by a number, and added to"
+        raise NotUnderstoodError(f"scores {message}")
     return _narrow(~replaced), {"mask_value": float(values[0])}, True
 
 

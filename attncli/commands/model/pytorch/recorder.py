@@ -13,8 +13,8 @@ import torch
 
 from attncli.arrays import Array
 from attncli.attention.shapes import on_host, type_name
-from attncli.commands.model.asked import Asked, asked_by_mask
 from attncli.commands.model.call import Call, Calls, in_heads, layer_of
+from attncli.commands.model.inferred_convention import InferredConvention, convention_of_mask
 from attncli.commands.model.pytorch.gradients import Hooks
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError
@@ -51,7 +51,7 @@ class Recorder:
         self.ran: dict[str, None] = {}
         self.seen: set[str] = set()
         self.n_calls: Counter[str] = Counter()
-        self.masks: tuple[Any, Array, dict[Any, Asked]] | None = None
+        self.masks: tuple[Any, Array, dict[Any, InferredConvention]] | None = None
         self.problems: dict[str, str] = {}
 
     def follow(self, stack: ExitStack) -> None:
@@ -89,8 +89,8 @@ class Recorder:
             is_one = name in self.ran and ("attention" in kind or "attn" in kind)
             if not is_one or any(_is_within(name, other) for other in unseen):
                 continue
-            seen = (*self.seen, *self.problems)
-            if not any(_is_within(s, name) or _is_within(name, s) for s in seen):
+            names = (*self.seen, *self.problems)
+            if not any(_is_within(s, name) or _is_within(name, s) for s in names):
                 unseen.append(name)
         return tuple(unseen)
 
@@ -109,13 +109,13 @@ class Recorder:
 
     def add(
         self,
-        seen: str,
+        origin: str,
         tensors: dict[str, Any],
         fields: dict[str, Any],
         *,
         name: str | None = None,
         mask: Any = None,
-        left: int | None = None,
+        window_left: int | None = None,
         empty: str = "zero",
         replaces: bool = False,
         tracked: Mapping[str, Any] | None = None,
@@ -126,7 +126,7 @@ class Recorder:
 
         tensors  q, k, v, output, and weights and sinks where there are any
         fields   of Convention; those of the mask are added
-        mask     what is added to the scores, or true = may attend; left: see `asked_by_mask`
+        mask     what is added to the scores, or true = may attend; see `convention_of_mask`
         replaces whether what forbids is put in the place of scores, and not added: no gradient
                  passes then, where else every key is forbidden
         tracked  the tensors whose gradients are those of q, k, v and the output, where they are not
@@ -142,8 +142,8 @@ class Recorder:
         if self.layers is not None and layer_of(name) not in self.layers:
             return
         if tensors["q"].device.type == "meta":
-            what = "the model is on the meta device: it has no numbers"
-            raise InputError(what, "load its weights")
+            message = "the model is on the meta device: it has no numbers"
+            raise InputError(message, "load its weights")
         tracked = {n: tensors[n] for n in (*QKV, OUTPUT)} if tracked is None else tracked
         dtype = type_name(tensors[OUTPUT])  # q and k may be wider
         tensors |= {n: _cast(tensors[n]) for n in ("q", "k", "v")}
@@ -154,13 +154,13 @@ class Recorder:
             arrays[n] = whole if n == "sinks" else in_heads(whole, n)
         if mask is not None:
             shape = (*arrays["q"].shape[:-1], arrays["k"].shape[-2])
-            asked = self.asked(mask, lead, shape, left, empty)
-            fields = {**fields, **asked.fields}
+            mask_convention = self.mask_convention(mask, lead, shape, window_left, empty)
+            fields = {**fields, **mask_convention.fields}
             if self.hooks is not None and fields.get("empty_rows") == "uniform" and not replaces:
                 del fields["empty_rows"]
                 fields |= {"mask_value": ADDED, "mask_value_rule": "add"}
-            if asked.mask is not None:
-                arrays["mask"] = asked.mask
+            if mask_convention.mask is not None:
+                arrays["mask"] = mask_convention.mask
         n_heads = arrays["q"].shape[-3] if arrays["q"].ndim > 2 else 1
         if "sinks" in arrays and arrays["sinks"].size != n_heads:
             self.problems.setdefault(name, "its sinks are not one number for each head")
@@ -176,7 +176,7 @@ class Recorder:
             return
         asks = self.hooks is not None
         self.calls.append(
-            Call(name, arrays, convention, dtype, seen, step, asks_gradients=asks, **more)
+            Call(name, arrays, convention, dtype, origin, step, asks_gradients=asks, **more)
         )
         if self.hooks is not None:
             shapes, at = {n: arrays[n].shape for n in (*QKV, OUTPUT)}, len(self.calls) - 1
@@ -191,9 +191,14 @@ class Recorder:
 
             self.hooks.add(tracked, arrived)
 
-    def asked(
-        self, mask: Any, lead: tuple[int, ...], shape: tuple[int, ...], left: int | None, empty: str
-    ) -> Asked:
+    def mask_convention(
+        self,
+        mask: Any,
+        lead: tuple[int, ...],
+        shape: tuple[int, ...],
+        window_left: int | None,
+        empty: str,
+    ) -> InferredConvention:
         """What a mask asks for, of the keys that there are; layers with one mask share it.
 
         lead  the axes of q before its heads: where there are several, they become one
@@ -205,11 +210,11 @@ class Recorder:
         last = self.masks
         if last is None or last[0] is not mask or not np.array_equal(last[1], numbers):
             self.masks = last = mask, numbers.copy(), {}
-        _, numbers, known = last
-        key = shape[-2:], left, empty
-        if key not in known:
-            known[key] = asked_by_mask(numbers, shape, left, empty)
-        return known[key]
+        _, numbers, cache = last
+        key = shape[-2:], window_left, empty
+        if key not in cache:
+            cache[key] = convention_of_mask(numbers, shape, window_left, empty)
+        return cache[key]
 
 
 def _is_within(name: str, outer: str) -> bool:

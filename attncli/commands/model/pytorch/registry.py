@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from attncli.commands.model.asked import asked_by_flags
+from attncli.commands.model.inferred_convention import fields_of_flags
 from attncli.commands.model.pytorch.gradients import own_views
 from attncli.commands.model.pytorch.recorder import Recorder
 from attncli.stages import OUTPUT, WEIGHTS
@@ -34,23 +34,23 @@ def registries(model: Any) -> list[Any]:
 @contextmanager
 def looked_up(registry: Any, recorders: Sequence[Recorder]) -> Iterator[None]:
     """What is looked up in the registry, and the model's own function where that is used."""
-    own = type(registry)
+    base = type(registry)
 
-    class Watched(own):  # type: ignore[misc, valid-type]
+    class Watched(base):  # type: ignore[misc, valid-type]
         is_watched = True
 
-        def __getitem__(self, key: str) -> Any:  # own, not super(): the class may go meanwhile
-            return _watching(own.__getitem__(self, key), recorders, key)
+        def __getitem__(self, key: str) -> Any:  # base, not super(): the class may go meanwhile
+            return _watching(base.__getitem__(self, key), recorders, key)
 
         def get_interface(self, attn_implementation: str, default: Any) -> Any:
-            function = own.get_interface(self, attn_implementation, default)
+            function = base.get_interface(self, attn_implementation, default)
             return _watching(function, recorders, attn_implementation or "eager")
 
     registry.__class__ = Watched
     try:
         yield
     finally:
-        registry.__class__ = own
+        registry.__class__ = base
 
 
 def _watching(function: Any, recorders: Sequence[Recorder], implementation: str) -> Any:
@@ -87,17 +87,17 @@ def _recorded(
     if not is_watched:
         return call()
     with recorder.busy():
-        output, weights = found = call()
+        output, weights = result = call()
     if attention_mask is not None and not isinstance(attention_mask, torch.Tensor):
         why = f"its mask is a {type(attention_mask).__name__}"
         recorder.misunderstood(f'{why}; load the model with attn_implementation="sdpa"')
-        return found
+        return result
     while _is_watching(function):  # by another capture
         function = function.args[0]
     names = list(signature(function).parameters)[5:]
     keywords = {**dict(zip(names, args, strict=False)), **kwargs}
     n_q, n_k = query.shape[-2], key.shape[-2]
-    left = int(keywords["sliding_window"]) - 1 if keywords.get("sliding_window") else None
+    window_left = int(keywords["sliding_window"]) - 1 if keywords.get("sliding_window") else None
     causal = keywords.get("is_causal")
     if causal is None:
         causal = getattr(module, "is_causal", implementation != "eager")
@@ -105,7 +105,7 @@ def _recorded(
     fields = {"scale": keywords.get("scaling"), "softcap": keywords.get("softcap")}
     fields = {name: float(x) for name, x in fields.items() if x is not None}
     if attention_mask is None or attention_mask.ndim == 2:  # of valid keys alone
-        flags = asked_by_flags(bool(causal), left, n_q, n_k)
+        flags = fields_of_flags(bool(causal), window_left, n_q, n_k)
         if implementation == "sdpa":  # which counts from the first key, as in a static cache
             flags.pop("causal_align", None)
         fields |= flags
@@ -122,13 +122,13 @@ def _recorded(
         fields,
         name=recorder.names[module],
         mask=mask,
-        left=left,
+        left=window_left,
         empty="nan" if implementation == "eager" else "zero",
         tracked=tracked,
         placed=lambda name, x: x.transpose(1, 2) if name == OUTPUT else x,
         notes=tuple(notes),
     )
-    return found
+    return result
 
 
 def _with_bias(mask: Any, bias: Any, n_q: int, n_k: int) -> Any:

@@ -26,24 +26,29 @@ class OfFunctions(TorchFunctionMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         if func is not _SDPA or self.recorder.is_busy:
             return func(*args, **kwargs)
-        given = dict(zip(_SDPA_NAMES, args, strict=False)) | kwargs
+        arguments = dict(zip(_SDPA_NAMES, args, strict=False)) | kwargs
         if self.recorder.hooks is not None:
-            own = own_views(*(given[name] for name in _SDPA_NAMES[:3]))
-            given |= dict(zip(_SDPA_NAMES[:3], own, strict=True))
-            args, kwargs = (), given
+            views = own_views(*(arguments[name] for name in _SDPA_NAMES[:3]))
+            arguments |= dict(zip(_SDPA_NAMES[:3], views, strict=True))
+            args, kwargs = (), arguments
         with self.recorder.busy():
             output = func(*args, **kwargs)
-        record_sdpa(self.recorder, given, output)
+        record_sdpa(self.recorder, arguments, output)
         return output
 
 
-def record_sdpa(recorder: Recorder, given: dict[str, Any], output: Any) -> None:
+def record_sdpa(recorder: Recorder, arguments: dict[str, Any], output: Any) -> None:
     """Records a call of scaled_dot_product_attention by its arguments."""
-    tensors = {"q": given["query"], "k": given["key"], "v": given["value"], OUTPUT: output}
-    fields: dict[str, Any] = {"causal": True} if given.get("is_causal") else {}
-    if given.get("scale") is not None:
-        fields["scale"] = float(given["scale"])
-    dropout = given.get("dropout_p")
+    tensors = {
+        "q": arguments["query"],
+        "k": arguments["key"],
+        "v": arguments["value"],
+        OUTPUT: output,
+    }
+    fields: dict[str, Any] = {"causal": True} if arguments.get("is_causal") else {}
+    if arguments.get("scale") is not None:
+        fields["scale"] = float(arguments["scale"])
+    dropout = arguments.get("dropout_p")
     notes = (f"dropout {dropout:g} was on",) if dropout else ()
     name = "scaled_dot_product_attention"
-    recorder.add(name, tensors, fields, mask=given.get("attn_mask"), notes=notes)
+    recorder.add(name, tensors, fields, mask=arguments.get("attn_mask"), notes=notes)

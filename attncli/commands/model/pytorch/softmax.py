@@ -35,7 +35,7 @@ _LONGEST = 40
 """Operations that are followed, at most: attention has fewer than 20 between its products."""
 
 
-class _Made(NamedTuple):
+class _History(NamedTuple):
     """How a tensor was made of the first product, or of a softmax.
 
     product     the two factors [n, i, d] and [n, d, j] of the scores
@@ -57,7 +57,7 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.recorder = recorder
-        self.made: Any = WeakTensorKeyDictionary()
+        self.histories: Any = WeakTensorKeyDictionary()
         parameters = recorder.model.parameters()
         stored = (x.untyped_storage() for x in parameters if x.device.type != "meta")
         self.stored = {storage.data_ptr() for storage in stored}
@@ -77,25 +77,25 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
             name = packet.__name__
             if "scaled_dot_product" in name and "backward" not in name:
                 names = (argument.name for argument in func._schema.arguments)
-                given = dict(zip(names, args, strict=False)) | kwargs
-                given["attn_mask"] = given.get("attn_mask", given.get("attn_bias"))
-                record_sdpa(self.recorder, given, output[0])
+                arguments = dict(zip(names, args, strict=False)) | kwargs
+                arguments["attn_mask"] = arguments.get("attn_mask", arguments.get("attn_bias"))
+                record_sdpa(self.recorder, arguments, output[0])
                 return output
             if func._schema.is_mutable:
                 self.written(args[0])
-            made = output[0] if name == "native_dropout" else output
-            if isinstance(made, torch.Tensor) and not made.is_meta:
-                self.follow(func, name, args, kwargs, made)
+            tensor = output[0] if name == "native_dropout" else output
+            if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
+                self.follow(func, name, args, kwargs, tensor)
         return output
 
     def written(self, target: Any) -> None:
         """Notes that others see numbers change which are written in place through this tensor."""
         store = target.untyped_storage().data_ptr() if isinstance(target, torch.Tensor) else None
-        for other in [x for x in self.made if x is not target]:
+        for other in [x for x in self.histories if x is not target]:
             if other.untyped_storage().data_ptr() == store:
-                made = self.made[other]
+                history = self.histories[other]
                 write = Operation(None, "writing to a part", 0, (), {}, other.shape)
-                self.made[other] = made._replace(operations=(*made.operations, write))
+                self.histories[other] = history._replace(operations=(*history.operations, write))
 
     def follow(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
@@ -106,23 +106,25 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
             return
         if name == "cat" and len(args[0]) == 2 and args[0][1].shape[-1:] == (1,):
             args = *args[0], *args[1:]  # the scores, and a sink beside them
-        at = next((i for i, x in enumerate(args) if self.made_of(x) is not None), None)
+        at = next((i for i, x in enumerate(args) if self.history_of(x) is not None), None)
         if at is None:
             return
-        made = self.made_of(args[at])
-        if name in _SOFTMAXES and made.weights is None:
+        history = self.history_of(args[at])
+        if name in _SOFTMAXES and history.weights is None:
             axis = args[1] - output.ndim if args[1] >= 0 else args[1]
             over = {-1: "keys", -2: "queries"}.get(axis)
             if over is not None:
-                weights = output, made.operations, _SOFTMAXES[name], over
-                self.made[output] = _Made(made.product, weights=weights)
+                weights = output, history.operations, _SOFTMAXES[name], over
+                self.histories[output] = _History(history.product, weights=weights)
             return
-        if len(made.operations) < _LONGEST:
+        if len(history.operations) < _LONGEST:
             done = Operation(func, name, at, args, kwargs, args[at].shape)
-            self.made[output] = made._replace(operations=(*made.operations, done.lean(output)))
+            self.histories[output] = history._replace(
+                operations=(*history.operations, done.lean(output))
+            )
 
-    def made_of(self, x: Any) -> Any:
-        return self.made.get(x) if isinstance(x, torch.Tensor) else None
+    def history_of(self, x: Any) -> Any:
+        return self.histories.get(x) if isinstance(x, torch.Tensor) else None
 
     def multiplied(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
@@ -130,56 +132,58 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
         """A product: of q and k, or of weights and v."""
         a, b = args[-2:]
         for weights, values, turned in ((a, b, False), (b, a, True)):
-            made = self.made_of(weights)
-            if made is not None and made.weights is not None:
-                self.record(made, values, output, turned)
+            history = self.history_of(weights)
+            if history is not None and history.weights is not None:
+                self.record(history, values, output, turned)
                 return
         if any(x.untyped_storage().data_ptr() in self.stored for x in (a, b)):
             return
-        made = _Made((a, b))
+        history = _History((a, b))
         if name in ("baddbmm", "addmm"):
             done = Operation(func, name, 1, args, kwargs, output.shape)
-            made = made._replace(operations=(done,))
-        self.made[output] = made
+            history = history._replace(operations=(done,))
+        self.histories[output] = history
 
-    def record(self, made: _Made, values: Any, output: Any, turned: bool) -> None:
+    def record(self, history: _History, values: Any, output: Any, turned: bool) -> None:
         """Records an attention, or notes why it is not understood."""
-        assert made.weights is not None  # noqa: S101 - it comes from a softmax
-        weights, before, empty, over = made.weights
+        assert history.weights is not None  # noqa: S101 - it comes from a softmax
+        weights, before, empty, over = history.weights
         names = tuple(str(done) for done in before if done.counts)
         with self.recorder.busy():
             try:
-                asked = understood(made.product, before, weights.shape)
-                v, out, after = placed(values, output, made.operations, weights.shape, turned)
+                inputs = understood(history.product, before, weights.shape)
+                v, out, after = placed(values, output, history.operations, weights.shape, turned)
             except (NotUnderstoodError, RuntimeError, IndexError, TypeError) as problem:
                 self.recorder.misunderstood(f"{problem} ({' → '.join((*names, 'softmax'))})")
                 return
-            (a, b), moves, shape = made.product, made.operations, weights.shape
-            if asked.sinks is not None:
+            (a, b), moves, shape = history.product, history.operations, weights.shape
+            if inputs.sinks is not None:
                 weights = weights[..., :-1]
-            tensors = {"q": asked.q, "k": asked.k, "v": v, WEIGHTS: weights, OUTPUT: out}
-            tensors["sinks"] = asked.sinks
-            is_first = asked.is_first
+            tensors = {"q": inputs.q, "k": inputs.k, "v": v, WEIGHTS: weights, OUTPUT: out}
+            tensors["sinks"] = inputs.sinks
+            is_first = inputs.is_first
             tracked = {"q": a if is_first else b, "k": b if is_first else a}
             tracked |= {"v": values, OUTPUT: output}
 
             def placed_gradient(name: str, x: Any) -> Any:
                 """A gradient with the axes of q, k, v or the output."""
-                of = {**tracked, name: x}
+                sources = {**tracked, name: x}
                 if name in ("v", OUTPUT):
-                    return placed(of["v"], of[OUTPUT], moves, shape, turned)[name == OUTPUT]
-                pair = (of["q"], of["k"]) if is_first else (of["k"], of["q"])
+                    return placed(sources["v"], sources[OUTPUT], moves, shape, turned)[
+                        name == OUTPUT
+                    ]
+                pair = (sources["q"], sources["k"]) if is_first else (sources["k"], sources["q"])
                 return factors(pair, before, shape)[name == "k"]
 
             self.recorder.add(
                 "softmax",
                 tensors,
-                asked.fields if over == "keys" else {**asked.fields, "softmax_over": over},
-                mask=asked.mask,
-                replaces=asked.replaces,
+                inputs.fields if over == "keys" else {**inputs.fields, "softmax_over": over},
+                mask=inputs.mask,
+                replaces=inputs.replaces,
                 empty=empty,
                 operations=names,
                 notes=tuple(f"after the softmax: {done}" for done in after),
-                tracked=tracked if asked.is_plain else {},
+                tracked=tracked if inputs.is_plain else {},
                 placed=placed_gradient,
             )

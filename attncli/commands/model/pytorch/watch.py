@@ -44,10 +44,10 @@ def watched(
     """
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"{type(model).__name__} is no torch.nn.Module", "give the model itself")
-    for name, given in (("layers", layers), ("heads", heads)):
-        is_some = isinstance(given, Collection) and len(given) > 0
-        if given is not None and not (is_some and all(isinstance(x, Integral) for x in given)):
-            raise InputError(f"{name} is {given!r}", f"give some numbers: {name}=[0, 3]")
+    for name, numbers in (("layers", layers), ("heads", heads)):
+        is_some = isinstance(numbers, Collection) and len(numbers) > 0
+        if numbers is not None and not (is_some and all(isinstance(x, Integral) for x in numbers)):
+            raise InputError(f"{name} is {numbers!r}", f"give some numbers: {name}=[0, 3]")
     recorder = Recorder(model, calls, layers, heads, Hooks() if gradients else None)
     with ExitStack() as stack:
         stack.enter_context(_of_process(recorder))

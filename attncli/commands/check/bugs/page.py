@@ -180,23 +180,23 @@ def bug_to_dict(bug: Bug) -> dict[str, Any]:
     return {**fields, "threads": [*bug.threads], "group": group_of(bug)}
 
 
-def page_to_dict(one: Page) -> dict[str, Any]:
+def page_to_dict(bug_page: Page) -> dict[str, Any]:
     """A page, ready for JSON; `check` is what `attncli check FILE::check` reads."""
-    changes = [{**change._asdict(), "fix": change.fix} for change in one.changes]
-    whole = {**bug_to_dict(one.bug), "changes": changes, "example": None}
-    if one.example is not None:
-        whole |= {"example": one.example.to_dict(), "check": one.example.to_check()}
+    changes = [{**change._asdict(), "fix": change.fix} for change in bug_page.changes]
+    whole = {**bug_to_dict(bug_page.bug), "changes": changes, "example": None}
+    if bug_page.example is not None:
+        whole |= {"example": bug_page.example.to_dict(), "check": bug_page.example.to_check()}
     plain: dict[str, Any] = nan_to_text(whole)
     return plain
 
 
 def _settings(line: str, plain: Setup | None, changed: Setup | None) -> list[Change]:
     """The edits of a line as the catalogue has them: inputs, fields of the convention, layouts."""
-    one, changes = edits.line_of(line), list[Change]()
-    detail = one.detail if "{" not in one.detail else ""
+    catalogue_line, changes = edits.line_of(line), list[Change]()
+    detail = catalogue_line.detail if "{" not in catalogue_line.detail else ""
     if plain is not None and changed is not None:
         detail = "; ".join(changed.details[len(plain.details) :])
-    filled = one.choices[0]
+    filled = catalogue_line.choices[0]
     if plain is not None:  # the numbers and texts of the variant that is shown
         patches = edits.variants((line,), plain, Evidence({}, {}, example=2.0))
         filled = next((patch.edits for patch in patches if patch.detail == detail), filled)
@@ -239,8 +239,8 @@ def _first(bug: Bug, line: str) -> tuple[Setup, Setup, Example] | None:
                 for name in names:
                     right, other = plain[name], wrong[name]
                     if right.shape == other.shape and differ(right, other, by=FAR):
-                        own = (name, *(BACKWARD[:3] if name in BACKWARD else ()))
-                        observed = {x: wrong[x] for x in own if x in wrong}
+                        observed_names = (name, *(BACKWARD[:3] if name in BACKWARD else ()))
+                        observed = {x: wrong[x] for x in observed_names if x in wrong}
                         example = _example(number, small, name, right, observed)
                         return setup, changed, example
     return None
