@@ -19,10 +19,10 @@ from attncli.attention.run import Step
 from attncli.commands.check.bugs.catalogue import TEMPLATES
 from attncli.commands.check.bugs.edits import DELTAS, Patch, variants
 from attncli.commands.check.bugs.edits import Edit as Change
-from attncli.commands.check.bugs.numbers import sizes_of
 from attncli.commands.check.bugs.patch import Plan, forward_again, whole_plan
 from attncli.commands.check.bugs.patch import backward as start_of_gradients
 from attncli.commands.check.bugs.rewrite import formula_of
+from attncli.commands.check.bugs.terms import sizes_of
 from attncli.commands.check.search import Search, enough_evidence, most_at_once
 from attncli.commands.check.single_edits import FORMS, slips, within
 from attncli.commands.check.verdict import Edit

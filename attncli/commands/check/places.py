@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.commands.check.bugs.numbers import blocks_from
+from attncli.commands.check.bugs.terms import blocks_from
 from attncli.commands.check.verdict import StageVerdict, Worst
 from attncli.files.messages import safe
 from attncli.tolerance.comparison import Comparison

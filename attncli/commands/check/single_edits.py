@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 
 from attncli.commands.check.bugs.edits import DELTAS
-from attncli.commands.check.bugs.numbers import FACTORS, LOOPS, OF_STAGES, last_blocks
+from attncli.commands.check.bugs.terms import FACTORS, LOOPS, OF_STAGES, last_blocks
 from attncli.formula.expression import (
     Apply,
     Cell,

@@ -20,7 +20,7 @@ from attncli.attention.plan import Merge, plan
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
 from attncli.attention.run import Heading, Step, Values, run, trace_of
 from attncli.commands.compute.sweep import N_KEYS, sweep_widths
-from attncli.commands.examples.inputs import (
+from attncli.commands.examples.input_types import (
     Changes,
     Matrix,
     Model,

@@ -38,7 +38,7 @@ from pydantic import (
 from typing_extensions import TypeAliasType
 
 from attncli.commands.examples.compute import COMPUTATIONS, Computation, Name
-from attncli.commands.examples.inputs import MOST_TEXT, Model, OneKey, validated
+from attncli.commands.examples.input_types import MOST_TEXT, Model, OneKey, validated
 from attncli.commands.examples.printed import Printed, Recorded, Relation, read_printed
 from attncli.errors import InputError
 from attncli.files.json import described, parse

@@ -36,9 +36,9 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.commands.check.bugs.bug import Evidence
 from attncli.commands.check.bugs.facts import Facts, full
-from attncli.commands.check.bugs.numbers import sizes_of
 from attncli.commands.check.bugs.patch import is_same, patched
 from attncli.commands.check.bugs.rewrite import Rewrite, letters_of
+from attncli.commands.check.bugs.terms import sizes_of
 from attncli.formula.compute import compute
 from attncli.formula.expression import cells
 from attncli.formula.matrices import shown

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from attncli.commands.check.bugs.bug import Evidence
-from attncli.commands.check.bugs.numbers import BLOCKS, FACTS, LOOPS, OF_STAGES, sizes_of
 from attncli.commands.check.bugs.rewrite import names_in
+from attncli.commands.check.bugs.terms import BLOCKS, FACTS, LOOPS, OF_STAGES, sizes_of
 from attncli.convention import EmptyRows
 from attncli.formula.compute import compute
 from attncli.stages import QKV, gradient_of

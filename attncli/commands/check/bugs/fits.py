@@ -29,7 +29,7 @@ from attncli.arrays import Array
 from attncli.commands.check.bugs.bug import Evidence, Probe
 from attncli.commands.check.bugs.edits import Line, Patch, letter_of, line_of
 from attncli.commands.check.bugs.facts import Facts, number_text
-from attncli.commands.check.bugs.numbers import sizes_of
+from attncli.commands.check.bugs.terms import sizes_of
 from attncli.formula.compute import compute
 from attncli.tolerance.comparison import Comparison, n_different
 from attncli.tolerance.rule import distance, largest, rms

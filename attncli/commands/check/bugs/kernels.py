@@ -16,8 +16,8 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.commands.check.bugs.bug import Change, Evidence
 from attncli.commands.check.bugs.edits import changed
-from attncli.commands.check.bugs.numbers import BLOCKS, LOOPS, blocks_from
 from attncli.commands.check.bugs.patch import Function, patched
+from attncli.commands.check.bugs.terms import BLOCKS, LOOPS, blocks_from
 from attncli.formula.kernels import draw_kept, log_sum_exp, softmax
 from attncli.stages import LSE, OUTPUT, WEIGHTS
 from attncli.tolerance.run import Indices, Subset, stages
