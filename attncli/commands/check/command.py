@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from attncli.budget import taken
+from attncli.budget import check_free, taken
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import ConventionFlags, InputFlags, ending_of
 from attncli.cli.output import note, progress_bar, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
@@ -22,29 +21,15 @@ from attncli.commands.check.explanations import OF_HEADS
 from attncli.commands.check.flags import STAGES, CheckFlags
 from attncli.commands.check.observe import GIVEN, heads_to_front
 from attncli.commands.check.observed import as_observed, known_stages, numbers_of, projection_of
-from attncli.commands.check.report import (
-    report_text,
-    summary_text,
-    summary_to_dict,
-    verdict_to_dict,
-)
+from attncli.commands.check.report import summary_text, summary_to_dict, verdict_to_dict
+from attncli.commands.check.size import of_check
 from attncli.commands.check.suggest import Suggestion, showing_input, suggest_input
-from attncli.commands.check.verdict import Verdict
+from attncli.commands.check.verdict import Verdict, report_text
 from attncli.errors import ConventionError, SeveralError, ShapeError, nearest
 from attncli.files.messages import named
-from attncli.files.roles import (
-    D_OUTPUT,
-    stages_named,
-)
+from attncli.files.roles import D_OUTPUT, stages_named
 from attncli.files.write import check_target, write_atomically
-from attncli.stages import (
-    GRADIENTS,
-    MEAN_WEIGHTS,
-    OF_TILES,
-    OUTPUT,
-    PROJECTED,
-    WEIGHTS,
-)
+from attncli.stages import GRADIENTS, MEAN_WEIGHTS, OF_TILES, OUTPUT, PROJECTED, WEIGHTS
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 """Ending of --output → format of the verdict."""
@@ -270,7 +255,7 @@ def _room(numbers: dict[str, Any], attention: AttentionInputs) -> Callable[..., 
 
     def check_room(subject: str, *, searches: bool) -> None:
         need = of_check(arguments, shape, arrays, searches=searches, whole=whole)
-        check_fits(before + need - taken(), subject, "check fewer rows or heads: --rows, --head")
+        check_free(before + need - taken(), subject, "check fewer rows or heads: --rows, --head")
 
     return check_room
 

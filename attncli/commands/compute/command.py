@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from attncli.arrays import Array
 from attncli.attention.inputs import Inputs
-from attncli.budget import is_limited
+from attncli.budget import FLOAT, check_free, is_free, is_limited
 from attncli.cli.groups import check_flags, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
@@ -128,21 +128,22 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
     if math.prod(shape) <= _SURELY_FITS and not streams:
         return attention.trace(), show
-    from attncli.cli import memory
+    from attncli.attention import memory
+    from attncli.cli.output_size import check_text
 
     if streams:
         what = f"the output of {shape[-2]} queries needs"
-        memory.check_fits(memory.of_streaming(given.arguments, shape), what, _FEWER)
+        check_free(memory.of_streaming(given.arguments, shape), what, _FEWER)
         return attention.trace_of({OUTPUT: _streamed(given, show)}), show
-    memory.check_text(show, memory.maps_of(convention, shape, given.inputs.originals))
-    if memory.fits(_need(given, shape, show)):
+    check_text(show, memory.maps_of(convention, shape, given.inputs.originals))
+    if is_free(_need(given, shape, show)):
         return attention.trace(), show
     rows, shown, hint = None, show, _FEWER
     if GIVEN_GRADIENT in attention.originals:
         if any(spec_of(name).heading for name in show.stage or ()):
             if _are_streamed(given, show):
                 return _streamed_gradients(given, show), show
-            memory.check_fits(_need(given, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
+            check_free(_need(given, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
             return attention.trace(), show
         note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
         given = given.without_gradient()
@@ -157,7 +158,7 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
             attention.of_rows(rows),
         )
     what = f"the stages of {' × '.join(map(str, shape))} scores need"
-    memory.check_fits(_need(given, shape, shown), what, hint)
+    check_free(_need(given, shape, shown), what, hint)
     n_q = given.inputs.sizes.scores[-2]
     text = f"too large for memory at once: {shape[-2]} of {n_q} queries computed"
     note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows) or len(rows or ()) == 1)
@@ -166,8 +167,9 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
 
 def _in_parts(given: AttentionInputs, show: DisplayFlags) -> Trace:
     """The trace of --tiles or --split. SizeError where it does not fit into memory."""
+    from attncli.attention import memory
     from attncli.attention.tiles import split_bounds, tile_bounds, trace_in_splits, trace_in_tiles
-    from attncli.cli import memory
+    from attncli.cli.output_size import check_text
 
     flags, shape = given.flags, given.inputs.sizes.scores
     if GIVEN_GRADIENT in given.inputs.originals and flags.d_output is None:
@@ -179,10 +181,10 @@ def _in_parts(given: AttentionInputs, show: DisplayFlags) -> Trace:
     else:
         bounds = tile_bounds(shape[-1], flags.tiles)
     maps = memory.maps_of(given.inputs.convention, shape, given.inputs.originals)
-    memory.check_text(show, [] if show.stage else maps)
+    check_text(show, [] if show.stage else maps)
     need = memory.of_parts(given.arguments, shape, len(bounds) - 1)
     what = f"the stages of {len(bounds) - 1} parts of the keys need"
-    memory.check_fits(need, what, "give larger parts, or fewer queries or heads")
+    check_free(need, what, "give larger parts, or fewer queries or heads")
     if flags.tiles is None:
         return trace_in_splits(given.inputs, places)
     return trace_in_tiles(given.inputs, flags.tiles)
@@ -190,7 +192,8 @@ def _in_parts(given: AttentionInputs, show: DisplayFlags) -> Trace:
 
 def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) -> int:
     """Bytes of the stages of scores of this shape, and of writing them."""
-    from attncli.cli.memory import of_attention, of_output
+    from attncli.attention.memory import of_attention
+    from attncli.cli.output_size import of_output
 
     restricts = given.inputs.originals.keys() & {"given_mask", "kv_len"}
     is_masked = (
@@ -239,14 +242,14 @@ def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
 
 
 def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
+    from attncli.attention import memory
     from attncli.attention.stream_gradients import streamed_gradients
-    from attncli.cli import memory
 
     attention, asked = given.inputs, {*(show.stage or ())}
     shape = attention.sizes.scores
     need = memory.of_stream_gradients(given.arguments, shape)
-    need += memory.size_of(attention.values.values(), memory.FLOAT) if attention.is_of_x else 0
-    memory.check_fits(need, f"the gradients of {shape[-2]} queries need", _FEWER)
+    need += memory.size_of(attention.values.values(), FLOAT) if attention.is_of_x else 0
+    check_free(need, f"the gradients of {shape[-2]} queries need", _FEWER)
     with progress_bar("heads", quiet=show.quiet) as progress:
         n_threads, d = 1 if is_limited() else None, attention.d_output
         values = streamed_gradients(attention, d, n_threads=n_threads, progress=progress)

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first
+from attncli.budget import FLOAT, check_free
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
-from attncli.cli.memory import FLOAT, check_fits
 from attncli.cli.options import ConventionFlags, DisplayFlags, FormulaFlags, InputFlags
 from attncli.cli.output import note, present, write_report, write_text
 from attncli.cli.sources import holds_x
@@ -29,9 +29,11 @@ from attncli.commands.diff.flags import DiffFlags
 from attncli.commands.diff.page import diff_page
 from attncli.convention import Convention, flag_of
 from attncli.errors import ConventionError, InputError, ShapeError, listed, nearest
-from attncli.files.load import IF_NUMBERS, FileContents, load
+from attncli.files.contents import IF_NUMBERS, FileContents
+from attncli.files.load import load
+from attncli.files.lookup import fields_of, layout_of, name_of
 from attncli.files.messages import LITERAL, ask_for, listing
-from attncli.files.roles import fields_of, is_field, layout_of, name_of, role_of, stages_named
+from attncli.files.roles import is_field, role_of, stages_named
 from attncli.formats import FIGURE, FORMATS, PAGE
 from attncli.page.select import DisplayOptions, check_written
 from attncli.stages import OUTPUT, QKV, SPECS, StageSpec, spec_of, stages_called
@@ -249,7 +251,7 @@ def check_room(a: Trace, b: Trace, show: DisplayFlags) -> None:
     need = _COPIES * max(map(max, sizes)) * FLOAT + sum(sizes[0])  # a byte each: which differ
     if show.form.holds != PAGE:  # the differences of all stages
         need += sum(sizes[0]) * FLOAT
-    check_fits(need, "the comparison needs", "name one stage of each: FILE::NAME")
+    check_free(need, "the comparison needs", "name one stage of each: FILE::NAME")
 
 
 # ---- check --formulas: what was observed beside the stages of the user's own formulas

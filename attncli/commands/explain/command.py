@@ -9,19 +9,22 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
-from attncli.cli import memory
+from attncli.attention.memory import WIDTHS, maps_of, size_of
+from attncli.budget import FLOAT, check_free
 from attncli.cli.groups import check_flags, facts_of, given_of, of_lse
-from attncli.cli.memory import Sentences
 from attncli.cli.options import ONES_SHOW, ConventionFlags, DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, note, present
+from attncli.cli.output_size import check_text, of_output
 from attncli.cli.parsing import is_of, tokens_of
 from attncli.commands.diff.against_flags import AgainstFlags
 from attncli.commands.explain.flags import BlockFlags, SentenceFlags, VectorFlags
 from attncli.commands.explain.pipeline import Keep
 from attncli.commands.explain.pipeline import explained as compute
+from attncli.commands.explain.size import Sentences, of_explanation
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.roles import D_OUTPUT, ONES, RANDOM, Role, only, role_of
+from attncli.files.lookup import only
+from attncli.files.roles import D_OUTPUT, ONES, RANDOM, Role, role_of
 from attncli.formats import EXACT, PAGE
 from attncli.page.explain import explain_page
 from attncli.page.outline import is_first_layer, outline_page
@@ -286,11 +289,11 @@ def _check_room(
     if weights is None:
         widths, of_layer = block.widths(), replace(block, n_layers=1).weight_names(last_norm=False)
         shapes = ([widths[axis] for axis in axes_of(name)] for name in of_layer)
-        copied = 0 if convention.dtype == "float64" else memory.WIDTHS[convention.dtype]
-        of_weights = n_layers * sum(map(math.prod, shapes)) * (memory.FLOAT + copied)
+        copied = 0 if convention.dtype == "float64" else WIDTHS[convention.dtype]
+        of_weights = n_layers * sum(map(math.prod, shapes)) * (FLOAT + copied)
     else:
         n_layers = n_layers_of(weights, "encoder") or 1
-        of_weights = memory.size_of(weights.values(), memory.WIDTHS[convention.dtype])
+        of_weights = size_of(weights.values(), WIDTHS[convention.dtype])
         widths = dict.fromkeys(_AXES, block.d_model) | {"d_ff": 0}
         for name, x in weights.items():
             widths |= zip(axes_of(name), x.shape, strict=False)
@@ -299,8 +302,8 @@ def _check_room(
     shape = block.n_heads, n_q, sizes.n_keys
     is_masked = sizes.n_keys > sizes.n_words or convention.causal or sizes.mask is not None
     n_kept = n_layers if _kept(show) is None else 1
-    of_stages = memory.of_output(show, shape, masked=is_masked, weights=True)
-    of_stages += memory.of_explanation(
+    of_stages = of_output(show, shape, masked=is_masked, weights=True)
+    of_stages += of_explanation(
         convention, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
     )
     if flags.d_output is not None:  # each stage and each weight has a gradient
@@ -310,7 +313,7 @@ def _check_room(
         what, hint = f"stages of {' × '.join(map(str, shape))} scores", "use fewer tokens or heads"
         if n_layers > 1:
             what, hint = f"{what} in {n_layers} layers", f"{hint}, or --layers"
-    memory.check_fits(of_weights + of_stages, f"the {what} need", hint)
+    check_free(of_weights + of_stages, f"the {what} need", hint)
     is_padded = sizes.n_keys > sizes.n_words or sizes.mask is not None
     given = ["mask"] * is_padded + [D_OUTPUT] * (flags.d_output is not None)
     layers = {"": (n_q, sizes.n_keys)}
@@ -321,8 +324,8 @@ def _check_room(
             own, crossing = (sizes.n_target, sizes.n_target), (sizes.n_target, sizes.n_keys)
             layers |= {f"decoder.{n}.attention.": own for n in at}
             layers |= {f"decoder.{n}.cross_attention.": crossing for n in at}
-    maps = memory.maps_of(convention, shape, given)
-    memory.check_text(
+    maps = maps_of(convention, shape, given)
+    check_text(
         show, [(f"{at}{name}", (shape[0], *two)) for at, two in layers.items() for name, _ in maps]
     )
 

@@ -18,15 +18,17 @@ from attncli.arrays import Array
 from attncli.attention.inputs import CACHE, inputs_of
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.memory import check_written_out
+from attncli.cli.layouts import complete
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags, ending_of
 from attncli.cli.output import note, write_text
+from attncli.cli.output_size import check_written_out
 from attncli.cli.parsing import tokens_of
-from attncli.cli.sources import Files, arrays_of, complete, named_arrays, read_files, sources_of
+from attncli.cli.sources import Files, arrays_of, named_arrays, read_files, sources_of
 from attncli.commands.formulas.flags import ProgramFlags
 from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError
-from attncli.files.roles import D_OUTPUT, ONES, ROLES, name_of, role_of
+from attncli.files.lookup import name_of
+from attncli.files.roles import D_OUTPUT, ONES, ROLES, role_of
 from attncli.programs.attend import attend_by
 from attncli.programs.read import arrays_named, lines_of
 from attncli.programs.variants import text_of, variants
