@@ -8,9 +8,12 @@ To add a stage: a row here, its formula in attention/formulas.py, a line where i
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Role = Literal["step", "operand", "input", "parameter", "inner", "aside"]
+Shade = Literal["", "share", "signed"]
+DISPLAY = ("role", "sums", "masks", "shade", "plotted", "beside", "words", "undefined")
+"""The fields of StageSpec that a trace is saved with, where no name says them."""
 
 
 class StageSpec(NamedTuple):
@@ -31,7 +34,7 @@ class StageSpec(NamedTuple):
     role: Role = "step"
     sums: bool = False  # its rows (or columns) sum to 1
     masks: bool = False  # its masked cells are marked as such
-    shade: Literal["", "share", "signed"] = ""
+    shade: Shade = ""
     note: str = ""  # what it is, in one sentence
     summarized: bool = False  # sentences say which keys its rows attend to
     plotted: bool = False  # its first two columns are drawn as points
@@ -42,14 +45,22 @@ class StageSpec(NamedTuple):
     asked: bool = False  # it is computed, shown and written only where it is named
     undefined: str = ""
 
+    @property
+    def display(self) -> dict[str, Any]:
+        """What it says of how a stage is shown, where it says something: saved with the stage.
+
+        >>> StageSpec("cos", "word other", shade="signed").display
+        {'shade': 'signed'}
+        """
+        values = {name: getattr(self, name) for name in DISPLAY}
+        return {name: x for name, x in values.items() if x != self._field_defaults[name]}
+
     def axes_of(self, ndim: int) -> tuple[str, ...]:
         """The axis names of an array with so many dimensions: the last ones."""
         return tuple(self.axes.split())[-ndim:] if ndim else ()
 
 
 _MAP, _ROWS, _TOKENS = "batch head query key", "batch head query", "batch query d_model"
-_WORDS, _HEADS_OF = "word other", "layer head"
-_NO_COSINE = "no cosine: a vector of zeros has no direction"
 
 # fmt: off
 SPECS: dict[str, StageSpec] = {
@@ -90,11 +101,6 @@ SPECS: dict[str, StageSpec] = {
     "b_2": StageSpec("b₂", "d_model", "parameter"),
     "gamma": StageSpec("γ", "d_model", "parameter"),
     "beta": StageSpec("β", "d_model", "parameter"),
-    # one number varied: the weights of a query, and what softmax does
-    "query_weights": StageSpec("A", "batch head value key", sums=True, masks=True, shade="share"),
-    "spread": StageSpec("", "value measure"),
-    "without_scale": StageSpec("", "value measure"),
-    "with_scale": StageSpec("", "value measure"),
     # attention
     "rows": StageSpec("", "query", "aside"),
     "past_k": StageSpec("", "batch head key d_k", "aside"),
@@ -150,41 +156,9 @@ SPECS: dict[str, StageSpec] = {
     "hidden": StageSpec("G", "batch query d_ff",
         note="each token by itself: more numbers, the negative ones set to 0 (ReLU)"),
     "feed_forward": StageSpec("F", _TOKENS, note="projected back to the width of the model"),
-    # what each head of a model does
-    "entropy": StageSpec("H(A)", _HEADS_OF, shade="share"),
-    "even": StageSpec("", "layer", "aside"),
-    "first": StageSpec("A[i, 1]", _HEADS_OF, shade="share"),
-    "previous": StageSpec("A[i, i − 1]", _HEADS_OF, shade="share"),
-    "itself": StageSpec("A[i, i]", _HEADS_OF, shade="share"),
-    "induction": StageSpec("A[i, j + 1]", _HEADS_OF, shade="share"),
-    # what libraries mean by attention
-    "libraries": StageSpec("", "library case", words=True),
-    "library": StageSpec("", "case library", words=True),
-    "differences": StageSpec("", "case library", words=True),
-    "code": StageSpec("", "line text", words=True),
-    "outcomes": StageSpec("", "library case", words=True),
-    "apart": StageSpec("", "library query"),
-    # word vectors
-    "vectors": StageSpec("V", "word dimension"),
-    "lengths": StageSpec("‖a‖", "word"),
-    "word_dots": StageSpec("a·b", _WORDS, shade="signed"),
-    "cosines": StageSpec("cos", _WORDS, shade="signed", undefined=_NO_COSINE),
-    "word_angles": StageSpec("θ", _WORDS, undefined="no angle: a vector of zeros has no direction"),
-    "static": StageSpec("cos", "token other", undefined=_NO_COSINE),
-    "contextual": StageSpec("cos", "token other", undefined=_NO_COSINE),
-    "added": StageSpec("cos", "token other", undefined=_NO_COSINE),
-    "difference": StageSpec("b − a", "dimension"),
-    "analogy": StageSpec("b − a + c", "dimension"),
-    "centre": StageSpec("μ", "dimension"),
-    "centred": StageSpec("C", "word dimension", beside="x"),
-    "components": StageSpec("W", "component dimension"),
-    "shares": StageSpec("σ²/Σσ²", "component"),
-    "coordinates": StageSpec("Y", "word component", plotted=True),
 }
 # fmt: on
-"""Each row by the name of its stage. Where two stages of one name differ (`dots` and `angles` of
-positions and of words, `mean` of a token and of words, `x` and what is rotated), the second has a
-row of another key."""
+"""Each row by the name of its stage; `x` that is rotated has a row of another key."""
 
 
 @lru_cache(4096)

@@ -83,7 +83,8 @@ class Stage:
     expression  how each cell is computed: "Z[b,h,i,j] = x[b,h,i,j] * factor", see
              attncli/formula/expression.py; "" where no formula says it
     sizes    of letters in it that no array has: {"d": 2}
-    kind     its row of the registry: what all stages of its name and axes have in common
+    spec     its row, where it is of a command's own stages; None: the row of its name, if any
+    kind     what its row says of stages of its name and axes
 
     Raises ShapeError where axes or labels do not fit the value.
 
@@ -107,6 +108,7 @@ class Stage:
     params: Mapping[str, Any] = field(default_factory=dict)
     expression: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
+    spec: StageSpec | None = None
     kind: StageSpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,14 +117,12 @@ class Stage:
         labels = {axis: tuple(names) for axis, names in self.labels.items() if axis in self.axes}
         object.__setattr__(self, "value", locked)
         object.__setattr__(self, "labels", MappingProxyType(labels))
-        kind = spec_of(self.name)
+        kind = self.spec or spec_of(self.name)
         axes = kind.axes_of(len(self.axes))
         is_vector = kind.vector and len(axes) == self.value.ndim
         is_other = kind.axes and "" not in self.axes and axes != self.axes and not is_vector
         if is_other or (kind.role in HIDDEN and self.expression):  # of a program of the user's own
-            of_words = spec_of(f"word_{self.name}")  # angles between words, not of positions
-            undefined = of_words.undefined if of_words.axes_of(len(axes)) == self.axes else ""
-            kind = StageSpec(self.symbol, heading=kind.heading, undefined=undefined)
+            kind = StageSpec(self.symbol, heading=kind.heading)
         object.__setattr__(self, "kind", kind)
         stage, n_axes = f"stage {self.name}", len(self.axes)
         if n_axes != self.value.ndim:

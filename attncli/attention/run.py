@@ -21,7 +21,7 @@ from attncli.errors import StageError
 from attncli.formula.compute import compute
 from attncli.formula.kernels import round_to, widen
 from attncli.formula.parser import only_guards, written
-from attncli.stages import GIVEN_GRADIENT, HIDDEN, MAPS, spec_of
+from attncli.stages import GIVEN_GRADIENT, HIDDEN, MAPS, StageSpec, spec_of
 from attncli.trace import Stage, Trace
 
 Values = Mapping[str, Array]
@@ -42,6 +42,7 @@ class Step(NamedTuple):
     formula: str = ""  # in matrices, such as "Z = S / √d_k"
     dtype: DType | None = None  # the number type the result is rounded to; None: left as it is
     kind: str = ""  # the row of the registry, where it is not that of the name
+    spec: StageSpec | None = None  # the row, where it is not in the registry
     note: str = ""  # a sentence for the reader
     symbol: str = ""  # its letter, where it is not that of the registry
     sizes: Mapping[str, int] = {}  # of letters that no array has alone
@@ -51,6 +52,11 @@ class Step(NamedTuple):
     through: str = ""  # of a gradient: the stage whose formula it goes back through, and its read
     product: Callable[[Array, Array], Array] = np.matmul  # how matrices are multiplied
     hides: bool = False  # whether what its softmax leaves out is −∞ already
+
+    @property
+    def row(self) -> StageSpec:
+        """What is known of its stage."""
+        return self.spec or spec_of(self.kind or self.name)
 
     @property
     def expression(self) -> str:
@@ -87,7 +93,7 @@ def run(
     Raises StageError for a stage that follows from nothing that is given.
     """
     if names is None:
-        kinds = {step.name: spec_of(step.kind or step.name) for step in steps}
+        kinds = {step.name: step.row for step in steps}
         names = [n for n, kind in kinds.items() if kind.role not in HIDDEN and not kind.asked]
     todo, outputs = needed(steps, inputs, names), set(names)
     last_read = {name: at for at, step in enumerate(todo) for name in step.reads.values()}
@@ -154,11 +160,9 @@ def trace_of(
     inputs  those of the steps, where the trace can be computed `again`
     """
     computed = {step.name: step for step in steps}
-    kinds = {name: (computed[name].kind or name) if name in computed else name for name in values}
-    visible = [name for name, kind in kinds.items() if spec_of(kind).role not in HIDDEN]
-    deferred = [
-        x for x, step in computed.items() if spec_of(step.kind or x).asked and x not in values
-    ]
+    kinds = {name: computed[name].row if name in computed else spec_of(name) for name in values}
+    visible = [name for name, kind in kinds.items() if kind.role not in HIDDEN]
+    deferred = [x for x, step in computed.items() if step.row.asked and x not in values]
 
     def nested(prefix: str, names: Collection[str], heading: Heading) -> Trace:
         """The trace of the stages of these names, which all begin with the prefix."""
@@ -214,7 +218,7 @@ def traced(steps: Sequence[Step], heading: Heading, *sources: Stage) -> Trace:
 
 def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Heading) -> Stage:
     step, value = computed.get(name), values[name]
-    kind = spec_of((step and step.kind) or name)
+    kind = spec_of(name) if step is None else step.row
     leaf = name.rpartition(".")[2]
     prefix = name.removesuffix(leaf)
     shapes = (values[prefix + map_].shape for map_ in MAPS if prefix + map_ in values)
@@ -247,5 +251,5 @@ def _stage(name: str, computed: Mapping[str, Step], values: Values, heading: Hea
     symbol = step.symbol or kind.symbol or step.formula.partition(" = ")[0]
     if "[" in text.partition(" = ")[0]:  # under the letter that the stage has here
         text = f"{symbol}{text[text.index('[') :]}"
-    more = (step.note, reads, plain, text, step.sizes)
+    more = (step.note, reads, plain, text, step.sizes, step.spec)
     return Stage(leaf, symbol, step.formula, value, axes, labels, *more)

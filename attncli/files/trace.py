@@ -51,6 +51,7 @@ from attncli.files.messages import lacking, listing, quote, safe
 from attncli.files.numbers import MAX_DEPTH, text_to_nan
 from attncli.files.roles import attention_prefix
 from attncli.files.write import OPTIONAL, VERSION
+from attncli.stages import DISPLAY, Role, Shade, StageSpec
 from attncli.trace import Stage, Trace
 
 DType = Literal[
@@ -95,10 +96,27 @@ def _convention(fields: Any) -> Convention | None:
     return None if fields is None else Convention.from_mapping(text_to_nan(fields))
 
 
+class DisplayModel(BaseModel):
+    """How a stage is shown that only one command makes; what is left out has its default."""
+
+    model_config = _as_written(*DISPLAY)
+
+    role: Role = Field(default="step", description="aside: it is read by a page, and not shown.")
+    sums: bool = Field(default=False, description="Its rows sum to 1.")
+    masks: bool = Field(default=False, description="Its masked cells are marked.")
+    shade: Shade = Field(default="", description="Numbers are shares of 1, or signed around 0.")
+    plotted: bool = Field(default=False, description="Its first two columns are points.")
+    beside: str = Field(
+        default="", description="Parameter next to whose numbers its own may be as good as 0."
+    )
+    words: bool = Field(default=False, description="Its cells are words.")
+    undefined: str = Field(default="", description="What NaN means in it.")
+
+
 class StageModel(BaseModel):
     """One array, and how it was computed."""
 
-    model_config = _as_written(*OPTIONAL)
+    model_config = _as_written(*OPTIONAL, "display")
 
     kind: Literal["stage"]
     name: str
@@ -127,6 +145,8 @@ class StageModel(BaseModel):
         default={}, description="Letter of the expression → its size, where no array has it."
     )
 
+    display: DisplayModel | SkipJsonSchema[None] = None
+
     def build(self, arrays: dict[str, Array] | None) -> Stage:
         """The stage; ValueError or InputError where its array does not fit."""
         value = self._value() if arrays is None else arrays.get(self.array or "")
@@ -140,7 +160,12 @@ class StageModel(BaseModel):
                 raise ValueError(f"params, {quote(name)} should be a number, text, true or false")
         labels = {axis: tuple(names) for axis, names in self.labels.items()}
         params = text_to_nan(self.params)
-        computed = (self.note, self.reads, params, self.expression, self.sizes)
+        spec = None
+        if self.display is not None:
+            spec = StageSpec(self.symbol, **self.display.model_dump())
+        if spec and spec.plotted and (value.ndim < 2 or value.shape[-1] < 2):
+            raise ValueError(f"plotted needs two columns, shape is {self.shape}")
+        computed = (self.note, self.reads, params, self.expression, self.sizes, spec)
         return Stage(
             self.name, self.symbol, self.formula, value, tuple(self.axes), labels, *computed
         )

@@ -90,6 +90,7 @@ def _written_stage(stage: Stage, dotted: str, encode: Encode) -> dict[str, Any]:
         "dtype": "str" if stage.value.dtype.kind == "U" else stage.value.dtype.name,
         **encode(dotted, stage.value),
         **{name: nan_to_text(getattr(stage, name)) for name in optional},
+        **({} if stage.spec is None else {"display": stage.spec.display}),
     }
 
 

@@ -148,7 +148,8 @@ def pictured(trace: Trace, options: DisplayOptions) -> tuple[list[Pictured], str
     stages = {name: stage for name, stage in trace.stages() if is_computed(stage)}
     names = [name for name in stages if options.full or is_first_layer(name)] or [*stages]
     weights = [name for name in names if spec_of(name).summarized]
-    shaded = [name for name in names if spec_of(name).plotted or spec_of(name).shade]
+    rows = {name: (spec_of(name), stages[name].kind) for name in names}
+    shaded = [name for name in names if any(row.plotted or row.shade for row in rows[name])]
     alike = (name for name in names if stages[name].axes == stages[names[-1]].axes)
     selection = options.stages or weights or shaded[-1:] or alike
     if options.arcs and not (options.stages or weights):

@@ -12,13 +12,12 @@ import pytest
 
 from attncli.arrays import Array
 from attncli.commands.model.call import Call, Calls, layer_of
-from attncli.commands.model.heads import MEASURES, entropy, measures, successors
+from attncli.commands.model.heads import MEASURES, SPECS, entropy, measures, successors
 from attncli.commands.model.inferred_convention import convention_of_mask, fields_of_flags
 from attncli.commands.model.stacks import Attention, layer_trace, model_trace, places
 from attncli.commands.model.tokens import Tokens, labels_of
 from attncli.convention import Convention
 from attncli.errors import OutputError, ShapeError
-from attncli.stages import SPECS
 from tests import plain
 from tests.cli import conftest as cli
 

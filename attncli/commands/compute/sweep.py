@@ -19,8 +19,12 @@ from attncli.arrays import Array
 from attncli.attention.attend import attend
 from attncli.convention import Convention
 from attncli.formula.kernels import softmax
-from attncli.stages import WEIGHTS
+from attncli.stages import WEIGHTS, StageSpec
 from attncli.trace import Stage, Trace
+
+QUERY_WEIGHTS = StageSpec("A", "batch head value key", sums=True, masks=True, shade="share")
+MEASURED = StageSpec("", "value measure")
+"""What is known of the stages of a sweep."""
 
 N_KEYS = 8  # of each query of a sweep of d_k: so few that a softmax that saturates is seen
 NUMBERS = 1 << 21  # random ones of a width at most, 16 MB: 1,024 queries up to d_k 256
@@ -86,8 +90,10 @@ def sweep_widths(widths: Sequence[int], n_keys: int = N_KEYS, seed: int = 0) -> 
     note = f"deviation: that of the numbers softmax reads; {_WHAT}; means over all queries"
     axes, reach = ("value", "measure"), "from {:.2g} to {:.2g}".format
     stages = (
-        Stage("without_scale", "", "A = softmax(Q Kᵀ)", unscaled, axes, labels, note),
-        Stage("with_scale", "", "A = softmax(Q Kᵀ / √d_k)", scaled, axes, labels),
+        Stage(
+            "without_scale", "", "A = softmax(Q Kᵀ)", unscaled, axes, labels, note, spec=MEASURED
+        ),
+        Stage("with_scale", "", "A = softmax(Q Kᵀ / √d_k)", scaled, axes, labels, spec=MEASURED),
     )
     drawn = f"random numbers of mean 0 and variance 1 (seed {seed}), {n_keys} keys for each query"
     _, largest, _, gradient = (reach(column[0], column[-1]) for column in unscaled.T)
@@ -114,14 +120,15 @@ def sweep(name: str, values: Sequence[float], arguments: Any, row: int | None = 
     spread = np.array([measures_of(x) for x in weights])
     measured = f"{_WHAT}; {'means over all queries' if row is None else 'of this query'}"
     names = {**labels, "measure": MEASURES}
-    steps = [Stage("spread", "", "", spread, ("value", "measure"), names, measured)]
+    steps = [Stage("spread", "", "", spread, ("value", "measure"), names, measured, spec=MEASURED)]
     if row is not None:
         axes = (*stage.axes[:-2], "value", stage.axes[-1])
         together = np.concatenate(weights, axis=-2)
         symbol = f"{stage.symbol}[{stage.label(stage.axes[-2], row)}]"
         words = f"{symbol}, the weights of one query, for each {name}"
-        own = Stage("query_weights", symbol, words, together, axes, {**stage.labels, **labels})
-        steps.insert(0, own)
+        names = {**stage.labels, **labels}
+        of_query = Stage("query_weights", symbol, words, together, axes, names, spec=QUERY_WEIGHTS)
+        steps.insert(0, of_query)
         if "mask" in traces[0]:
             mask = traces[0]["mask"]
             allowed = mask.value if mask.value.shape[-2] == 1 else mask.value[..., rows, :]

@@ -15,7 +15,7 @@ import numpy as np
 from attncli.arrays import BoolArray
 from attncli.convention import Convention
 from attncli.files.messages import listing
-from attncli.stages import spec_of
+from attncli.stages import SPECS, spec_of
 from attncli.trace import Stage, Trace
 
 Names = tuple[str, str]
@@ -86,7 +86,9 @@ class StageDifference:
             value = b - a
         np.copyto(value, 0.0, where=(a == b) | (np.isnan(a) & np.isnan(b)))
         own, formula = self.name.rpartition(".")[2], f"{names[1]} − {names[0]}"
-        return Stage(own, f"Δ{spec_of(own).symbol}", formula, value, self.a.axes, self.a.labels)
+        spec = self.a.spec
+        symbol = (spec_of(own) if spec is None or own in SPECS else spec).symbol
+        return Stage(own, f"Δ{symbol}", formula, value, self.a.axes, self.a.labels, spec=spec)
 
 
 @dataclass(frozen=True, eq=False)

@@ -154,7 +154,7 @@ class Noise:
         if own in factors and d_weights:
             factor = factors[own]
             return _size(d_weights) * (_size(factor) if factor else 1.0)
-        read = stage.reads.get(spec_of(own).beside, "")
+        read = stage.reads.get(spec_of(own).beside or stage.kind.beside, "")
         beside = self.stages.get(prefix + dot + read) or self.stages.get(read)
         return _size(beside) if beside else 0.0
 

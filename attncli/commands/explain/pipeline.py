@@ -21,7 +21,7 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.run import Heading
 from attncli.attention.shapes import Gradient, check_mask
-from attncli.commands.similarity.measures import similarity
+from attncli.commands.similarity.measures import SPECS, similarity
 from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.formula import common as formulas
@@ -34,6 +34,9 @@ from attncli.words.sentence import PositionKind, Sentence, Vocabulary, entry_sta
 from attncli.words.tokens import called
 
 Keep = Callable[[str], bool]
+
+COSINES = SPECS["cosines"]._replace(axes="token other", shade="")
+"""What is known of the tables of cosines at the end."""
 
 
 def explained(  # noqa: PLR0913 - what goes in, and how
@@ -262,7 +265,9 @@ def _cosines(
     reads, text = (dict(zip("xy", of, strict=False)), text) if all(of) else ({}, "")
     formula = f"cos(a, b) = {stage.formula} of the rows a and b of {letter}"
     value, symbol = stage.value, f"cos {letter}"
-    return Stage(name, symbol, formula, value, axes, names, note, reads, expression=text)
+    return Stage(
+        name, symbol, formula, value, axes, names, note, reads, expression=text, spec=COSINES
+    )
 
 
 def _of_equal_words(

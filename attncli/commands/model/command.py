@@ -16,6 +16,7 @@ from attncli.cli.output import LEAST_HEIGHT, note, present, write_report
 from attncli.commands.model.call import Calls
 from attncli.commands.model.directory import Directory, open_directory
 from attncli.commands.model.flags import ModelFlags
+from attncli.commands.model.heads import MEASURES
 from attncli.commands.model.page import summary_page
 from attncli.commands.model.stacks import layer_trace, model_trace, of_layer
 from attncli.errors import ConventionError, InputError, MissingExtraError
@@ -24,7 +25,7 @@ from attncli.files.write import check_dump
 from attncli.formats import EXACT, FIGURE, PAGE
 from attncli.page.explain import explain_page
 from attncli.page.text import quoted, shorten
-from attncli.stages import SPECS, WEIGHTS, spec_of
+from attncli.stages import WEIGHTS
 from attncli.trace import Trace
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _kept(show: DisplayFlags) -> Collection[str] | None:
 
 def _is_measured(stages: Collection[str]) -> bool:
     """Whether these are measures of heads, as the summary has them: all of them, if none."""
-    return all(spec_of(name).axes == SPECS["entropy"].axes for name in stages)
+    return {name.rpartition(".")[2] for name in stages} <= {measure.name for measure in MEASURES}
 
 
 def _trace(

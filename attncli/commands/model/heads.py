@@ -21,6 +21,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.errors import ShapeError
+from attncli.stages import StageSpec
 
 
 class Measure(NamedTuple):
@@ -52,6 +53,14 @@ MEASURES = (
     ),
 )
 """In the order of a page."""
+
+SPECS = {
+    **{
+        measure.name: StageSpec(measure.symbol, "layer head", shade="share") for measure in MEASURES
+    },
+    "even": StageSpec("", "layer", "aside"),
+}
+"""What is known of the stages of a summary."""
 
 OVER = {True: "the mean over queries i = 2 … n", False: "the mean over queries i"}
 """Over which queries, by whether a sentence attends to itself."""

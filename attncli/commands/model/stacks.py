@@ -19,7 +19,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.commands.model.call import Call
-from attncli.commands.model.heads import MEASURES, OVER, measures
+from attncli.commands.model.heads import MEASURES, OVER, SPECS, measures
 from attncli.errors import ShapeError
 from attncli.files.messages import listing
 from attncli.stages import WEIGHTS
@@ -199,10 +199,11 @@ def _stages(by_layer: Mapping[int, Mapping[str, Array]]) -> tuple[Stage, ...]:
         for row, values in zip(table, rows, strict=True):
             row[: len(values)] = values
         name, symbol, formula, note = measure
-        tables.append(Stage(name, symbol, formula.format(over=over), table, axes, labels, note))
+        formula = formula.format(over=over)
+        tables.append(Stage(name, symbol, formula, table, axes, labels, note, spec=SPECS[name]))
     even = np.array([values["even"] for values in by_layer.values()])
     formula = "the entropy of equal weights on the keys that get any"
-    return *tables, Stage("even", "", formula, even, ("layer",), labels)
+    return *tables, Stage("even", "", formula, even, ("layer",), labels, spec=SPECS["even"])
 
 
 def of_layer(attentions: Sequence[Attention], layer: int) -> list[tuple[Place, Attention]]:

@@ -18,10 +18,13 @@ from attncli.commands.semantics.outcomes import Outcomes
 from attncli.commands.semantics.porting import Recipe
 from attncli.convention import Convention, flag_text
 from attncli.presets import PRESETS, Feature, Preset, preset
+from attncli.stages import StageSpec
 from attncli.trace import Stage, Trace
 
 LIBRARIES, LIBRARY, DIFFERENCES = "libraries", "library", "differences"
 CODE, OUTCOMES, APART = "code", "outcomes", "apart"
+WORDS, DISTANCES = StageSpec("", words=True), StageSpec("", "library query")
+"""What is known of these stages: of those of words, and of numbers."""
 _CALLS: Mapping[Feature, str] = {
     "boolean mask": "a boolean mask",
     "number mask": "a mask of numbers",
@@ -88,7 +91,7 @@ def of_input(found: Outcomes, labels: Sequence[str] | None = None) -> Trace:
     rows = {"library": [*names, *found.refused], "case": ["what it does"]}
     apart = np.array([group.apart for group in found.groups for _ in group.names])
     queries = {"library": tuple(names)} | ({} if labels is None else {"query": tuple(labels)})
-    stage = Stage(APART, "", "", apart, ("library", "query"), queries)
+    stage = Stage(APART, "", "", apart, ("library", "query"), queries, spec=DISTANCES)
     steps = _words(OUTCOMES, does, rows), stage
     return Trace("Where libraries give different results on this input", steps)
 
@@ -105,4 +108,4 @@ def _cells(row: Preset) -> list[str]:
 def _words(name: str, cells: Sequence[Sequence[str]], labels: dict[str, list[str]]) -> Stage:
     """A stage of words, with these axes and labels along them."""
     named = {axis: tuple(names) for axis, names in labels.items()}
-    return Stage(name, "", "", np.array(cells), tuple(named), named)
+    return Stage(name, "", "", np.array(cells), tuple(named), named, spec=WORDS)

@@ -23,8 +23,27 @@ from attncli.attention.shapes import on_host
 from attncli.errors import ShapeError, joined
 from attncli.files.messages import count
 from attncli.formula import common as formulas
+from attncli.stages import StageSpec
 from attncli.trace import Stage, Trace
 from attncli.words.tokens import called
+
+_WORDS = "word other"
+_NO_COSINE = "no cosine: a vector of zeros has no direction"
+SPECS = {
+    "vectors": StageSpec("V", "word dimension"),
+    "lengths": StageSpec("‖a‖", "word"),
+    "dots": StageSpec("a·b", _WORDS),
+    "cosines": StageSpec("cos", _WORDS, shade="signed", undefined=_NO_COSINE),
+    "angles": StageSpec("θ", _WORDS, undefined="no angle: a vector of zeros has no direction"),
+    "difference": StageSpec("b − a", "dimension"),
+    "analogy": StageSpec("b − a + c", "dimension"),
+    "mean": StageSpec("μ", "dimension"),
+    "centred": StageSpec("C", "word dimension", beside="x"),
+    "components": StageSpec("W", "component dimension"),
+    "shares": StageSpec("σ²/Σσ²", "component"),
+    "coordinates": StageSpec("Y", "word component", plotted=True),
+}
+"""What is known of each stage of these traces."""
 
 N_COMPONENTS = 2
 _PLANE = ("PC 1", "PC 2")
@@ -84,12 +103,13 @@ def similarity_steps() -> list[Step]:
     """The steps of `similarity`, from the vectors to the angles."""
     x, both = {"x": "vectors"}, {"dots": "dots", "lengths": "lengths"}
     angle, text = "θ = arccos(cos), in degrees", formulas.WORD_ANGLES
-    return [
+    steps = [
         Step("lengths", formulas.LENGTHS, x, {}, "‖a‖ = √(a·a)", function=lengths_of),
-        Step("dots", formulas.DOTS, x, {}, "D = V Vᵀ", kind="word_dots"),
+        Step("dots", formulas.DOTS, x, {}, "D = V Vᵀ"),
         Step("cosines", formulas.COSINES, both, {}, "a·b / (‖a‖·‖b‖)", function=cosines_of),
-        Step("angles", text, {"x": "cosines"}, {}, angle, kind="word_angles"),
+        Step("angles", text, {"x": "cosines"}, {}, angle),
     ]
+    return [step._replace(spec=SPECS[step.name]) for step in steps]
 
 
 def lengths_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n]
@@ -163,10 +183,11 @@ def analogy_steps(words: Sequence[str]) -> list[Step]:
     """The steps of `analogy` for the words a, b and c."""
     (a, b, c), x = words, {"x": "vectors"}  # [3, d]
     both, total = {"difference": "difference", **x}, f"{b} − {a} + {c}"
-    return [
+    steps = [
         Step("difference", formulas.DIFFERENCE, x, {}, f"{b} − {a}"),
         Step("analogy", formulas.ANALOGY, both, {}, total),
     ]
+    return [step._replace(spec=SPECS[step.name]) for step in steps]
 
 
 def pca(words: Sequence[str], matrix: npt.ArrayLike) -> Trace:
@@ -209,13 +230,14 @@ def pca_steps() -> list[Step]:
     mean, text = "μ = mean over the words", formulas.CENTRE
     vectors, x = {"x": "vectors"}, {"x": "centred"}
     difference, product = {**vectors, "mean": "mean"}, {**x, "w": "components"}
-    return [
-        Step("mean", text, vectors, {}, mean, kind="centre"),
+    steps = [
+        Step("mean", text, vectors, {}, mean),
         Step("centred", formulas.CENTRED, difference, {}, "C = V − μ", function=_centred),
         Step("components", "", x, {}, svd, note=rule, function=_components),
         Step("shares", "", x, {}, "σ² / Σσ², the share of the variance", function=_shares),
         Step("coordinates", formulas.COORDINATES, product, {}, "Y = C Wᵀ"),
     ]
+    return [step._replace(spec=SPECS[step.name]) for step in steps]
 
 
 def _centred(x: FloatArray, mean: FloatArray) -> FloatArray:  # [n, d], [d] -> [n, d]
@@ -267,4 +289,5 @@ def _trace(steps: list[Step], vectors: FloatArray, heading: Heading) -> Trace:
     """The trace of a plan on these vectors, which are its first stage."""
     words = {"word": tuple(heading.labels["word"] or ())}
     stage = Stage("vectors", "V", "as given", vectors, ("word", "dimension"), words)
+    stage = replace(stage, spec=SPECS["vectors"])
     return traced(steps, heading, stage)
