@@ -75,6 +75,7 @@ class Command(NamedTuple):
     without: tuple[str, ...] = ()  # fields that mean nothing here: no options then
     other_help: Mapping[str, str] = MappingProxyType({})  # field → help in place of its own
     needs: Mapping[str, str] = MappingProxyType({})  # field → what its flag needs here instead
+    stages: tuple[str, ...] = ()  # names of stages that have no row in attncli/stages.py
 
 
 _METAVARS = {bool: "", int: "N", float: "FLOAT"}
@@ -100,7 +101,7 @@ class FastParsing:
         if takes_blank and {"--blank", "--random"} & {*args}:
             from attncli.cli.parsing import with_blank_values
 
-            args = with_blank_values(args)
+            args = with_blank_values(args, command.stages)
         _, _, order = command.make_parser(ctx).parse_args(args=list(args))
         options: list[Any] = [param for param in order if param.param_type_name == "option"]
         for param in options if is_call else ():
@@ -129,6 +130,8 @@ class FastParsing:
 
 class QuickCommand(FastParsing, TyperCommand):
     """A command that starts quickly."""
+
+    stages: tuple[str, ...] = ()
 
 
 class _QuickConversion:
@@ -227,7 +230,9 @@ def typer_command(name: str, command: Command) -> Any:
     vars(flat)["__signature__"] = inspect.Signature(parameters)
     app = typer.Typer(add_completion=False)
     app.command(name, cls=QuickCommand)(flat)
-    return typer.main.get_command(app)
+    result: Any = typer.main.get_command(app)
+    result.stages = command.stages
+    return result
 
 
 def given_of(group: Any, *names: str) -> dict[str, Any]:

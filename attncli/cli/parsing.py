@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from attncli.budget import DEFAULT
@@ -115,8 +115,10 @@ def tokens_of(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def with_blank_values(arguments: list[str]) -> list[str]:
+def with_blank_values(arguments: list[str], stages: Collection[str] = ()) -> list[str]:
     """The arguments with --blank= in the place of a --blank that names no stage; so for --random.
+
+    stages  the names of those that only this command makes
 
     >>> with_blank_values(["a.json", "--blank", "weights", "--random", "--blank"])
     ['a.json', '--blank', 'weights', '--random=', '--blank=']
@@ -127,7 +129,9 @@ def with_blank_values(arguments: list[str]) -> list[str]:
             return whole + arguments[at:]
         following = arguments[at + 1] if at + 1 < len(arguments) else "-"
         *blocks, own = following.lower().split(".")
-        is_stage = own in (*SPECS, *CALLED, *_BLOCKS.split()) or (blocks and own.isdecimal())
+        is_stage = own in (*SPECS, *CALLED, *stages, *_BLOCKS.split()) or (
+            blocks and own.isdecimal()
+        )
         if argument in ("--blank", "--random") and following.startswith("-"):
             whole.append(f"{argument}=")
         elif argument == "--blank" and not is_stage:

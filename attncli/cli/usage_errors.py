@@ -113,7 +113,7 @@ def _extra(context: Any, arguments: Sequence[str]) -> str:
     """How to write a call with more arguments than the command takes, or ""."""
     name = context.command.name
     if name == "explain":
-        call = with_blank_values([*arguments[1:]])
+        call = with_blank_values([*arguments[1:]], context.command.stages)
         values, rest, _ = context.command.make_parser(context).parse_args(args=call)
         sentence = " ".join((values["sentence"], *rest))
         return f'put the sentence in quotes: attncli explain "{sentence}"'

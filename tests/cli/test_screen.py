@@ -141,6 +141,9 @@ def test_every_command_that_shows_stages_has_it(call: Call, three: Path) -> None
         "posenc --len 3 --dim 4 --cell 2,3 --blank",
         "similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9 --pca --blank",
         "examples 004-first-example --blank",
+        "similarity mom=0.2,0.7,0.9 dad=0.9,0.7,0.9 --blank cosines",
+        "examples 003-cosines --blank cosines",
+        "explain --blank contextual --dim 4 'She visited'",
         "explain --blank --dim 4 'She visited'",  # which is not taken for a stage
         "compute --blank -",
     ):

@@ -26,7 +26,15 @@ class ExampleFlags:
     glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
 
 
+STAGES = (
+    *("vectors", "lengths", "cosines", "difference", "analogy"),
+    *("centred", "components", "shares", "coordinates"),
+    *("static", "contextual", "added", "without_scale", "with_scale"),
+)
+"""The stages of examples that have no row in attncli/stages.py."""
+
 COMMAND = Command(
     (ExampleFlags, DisplayFlags),
+    stages=STAGES,
     other_help={"precision": PRECISION_HELP.format(4)},
 )

@@ -106,6 +106,7 @@ class BlockFlags:
 
 COMMAND = Command(
     (SentenceFlags, VectorFlags, BlockFlags, ConventionFlags, DisplayFlags, AgainstFlags),
+    stages=("static", "contextual", "added"),
     without=("batch",),
     other_help={"precision": PRECISION_HELP.format(3)},
 )

@@ -39,6 +39,7 @@ class ModelFlags:
 
 COMMAND = Command(
     (ModelFlags, DisplayFlags),
+    stages=("entropy", "first", "previous", "itself", "induction"),
     without=("batch",),
     other_help={
         "head": "Only this head, from 1; without --layer, its weights in every layer.",

@@ -26,8 +26,15 @@ class WordFlags:
     pca: bool = flag("Show two principal components, and a plot.", excludes="--analogy, --nearest")
 
 
+STAGES = (
+    *("vectors", "lengths", "cosines", "difference", "analogy"),
+    *("centred", "components", "shares", "coordinates"),
+)
+"""The stages that this command alone makes."""
+
 COMMAND = Command(
     (WordFlags, DisplayFlags),
+    stages=STAGES,
     without=("head", "batch", "cell", "query", "arcs"),
     other_help={
         "stage": STAGE_HELP.format("cosines or coordinates"),
