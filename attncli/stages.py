@@ -164,8 +164,8 @@ SPECS: dict[str, StageSpec] = {
 @lru_cache(4096)
 def spec_of(name: str) -> StageSpec:
     """The row of a stage by its dotted name; of an unknown one a row that says nothing."""
-    own = name.rpartition(".")[2]
-    return SPECS.get(own) or StageSpec(own, heading=BACKWARD if own.startswith("d_") else "")
+    leaf = name.rpartition(".")[2]
+    return SPECS.get(leaf) or StageSpec(leaf, heading=BACKWARD if leaf.startswith("d_") else "")
 
 
 HIDDEN = ("inner", "aside")
@@ -212,8 +212,8 @@ def gradient_of(name: str) -> str:
     >>> gradient_of("attention.q"), gradient_of("given_mask")
     ('attention.d_q', 'd_bias')
     """
-    place, dot, own = name.rpartition(".")
-    return f"{place}{dot}d_{'bias' if own == 'given_mask' else own}"
+    place, dot, leaf = name.rpartition(".")
+    return f"{place}{dot}d_{'bias' if leaf == 'given_mask' else leaf}"
 
 
 SPECS[GIVEN_GRADIENT] = StageSpec("", SPECS["output"].axes, "aside")

@@ -44,15 +44,15 @@ def _is_mapped(x: Any) -> bool:
 
 
 def of_maps(
-    convention: Convention, scores: tuple[int, ...], given: Iterable[str], n_mask: int
+    convention: Convention, scores: tuple[int, ...], input_names: Iterable[str], n_mask: int
 ) -> int:
     """Bytes of the stages with a number for every query and key, and of making the last of them.
 
-    scores  their shape
-    given   the names of what restricts it, mask and kv_len, and d_output, for gradients
-    n_mask  numbers of the mask, where there is one
+    scores       their shape
+    input_names  the names of what restricts it, mask and kv_len, and d_output, for gradients
+    n_mask       numbers of the mask, where there is one
     """
-    names = _maps(convention, scores, given)
+    names = _maps(convention, scores, input_names)
     n_scores, width = math.prod(scores), WIDTHS[convention.dtype]
     need = n_scores * (width * len(names - {"mask"}) + WIDENED[convention.dtype])
     if any(spec_of(name).heading for name in names):
@@ -95,8 +95,12 @@ def of_parts(arguments: Mapping[str, Any], scores: tuple[int, ...], n_parts: int
     """Bytes of the stages of so many tiles or splits of the keys: those of the whole and more."""
     convention, v = arguments["convention"], arguments["v"]
     # the powers of all scores; and of each part two outputs, and three numbers for each query
-    own = math.prod(scores) + n_parts * math.prod(scores[:-1]) * (2 * v.shape[-1] + 3)
-    return of_attention(arguments, scores) + int(own * WIDTHS[convention.dtype]) + n_parts * _PART
+    n_numbers = math.prod(scores) + n_parts * math.prod(scores[:-1]) * (2 * v.shape[-1] + 3)
+    return (
+        of_attention(arguments, scores)
+        + int(n_numbers * WIDTHS[convention.dtype])
+        + n_parts * _PART
+    )
 
 
 _PART = 80_000  # bytes of the steps and stages of a tile, however narrow, and of writing them
@@ -127,24 +131,26 @@ def of_stream_gradients(arguments: Mapping[str, Any], scores: tuple[int, ...]) -
 
     convention: Convention = arguments["convention"]
     width, names = WIDTHS[convention.dtype], ("q", "k", "v", "past_k", "past_v")
-    given = [arguments[name] for name in names if arguments.get(name) is not None]
-    need = size_of([*given, arguments["d_output"]], width) + sum(x.size for x in given) * width
-    n_threads, of_head = os.cpu_count() or 1, sum(x.shape[-2] * x.shape[-1] for x in given)
+    arrays = [arguments[name] for name in names if arguments.get(name) is not None]
+    need = size_of([*arrays, arguments["d_output"]], width) + sum(x.size for x in arrays) * width
+    n_threads, of_head = os.cpu_count() or 1, sum(x.shape[-2] * x.shape[-1] for x in arrays)
     n_rows = max(1, min(ROWS, CELLS // scores[-1]))
-    need += 3 * size_of(given, width) * convention.qk_norm  # before and after, and both gradients
+    need += 3 * size_of(arrays, width) * convention.qk_norm  # before and after, and both gradients
     return int(need + n_threads * (2 * of_head + 3 * n_rows * scores[-1]) * width)
 
 
 def maps_of(
-    convention: Convention, scores: tuple[int, ...], given: Iterable[str]
+    convention: Convention, scores: tuple[int, ...], input_names: Iterable[str]
 ) -> list[tuple[str, tuple[int, ...]]]:
     """The stages with a number for every query and key, as `check_text` reads them."""
-    return [(name, scores) for name in _maps(convention, scores, given)]
+    return [(name, scores) for name in _maps(convention, scores, input_names)]
 
 
-def _maps(convention: Convention, scores: tuple[int, ...], given: Iterable[str]) -> frozenset[str]:
+def _maps(
+    convention: Convention, scores: tuple[int, ...], input_names: Iterable[str]
+) -> frozenset[str]:
     """The names of those stages; of what is given only what restricts, and d_output, counts."""
-    own = {"mask": "given_mask", "d_output": GIVEN_GRADIENT}
-    inputs = {"q", "k", "v", *(own.get(name, name) for name in given)}
+    stage_names = {"mask": "given_mask", "d_output": GIVEN_GRADIENT}
+    inputs = {"q", "k", "v", *(stage_names.get(name, name) for name in input_names)}
     names = {step.name for step in plan(convention, Sizes(scores, 1, 1, inputs=frozenset(inputs)))}
     return frozenset(names & {"mask", *MAPS, *map(gradient_of, MAPS)})

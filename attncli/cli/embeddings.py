@@ -38,24 +38,24 @@ def read_embeddings(
     of_weights = files.get(WEIGHTS, main)
     if of_weights is not main and of_weights.origin == main.origin:
         used[id(of_weights)] = {main.member or ""}
-    found = _weights(of_weights, rows, inputs)
-    used.setdefault(id(of_weights), set()).update(*(x.names for x in found.parameters.values()))
-    if found.columns:
+    weights = _weights(of_weights, rows, inputs)
+    used.setdefault(id(of_weights), set()).update(*(x.names for x in weights.parameters.values()))
+    if weights.columns:
         rows = {name: x.T for name, x in rows.items()}
         turned = {  # with the names of columns for those of rows
             id(x): replace(x, row_labels=x.column_labels, words={}) for x in files.values()
         }
         files = {role: turned[id(file)] for role, file in files.items()}
-        used = {id(turned[own]): names for own, names in used.items()}
+        used = {id(turned[key]): names for key, names in used.items()}
         main = files["q"]
-    if found.notes:
-        notes.append(f"{of_weights.origin}: {'; '.join(found.notes)}")
-    if inputs.kv_heads and not found.n_heads:
+    if weights.notes:
+        notes.append(f"{of_weights.origin}: {'; '.join(weights.notes)}")
+    if inputs.kv_heads and not weights.n_heads:
         raise ConventionError("--kv-heads is given without --heads", "give both")
-    n_heads = found.n_heads or inputs.heads or 1
-    heads = Heads(n_heads, found.n_kv_heads or inputs.kv_heads or n_heads)
-    _check_size(rows, found)
-    arrays = {**rows, **found.arrays, **_attended(files, found, notes)}
+    n_heads = weights.n_heads or inputs.heads or 1
+    heads = Heads(n_heads, weights.n_kv_heads or inputs.kv_heads or n_heads)
+    _check_size(rows, weights)
+    arrays = {**rows, **weights.arrays, **_attended(files, weights, notes)}
     for name in ("past_k", "past_v"):
         if name in arrays:
             arrays[name] = _cache(arrays[name], rows["x"].ndim, heads)
@@ -67,7 +67,7 @@ def _weights_beside(main: FileContents, inputs: InputFlags) -> dict[str, FileCon
     path = (inputs.x or "").rpartition("::")[0]
     if main.member not in main.arrays or path in ("", "-"):  # standard input is read only once
         return {}
-    return {WEIGHTS: load(path, wanted=is_published)}
+    return {WEIGHTS: load(path, selector=is_published)}
 
 
 def _embeddings(files: Mapping[str, FileContents]) -> tuple[dict[str, Array], dict[int, set[str]]]:
@@ -94,14 +94,14 @@ def _weights(file: FileContents, rows: Mapping[str, Array], inputs: InputFlags) 
         hint = "x needs w_q, w_k and w_v: add --weights SOURCE, or give x as --q"
         if file.member in file.arrays:
             raise InputError(f"there are no weights for {file.member} of {file.origin}", hint)
-        held = listing([*file.arrays, *file.unread]) if "" not in file.arrays else "one matrix"
-        raise InputError(f"{file.origin} holds no weights; it holds {held}", hint)
-    own = attentions.get("", next(iter(attentions.values()), names))
+        contents = listing([*file.arrays, *file.unread]) if "" not in file.arrays else "one matrix"
+        raise InputError(f"{file.origin} holds no weights; it holds {contents}", hint)
+    block_names = attentions.get("", next(iter(attentions.values()), names))
     axes: Axes = inputs.weights_axes or "auto"
     shapes = [rows[role].shape for role in EMBEDDINGS if role in rows]
     if "x_v" in rows and "x_kv" not in rows:
         shapes = [rows["x"].shape, rows["x"].shape, rows["x_v"].shape]
-    arrays = {name: file.arrays[name] for name in own}
+    arrays = {name: file.arrays[name] for name in block_names}
     with named(file.origin):
         return published(
             arrays, shapes, axes=axes, n_heads=inputs.heads, n_kv_heads=inputs.kv_heads
@@ -110,27 +110,27 @@ def _weights(file: FileContents, rows: Mapping[str, Array], inputs: InputFlags) 
 
 def several_weights(file: FileContents, attentions: Mapping[str, Any]) -> InputError:
     """The error for a file with the weights of several attentions, where one has to be named."""
-    what = f"{file.origin} holds the weights of {len(attentions)} attentions"
+    message = f"{file.origin} holds the weights of {len(attentions)} attentions"
     hint = f"name one: --weights {ask_for(file.origin, next(iter(attentions)))}"
-    return InputError(f"{what}: {listing(attentions, 4)}", hint)
+    return InputError(f"{message}: {listing(attentions, 4)}", hint)
 
 
-def _check_size(rows: Mapping[str, Array], found: Published) -> None:
+def _check_size(rows: Mapping[str, Array], weights: Published) -> None:
     """SizeError where x, its weights, and q, k and v in one head and in several do not fit."""
     n_rows = max(x.size // x.shape[-1] for x in rows.values())
-    widths = sum(found.arrays[f"w_{name}"].shape[1] for name in QKV)
-    given = sum(x.size for x in (*rows.values(), *found.arrays.values()))
-    if given + n_rows * widths > _LARGE:
-        need = (given + 2 * n_rows * widths) * FLOAT
+    widths = sum(weights.arrays[f"w_{name}"].shape[1] for name in QKV)
+    n_inputs = sum(x.size for x in (*rows.values(), *weights.arrays.values()))
+    if n_inputs + n_rows * widths > _LARGE:
+        need = (n_inputs + 2 * n_rows * widths) * FLOAT
         check_free(need, f"q, k and v of {n_rows} tokens need", "give fewer tokens")
 
 
 def _attended(
-    files: Mapping[str, FileContents], made: Published, notes: list[str]
+    files: Mapping[str, FileContents], weights: Published, notes: list[str]
 ) -> dict[str, Array]:
     """What else goes into the attention: a mask, a cache, sinks."""
     main, arrays = files["q"], arrays_of([role for role in ATTENDED if role not in QKV], files)
-    here = [x for x in made.parameters.values() if not main.arrays.keys().isdisjoint(x.names)]
+    here = [x for x in weights.parameters.values() if not main.arrays.keys().isdisjoint(x.names)]
     # a model's state, whose `mask` is a buffer
     has_buffers = any(x.form in ("linear", "conv1d") for x in here)
     if "mask" in arrays and "mask" not in files and has_buffers:
@@ -147,8 +147,8 @@ def _cache(cache: Array, ndim: int, heads: Heads) -> Array:
     """A cache in heads: split already where it has an axis more than x."""
     has_heads, n_kv_heads = ndim > 2 or heads != (1, 1), heads.n_kv_heads
     if cache.ndim > ndim:
-        one: Any = cache.ndim == 3 and not has_heads and cache.shape[0] == 1
-        return cache[0] if one else cache
+        is_single: Any = cache.ndim == 3 and not has_heads and cache.shape[0] == 1
+        return cache[0] if is_single else cache
     if ndim == 3:
         return heads_first(cache, "bsd", n_kv_heads)
     return split_heads(cache, n_kv_heads) if has_heads else cache

@@ -61,8 +61,8 @@ class AttentionInputs(NamedTuple):
     @property
     def arguments(self) -> dict[str, Any]:
         """The arrays of q, k and v, and what else `attend` and `check` take, by name."""
-        inputs, own = self.inputs, {"given_mask": "mask", GIVEN_GRADIENT: D_OUTPUT}
-        arrays = {own.get(name, name): x for name, x in inputs.originals.items()}
+        inputs, argument_names = self.inputs, {"given_mask": "mask", GIVEN_GRADIENT: D_OUTPUT}
+        arrays = {argument_names.get(name, name): x for name, x in inputs.originals.items()}
         if inputs.is_of_x:
             arrays |= inputs.qkv
             for name in ("k", "v"):  # without the cache, which is an argument of its own
@@ -81,18 +81,18 @@ def read_inputs(
     choices: ConventionFlags,
     observed: str | None = None,
     stages: Collection[str] = (),
-    known: Files = MappingProxyType({}),
+    loaded: Files = MappingProxyType({}),
     names: Collection[str] = (),
 ) -> AttentionInputs:
     """Reads every source once and makes one set of arguments of them.
 
     observed, stages  one more source to read, for `check`, and the stages that are wanted of it
-    known             what is read already, by its source
+    loaded            what is read already, by its source
     names             of further arrays, which formulas read
     """
     notes: list[str] = []
     sources, drawn = sources_of(inputs, observed)
-    files = read_files(sources, stages, notes, known, names)
+    files = read_files(sources, stages, notes, loaded, names)
     main = files["q"]
     holds_q = "" in main.arrays or name_of(main, "q") is not None  # a matrix without a name is q
     is_both = observed is not None and observed == inputs.q
@@ -110,11 +110,11 @@ def read_inputs(
         convention = with_mask(arrays, files, choices, fields, convention)
         if arrays["mask"].dtype == np.bool_ and convention.mask_means == "add":
             notes.append("true and false in the mask are added as 1 and 0: no key is hidden")
-    given: dict[str, Any] = {**arrays, "kv_len": kv_len}
-    given |= {} if drawn is None else {D_OUTPUT: drawn}
+    arguments: dict[str, Any] = {**arrays, "kv_len": kv_len}
+    arguments |= {} if drawn is None else {D_OUTPUT: drawn}
     is_split = inputs.heads is not None or inputs.layout == "bsd"
     merge: Merge | None = None if is_x else "shown" if is_split else "never"
-    attention = inputs_of(given, convention, **heads._asdict(), merge=merge)
+    attention = inputs_of(arguments, convention, **heads._asdict(), merge=merge)
     if choices.semantics is not None:
         attention = _as_called(attention, choices, fields, arrays.get("mask"))
     notes += _on_ones(attention, is_own=choices.is_own) if drawn == ONES else []
@@ -145,8 +145,8 @@ def _read_arrays(
     if not (is_x or names_q):
         is_x = inputs.weights is not None or (main.trace is None and holds_x(main))
         for ours in given_of(inputs, "k", "v") if is_x else ():
-            what = f"{flag_of(ours)} is given, and {main.origin} holds x and weights"
-            raise ConventionError(what, f"{ONE_OF_TWO}: leave out {flag_of(ours)}")
+            message = f"{flag_of(ours)} is given, and {main.origin} holds x and weights"
+            raise ConventionError(message, f"{ONE_OF_TWO}: leave out {flag_of(ours)}")
     if is_x:
         from attncli.cli.embeddings import read_embeddings
 
@@ -204,10 +204,10 @@ def _of_trace(main: FileContents, trace: Trace, notes: list[str]) -> Convention 
         return None
     # What masked the trace is in its stage `mask`; it is not applied once more.
     prefix = outermost(main) or ""
-    own = trace.part(prefix.removesuffix(".")).convention or trace.convention
+    convention = trace.part(prefix.removesuffix(".")).convention or trace.convention
     weights = f"{prefix}{SHARES}"
     empty = trace[weights].params.get("empty") if weights in trace else None
-    base = replace(own.without_mask_fields(), empty_rows=empty or own.empty_rows)
+    base = replace(convention.without_mask_fields(), empty_rows=empty or convention.empty_rows)
     changed = ", ".join(f"{name} {value}" for name, value in base.changes().items())
     if changed:
         notes.append(f"{main.origin} is a trace computed with {changed}, which is kept")
@@ -225,9 +225,9 @@ def _as_called(
     heads, widths = (sizes.n_heads, sizes.n_kv_heads), (sizes.d_k, attention.output_shape[-1])
     lengths = (n_q, n_k - sizes.n_past)
     choices.check_call(attention.convention, mask, heads=heads, widths=widths, lengths=lengths)
-    known = fields.keys() | choices.given.keys() | attention.convention.changes().keys()
-    own = {name: x for name, x in choices.meant_for(n_q).items() if name not in known}
-    return replace(attention, convention=replace(attention.convention, **own))
+    set_fields = fields.keys() | choices.given.keys() | attention.convention.changes().keys()
+    defaults = {name: x for name, x in choices.meant_for(n_q).items() if name not in set_fields}
+    return replace(attention, convention=replace(attention.convention, **defaults))
 
 
 def _on_ones(attention: Inputs, *, is_own: bool) -> list[str]:
@@ -253,21 +253,23 @@ def _labels(attention: Inputs, files: Files, tokens: str | None) -> dict[str, La
         names = tokens_of(tokens)
         files = {"q": FileContents("--tokens", {}, query_labels=names, key_labels=names)}
     main = files.get("x", files["q"])
-    own = files.get("k", files.get("x_kv", main))
-    queries, keys = main.query_labels or main.row_labels, own.key_labels or own.row_labels
+    of_keys = files.get("k", files.get("x_kv", main))
+    queries, keys = main.query_labels or main.row_labels, of_keys.key_labels or of_keys.row_labels
     queries = _words(main, "q", "x") if main.words and not queries else queries
-    keys = _words(own, "k", "x_kv") if own.words and not keys else keys
-    if keys is None and own is main and n_k == n_q:
+    keys = _words(of_keys, "k", "x_kv") if of_keys.words and not keys else keys
+    if keys is None and of_keys is main and n_k == n_q:
         keys = queries
     if queries and queries == main.key_labels and len(queries) == n_k != n_q:
         queries = None
     if keys and keys == queries and len(keys) == n_q != n_k:
         keys = None
-    pairs = (queries, n_q, "queries", main.origin), (keys, n_k, "keys", own.origin)
-    for labels, n, what, origin in pairs:
+    pairs = (queries, n_q, "queries", main.origin), (keys, n_k, "keys", of_keys.origin)
+    for labels, n, axis_name, origin in pairs:
         if labels is not None and len(labels) != n:
             hint = 'give one name each, or {"queries": […], "keys": […]}'
-            raise InputError(f"{origin} has {count(len(labels), 'token')} for {n} {what}", hint)
+            raise InputError(
+                f"{origin} has {count(len(labels), 'token')} for {n} {axis_name}", hint
+            )
     if keys is not None:
         keys = (*(f"past {index + 1}" for index in range(n_past)), *keys)
     return {"query": queries, "key": keys}

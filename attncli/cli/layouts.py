@@ -44,11 +44,11 @@ def arrange(arrays: dict[str, Array], inputs: InputFlags) -> None:
     if inputs.kv_heads is not None and n_heads is None:
         raise ConventionError("--kv-heads is given without --heads", "give both")
     if n_heads and shared and n_heads % shared:
-        what = f"{n_heads} query heads cannot evenly share {shared} key heads"
-        raise ConventionError(what, "--heads must be a multiple of --kv-heads")
+        message = f"{n_heads} query heads cannot evenly share {shared} key heads"
+        raise ConventionError(message, "--heads must be a multiple of --kv-heads")
     if n_heads and layout not in (None, "bsd"):
-        what = f"--heads splits (tokens, d) or bsd, but --layout is {layout}"
-        raise ConventionError(what, "leave one of the two out")
+        message = f"--heads splits (tokens, d) or bsd, but --layout is {layout}"
+        raise ConventionError(message, "leave one of the two out")
     n_axes = arrays["q"].ndim
     for name in ("q", "k", "v", *CACHE, D_OUTPUT):
         may_be_split = name in (*CACHE, D_OUTPUT)
@@ -65,8 +65,8 @@ def in_heads(array: Array, layout: Any, n_heads: int | None) -> Array:
     if layout is not None:
         return heads_first(array, layout, n_heads)
     if array.ndim != 2:
-        what = f"--heads splits (tokens, d) or bsd, this is {shape_text(array)}"
-        raise ShapeError(what, "if it is (batch, tokens, d), add --layout bsd")
+        message = f"--heads splits (tokens, d) or bsd, this is {shape_text(array)}"
+        raise ShapeError(message, "if it is (batch, tokens, d), add --layout bsd")
     return split_heads(array, n_heads or 1)
 
 

@@ -54,8 +54,8 @@ def check_text(show: DisplayFlags, shapes: Iterable[tuple[str, tuple[int, ...]]]
         is_input = spec_of(name).role == "input"  # which json has beside what follows from it
         if is_named or not (show.stage or (is_input and form.name != "json")):
             sizes = [1, 1, *shape]
-            for at, chosen in ((-4, show.batch), (-3, show.head)):
-                if chosen is not None and len(shape) >= -at:
+            for at, entry in ((-4, show.batch), (-3, show.head)):
+                if entry is not None and len(shape) >= -at:
                     sizes[at] = 1
             if len(shape) > 1:
                 sizes[-2:] = _asked(show, shape)
@@ -69,7 +69,7 @@ def check_written_out(show: DisplayFlags, shapes: Mapping[str, tuple[int, ...]])
     What is on the way to a stage is not counted here.
     """
     check_text(show, shapes.items())
-    kept = sum(map(math.prod, shapes.values())) * FLOAT
+    size = sum(map(math.prod, shapes.values())) * FLOAT
     written = [
         (of_output(show, shape if len(shape) > 1 else (1, *(shape or (1,)))), name)
         for name, shape in shapes.items()
@@ -77,18 +77,18 @@ def check_written_out(show: DisplayFlags, shapes: Mapping[str, tuple[int, ...]])
     ]
     more, name = max(written, default=(0, ""))
     numbers = " × ".join(map(str, shapes.get(name, ())))
-    what = f"{name} of {numbers or 1} numbers as {show.form.name} needs"
+    subject = f"{name} of {numbers or 1} numbers as {show.form.name} needs"
     hint = "leave out --full" if show.full else "name another --stage, or use --format npz"
-    check_free(kept + more, what, hint)
+    check_free(size + more, subject, hint)
 
 
 def _asked(show: DisplayFlags, shape: tuple[int, ...]) -> list[int]:
     """How many rows and columns are asked for."""
-    asked = []
+    counts = []
     for size, text in zip(shape[-2:], (show.rows, show.cols), strict=True):
         start, stop, _ = slice(*(slice_of(text, "") if text else (None,))).indices(size)
-        asked.append(max(stop - start, 0))
-    return asked
+        counts.append(max(stop - start, 0))
+    return counts
 
 
 def of_output(
@@ -104,17 +104,19 @@ def of_output(
         return _PAGE + _MAPPED * min(math.prod(shape), _MAPS) * weights
     if form.holds not in {PAGE, FIGURE}:
         return 0  # written row by row
-    asked = _asked(show, shape)
+    counts = _asked(show, shape)
     if form.holds == FIGURE:
         from attncli.formats.pictured import ACROSS, MANY
 
         n_panels = math.prod(shape[:-2]) if show.full else min(math.prod(shape[:-2]), MOST)
-        one = (_SIDE // min(max(n_panels, 1), ACROSS)) ** 2
-        pixels = (n_panels + 1) * one if math.prod(asked) * n_panels > MANY else 0
-        named = sum(asked) * _LABELLED
-        return math.prod(asked) * _SHADE + named + _DRAWN + pixels * _PIXEL
-    n_rows, n_cols = asked if show.full else (min(asked[0], LARGE), min(asked[1], show.width or 0))
-    summed = min(asked[0], LARGE) * shape[-1] * FLOAT  # a copy of the rows shown, for their sums
+        panel = (_SIDE // min(max(n_panels, 1), ACROSS)) ** 2
+        pixels = (n_panels + 1) * panel if math.prod(counts) * n_panels > MANY else 0
+        of_names = sum(counts) * _LABELLED
+        return math.prod(counts) * _SHADE + of_names + _DRAWN + pixels * _PIXEL
+    n_rows, n_cols = (
+        counts if show.full else (min(counts[0], LARGE), min(counts[1], show.width or 0))
+    )
+    summed = min(counts[0], LARGE) * shape[-1] * FLOAT  # a copy of the rows shown, for their sums
     return (
         n_rows * n_cols * _TEXT
         + (n_rows + n_cols) * _NAMED

@@ -53,17 +53,17 @@ class Read(NamedTuple):
 
 def sources_of(inputs: InputFlags, observed: str | None = None) -> tuple[dict[Role, str], Any]:
     """The source of each role that has one; and "ones" or "random" for a gradient that is made."""
-    named = {role: getattr(inputs, role, None) for role in ROLES}
-    named |= {WEIGHTS: inputs.weights, OBSERVED: observed}
-    drawn = named.pop(D_OUTPUT) if named[D_OUTPUT] in (ONES, RANDOM) else None
-    return {role: source for role, source in named.items() if source is not None}, drawn
+    sources = {role: getattr(inputs, role, None) for role in ROLES}
+    sources |= {WEIGHTS: inputs.weights, OBSERVED: observed}
+    drawn = sources.pop(D_OUTPUT) if sources[D_OUTPUT] in (ONES, RANDOM) else None
+    return {role: source for role, source in sources.items() if source is not None}, drawn
 
 
 def read_files(
     sources: Mapping[Role, str],
     stages: Collection[str],
     notes: list[str],
-    known: Files,
+    loaded: Files,
     names: Collection[str] = (),
 ) -> Files:
     """The file of every role that has a flag of its own, each read once; and the observed one.
@@ -72,30 +72,30 @@ def read_files(
 
     ConventionError where there is nothing to compute from, or two things.
     """
-    given = [role for role in ("q", "k", "v") if role in sources]
+    qkv_roles = [role for role in ("q", "k", "v") if role in sources]
     embedded = [role for role in EMBEDDINGS if role in sources]
-    if not given and not embedded and WEIGHTS not in sources:
+    if not qkv_roles and not embedded and WEIGHTS not in sources:
         hint = "write attncli compute FILE, or give embeddings by --x, and their --weights"
         raise ConventionError("there is nothing to compute", hint)
-    own = [role for role in given if role != "q"] if WEIGHTS in sources else []
-    if (given and embedded) or own:
-        ours = flag_of(given[0] if embedded else own[0])
+    kv_roles = [role for role in qkv_roles if role != "q"] if WEIGHTS in sources else []
+    if (qkv_roles and embedded) or kv_roles:
+        ours = flag_of(qkv_roles[0] if embedded else kv_roles[0])
         theirs = flag_of(embedded[0]) if embedded else WEIGHTS
-        what = f"{ours} and {theirs} are both given"
-        raise ConventionError(what, f"{ONE_OF_TWO}: leave out {ours}, or {theirs}")
-    if not given and "x" not in sources and WEIGHTS not in sources:
+        message = f"{ours} and {theirs} are both given"
+        raise ConventionError(message, f"{ONE_OF_TWO}: leave out {ours}, or {theirs}")
+    if not qkv_roles and "x" not in sources and WEIGHTS not in sources:
         raise ConventionError(f"{flag_of(embedded[0])} is given without --x", "add --x SOURCE")
     all_others = sources.get("x") or sources.get(WEIGHTS) or ""  # the file that holds them
     sources = {**sources, "q": sources.get("q", all_others)}
     stdin = sorted({source for source in sources.values() if source.split("::")[0] == "-"})
     if len(stdin) > 1:
-        what = f"standard input can be read only once, not as {' and '.join(stdin)}"
-        raise ConventionError(what, "save it to a file, then name parts of that with ::")
-    read = dict(known)
+        message = f"standard input can be read only once, not as {' and '.join(stdin)}"
+        raise ConventionError(message, "save it to a file, then name parts of that with ::")
+    read = dict(loaded)
     for role, source in sources.items():
         if source not in read:
-            wanted = partial(_is_used, source, sources, stages, names)
-            read[source] = load(source, role=role, wanted=wanted)
+            selector = partial(_is_used, source, sources, stages, names)
+            read[source] = load(source, role=role, selector=selector)
             notes += read[source].warnings
     return {role: read[source] for role, source in sources.items()}
 
@@ -132,9 +132,9 @@ def arrays_of(roles: Iterable[Role], files: Files) -> dict[str, Array]:
     """
     arrays = {}
     for role in roles:
-        own = only(files[role], role) if role in files and role != "q" else pick(files["q"], role)
-        if own is not None:
-            arrays[role] = own
+        array = only(files[role], role) if role in files and role != "q" else pick(files["q"], role)
+        if array is not None:
+            arrays[role] = array
     if ("past_k" in arrays) != ("past_v" in arrays):
         has, lacks = ("k", "v") if "past_k" in arrays else ("v", "k")
         raise ConventionError(f"there is a past_{has} but no past_{lacks}", "give both")
@@ -155,11 +155,11 @@ def unused_notes(
     for file in {id(file): file for role, file in files.items() if role != OBSERVED}.values():
         if file.trace is not None:
             continue
-        known = {*used.get(id(file), ()), *stages}
+        used_names = {*used.get(id(file), ()), *stages}
         roles = {name: role_of(name) for name in file.arrays}
         if of_x and file in (main, of_weights):
-            taken = {*ATTENDED} - {*QKV} if file is main else ()
-            names = [name for name, role in roles.items() if role not in taken]
+            other_roles = {*ATTENDED} - {*QKV} if file is main else ()
+            names = [name for name, role in roles.items() if role not in other_roles]
         else:
             names = [
                 name
@@ -168,7 +168,7 @@ def unused_notes(
             ]
         skipped = (*file.unread, *file.others)
         names += [name for name in skipped if not is_attended(name) or file is of_weights]
-        names = [name for name in names if not {name, *stages_named(name)} & known]
+        names = [name for name in names if not {name, *stages_named(name)} & used_names]
         if file is of_weights is not main:  # what it says of the attention is that of its model
             names += ["scale"] * (file.scale is not None) + ["tokens"] * bool(file.query_labels)
         if names:

@@ -48,7 +48,7 @@ DESCRIPTIONS = ("title", "name", "description", "comment", "note", "notes", "sou
 
 
 IF_NUMBERS = "if numbers"
-"""What `wanted` says of a name that is read where it is an array, and no error where it is not."""
+"""What a `selector` says of a name that is read where it is an array, else no error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +83,8 @@ class FileContents:
 
     def unused_note(self, names: Iterable[str]) -> tuple[str, ...]:
         """That these names are not used, but for descriptions, and what they may mean."""
-        own = ((name, name.rpartition(".")[2]) for name in names if self.member is None)
-        names = [name for name, last in own if last not in (*DESCRIPTIONS, NESTED)]
+        parts = ((name, name.rpartition(".")[2]) for name in names if self.member is None)
+        names = [name for name, last in parts if last not in (*DESCRIPTIONS, NESTED)]
         if not names:
             return ()
         near = filter(None, map(similar_role, names))
@@ -94,18 +94,18 @@ class FileContents:
 
 def collected(
     source: Source,
-    wanted: Callable[[str], object],
+    selector: Callable[[str], object],
     readers: Mapping[str, Callable[[], Array]],
     labels: Mapping[str, object] | None = None,
     others: Mapping[str, str] | None = None,
     **more: Any,
 ) -> FileContents:
-    """The contents of a file: the arrays that are wanted, the only one, or what `::name` asked for.
+    """The contents of a file: the arrays that are selected, the only one, or that of `::name`.
 
-    wanted    whether an array of this name is to be read; an error then where it cannot be
+    selector  whether an array of this name is to be read; an error then where it cannot be
     readers   name → what reads the array. "" where the array has no name
     labels    one of LABELS → a list of strings; `tokens` may be {"queries": […], "keys": […]}
-    others    name → the message about what is not an array; an error where it is wanted
+    others    name → the message about what is not an array; an error where it is selected
     more      further fields of FileContents
     """
     origin, member, others = source.origin, source.name or None, others or {}
@@ -115,12 +115,12 @@ def collected(
         for name in readers
         if name == member
         or name.lower() == "scale"
-        or (member is None and (wanted(name) or n_matrices == 1))
+        or (member is None and (selector(name) or n_matrices == 1))
     }
     for name, message in others.items():
-        is_wanted = wanted(name) and wanted(name) != IF_NUMBERS and name.lower() not in WIDTHS
-        is_wanted = is_wanted and role_of(name) not in EMBEDDINGS  # `inputs` may be a text
-        if name == member or (member is None and is_wanted):
+        is_selected = selector(name) and selector(name) != IF_NUMBERS and name.lower() not in WIDTHS
+        is_selected = is_selected and role_of(name) not in EMBEDDINGS  # `inputs` may be a text
+        if name == member or (member is None and is_selected):
             raise InputError(message, "give it numbers, or leave it out")
     arrays = {}
     for name, read in readers.items():
@@ -128,7 +128,7 @@ def collected(
             try:
                 arrays[name] = read()
             except InputError as problem:
-                if name == member or n_matrices == 1 or wanted(name) != IF_NUMBERS:
+                if name == member or n_matrices == 1 or selector(name) != IF_NUMBERS:
                     raise
                 others = {**others, name: problem.message}
     for name in [name for name in arrays if name.lower() == "scale" and name != member]:
@@ -146,30 +146,30 @@ def collected(
 
 def within_name(names: Iterable[str], source: Source) -> Source:
     """The source with the whole name of the attention that `::name`, as `::layers.3`, is in."""
-    names, asked = list(names), source.name
-    around = [part for part in attentions(names) if f".{asked}." in f".{part}."] if asked else []
-    if len(around) > 1 and asked not in names:
-        raise several(source.origin, around, asked)
-    return replace(source, name=around[0]) if around and asked not in names else source
+    names, inner = list(names), source.name
+    around = [part for part in attentions(names) if f".{inner}." in f".{part}."] if inner else []
+    if len(around) > 1 and inner not in names:
+        raise several(source.origin, around, inner)
+    return replace(source, name=around[0]) if around and inner not in names else source
 
 
-def part_of(named: Mapping[str, T], source: Source) -> tuple[dict[str, T], Source]:
+def part_of(entries: Mapping[str, T], source: Source) -> tuple[dict[str, T], Source]:
     """What `::name` asks for of all that a file holds by name, and a source that asks for no more.
 
     Where nothing has the name itself, all that is called `name.…` is the part, by what follows;
     where nothing is, everything as it was.
     """
     starts = f"{source.name}.", f"{source.name}/"
-    inside = {name[len(starts[0]) :]: x for name, x in named.items() if name.startswith(starts)}
-    if source.name and source.name not in named and inside:
+    inside = {name[len(starts[0]) :]: x for name, x in entries.items() if name.startswith(starts)}
+    if source.name and source.name not in entries and inside:
         return inside, replace(source, name="")
-    return dict(named), source
+    return dict(entries), source
 
 
 def popped_fields(
-    named: dict[str, Any],
+    entries: dict[str, Any],
     source: Source,
-    wanted: Callable[[str], object],
+    selector: Callable[[str], object],
     beside: Iterable[str] = (),
 ) -> dict[str, Any]:
     """What a file says of its attention, taken out of all that it holds, by its field.
@@ -177,15 +177,15 @@ def popped_fields(
     InputError where labels or a field are there twice, in other cases of letters: among these names
     and those `beside` them.
     """
-    plain = {name: name.lower().replace("-", "_") for name in (*named, *beside)}
-    held = [*(name for name, x in named.items() if x is not None), *beside]
-    known = [plain[name] for name in held if plain[name] in _ONCE]
-    for name in known:
-        if known.count(name) > 1:
+    plain = {name: name.lower().replace("-", "_") for name in (*entries, *beside)}
+    present = [*(name for name, x in entries.items() if x is not None), *beside]
+    labels_and_scale = [plain[name] for name in present if plain[name] in _ONCE]
+    for name in labels_and_scale:
+        if labels_and_scale.count(name) > 1:
             message = f"{source.origin} has {name} twice, in other letters"
             raise InputError(message, "keep one of them")
-    fields = [name for name in named if plain[name] in FIELDS and name != source.name]
-    return {plain[name]: named.pop(name) for name in fields if wanted(name)}
+    fields = [name for name in entries if plain[name] in FIELDS and name != source.name]
+    return {plain[name]: entries.pop(name) for name in fields if selector(name)}
 
 
 def scale_of(value: object, origin: str) -> float | str:
@@ -220,8 +220,8 @@ def _labels(labels: Mapping[str, object], origin: str) -> tuple[Labels, Labels]:
             return None
         names, hint = lists[key], 'write ["the", "cat"]'
         if not isinstance(names, list) or not names:
-            what = "an empty list" if isinstance(names, list) else "not a list of strings"
-            raise InputError(f"{origin}, {key} is {what}", hint)
+            description = "an empty list" if isinstance(names, list) else "not a list of strings"
+            raise InputError(f"{origin}, {key} is {description}", hint)
         for number, name in enumerate(names, start=1):
             if not isinstance(name, str):
                 raise InputError(f"{origin}, {key}: entry {number} is not a string", hint)

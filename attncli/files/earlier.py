@@ -64,11 +64,11 @@ def shared(text: str, n_heads: int, n_kv_heads: int, order: str) -> str:
     """
     if n_heads == n_kv_heads:
         return relettered(text, g="h")
-    left, _, right = text.partition(" = ")
+    symbol, _, right = text.partition(" = ")
     if not letters_of(text) >= {"g", "h"}:
         return text
-    if "g" in letters_of(left):  # of a key head: the sum over its query heads
-        text = f"{left} = sum[r]({right})"
+    if "g" in letters_of(symbol):  # of a key head: the sum over its query heads
+        text = f"{symbol} = sum[r]({right})"
     return relettered(text, h="g·r" if order == "blocks" else "r·g")
 
 

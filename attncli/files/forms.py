@@ -143,7 +143,7 @@ class _Converter:
         if "," in body and not all(part.strip() for part in body.split(",")):
             return body  # a comma too many, which JSON refuses
         cells = re.finditer(r"[^,]+" if "," in body else r"\S+", body)
-        return ", ".join(self.cell(found[0], start + found.start()) for found in cells)
+        return ", ".join(self.cell(match[0], start + match.start()) for match in cells)
 
     def cell(self, text: str, start: int) -> str:
         """A number; InputError, with its location, for anything else."""
@@ -152,10 +152,10 @@ class _Converter:
             return written
         at = start + text.index(cell)
         line, column = self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
-        where = f"{self.origin}, line {line}, column {column}"
+        place = f"{self.origin}, line {line}, column {column}"
         if cell in ("...", "…"):
-            raise InputError(f"{where}: {cell} stands for numbers that are left out", _ELIDED)
-        raise InputError(f"{where}: {quote(cell, 30)} is not understood", HINT)
+            raise InputError(f"{place}: {cell} stands for numbers that are left out", _ELIDED)
+        raise InputError(f"{place}: {quote(cell, 30)} is not understood", HINT)
 
 
 def _number(cell: str) -> str:

@@ -34,23 +34,23 @@ _PARAMETERS = {"weight", "kernel", "bias", "w", "b"}
 """In an object called `query`: those of what projects it. It is no array of queries then."""
 
 
-def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
+def read(source: Source, selector: Callable[[str], object]) -> FileContents:
     """What a JSON text holds; InputError where it is malformed or holds no array."""
     origin = source.origin
     document = parse(source.read(TEXT), origin, other_forms=True)
     decimals: dict[str, int] = {}
 
     def array(name: str, nested: list[Any]) -> Array:
-        made = to_array(nested, location(origin, name))
-        decimals[name] = decimals_of(nested) if made.dtype.kind == "f" else 0
-        return made
+        values = to_array(nested, location(origin, name))
+        decimals[name] = decimals_of(nested) if values.dtype.kind == "f" else 0
+        return values
 
     if isinstance(document, list):
         readers = {"": partial(array, "", document)}
-        return collected(source, wanted, readers, decimals=decimals)
+        return collected(source, selector, readers, decimals=decimals)
     if not isinstance(document, dict):
-        what = f"{origin} holds neither a list nor an object"
-        raise InputError(what, 'write [[1, 2], [3, 4]] or {"q": [[1, 2], [3, 4]]}')
+        message = f"{origin} holds neither a list nor an object"
+        raise InputError(message, 'write [[1, 2], [3, 4]] or {"q": [[1, 2], [3, 4]]}')
     if document.get("attncli") == "trace":
         from attncli.files.trace import loaded_trace, trace_from
 
@@ -64,8 +64,8 @@ def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
         joined = dict(_joined(document, origin))
         joined, part = part_of(joined, within_name(joined, source))
         document, source = (document, source) if part.name else (joined, part)
-    fields = popped_fields(document, source, wanted)
-    if wanted("") and _are_vectors(document) and not any(map(wanted, document)):
+    fields = popped_fields(document, source, selector)
+    if selector("") and _are_vectors(document) and not any(map(selector, document)):
         document = {"": document}
     for name, value in (item for item in _joined(document, origin) if item[1] is not None):
         if name in arrays or name in others:  # with a dot, and joined
@@ -81,7 +81,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
         else:
             others[name] = f"{location(origin, name)} is {described(value)}, not an array"
     more = {"decimals": decimals, "words": words, "scale": scale, "fields": fields}
-    return collected(source, wanted, arrays, labels, others, **more)
+    return collected(source, selector, arrays, labels, others, **more)
 
 
 def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -102,8 +102,8 @@ def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[t
         if is_whole:
             yield name, value
             continue
-        for own, x in _joined(inside, origin, depth + 1):
-            yield f"{name}.{own}", x
+        for inner_name, x in _joined(inside, origin, depth + 1):
+            yield f"{name}.{inner_name}", x
 
 
 def _are_vectors(document: dict[str, Any]) -> bool:

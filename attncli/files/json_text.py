@@ -109,11 +109,11 @@ def _cells(data: bytes) -> int:
 
 
 def _malformed(problem: json.JSONDecodeError, origin: str) -> InputError:
-    where = f"line {problem.lineno}, column {problem.colno}"
+    place = f"line {problem.lineno}, column {problem.colno}"
     hint = "put commas between entries, none after the last, and names in double quotes"
     if "'" in problem.doc and '"' not in problem.doc:
         hint = "use double quotes"
-    return InputError(f"{origin} is not JSON: {where}: {problem.msg}", hint)
+    return InputError(f"{origin} is not JSON: {place}: {problem.msg}", hint)
 
 
 _LARGEST = int(sys.float_info.max)
@@ -152,32 +152,32 @@ def decimals_of(nested: object) -> int:
     return max((cell.decimals for cell in cells if isinstance(cell, Printed)), default=0)
 
 
-def to_array(nested: object, where: str) -> Array:
+def to_array(nested: object, place: str) -> Array:
     """The array of nested lists of equal length: bool, int64 where all are whole, else float64.
 
-    Entries are numbers, "NaN", "Infinity", "-Infinity", or all of them true or false. `where` is
+    Entries are numbers, "NaN", "Infinity", "-Infinity", or all of them true or false. `place` is
     what messages call the array. Level after level is joined, so depth costs no recursion.
     """
     cells: list[Any] = [nested]
     shape: tuple[int, ...] = ()
     while list in (kinds := set(map(type, cells))):
         if len(shape) == MAX_DEPTH:
-            raise InputError(f"{where} is nested more than {MAX_DEPTH} deep", "use 2 to 4 levels")
+            raise InputError(f"{place} is nested more than {MAX_DEPTH} deep", "use 2 to 4 levels")
         lengths = set(map(len, cells)) if kinds == {list} else set()
         if len(lengths) != 1:
-            raise _uneven(cells, shape, nested, where)
+            raise _uneven(cells, shape, nested, place)
         if lengths == {0}:
-            raise InputError(f"{where} is empty: it holds an empty list", "give it numbers")
+            raise InputError(f"{place} is empty: it holds an empty list", "give it numbers")
         shape += tuple(lengths)
         cells = list(chain.from_iterable(cells))
     if kinds <= {int, float, Printed}:
         with suppress(OverflowError):
             dtype = np.int64 if kinds == {int} else np.float64
             return np.array(cells, dtype=dtype).reshape(shape)
-    return _converted(cells, shape, where)
+    return _converted(cells, shape, place)
 
 
-def _converted(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
+def _converted(cells: list[Any], shape: tuple[int, ...], place: str) -> Array:
     """The array of entries that are not all numbers, or whole numbers beyond int64."""
     numbers = [text_to_nan(cell) for cell in cells]
     is_bool = type(numbers[0]) is bool
@@ -185,7 +185,7 @@ def _converted(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
         is_int = type(number) is int and not is_bool
         if isinstance(number, bool if is_bool else float) or (is_int and abs(number) <= _LARGEST):
             continue
-        at = f"{where}: {_entry(flat, shape, len(shape))}" if shape else where
+        at = f"{place}: {_entry(flat, shape, len(shape))}" if shape else place
         if is_int or isinstance(number, Beyond):
             message = f"{at} is {described(number)}, beyond float64"
             raise InputError(message, "the limit is 1.8e308")
@@ -195,7 +195,7 @@ def _converted(cells: list[Any], shape: tuple[int, ...], where: str) -> Array:
     return np.array(numbers, dtype=np.bool_ if is_bool else np.float64).reshape(shape)
 
 
-def _uneven(cells: list[Any], shape: tuple[int, ...], nested: object, where: str) -> InputError:
+def _uneven(cells: list[Any], shape: tuple[int, ...], nested: object, place: str) -> InputError:
     """The error for the first list that is not as long, or as deep, as the first of all."""
     depth = 0
     while isinstance(nested, list):
@@ -204,11 +204,11 @@ def _uneven(cells: list[Any], shape: tuple[int, ...], nested: object, where: str
     for flat, cell in enumerate(cells):
         here, there = (_entry(i, shape, depth) for i in (flat, 0))
         if isinstance(cell, list) != isinstance(first, list):
-            message = f"{where}: {here} is {described(cell)}, {there} is {described(first)}"
+            message = f"{place}: {here} is {described(cell)}, {there} is {described(first)}"
             return InputError(message, "give every entry the same depth")
         if isinstance(cell, list) and len(cell) != len(first):
             entries = "1 entry" if len(cell) == 1 else f"{len(cell)} entries"
-            message = f"{where}: {here} has {entries}, {there} has {len(first)}"
+            message = f"{place}: {here} has {entries}, {there} has {len(first)}"
             return InputError(message, "give every row as many")
     raise AssertionError("some list differs")
 

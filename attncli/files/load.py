@@ -19,7 +19,7 @@ from attncli.files.messages import entry_at, location, safe
 from attncli.files.roles import is_attended, role_of
 from attncli.files.source import KINDS, open_source
 
-# kind of a source → module with `read(source, wanted) -> FileContents`; each imports its libraries
+# kind of a source → module with `read(source, selector) -> FileContents`, and its libraries
 _READERS = {
     "json": "attncli.files.json",
     "npy": "attncli.files.npy",
@@ -35,10 +35,10 @@ def load(
     *,
     stdin: BinaryIO | None = None,
     role: str | None = None,
-    wanted: Callable[[str], object] = is_attended,
+    selector: Callable[[str], object] = is_attended,
     origin: str = "",
 ) -> FileContents:
-    """Read what a SOURCE holds: the arrays that are `wanted` by their names, or the only one.
+    """Read what a SOURCE holds: the arrays whose names the `selector` takes, or the only one.
 
     Of a SOURCE (see source.py) `path::name` is one array of several, one part of a saved trace, or
     all arrays called `name.…`. `role` is the role of an array whose name has none; it only
@@ -59,7 +59,7 @@ def load(
             other = f", not {safe(opened.ending)}" if opened.ending else ""
             message = f"{origin} is of no format that attncli reads"
             raise InputError(message, f"it reads {', '.join(KINDS)}{other}")
-        loaded: FileContents = import_module(_READERS[kind]).read(opened, wanted)
+        loaded: FileContents = import_module(_READERS[kind]).read(opened, selector)
     if loaded.trace is not None:  # its −∞ and NaN are results, shown as such
         return loaded
     remarks = []
@@ -72,7 +72,7 @@ def load(
     return replace(loaded, warnings=(*loaded.warnings, *filter(None, remarks)))
 
 
-def nonfinite_remark(where: str, array: Array, is_mask: bool) -> str:
+def nonfinite_remark(place: str, array: Array, is_mask: bool) -> str:
     """A line that counts the NaN and infinities of an array, but for a mask's −∞; "" for none."""
     nan, infinite = np.isnan(array), np.isinf(array)
     if is_mask or (not nan.any() and bool(np.all((array == 0) | (array == -np.inf)))):
@@ -83,4 +83,4 @@ def nonfinite_remark(where: str, array: Array, is_mask: bool) -> str:
         return ""
     first = np.unravel_index(int(np.argmax(nan | infinite)), array.shape)
     entry = entry_at([int(i) for i in first], array.ndim) if array.ndim else "its only entry"
-    return f"{where} holds {text} of {array.size} numbers, the first at {entry}"
+    return f"{place} holds {text} of {array.size} numbers, the first at {entry}"

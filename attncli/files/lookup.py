@@ -68,16 +68,16 @@ def only(loaded: FileContents, role: Role) -> Array:
         (name,) = loaded.arrays
     if name is None:
         raise _absent(loaded, role)
-    array, row, where = loaded.arrays[name], ROLES[role], location(loaded.origin, name)
+    array, row, place = loaded.arrays[name], ROLES[role], location(loaded.origin, name)
     if array.size == 0:
-        raise InputError(f"{where} is empty: its shape is {array.shape}", "give it numbers")
+        raise InputError(f"{place} is empty: its shape is {array.shape}", "give it numbers")
     if not row.fewest <= array.ndim <= row.most:
         most = f" to {row.most}" if row.most > row.fewest else ""
-        what = f"{where} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}"
+        message = f"{place} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}"
         is_row = row.fewest == 2 and array.ndim == 1
-        raise InputError(what, "write [[1, 2]] for one row" if is_row else row.form)
+        raise InputError(message, "write [[1, 2]] for one row" if is_row else row.form)
     if array.dtype.kind == "b" and not row.booleans:
-        raise InputError(f"{where} holds true and false, {role} needs numbers", "write 1 and 0")
+        raise InputError(f"{place} holds true and false, {role} needs numbers", "write 1 and 0")
     return array
 
 
@@ -94,8 +94,10 @@ def name_of(loaded: FileContents, role: Role) -> str | None:
         return name if prefix is not None and name in loaded.arrays else None
     names = [name for name in loaded.arrays if role_of(name) == role]
     if len(names) > 1:
-        what = f"{loaded.origin} holds {len(names)} arrays that could be {role}: {listing(names)}"
-        raise InputError(what, f"say which: {ask_for(loaded.origin, names[0])}")
+        message = (
+            f"{loaded.origin} holds {len(names)} arrays that could be {role}: {listing(names)}"
+        )
+        raise InputError(message, f"say which: {ask_for(loaded.origin, names[0])}")
     return names[0] if names else None
 
 
@@ -129,9 +131,9 @@ def fields_of(loaded: FileContents) -> dict[str, Any]:
         message = f"{location(loaded.origin, NESTED)} has no field {quote(str(unknown[0]))}"
         raise InputError(message, f"known are {', '.join(sorted(KNOBS))}")
     values = {name: _value(name, x) for name, x in nested.items() if x is not None}
-    own = {name: x for name, x in loaded.fields.items() if name in KNOBS and x is not None}
-    own |= {} if loaded.scale is None else {"scale": loaded.scale}
-    for name, x in own.items():
+    outer = {name: x for name, x in loaded.fields.items() if name in KNOBS and x is not None}
+    outer |= {} if loaded.scale is None else {"scale": loaded.scale}
+    for name, x in outer.items():
         value = _value(name, x)
         if name in values and values[name] != value:
             message = f"{loaded.origin} has {name} twice, and they differ"
@@ -167,8 +169,8 @@ def layout_of(loaded: FileContents) -> Layout | None:
     if layout is not None and layout not in LAYOUTS:
         message = f"{location(loaded.origin, LAYOUT)} is {quote(str(layout))}"
         raise InputError(message, f"use {listing(LAYOUTS)}")
-    known: Layout | None = layout
-    return known
+    result: Layout | None = layout
+    return result
 
 
 def _value(name: str, value: Any) -> Any:

@@ -88,9 +88,9 @@ def reason(problem: BaseException | str) -> str:
 
 def listing(names: Iterable[str], limit: int = 12) -> str:
     """Names for a message: the first few, and how many more there are."""
-    known = list(names)
-    shown = ", ".join(safe(name, 60) for name in known[:limit])
-    return shown if len(known) <= limit else f"{shown} and {len(known) - limit} more"
+    texts = list(names)
+    text = ", ".join(safe(name, 60) for name in texts[:limit])
+    return text if len(texts) <= limit else f"{text} and {len(texts) - limit} more"
 
 
 def location(origin: str, name: str) -> str:
@@ -106,21 +106,21 @@ def attentions(names: Iterable[str]) -> list[str]:
     return [part[:-1] for part in parts if is_all]
 
 
-def several(origin: str, parts: Sequence[str], asked: str = "") -> SeveralError:
+def several(origin: str, parts: Sequence[str], part: str = "") -> SeveralError:
     """The error where a file, or what is asked for of it, holds these attentions, not one."""
-    where = f"{origin}, {safe(asked)}," if asked else origin
-    what = f"{where} holds {count(len(parts), 'attention')}: {listing(parts)}"
+    place = f"{origin}, {safe(part)}," if part else origin
+    message = f"{place} holds {count(len(parts), 'attention')}: {listing(parts)}"
     is_named = origin != LITERAL
     mend = f"say which: {ask_for(origin, parts[0])}" if is_named else "give one, or name a file"
-    error = SeveralError(what, mend)
-    error.selection = asked
+    error = SeveralError(message, mend)
+    error.selection = part
     error.parts = () if origin in (STANDARD_INPUT, LITERAL) else tuple(parts)
     return error
 
 
-def lacking(origin: str, what: str, names: Sequence[str]) -> InputError:
+def lacking(origin: str, subject: str, names: Sequence[str]) -> InputError:
     """The error where a file does not hold what is asked for, but these."""
-    message = f"{origin} holds no {what}; it holds {listing(names)}"
+    message = f"{origin} holds no {subject}; it holds {listing(names)}"
     return InputError(message, f"name one: {ask_for(origin, names[0])}")
 
 
@@ -133,8 +133,8 @@ def entry_at(index: Sequence[int], ndim: int) -> str:
     """An entry, row or block of an array of `ndim` dimensions, counted from 1."""
     if ndim < 2 or ndim > len(_AXES):
         return "entry " + ".".join(str(i + 1) for i in index)
-    named = [f"{axis} {i + 1}" for axis, i in zip(_AXES[-ndim:], index, strict=False)]
-    inner, outer = named[ndim - 2 :], named[: ndim - 2]
+    places = [f"{axis} {i + 1}" for axis, i in zip(_AXES[-ndim:], index, strict=False)]
+    inner, outer = places[ndim - 2 :], places[: ndim - 2]
     return " of ".join(([", ".join(inner)] if inner else []) + outer[::-1])
 
 
@@ -148,8 +148,8 @@ def decoded(data: bytes, encoding: str, origin: str) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as problem:
-        what = f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}"
-        raise InputError(what, "save it as UTF-8") from problem
+        message = f"{origin} is not text: byte {problem.start + 1} is not {problem.encoding}"
+        raise InputError(message, "save it as UTF-8") from problem
 
 
 @contextmanager

@@ -52,26 +52,26 @@ _REFUSED = {
 }
 
 
-def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
+def read(source: Source, selector: Callable[[str], object]) -> FileContents:
     """The array of an npy file; or the arrays of an npz, of which those in LABELS are labels."""
     origin, source = source.origin, source.in_memory()
     if source.kind == "npy":
         size, path = source.size or 0, source.path
         packed = source.packed is not None
         read_it = partial(_array, source.file, size, origin, path=path, is_packed=packed)
-        return collected(source, wanted, {"": read_it})
+        return collected(source, selector, {"": read_it})
     with ExitStack() as stack:
         entries = _entries(source, stack)
         if "__trace__" in entries:
             return _trace(entries, source)
         entries, source = part_of(entries, within_name(entries, source))
-        said = popped_fields(entries, source, wanted)
+        entries_of_fields = popped_fields(entries, source, selector)
         texts = [name for name in entries if name.lower() in LABELS]
         labels = {name.lower(): entries.pop(name)(text=True).tolist() for name in texts}
-        fields = {name: read(text=None).tolist() for name, read in said.items()}
+        fields = {name: read(text=None).tolist() for name, read in entries_of_fields.items()}
         scales = [name for name in entries if name.lower() == "scale" != source.name]
         entries |= {name: partial(entries[name], text=None) for name in scales}
-        return collected(source, wanted, entries, labels, fields=fields)
+        return collected(source, selector, entries, labels, fields=fields)
 
 
 def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> FileContents:
@@ -80,10 +80,10 @@ def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> FileCont
     from attncli.files.trace import loaded_trace, trace_from
     from attncli.files.write import ENTRY
 
-    where = location(source.origin, ENTRY)
-    document = parse(str(entries.pop(ENTRY)(text=True)).encode(), where)
+    place = location(source.origin, ENTRY)
+    document = parse(str(entries.pop(ENTRY)(text=True)).encode(), place)
     if not isinstance(document, dict):
-        raise InputError(f"{where} is not an object", "save the trace again")
+        raise InputError(f"{place} is not an object", "save the trace again")
     arrays = {name: entry() for name, entry in entries.items()}
     trace = trace_from(document, source.origin, arrays)
     return loaded_trace(trace, source.origin, source.name or None)
@@ -92,7 +92,7 @@ def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> FileCont
 def _entries(source: Source, stack: ExitStack) -> dict[str, Callable[..., Array]]:
     """The arrays of an npz by name, to be read; what they take together is checked as they are."""
     archive, origin = open_zip(source, stack), source.origin
-    taken = 0
+    size = 0
     infos = archive.infolist()
     files = {info.filename: info for info in infos if info.filename.endswith(".npy")}
     if not files:
@@ -102,22 +102,22 @@ def _entries(source: Source, stack: ExitStack) -> dict[str, Callable[..., Array]
     if len(files) < sum(info.filename.endswith(".npy") for info in infos):
         raise InputError(f"{origin} holds two arrays of one name", "save it again")
 
-    def entry(info: ZipInfo, where: str, *, text: bool | None = False) -> Array:
-        nonlocal taken
-        taken += info.file_size
-        check_bytes(taken, f"{where} takes" if taken == info.file_size else f"{origin} takes")
+    def entry(info: ZipInfo, place: str, *, text: bool | None = False) -> Array:
+        nonlocal size
+        size += info.file_size
+        check_bytes(size, f"{place} takes" if size == info.file_size else f"{origin} takes")
         hint, packed = "save it again with numpy.savez", bool(info.compress_type)
-        with explained(f"{where} is not a valid npz file", hint), archive.open(info) as file:
-            return _array(file, info.file_size, where, text=text, is_packed=packed)
+        with explained(f"{place} is not a valid npz file", hint), archive.open(info) as file:
+            return _array(file, info.file_size, place, text=text, is_packed=packed)
 
-    named = ((name.removesuffix(".npy"), info) for name, info in files.items())
-    return {name: partial(entry, info, location(origin, name)) for name, info in named}
+    members = ((name.removesuffix(".npy"), info) for name, info in files.items())
+    return {name: partial(entry, info, location(origin, name)) for name, info in members}
 
 
 def _array(
     file: Any,
     size: int,
-    where: str,
+    place: str,
     *,
     text: bool | None = False,
     path: str = "",
@@ -131,10 +131,10 @@ def _array(
     file.seek(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what NumPy remarks on headers that Python 2 wrote
-        n_bytes, n_numbers = _check_header(header, size, where, text)
+        n_bytes, n_numbers = _check_header(header, size, place, text)
         if is_packed:
-            check_cells(n_numbers, f"{where} has")
-        with explained(f"{where} is not a valid npy file", "copy it again"):
+            check_cells(n_numbers, f"{place} has")
+        with explained(f"{place} is not a valid npy file", "copy it again"):
             if path and is_too_large(n_bytes):
                 array = np.load(path, "r", allow_pickle=False)
             else:
@@ -143,7 +143,7 @@ def _array(
     if array.dtype.kind == "U" and array.dtype.itemsize:
         codes = array.reshape(-1).view(np.uint32)  # NumPy makes a character of any number
         if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
-            raise InputError(f"{where} holds a number that is not a character", "save it again")
+            raise InputError(f"{place} holds a number that is not a character", "save it again")
     return array
 
 
@@ -152,36 +152,38 @@ def is_too_large(n_bytes: int) -> bool:
     return n_bytes >= MAP_FROM and not fits(taken() + n_bytes, resident=taken())
 
 
-def _check_header(file: io.BytesIO, size: int, where: str, text: bool | None) -> tuple[int, int]:
+def _check_header(file: io.BytesIO, size: int, place: str, text: bool | None) -> tuple[int, int]:
     """How many bytes the entries take, and how many they are."""
     try:
         is_first = np.lib.format.read_magic(file) == (1, 0)
         versions = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
         shape, _, dtype = versions[0 if is_first else 1](file)
     except Exception as problem:  # NumPy evaluates the header as a literal: any error may come
-        message = f"{where} is not a valid npy file: its header cannot be read"
+        message = f"{place} is not a valid npy file: its header cannot be read"
         raise InputError(message, "save it again with numpy.save") from problem
-    refuse_shape(shape, where)
+    refuse_shape(shape, place)
     if text and (dtype.kind != "U" or not dtype.itemsize):
-        raise InputError(f"{where} holds no strings", "save numpy.array(['the', 'cat'])")
+        raise InputError(f"{place} holds no strings", "save numpy.array(['the', 'cat'])")
     is_number = dtype.kind in "iub" or (dtype.kind == "f" and dtype.itemsize <= 8)
     if not is_number and (text is False or (text is None and dtype.kind != "U")):
         kind = "V2" if dtype == "V2" else dtype.kind
-        what, hint = _REFUSED.get(kind, _REFUSED["V"])
-        raise InputError(f"{where} holds {what}", hint)
-    claimed, held = math.prod(shape) * dtype.itemsize, size - file.tell()
-    if claimed != held:
-        what = f"{where} declares shape {shape} of {dtype.name}, {claimed} bytes, but holds {held}"
-        raise InputError(what, "copy it again whole, or save one array per file")
+        description, hint = _REFUSED.get(kind, _REFUSED["V"])
+        raise InputError(f"{place} holds {description}", hint)
+    claimed, present = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if claimed != present:
+        description = (
+            f"{place} declares shape {shape} of {dtype.name}, {claimed} bytes, but holds {present}"
+        )
+        raise InputError(description, "copy it again whole, or save one array per file")
     return claimed, math.prod(shape)
 
 
-def refuse_shape(shape: Sequence[int], where: str) -> None:
+def refuse_shape(shape: Sequence[int], place: str) -> None:
     """Raise InputError for a shape without an entry, or one no array can have."""
     if len(shape) > MAX_DEPTH or min(shape, default=1) < 0:
-        raise InputError(f"{where} declares the shape {quote(str(tuple(shape)))}", "save it again")
+        raise InputError(f"{place} declares the shape {quote(str(tuple(shape)))}", "save it again")
     if 0 in shape:
-        raise InputError(f"{where} is empty: its shape is {tuple(shape)}", "give it numbers")
+        raise InputError(f"{place} is empty: its shape is {tuple(shape)}", "give it numbers")
 
 
 def native(array: Array) -> Array:

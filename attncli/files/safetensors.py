@@ -36,7 +36,7 @@ DTYPES = {
 _HEADER = 20  # bytes of memory for each byte of the header, parsed twice
 
 
-def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
+def read(source: Source, selector: Callable[[str], object]) -> FileContents:
     """The tensors of a safetensors file that are wanted, or the one that `::name` asked for."""
     source, origin = source.in_memory(), source.origin
     size, n_header = source.size or 0, int.from_bytes(source.head[:8], "little")
@@ -51,21 +51,21 @@ def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
         raise damaged
     read_one = partial(_array, source, 8 + n_header)
     source = within_name(tensors, source)
-    tensors, own = part_of(tensors, source)
-    if own is not source:
-        (metadata, _), source = part_of(metadata, source), own
+    tensors, part = part_of(tensors, source)
+    if part is not source:
+        (metadata, _), source = part_of(metadata, source), part
     texts = {name: text for name, text in metadata.items() if is_field(name)}
-    fields = popped_fields(texts, source, wanted, beside=tensors)
+    fields = popped_fields(texts, source, selector, beside=tensors)
     scales = {name: text for name, text in metadata.items() if name.lower() == "scale"}
-    popped_fields(scales, source, wanted)  # refuses two
-    if scales and wanted(NESTED):
+    popped_fields(scales, source, selector)  # refuses two
+    if scales and selector(NESTED):
         fields["scale"] = next(iter(scales.values()))
-    for name, tensor in popped_fields(tensors, source, wanted).items():
+    for name, tensor in popped_fields(tensors, source, selector).items():
         fields[name] = read_one(tensor, location(origin, name)).tolist()
     readers = {
         name: partial(read_one, tensors[name], location(origin, name)) for name in sorted(tensors)
     }
-    return collected(source, wanted, readers, fields=fields)
+    return collected(source, selector, readers, fields=fields)
 
 
 class _Tensor(BaseModel):
@@ -90,7 +90,7 @@ def _are_whole(document: object, n_bytes: int) -> bool:
     return ends[::2] == ends[1::2] and all(tensor.is_whole for tensor in tensors)
 
 
-def _bytes(source: Source, start: int, count: int, where: str) -> Array:
+def _bytes(source: Source, start: int, count: int, place: str) -> Array:
     """These bytes of a file: in memory, or mapped where that is not allowed."""
     if source.path and is_too_large(count):
         return np.memmap(source.file, np.uint8, "r", start, (count,))
@@ -100,18 +100,18 @@ def _bytes(source: Source, start: int, count: int, where: str) -> Array:
     while at < count and (n_read := source.file.readinto(data[at:])):
         at += n_read
     if at < count:
-        raise InputError(f"{where} was cut while it was read", "copy it again")
+        raise InputError(f"{place} was cut while it was read", "copy it again")
     return data
 
 
-def _array(source: Source, begin: int, tensor: dict[str, Any], where: str) -> Array:
+def _array(source: Source, begin: int, tensor: dict[str, Any], place: str) -> Array:
     code, shape = tensor["dtype"], tensor["shape"]
     if code not in DTYPES:
         hint = "save it as F32 (in PyTorch: t.float())"
-        raise InputError(f"{where} has the type {quote(code)}", hint)
-    refuse_shape(shape, where)
+        raise InputError(f"{place} has the type {quote(code)}", hint)
+    refuse_shape(shape, place)
     start, end = tensor["data_offsets"]
-    data = _bytes(source, begin + start, end - start, where)
+    data = _bytes(source, begin + start, end - start, place)
     array = native(data.view(DTYPES[code]).reshape(shape))
     if code != "BF16":
         return array

@@ -106,16 +106,16 @@ class Source:
 
     def read(self, cost: int = 1) -> bytes:
         """All bytes; SizeError where `cost` times as many are more than is allowed."""
-        what = f"{self.origin} takes at least"
+        subject = f"{self.origin} takes at least"
         hint = "save the arrays as npy or npz" if cost == TEXT else ""
         if self.size is not None:
-            budget.check_bytes(self.size * cost, what, hint)
+            budget.check_bytes(self.size * cost, subject, hint)
             data: bytes = self.file.read()
             return data
         whole = io.BytesIO()
         while step := self.file.read(_STEP):
             whole.write(step)
-            budget.check_bytes(whole.tell() * cost, what, hint)
+            budget.check_bytes(whole.tell() * cost, subject, hint)
             if cost == TEXT:
                 self.check_unpacked(whole.tell())
         return whole.getvalue()
@@ -143,9 +143,9 @@ class Source:
         head, ending = self.head, self.ending
         length = int.from_bytes(head[:8], "little")  # of the header of safetensors, which follows
         is_tensors = head[8:9] == b"{" and length < (1 << 32 if self.size is None else self.size)
-        for endings, begins, what, hint in _REFUSED:
+        for endings, begins, format_name, hint in _REFUSED:
             if ending in endings.split() or (re.match(begins, head) and not is_tensors):
-                raise InputError(f"{self.origin} is {what}", hint)
+                raise InputError(f"{self.origin} is {format_name}", hint)
         for begin, kind in _BEGINS:
             if head.startswith(begin) and not is_tensors:
                 return kind
@@ -223,8 +223,8 @@ def open_source(
     path, name = _split(text) if "::" in text and not is_literal else (text, "")
     if not path:
         raise InputError("the path is empty")
-    known = LITERAL if is_literal else STANDARD_INPUT if path == "-" else safe(path)
-    origin = origin or known
+    label = LITERAL if is_literal else STANDARD_INPUT if path == "-" else safe(path)
+    origin = origin or label
     with ExitStack() as stack:
         try:
             if is_literal:
@@ -328,21 +328,23 @@ def _unpacked(source: Source, stack: ExitStack) -> Source:
 def _member(source: Source, stack: ExitStack) -> Source:
     archive = open_zip(source, stack)
     files = [info for info in archive.infolist() if not _NO_CONTENT.fullmatch(info.filename)]
-    asked, _, rest = source.name.partition("::")
-    members = [info for info in files if info.filename == asked]
-    members = members or [info for info in files if os.path.basename(info.filename) == asked]
+    member, _, rest = source.name.partition("::")
+    members = [info for info in files if info.filename == member]
+    members = members or [info for info in files if os.path.basename(info.filename) == member]
     if not members and any(info.filename.endswith(".npy") for info in files):
         return source
     if not members and len(files) == 1:
         members, rest = files, source.name
     names = [info.filename for info in members or files]
     if not members:
-        lacks = f"no {quote(asked)}; it holds " if asked else ""
+        lacks = f"no {quote(member)}; it holds " if member else ""
         hint = f"name one: {ask_for(source.origin, names[0])}" if names else "check the file"
         raise InputError(f"{source.origin} holds {lacks}{listing(names) or 'no file'}", hint)
     if len(members) > 1:
-        message = f"{source.origin} holds {len(members)} files {quote(asked)}: {listing(names)}"
-        hint = "zip it again" if asked in names else f"name one: {ask_for(source.origin, names[0])}"
+        message = f"{source.origin} holds {len(members)} files {quote(member)}: {listing(names)}"
+        hint = (
+            "zip it again" if member in names else f"name one: {ask_for(source.origin, names[0])}"
+        )
         raise InputError(message, hint)
     info = members[0]
     origin = source.origin if len(files) == 1 else ask_for(source.origin, info.filename)

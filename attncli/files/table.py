@@ -63,7 +63,7 @@ class _Row(NamedTuple):
     cells: list[str]
 
 
-def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
+def read(source: Source, selector: Callable[[str], object]) -> FileContents:
     """The matrix of a table, with its labels."""
     origin, data = source.origin, source.read(TEXT)
     delimiters = _DELIMITERS.get(source.ending, _ANY_DELIMITER)
@@ -74,7 +74,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
     if plain is not None:
         words = re.split(r"[,;\s]+", data[:LARGE].decode("ascii", "replace"))  # two may be cut
         decimals = {"": decimals_of([*map(number_of, words[1:-1])])}
-        return collected(source, wanted, {"": lambda: plain}, decimals=decimals)
+        return collected(source, selector, {"": lambda: plain}, decimals=decimals)
     too_many(_COST * n_cells)
     text = decoded(data, _MARKS.get(data[:2], "utf-8-sig"), origin)
     if "\0" in text:
@@ -89,7 +89,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
     if len(blocks := _blocks(rows, grid, origin)) > 1:
         readers = {name: partial(_stacked, parts, origin) for name, parts in _by_stage(blocks)}
         decimals = {name: _most_decimals(parts) for name, parts in _by_stage(blocks)}
-        return collected(source, wanted, readers, decimals=decimals)
+        return collected(source, selector, readers, decimals=decimals)
     first, corner = rows[0].cells, rows[0].cells[0].strip()
     labelled = len(first) > 1 and not _any_number(values[0] for values in grid[1:] or grid)
     headed = None in grid[0][1 if labelled else 0 :]
@@ -106,7 +106,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
         remarks = _as_header(rows[0], grid[0], start, corner, origin)
     return collected(
         source,
-        wanted,
+        selector,
         {"": partial(_matrix, rows[top:], grid[top:], start, origin)},
         row_labels=tuple(unguarded(row.cells[0]) for row in rows[top:]) if labelled else None,
         column_labels=tuple(map(unguarded, first[start:])) if headed else None,
@@ -178,8 +178,8 @@ def _check_heads(parts: list[_Block], origin: str) -> None:
     corners = [f"{first.stage} head {number}" for number in range(1, len(parts) + 1)]
     if [x.corner for x in parts] != corners or len(sizes) > 1:
         line = parts[1].rows[0].line
-        what = f"{origin} holds several matrices of {first.stage}, the second from line {line}"
-        raise InputError(what, "save one alone with --stage and --head, or all of them as npz")
+        message = f"{origin} holds several matrices of {first.stage}, the second from line {line}"
+        raise InputError(message, "save one alone with --stage and --head, or all of them as npz")
 
 
 def _most_decimals(parts: list[_Block]) -> int:
@@ -217,10 +217,12 @@ def _check_rows(rows: list[_Row], grid: list[list[Any]], origin: str) -> None:
             cells = [value for line in grid for value in line]
             if sum(value is not None for value in cells) < len(cells) * _FEW:
                 begin = quote(rows[0].cells[0].strip(), 30)
-                what = f"{origin} is a text, not rows of numbers: it begins {begin}"
-                raise InputError(what, "give a file of numbers: json, npy, npz, csv or tsv")
-            what = f"{origin}, line {row.line} has {count(len(values), 'cell')}"
-            raise InputError(f"{what}, line {rows[0].line} has {width}", "give every row as many")
+                message = f"{origin} is a text, not rows of numbers: it begins {begin}"
+                raise InputError(message, "give a file of numbers: json, npy, npz, csv or tsv")
+            message = f"{origin}, line {row.line} has {count(len(values), 'cell')}"
+            raise InputError(
+                f"{message}, line {rows[0].line} has {width}", "give every row as many"
+            )
 
 
 def _any_number(values: Iterable[object]) -> bool:
@@ -242,7 +244,7 @@ def plain_matrix(data: bytes, delimiters: tuple[str, ...]) -> FloatArray | None:
         return None
     first = data[:65536].decode("ascii", "replace").partition("\n")[0]
     last = None if _BLANKS in delimiters else delimiters[-1]  # also where there is one column
-    delimiter = next((one for one in delimiters if one and one in first), last)
+    delimiter = next((sign for sign in delimiters if sign and sign in first), last)
     lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline=None)
     try:
         with warnings.catch_warnings():
@@ -263,28 +265,28 @@ def _matrix(rows: list[_Row], grid: list[list[Any]], start: int, origin: str) ->
     """The numbers from column `start` on; InputError for the first cell that is not one."""
     if not rows:
         raise InputError(f"{origin} holds no number, only a header", "add rows of numbers")
-    wanted = bool if type(grid[0][start]) is bool else float
+    cell_type = bool if type(grid[0][start]) is bool else float
     for row, values in zip(rows, grid, strict=True):
         for column, value in enumerate(values[start:], start):
-            if isinstance(value, wanted):
+            if isinstance(value, cell_type):
                 continue
             if isinstance(value, Beyond):
-                where = f"{origin}, line {row.line}, column {column + 1}"
-                raise InputError(f"{where} is {value}, beyond float64", "the limit is 1.8e308")
+                place = f"{origin}, line {row.line}, column {column + 1}"
+                raise InputError(f"{place} is {value}, beyond float64", "the limit is 1.8e308")
             hint = "labels may fill a whole first column, under an empty corner, or the first line"
-            expected = "a number" if wanted is float else "true or false, as before it"
+            expected = "a number" if cell_type is float else "true or false, as before it"
             raise _wrong_cell(row, column, expected, origin, hint)
-    return np.array([values[start:] for values in grid], dtype=wanted)
+    return np.array([values[start:] for values in grid], dtype=cell_type)
 
 
 def _wrong_cell(row: _Row, column: int, expected: str, origin: str, hint: str) -> InputError:
     """The error for a text where something else is expected."""
     cell = row.cells[column]
-    what = f"the text {quote(cell)}" if cell.strip() else "an empty cell"
+    description = f"the text {quote(cell)}" if cell.strip() else "an empty cell"
     if "," in cell or ";" in cell:
         hint = "write decimal points, and one kind of separator"
-    where = f"{origin}, line {row.line}, column {column + 1}"
-    return InputError(f"{where} is {what}, expected {expected}", hint)
+    place = f"{origin}, line {row.line}, column {column + 1}"
+    return InputError(f"{place} is {description}, expected {expected}", hint)
 
 
 def _rows(text: str, delimiters: tuple[str, ...], origin: str) -> list[_Row]:
@@ -363,8 +365,8 @@ def guarded(label: str) -> str:
     >>> guarded("=1+1"), guarded("'=1"), guarded("'tis"), guarded("a\\x1b[31m")
     ("'=1+1", "''=1", "'tis", 'a\\\\x1b[31m')
     """
-    label = _ESCAPE.sub(lambda found: _escaped("\\") + found[0][1:], label)
-    label = _SPLITS.sub(lambda found: _escaped(found[0]), label)
+    label = _ESCAPE.sub(lambda match: _escaped("\\") + match[0][1:], label)
+    label = _SPLITS.sub(lambda match: _escaped(match[0]), label)
     if not label.isprintable():
         label = "".join(char if char.isprintable() else _escaped(char) for char in label)
     return f"'{label}" if _is_risky(label) else label
@@ -377,7 +379,7 @@ def unguarded(cell: str) -> str:
     ('=1+1', "'=1", "'tis", 'a\\x1b')
     """
     label = cell[1:] if cell.startswith("'") and _is_risky(cell) else cell
-    return _ESCAPE.sub(lambda found: chr(int(found[0][2:], 16)), label)
+    return _ESCAPE.sub(lambda match: chr(int(match[0][2:], 16)), label)
 
 
 def _is_risky(label: str) -> bool:

@@ -68,8 +68,8 @@ def _as_written(*left_out: str) -> ConfigDict:
     """Its schema describes what attncli writes: all fields, but for the empty ones of these."""
 
     def describe(schema: dict[str, Any]) -> None:
-        for found in schema["properties"].values():
-            found.pop("default", None)
+        for entry in schema["properties"].values():
+            entry.pop("default", None)
         schema["required"] = [name for name in schema["properties"] if name not in left_out]
         schema["additionalProperties"] = False
 
@@ -155,8 +155,8 @@ class StageModel(BaseModel):
             raise ValueError(f"names the array {name}, which is not in the file")
         if list(value.shape) != self.shape:
             raise ValueError(f"shape is {self.shape}, found {list(value.shape)}")
-        for name, found in self.params.items():
-            if not isinstance(found, bool | int | float | str):
+        for name, number in self.params.items():
+            if not isinstance(number, bool | int | float | str):
                 raise ValueError(f"params, {quote(name)} should be a number, text, true or false")
         labels = {axis: tuple(names) for axis, names in self.labels.items()}
         params = text_to_nan(self.params)
@@ -245,8 +245,8 @@ def trace_from(
         document = {**with_formulas(document), "version": VERSION}
     if document.get("version") != VERSION:
         version = quote(str(document.get("version")))
-        what = f"{origin} has version {version} of the trace format, this attncli reads version"
-        raise InputError(f"{what} {VERSION}", "save it again with this attncli")
+        text = f"{origin} has version {version} of the trace format, this attncli reads version"
+        raise InputError(f"{text} {VERSION}", "save it again with this attncli")
     check_cells(_STAGE * _count_steps(document), f"{origin} has", unit="cells")
     try:
         trace = Document.model_validate(document, context=arrays).build()
@@ -299,12 +299,12 @@ def _first_error(problem: ValidationError, document: Any) -> str:
         location = location[3:]  # after the number pydantic puts the kind
     # the first is a name of the format, those after it are the file's
     inner = (f"entry {part + 1}" if isinstance(part, int) else quote(part) for part in location[1:])
-    where = ", ".join([*map(str, location[:1]), *inner])
+    place = ", ".join([*map(str, location[:1]), *inner])
     if error["type"] == "value_error":  # raised here
         text, joint = error["msg"].removeprefix("Value error, "), ": "
     else:
         text, joint = _MESSAGES.get(error["type"], error["msg"].removeprefix("Input ")), " "
-    return step + (where + joint if where else "") + safe(text)
+    return step + (place + joint if place else "") + safe(text)
 
 
 def loaded_trace(trace: Trace, origin: str, member: str | None) -> FileContents:
@@ -321,8 +321,8 @@ def loaded_trace(trace: Trace, origin: str, member: str | None) -> FileContents:
         stages = dict(part.stages())
         with suppress(InputError):  # several attentions: an error where q is asked for, not here
             prefix = attention_prefix(list(stages), origin) or ""
-    named = [stage for name, stage in stages.items() if name.startswith(prefix)]
-    queries, keys = _labels(named, "query"), _labels(named, "key")
+    block = [stage for name, stage in stages.items() if name.startswith(prefix)]
+    queries, keys = _labels(block, "query"), _labels(block, "key")
     arrays = {name: stage.value for name, stage in stages.items()}
     return FileContents(origin, arrays, queries, keys, trace=part, member=member)
 
@@ -330,8 +330,8 @@ def loaded_trace(trace: Trace, origin: str, member: str | None) -> FileContents:
 def _labels(stages: list[Stage], axis: str) -> Labels:
     """The labels of the first stage that has them, unless it is cut: shorter than the input."""
     sizes = [stage.value.shape[stage.axes.index(axis)] for stage in stages if axis in stage.axes]
-    found = (stage.labels[axis] for stage in stages if axis in stage.labels)
-    return next((labels for labels in found if len(labels) == sizes[0]), None)
+    all_labels = (stage.labels[axis] for stage in stages if axis in stage.labels)
+    return next((labels for labels in all_labels if len(labels) == sizes[0]), None)
 
 
 if __name__ == "__main__":

@@ -154,12 +154,12 @@ def write_npz(trace: Trace, file: BinaryIO) -> None:
     write_arrays(((ENTRY, np.array(document)), *stages), file)
 
 
-def write_arrays(named: Iterable[tuple[str, Array]], file: BinaryIO) -> None:
+def write_arrays(arrays: Iterable[tuple[str, Array]], file: BinaryIO) -> None:
     """Write arrays by name as npz, one after the other, with a fixed date."""
     import zipfile
 
     with zipfile.ZipFile(file, "w") as archive:
-        for name, array in named:
+        for name, array in arrays:
             entry = zipfile.ZipInfo(f"{name}.npy", _ZIP_EPOCH)
             with archive.open(entry, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
@@ -187,9 +187,9 @@ def _write_safetensors(entries: Entries, file: BinaryIO) -> None:
     except ImportError:
         needs = "writing safetensors needs the package safetensors"
         raise MissingExtraError(needs, "pip install 'attncli[safetensors]'") from None
-    named = dict(entries)
-    texts = {name: x for name, x in named.items() if isinstance(x, str)}
-    arrays = {n: np.ascontiguousarray(x) for n, x in named.items() if n not in texts}
+    values = dict(entries)
+    texts = {name: x for name, x in values.items() if isinstance(x, str)}
+    arrays = {n: np.ascontiguousarray(x) for n, x in values.items() if n not in texts}
     file.write(save(arrays, texts))
 
 
@@ -234,8 +234,8 @@ def check_target(path: str, *, force: bool, hint: str = REPLACE) -> os.stat_resu
     """What is known of what is at this path already; OutputError where it cannot be written to."""
     folder = os.path.dirname(path)
     if folder and not os.path.exists(folder):
-        what = f"{safe(path)} cannot be written: {os.strerror(errno.ENOENT)}"
-        raise OutputError(what, f"make the folder {safe(folder)} first")
+        message = f"{safe(path)} cannot be written: {os.strerror(errno.ENOENT)}"
+        raise OutputError(message, f"make the folder {safe(folder)} first")
     status = os.stat(path) if os.path.exists(path) else None
     if status and stat.S_ISDIR(status.st_mode):
         raise OutputError(f"{safe(path)} is a directory", "name a file in it")

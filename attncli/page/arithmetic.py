@@ -106,8 +106,8 @@ def bound_formula(block: Block, stage: Stage) -> tuple[Values, Mapping[str, Stag
     arrays = {name: _plain(source) for name, source in stages.items()}
     if rows := stage.labels.get("position"):  # which position a row is of
         numbers = [label.rpartition(" ")[2] for label in rows]
-        known = [float(x) if x.lstrip("-").isdecimal() else math.nan for x in numbers]
-        arrays["pos"] = np.array(known)
+        places = [float(x) if x.lstrip("-").isdecimal() else math.nan for x in numbers]
+        arrays["pos"] = np.array(places)
     shapes = {name: x.shape for name, x in arrays.items()}
     sizes = sizes_of(formula, _plain(stage).shape, shapes) | {**stage.sizes}
     values = Values(formula, arrays, stage.params, sizes)
@@ -170,17 +170,19 @@ class Work(NamedTuple):
 
     def forms(self, node: Expr) -> Forms:  # noqa: PLR0912 - a rule for each kind of node
         """What is written between the name of a cell and its number."""
-        remark, named = self.values.formula.remark, self._replace(is_named=True)
+        remark, with_names = self.values.formula.remark, self._replace(is_named=True)
         match node:
             case If(test):
-                taken = self.case(node)
-                if isinstance(taken, Number | Param) and not remark:
-                    return [], f"as {text_of(test)} is {'true' if taken is node.then else 'false'}"
-                return self.forms(taken)
+                case = self.case(node)
+                if isinstance(case, Number | Param) and not remark:
+                    return [], f"as {text_of(test)} is {'true' if case is node.then else 'false'}"
+                return self.forms(case)
             case Cell(name) if name in self.stages:
                 packed = [(str(x),) for axis in self.values.formula.index for x in axis[:-1]]
                 beside = [x for x in packed if x in node.index and self.values.size(x) > 1]
-                return [named.say(node)], " ".join(self.part(x, node) for x in beside)  # head 2
+                return [with_names.say(node)], " ".join(
+                    self.part(x, node) for x in beside
+                )  # head 2
             case Number() | Param() | Cell() if remark:
                 return [], remark
             case Over("softmax"):
@@ -188,7 +190,7 @@ class Work(NamedTuple):
             case Over("lse"):
                 return self.log_sum(node)
             case Apply("/", (Over("lse") as lse, unit)):
-                return self.log_sum(lse, named.say(unit))
+                return self.log_sum(lse, with_names.say(unit))
             case Over("sum", letters, body, None) if self.values.size(letters) == 1:
                 return self.along(letters)[0].forms(body)
             case Over("sum" | "prod" as kind, letters, _, where) if where is not None:
@@ -202,14 +204,14 @@ class Work(NamedTuple):
                 return [self.entry.sum(values, text, sign)], left_out if n_without else ""
         is_log = isinstance(node, Apply) and node.function in ("ln", "log2")
         if not (_has(Over, node) or is_log or len([*_addends(node)]) > FEW):
-            both = [named, self] if cells(node) else [self]
-            return [one.say(node, _SPACED) for one in both], ""
+            both = [with_names, self] if cells(node) else [self]
+            return [values.say(node, _SPACED) for values in both], ""
         forms = [self._replace(is_long=True).say(node)]
         match node:  # of several sums, a number for each
             case Over("sum", letters, Over() as body):
                 each = self.along(letters)
-                forms.append(self.entry.numbers([one.number(body) for one in each]))
-                return forms, " + ".join(one.part(letters, body) for one in each)
+                forms.append(self.entry.numbers([term.number(body) for term in each]))
+                return forms, " + ".join(term.part(letters, body) for term in each)
             case Apply("+") if _is_sum(node):
                 forms.append(self.entry.numbers([self.number(x) for x in _addends(node)]))
             case Apply("/", (_, divisor)) if _has(Over, divisor):
@@ -218,12 +220,12 @@ class Work(NamedTuple):
 
     def softmax(self, node: Over) -> Forms:
         """exp of a score over the sum of exps, of the scores that are not −inf."""
-        entry, scores, where = self.entry, self.scores(node), node.where
-        is_out = where is not None and not self.number(where)
+        entry, scores, guard = self.entry, self.scores(node), node.where
+        is_out = guard is not None and not self.number(guard)
         score = -math.inf if is_out else float(self.number(node.body))
         n = self.values.size(node.letters)  # a sink follows
         n_masked = int(np.isneginf(scores[:n]).sum())
-        condition = _condition(where)
+        condition = _condition(guard)
         left_out = f"{condition}: without {n_masked}" if condition else ""
         if n_masked == n:
             return [], left_out or f"every {_other(node)} is masked"
@@ -252,11 +254,11 @@ class Work(NamedTuple):
 
     def powers(self, scores: Array) -> tuple[Array, float, str, str]:
         """The powers of all scores but −inf, what is subtracted from these, it and all as text."""
-        kept = scores[~np.isneginf(scores)]
-        shift = float(kept.max()) if np.abs(kept).max() > LARGE else 0.0
+        finite = scores[~np.isneginf(scores)]
+        shift = float(finite.max()) if np.abs(finite).max() > LARGE else 0.0
         minus = f" - {self.entry.write(shift)}" if shift else ""
-        exps = np.exp(kept - shift)
-        terms = self.entry.sum(exps, lambda at: f"exp({self.entry.write(kept[at])}{minus})")
+        exps = np.exp(finite - shift)
+        terms = self.entry.sum(exps, lambda at: f"exp({self.entry.write(finite[at])}{minus})")
         return exps, shift, minus, terms
 
     # ---- numbers and places
@@ -314,11 +316,11 @@ class Work(NamedTuple):
 
     def cell(self, node: Cell) -> Entry:
         """The entry of what a cell names."""
-        stage, where = self.stages[node.name], [*self.values.at(node, self.places)]
+        stage, index = self.stages[node.name], [*self.values.at(node, self.places)]
         if "" in stage.axes:  # a vector beside a map
-            where.insert(stage.axes.index(""), 0)
-        outer = dict(zip(stage.axes[:-2], where, strict=False))
-        row, column = ([0, 0, *where])[-2:]
+            index.insert(stage.axes.index(""), 0)
+        outer = dict(zip(stage.axes[:-2], index, strict=False))
+        row, column = ([0, 0, *index])[-2:]
         return self.entry._replace(stage=stage, where=outer, row=row, column=column)
 
     def say(self, node: Expr, forms: Mapping[str, str] = _FORMS) -> str:
@@ -376,8 +378,8 @@ class Work(NamedTuple):
             case Apply("ln", (Number(2.0),)):
                 return "ln 2"
             case Size(letter) | Apply("sqrt", (Size(letter),)):
-                held = self.holding((letter,), self.values.formula.body)
-                name = [*(stage.axes[at] for _, stage, at in held), SIZES.get(letter, letter)][0]
+                values = self.holding((letter,), self.values.formula.body)
+                name = [*(stage.axes[at] for _, stage, at in values), SIZES.get(letter, letter)][0]
                 if name not in _COUNTED:
                     return f"{'√' * isinstance(node, Apply)}{name}"
         return self.entry.constant(self.number(node))
@@ -395,11 +397,11 @@ class Work(NamedTuple):
             case Over("sum" | "prod" as kind, letters, body, where):
                 grid, size = self.values.grid(letters), self.values.size(letters)
                 if where is not None:
-                    kept = np.broadcast_to(self.number(where, grid), size).astype(bool)
+                    terms_left = np.broadcast_to(self.number(where, grid), size).astype(bool)
                     if not _condition(where):
-                        kept |= np.broadcast_to(self.number(body, grid), size) == 0
-                    grid = {letter: places[kept] for letter, places in grid.items()}
-                    size = int(kept.sum())
+                        terms_left |= np.broadcast_to(self.number(body, grid), size) == 0
+                    grid = {letter: places[terms_left] for letter, places in grid.items()}
+                    size = int(terms_left.sum())
                 match body:
                     case Apply("*", (Cell() as a, Cell() as b)):  # most sums: at once
                         x, y = (np.broadcast_to(self.number(row, grid), size) for row in (a, b))
@@ -457,12 +459,12 @@ def _is_constant(node: Expr) -> bool:
     return False
 
 
-def _condition(where: Expr | None) -> str:
+def _condition(condition: Expr | None) -> str:
     """What says which terms count, in words; "" where it is a mask, which has words of its own."""
-    match where:
+    match condition:
         case None | Apply("!=", (Cell(), Number())) | Apply("or", (Apply("!=", (Cell(), _)), _)):
             return ""
-    return f"only where {text_of(where)}"
+    return f"only where {text_of(condition)}"
 
 
 def _other(node: Over) -> str:

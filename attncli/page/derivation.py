@@ -33,19 +33,24 @@ def derivations(trace: Trace, names: Collection[str], options: DisplayOptions) -
     trace; ShapeError for a row or column that is not there.
     """
     blocks = [b for b in blocks_of(trace) if any(b.prefix + name in names for name in b.stages)]
-    found = [(block, block.weights) for block in blocks if block.weights]
+    targets = [(block, block.weights) for block in blocks if block.weights]
     # A table of positions before an attention is not what is asked about.
-    found = found or [
+    targets = targets or [
         (b, s) for b in blocks for s in b.stages.values() if s.name == "positions" and s.expression
     ]
     if options.stages:
-        found = [(b, s) for b in blocks for own, s in b.stages.items() if b.prefix + own in names]
-        for stage in (stage for _, stage in found if not stage.expression):
+        targets = [
+            (b, s)
+            for b in blocks
+            for stage_name, s in b.stages.items()
+            if b.prefix + stage_name in names
+        ]
+        for stage in (stage for _, stage in targets if not stage.expression):
             raise StageError(f"{stage.name} is not computed from the numbers of other stages")
-    if not found:
+    if not targets:
         raise StageError("there are no weights to derive", f"there are {listing(trace)}")
     before = None
-    for block, target in found:
+    for block, target in targets:
         places, left_out = places_of(block, [target], options)
         for place in places:
             derived = list(_derived(block, target, place.where, options))
@@ -58,12 +63,10 @@ def derivations(trace: Trace, names: Collection[str], options: DisplayOptions) -
 
 def _derived(block: Block, target: Stage, index: Index, options: DisplayOptions) -> Iterator[Part]:
     """The derivation of a cell, and the softmax of its row as a table where it is a share."""
-    axes, wanted = target.axes[-2:], options.cell or ("1", "1")
-    if len(axes) == 1 and wanted[1] not in ("1", clean(target.symbol)):
-        raise ShapeError(f"{target.name} has one column", f"use --cell {wanted[0]},1")
-    places = [
-        find(target.names(axis), axis, name) for axis, name in zip(axes, wanted, strict=False)
-    ]
+    axes, cell = target.axes[-2:], options.cell or ("1", "1")
+    if len(axes) == 1 and cell[1] not in ("1", clean(target.symbol)):
+        raise ShapeError(f"{target.name} has one column", f"use --cell {cell[0]},1")
+    places = [find(target.names(axis), axis, name) for axis, name in zip(axes, cell, strict=False)]
     row, column = places if len(axes) > 1 else (0, *places)
     terms = NO_LIMIT if options.full else TERMS
     entry = Entry(block, target, index, row, column, options.precision, terms, at_length=True)
@@ -84,8 +87,8 @@ def _stages(steps: Steps) -> tuple[DerivedStage, ...]:
     stages = []
     for step, equations in steps:
         number, name = step.block.numbers[step.stage.name], shorten(step.stage.name, NAME_CELLS)
-        if known := tuple(filter(None, equations)):
-            stages.append(DerivedStage(number, name, sentence(step.stage.formula), known))
+        if lines := tuple(filter(None, equations)):
+            stages.append(DerivedStage(number, name, sentence(step.stage.formula), lines))
     return tuple(stages)
 
 
@@ -106,8 +109,8 @@ def _chain(entry: Entry) -> tuple[str, Steps]:
     before = []
     if target.name == "positions" and "angles" in target.reads:
         row, wave = map(plain, entry.labels())
-        own = f"{entry.column}, {wave}" if "dimension" in target.labels else wave
-        title = f"How {row} gets its dimension {own}"
+        dimension = f"{entry.column}, {wave}" if "dimension" in target.labels else wave
+        title = f"How {row} gets its dimension {dimension}"
         angle = entry.of("angles")._replace(column=entry.column // 2)
         before = [angle.of("w"), angle]
     elif target.name == "norm":
@@ -136,65 +139,65 @@ def _of_weight(entry: Entry) -> Iterator[tuple[Entry, list[Equation | None]]]:
 def _backward_pass(entry: Entry) -> Steps:
     """The gradients of the same cell, and what they add to those of the query, key and value."""
     cells = {step.stage.name: step for step in _cells_backward(entry)}
-    found: Steps = []
+    steps: Steps = []
     for name in entry.block.numbers:
         step = entry._replace(stage=entry.block.stages[name])
         if name in cells:
-            found.append((cells[name], [equation(cells[name])]))
+            steps.append((cells[name], [equation(cells[name])]))
         elif name in map(gradient_of, QKV) and factors(step.stage):
             is_whole = all(entry.block.read(step.stage, x) for x in step.stage.reads)
-            found.append((step, [*_share(step)] if is_whole else []))
-    return found
+            steps.append((step, [*_share(step)] if is_whole else []))
+    return steps
 
 
 def _cells_backward(entry: Entry) -> list[Entry]:
     """The entry in every gradient of a map, and in the vectors beside them, up to its own stage."""
-    block, found = entry.block, list[Entry]()
+    block, entries = entry.block, list[Entry]()
     shape = next((s.value.shape for name, s in block.stages.items() if name in MAPS), ())
     for name in block.numbers:
         stage, kind = block.stages[name], spec_of(name)
         if kind.heading and kind.vector:
             places = zip(stage.axes[-2:], (entry.row, entry.column), strict=True)
             row, column = (at if axis else 0 for axis, at in places)
-            found.append(entry._replace(stage=stage, row=row, column=column))
+            entries.append(entry._replace(stage=stage, row=row, column=column))
         elif kind.heading and kind.axes == spec_of(MAPS[0]).axes and stage.value.shape == shape:
-            found.append(entry._replace(stage=stage))
-        if found and stage is entry.stage:
-            return found if found[-1].stage is stage else []
-    return [] if entry.stage.kind.heading else found
+            entries.append(entry._replace(stage=stage))
+        if entries and stage is entry.stage:
+            return entries if entries[-1].stage is stage else []
+    return [] if entry.stage.kind.heading else entries
 
 
 def _share(step: Entry) -> Iterator[Equation]:
     """What a cell adds to a row of A V, or of Aᵀ B, and that row whole."""
-    left, right, by_column = factors(step.stage) or ("a", "v", False)
-    weights, values = step.of(left), step.of(right)
-    at, own = (step.row, step.column) if by_column else (step.column, step.row)
+    first, second, by_column = factors(step.stage) or ("a", "v", False)
+    weights, values = step.of(first), step.of(second)
+    at, other_at = (step.row, step.column) if by_column else (step.column, step.row)
     weight, value = weights.value, values.matrix[at]
     other = values.label(values.stage.axes[-2], at)
     numbers = _vector(step, value)
     product = (f"{step.write(weight)} · {numbers[0]}", *numbers[1:])
-    left = f"{clean(step.stage.symbol)}[{step.label(step.stage.axes[-2], own)}]"
-    what, whole = "the output", "the output, of all keys together"
+    row = f"{clean(step.stage.symbol)}[{step.label(step.stage.axes[-2], other_at)}]"
+    owner, whole = "the output", "the output, of all keys together"
     if step.stage.kind.heading:
-        what, whole = plain(left), f"of all {'queries' if by_column else 'keys'} together"
+        owner, whole = plain(row), f"of all {'queries' if by_column else 'keys'} together"
         sizes = step.block.sizes
         is_shared = KEY_HEADS in step.stage.axes and sizes[KEY_HEADS] != sizes[HEADS]
         if by_column and is_shared:
-            what += f" of {shorten(step.stage.label(KEY_HEADS, step.head))}"
+            owner += f" of {shorten(step.stage.label(KEY_HEADS, step.head))}"
             heads = (h for h in range(sizes[HEADS]) if step.block.key_head(h) == step.head)
             names = (shorten(step.block.owners[HEADS].label(HEADS, head)) for head in heads)
             whole = f"of all queries of {', '.join(names)}"
     product_of = f"{weights.name} · {clean(values.stage.symbol)}[{other}]"
     with np.errstate(all="ignore"):
         share = np.asarray(weight * value)
-    yield Equation(product_of, (product, _vector(step, share)), f"its share of {what}")
-    yield Equation(left, (_vector(step, step.matrix[own]),), whole)
+    yield Equation(product_of, (product, _vector(step, share)), f"its share of {owner}")
+    yield Equation(row, (_vector(step, step.matrix[other_at]),), whole)
 
 
 def _vector(entry: Entry, numbers: Array) -> tuple[str, ...]:
     n = len(numbers)
-    shown = range(n) if n <= entry.terms else (*range(entry.terms - 1), n - 1)
-    words = [entry.write(numbers[i]) for i in shown]
+    places = range(n) if n <= entry.terms else (*range(entry.terms - 1), n - 1)
+    words = [entry.write(numbers[i]) for i in places]
     if len(words) < n:
         words.insert(-1, f"… ({n - len(words)} more)")
     *most, last = (f"[{words[0]}", *words[1:])

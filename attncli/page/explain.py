@@ -70,8 +70,8 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
 def _first(trace: Trace, options: DisplayOptions) -> DisplayOptions:
     """The first layer, of several heads the first, unless all or another one is asked for."""
     shows_all = options.full or options.every
-    shown = chosen(trace, DisplayOptions(given=options.given))
-    names = tuple(x for x in trace if x in shown and (shows_all or is_first_layer(x)))
+    visible = chosen(trace, DisplayOptions(given=options.given))
+    names = tuple(x for x in trace if x in visible and (shows_all or is_first_layer(x)))
     one_of_many = options.head is None and not shows_all and _n_heads(trace) > 1
     return replace(options, stages=names, head=0 if one_of_many else options.head)
 
@@ -99,9 +99,9 @@ def _attention_closing(
     padding = _padding(weights)
     if block.n_heads <= 1 or options.head is not None:
         index = {} if options.head is None else {HEADS: options.head}
-        where = "" if options.head is None else f", in head {options.head + 1}"
+        place = "" if options.head is None else f", in head {options.head + 1}"
         (sentences,) = closing.sentences(block, weights, [index], options)
-        yield Closing(((heading + where, (*sentences, *padding)),))
+        yield Closing(((heading + place, (*sentences, *padding)),))
         return
     yield Heading(f"{heading} most, by head")
     queries, cells = closing.strongest(block, options)
@@ -126,17 +126,17 @@ def _padding(weights: Stage) -> tuple[str, ...]:
 def _left_out(trace: Trace, options: DisplayOptions) -> str:
     """What is not shown of several layers and heads, and which flags show it."""
     n_layers, n_heads = _n_layers(trace), _n_heads(trace)
-    shown, flags = [], []
+    names, flags = [], []
     if n_layers > 1:
         decodes = any(name.startswith("decoder.") for name in trace)
-        shown.append(f"layer 1 of {n_layers}")
+        names.append(f"layer 1 of {n_layers}")
         layer = f"--stage {'decoder' if decodes else 'encoder'}.2.attention.weights"
         flags += [] if options.query else [layer]
     if n_heads > 1 and options.head is None:
-        shown.append(f"head 1 of {n_heads}")
+        names.append(f"head 1 of {n_heads}")
         flags.append("--head 2")
-    if options.full or options.every or not shown:
+    if options.full or options.every or not names:
         return ""
     flags = [", ".join(flags)] if flags else []
     rest = ", or ".join([*flags, "--full for everything"])
-    return f"shown: {' and '.join(shown)}; the rest: {rest}"
+    return f"shown: {' and '.join(names)}; the rest: {rest}"

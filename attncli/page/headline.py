@@ -52,14 +52,14 @@ def headline(block: Block, options: DisplayOptions) -> Headline:
     sizes = block.sizes
     n_heads, n_key_heads = sizes[HEADS], sizes[KEY_HEADS]
     facts = []
-    for axis, (one, many) in _WORDS.items():
+    for axis, (singular, many) in _WORDS.items():
         size = sizes[axis]
         if axis == "query" and not sizes["key"]:  # rows that ask nothing: of a feed-forward
-            one, many = _WORDS["token"]  # noqa: PLW2901
+            singular, many = _WORDS["token"]  # noqa: PLW2901
         if size > 1 or (size == 1 and axis not in ("batch", HEADS)):
             shared = axis == HEADS and n_key_heads not in (0, n_heads)
             on = f" on {n_key_heads} key head{'s' * (n_key_heads > 1)}" if shared else ""
-            facts.append(f"{size} {one if size == 1 else many}{on}")
+            facts.append(f"{size} {singular if size == 1 else many}{on}")
     facts += [f"{axis} {sizes[axis]}" for axis in _WIDTHS if sizes[axis]]
     whole = block.root.convention or block.convention
     convention = replace(block.convention, seed=whole.seed)  # from which that of a block is derived
@@ -74,8 +74,8 @@ def headline(block: Block, options: DisplayOptions) -> Headline:
     notes = [sentence(note) for note in block.trace.notes]
     weights = [s for s in block.stages.values() if s.kind.role == "parameter"]
     if weights and not options.given:
-        given = (f"{clean(s.symbol)} {' × '.join(map(str, s.value.shape))}" for s in weights)
-        notes.append(f"parameters: {' · '.join(given)}")
+        shapes = (f"{clean(s.symbol)} {' × '.join(map(str, s.value.shape))}" for s in weights)
+        notes.append(f"parameters: {' · '.join(shapes)}")
     choices = tuple(filter(None, words))
     return Headline(f"{title} ({name})" if name else title, tuple(facts), choices, tuple(notes))
 
@@ -85,13 +85,13 @@ def entries_of(stage: Stage, block: Block | None = None) -> list[str]:
 
     block  of which it is; None: an attention of several heads
     """
-    what = [_ENTRIES.get(axis, axis) for axis in stage.axes[-2:] if axis]
+    plurals = [_ENTRIES.get(axis, axis) for axis in stage.axes[-2:] if axis]
     if stage.axes[-2:-1] == ("value",):  # of a sweep: its labels are scale 0.1, scale 0.2 …
-        own = stage.label("value", 0).rpartition(" ")[0]
-        what[0] = own if own == "d_k" else f"{own}s"
+        field = stage.label("value", 0).rpartition(" ")[0]
+        plurals[0] = field if field == "d_k" else f"{field}s"
     asks = stage.name != "x" and (block is None or block.sizes["key"])
     if stage.axes[-2:-1] == ("query",) and not asks:
-        what[0] = _ENTRIES["token"]
+        plurals[0] = _ENTRIES["token"]
     if block is not None and block.n_heads <= 1:
-        what = [words.removesuffix(" of all heads") for words in what]
-    return what
+        plurals = [words.removesuffix(" of all heads") for words in plurals]
+    return plurals

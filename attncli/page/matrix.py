@@ -80,14 +80,14 @@ class Grid(NamedTuple):
     cells: tuple[tuple[Cell, ...], ...]
     shading: Shading | None
 
-    def only(self, kept: Sequence[int | None]) -> Grid:
+    def only(self, places: Sequence[int | None]) -> Grid:
         """The grid with some of the places in its rows of cells, None for a gap."""
-        own = [at for at in kept if at is None or at < len(self.columns)]
-        columns = tuple(None if at is None else self.columns[at] for at in own)
+        places_of_columns = [at for at in places if at is None or at < len(self.columns)]
+        columns = tuple(None if at is None else self.columns[at] for at in places_of_columns)
         cells = []
         for i, row in enumerate(self.cells):
             gap = Cell("⋱" if None in self.rows[i : i + 1] else "…", "gap")
-            cells.append(tuple(gap if at is None else row[at] for at in kept))
+            cells.append(tuple(gap if at is None else row[at] for at in places))
         return self._replace(columns=columns, cells=tuple(cells))
 
 
@@ -113,26 +113,26 @@ class Matrix:
         self,
         block: Block,
         stage: Stage,
-        where: Index,
+        index: Index,
         options: DisplayOptions,
         entries: Sequence[str] = (),
     ) -> None:
-        self.block, self.stage, self.where, self.options = block, stage, where, options
+        self.block, self.stage, self.where, self.options = block, stage, index, options
         kind, convention = stage.kind, block.convention
         self.number, self.widest = block.numbers.get(stage.name), math.inf
         self.name = shorten(stage.name, NAME_CELLS) if stage.name else ""
         letter = stage.symbol if self.number is None else ""
         self.formula, self.note = sentence(stage.formula or letter), sentence(stage.note)
-        self.values = block.matrix(stage, where)
+        self.values = block.matrix(stage, index)
         self.rows, self.columns = map(range, self.values.shape)
         whole = f"{len(self.rows)} × {len(self.columns)}"
         if stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
             row_axis, column_axis = stage.axes[-2:]
             self.rows = self.rows[slice(*(options.rows if row_axis else (None,)))]
             self.columns = self.columns[slice(*(options.cols if column_axis else (None,)))]
-        asked = f"{len(self.rows)} × {len(self.columns)}"
+        extent = f"{len(self.rows)} × {len(self.columns)}"
         about = [f"rows are {entries[0]}, columns are {entries[1]}"] if len(entries) == 2 else []
-        self.facts = (asked if asked == whole else f"{asked} of {whole}", *about)
+        self.facts = (extent if extent == whole else f"{extent} of {whole}", *about)
         self.sums: Literal["", "rows", "columns"] = ""
         self.has_words = kind.words
         self.is_blank = isinstance(stage, BlankStage)
@@ -154,11 +154,11 @@ class Matrix:
             elif np.isinf(value) and self._holds_finite(self.mask):
                 meaning = "the least number of its type is added to its score"
             if self._leaks:
-                what = "gradient" if kind.heading else "weight"
-                meaning = f"its {what} is 0"
+                subject = "gradient" if kind.heading else "weight"
+                meaning = f"its {subject} is 0"
             self.mark = f"/// masked: may not attend, {meaning}"
             if stage is block.weights and not self.is_blank:
-                self.legend = closing.empty_rows(block, where)
+                self.legend = closing.empty_rows(block, index)
 
     @property
     def _leaks(self) -> bool:
@@ -180,27 +180,27 @@ class Matrix:
         hidden = self.block.masked(self.mask, self.where, self.values.shape)
         return hidden & (self.values == 0) if self._leaks else hidden
 
-    def window(self, wanted: range, most: int = LARGE, shown: int = 2 * EDGE) -> Kept:
-        """The rows or columns shown where no screen sets a limit: up to most all, else `shown`."""
-        is_whole = self.options.full or len(wanted) <= most
-        return tuple(wanted) if is_whole else corners(wanted, shown)
+    def window(self, places: range, most: int = LARGE, limit: int = 2 * EDGE) -> Kept:
+        """The rows or columns shown where no screen sets a limit: up to most all, else `limit`."""
+        is_whole = self.options.full or len(places) <= most
+        return tuple(places) if is_whole else corners(places, limit)
 
-    def labels(self, axis: Literal[-1, -2], kept: Kept, cells: int = LABEL_CELLS) -> list[str]:
+    def labels(self, axis: Literal[-1, -2], places: Kept, cells: int = LABEL_CELLS) -> list[str]:
         """The names of the rows (−2) or columns (−1) of a grid; a vector's row has its symbol's."""
         axes = self.stage.axes
         is_of_words = self.stage.name in ("difference", "analogy")  # queen − king, not b − a
-        own = self.formula if is_of_words else self.stage.symbol
-        names = [clean(own) if axis == -2 else ""]
+        letter = self.formula if is_of_words else self.stage.symbol
+        names = [clean(letter) if axis == -2 else ""]
         if len(axes) >= -axis:
-            indices = [at for at in kept if at is not None]
+            indices = [at for at in places if at is not None]
             names = captions(self.stage.names(axes[axis]), indices, cells)
-            if None in kept:
-                names.insert(kept.index(None), "⋮" if axis == -2 else "…")
+            if None in places:
+                names.insert(places.index(None), "⋮" if axis == -2 else "…")
         is_summed = self.sums == ("columns" if axis == -2 else "rows")
         if not is_summed:
             return names
-        asked, whole = len(self.columns if axis == -1 else self.rows), self.values.shape[axis]
-        return [*names, "Σ" if asked == whole else f"Σ of all {whole}"]
+        n_shown, whole = len(self.columns if axis == -1 else self.rows), self.values.shape[axis]
+        return [*names, "Σ" if n_shown == whole else f"Σ of all {whole}"]
 
     def grid(
         self,
@@ -216,20 +216,20 @@ class Matrix:
         few        whether the colours are so few that marks stand beside the shades
         precision  decimals, where not those that are asked for
         """
-        at = [np.array([i for i in kept if i is not None], dtype=int) for kept in (rows, columns)]
-        shown = self.values[np.ix_(*at)]
+        at = [np.array([i for i in axis if i is not None], dtype=int) for axis in (rows, columns)]
+        values = self.values[np.ix_(*at)]
         hidden = self.marked[np.ix_(*at)]
-        shown = np.where(hidden, np.zeros_like(shown), shown) if hidden.any() else shown
+        values = np.where(hidden, np.zeros_like(values), values) if hidden.any() else values
         precision = self.options.precision if precision is None else precision
         shading, heatmap = None, self.options.heatmap
-        cells = self._cells(shown, at, precision)
+        cells = self._cells(values, at, precision)
         is_shaded = self.shade and colour if heatmap is None else heatmap
-        if is_shaded and shown.dtype.kind in NUMERIC and not self.is_blank:
-            sizes = np.abs(shown[np.isfinite(shown)].astype(np.float64))
+        if is_shaded and values.dtype.kind in NUMERIC and not self.is_blank:
+            sizes = np.abs(values[np.isfinite(values)].astype(np.float64))
             top = numbers.round_top(float(sizes.max(initial=self.least)))
-            is_share = self.shade == "share" and not (shown < 0).any()  # a difference is not
+            is_share = self.shade == "share" and not (values < 0).any()  # a difference is not
             shading = Shading("share" if is_share else "signed", top)
-            for i, row in enumerate(shown.tolist()):
+            for i, row in enumerate(values.tolist()):
                 marks = few or not colour
                 shaded = (_shaded(cells[i][j].text, x / top, marks) for j, x in enumerate(row))
                 cells[i][: len(row)] = shaded
@@ -252,36 +252,39 @@ class Matrix:
         finite = read.value[np.isfinite(read.value)] if read else np.zeros(0)
         return float(np.abs(finite).max(initial=0.0))
 
-    def _cells(self, shown: Array, at: Sequence[Array], precision: int) -> list[list[Cell]]:
+    def _cells(self, values: Array, at: Sequence[Array], precision: int) -> list[list[Cell]]:
         """The text of what is shown, with its sums at the end of each row, or below.
 
         at  which rows and columns it is of: sums are of whole ones, exact where they round so
         """
         if self.is_blank:
-            return [[Cell(BLANK, "blank") for _ in row] for row in shown]
+            return [[Cell(BLANK, "blank") for _ in row] for row in values]
         written: Literal["word", "number"] = "word" if self.has_words else "number"
-        if shown.dtype.kind not in NUMERIC:
+        if values.dtype.kind not in NUMERIC:
             room = WORD_CELLS if self.has_words else LABEL_CELLS
-            texts = [[shorten(str(x), room) for x in row] for row in shown.tolist()]
+            texts = [[shorten(str(x), room) for x in row] for row in values.tolist()]
             return [[Cell(x, written) for x in row] for row in texts]
         sums: list[Array] = []
         if self.sums:
-            axis, taken = -1, self.values[at[0]]
+            axis, summands = -1, self.values[at[0]]
             if self.sums == "columns":
-                axis, taken = -2, self.values[:, at[1]]
+                axis, summands = -2, self.values[:, at[1]]
             with np.errstate(all="ignore"):
-                total = taken.astype(np.float64, copy=False).sum(axis=axis, keepdims=True)
-                whole, top = np.round(total), np.abs(taken).max(axis=axis, initial=1, keepdims=True)
+                total = summands.astype(np.float64, copy=False).sum(axis=axis, keepdims=True)
+                whole, top = (
+                    np.round(total),
+                    np.abs(summands).max(axis=axis, initial=1, keepdims=True),
+                )
                 # Rounding makes a sum of n float64 shares wrong by n · 1e-16; in float32 it shows.
                 is_whole = np.abs(total - whole) < 1e-12 * self.values.shape[axis] * top
             sums = [np.where(is_whole, whole, total)]
-        own = shown + 0 if shown.dtype.kind == "b" else shown
+        signed = values + 0 if values.dtype.kind == "b" else values
         kinds, beside = [], self._beside() if self.stage.kind.beside else 0.0
         below = sums if self.sums == "columns" else []
-        for kind in np.hsplit(own, own.shape[1]) if self.by_column else [own]:
+        for kind in np.hsplit(signed, signed.shape[1]) if self.by_column else [signed]:
             kinds.append(numbers.texts([kind, *below], precision, beside))
         rows = [[Cell(x, written) for x in chain(*row)] for row in zip(*kinds, strict=True)]
-        for row in rows[len(shown) :]:
+        for row in rows[len(values) :]:
             row[:] = [Cell(cell.text, "sum") for cell in row]
         if self.sums == "rows":
             for row, (text,) in zip(rows, numbers.texts(sums, precision), strict=True):
@@ -300,12 +303,12 @@ class Matrix:
         if shading is not None and (self.options.heatmap or shading.top != 1 or few):
             yield _shading_words(shading, colour and not few) + _FEW[shading.ramp] * few
         left_out = []
-        for wanted, kept, what, flag in (
+        for chosen_places, places, axis, flag in (
             (self.rows, grid.rows, "rows", "--rows"),
             (self.columns, grid.columns, "columns", "--cols"),
         ):
-            if n := len(wanted) - sum(at is not None for at in kept):
-                left_out.append((f"{n} {what if n > 1 else what[:-1]}", f"{flag} A:B"))
+            if n := len(chosen_places) - sum(at is not None for at in places):
+                left_out.append((f"{n} {axis if n > 1 else axis[:-1]}", f"{flag} A:B"))
         if left_out:
             counts, flags = zip(*left_out, strict=True)
             yield f"left out: {' and '.join(counts)} ({', '.join(flags)} or --full)"
@@ -313,8 +316,8 @@ class Matrix:
 
 def table_of(stage: Stage, options: DisplayOptions) -> Matrix:
     """A table that is no stage of a trace, with nothing shaded."""
-    shown = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
-    return Matrix(Block(Trace("", (stage,))), stage, {}, shown)
+    display = DisplayOptions(precision=options.precision, full=options.full, heatmap=False)
+    return Matrix(Block(Trace("", (stage,))), stage, {}, display)
 
 
 def corners(indices: Sequence[int], room: int) -> Kept:

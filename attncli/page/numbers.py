@@ -67,11 +67,11 @@ def style_of(values: Array, precision: int, beside: float = 0.0) -> Style:
     decimals = (d for d in range(precision + 1) if (abs(np.round(plain, d) - plain) <= noise).all())
     more = range(precision, max(precision, MOST_ZEROS) + 1)
     enough = (d for d in more if float(f"{largest:.{d}f}") or not largest)
-    shown = next(decimals, next(enough, None))
+    n_decimals = next(decimals, next(enough, None))
     as_wide = _with_exponent(wide.tolist(), precision) if wide.size else ".0e"
-    if shown is None:
+    if n_decimals is None:
         return Style(_with_exponent(plain.tolist(), precision), as_wide)
-    return Style(f".{shown}f", as_wide)
+    return Style(f".{n_decimals}f", as_wide)
 
 
 def _with_exponent(sizes: Sequence[float], precision: int) -> str:
@@ -96,14 +96,14 @@ def texts(matrices: Sequence[Array], precision: int, beside: float = 0.0) -> lis
         ]
     every = [parts for row in split for parts in row]
     numbers = [parts for parts in every if not parts[0][-1].isalpha()]
-    before = max((len(left) for left, *_ in numbers), default=0)
+    before = max((len(whole) for whole, *_ in numbers), default=0)
     after = max((len("".join(right)) for _, *right in numbers), default=0)
-    words = max((len(left) for left, *_ in every if left[-1].isalpha()), default=0)
+    words = max((len(whole) for whole, *_ in every if whole[-1].isalpha()), default=0)
     width = max(before + after, words)
     return [
         [
-            (left if left[-1].isalpha() else f"{left}{''.join(right):<{after}}").rjust(width)
-            for left, *right in row
+            (whole if whole[-1].isalpha() else f"{whole}{''.join(right):<{after}}").rjust(width)
+            for whole, *right in row
         ]
         for row in split
     ]

@@ -72,8 +72,8 @@ def _branches(trace: Trace, lead: str) -> Iterator[Branch]:
     weights = [s for s in trace.steps if isinstance(s, Stage) and is_weight(s)]
     steps = [step for step in trace.steps if step not in weights]
     if weights:
-        given = " · ".join(f"{stage.name} {shape_of(stage)}" for stage in weights)
-        yield Branch(f"{lead}├─ ", "parameters", "", given)
+        shapes = " · ".join(f"{stage.name} {shape_of(stage)}" for stage in weights)
+        yield Branch(f"{lead}├─ ", "parameters", "", shapes)
     for note in trace.notes if lead and trace.convention else ():
         yield Branch(f"{lead}├─ ", "note", "", sentence(note))
     for step in steps:

@@ -105,12 +105,15 @@ def _few(
     block: Block, steps: list[Stage | Trace], names: Collection[str]
 ) -> tuple[list[Stage | Trace], str]:
     """Of many tiles or splits the first and last; and a line on the others, or ""."""
-    kind, own = block.trace.name, [step for step in steps if block.prefix + step.name in names]
-    left = own[MOST // 2 : -MOST // 2]
-    if not left:
+    kind = block.trace.name
+    chosen_steps = [step for step in steps if block.prefix + step.name in names]
+    omitted = chosen_steps[MOST // 2 : -MOST // 2]
+    if not omitted:
         return steps, ""
-    what = f"left out: {len(left)} of {len(own)} {kind}s, {left[0].name} to {left[-1].name}"
-    return own[: MOST // 2] + own[-MOST // 2 :], f"{what} (--stage {kind}.N or --full)"
+    span = f"{omitted[0].name} to {omitted[-1].name}"
+    text = f"left out: {len(omitted)} of {len(chosen_steps)} {kind}s, {span}"
+    ends = chosen_steps[: MOST // 2] + chosen_steps[-MOST // 2 :]
+    return ends, f"{text} (--stage {kind}.N or --full)"
 
 
 def _matrices(
@@ -125,8 +128,8 @@ def _matrices(
         yield Heading(above, is_whole=True)
     places, left_out = places_of(block, stages, options)
     heading = ""
-    given = [s for s in stages if s.name in QKV and s.name not in block.numbers]
-    pairs = ((s, x) for at, s in enumerate(given) for x in given[:at])  # such as K and Q: K = Q
+    inputs = [s for s in stages if s.name in QKV and s.name not in block.numbers]
+    pairs = ((s, x) for at, s in enumerate(inputs) for x in inputs[:at])  # such as K and Q: K = Q
     same = {s.name: x for s, x in pairs if np.array_equal(x.value, s.value)}
     for place in places:
         if place.heading and place.heading != heading:

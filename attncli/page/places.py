@@ -39,13 +39,13 @@ def places_of(
     block: Block, stages: Sequence[Stage], options: DisplayOptions
 ) -> tuple[list[Place], str]:
     """The matrices of these stages in order, of many heads the first, and a line on the others."""
-    found = list(_indices(block, stages, options, {}))
-    indices = (tuple(index.items()) for index, _ in found if block.several & {*index})
-    kept = list(dict.fromkeys(indices))
-    hidden = set() if options.full or options.every else set(kept[MOST:])
+    pairs = list(_indices(block, stages, options, {}))
+    indices = (tuple(index.items()) for index, _ in pairs if block.several & {*index})
+    distinct = list(dict.fromkeys(indices))
+    hidden = set() if options.full or options.every else set(distinct[MOST:])
     places = []
     shown_before: set[str] = set()
-    for index, stage in found:
+    for index, stage in pairs:
         if tuple(index.items()) in hidden:
             continue
         names = names_of(block, index) if index else {}
@@ -58,13 +58,13 @@ def places_of(
             if is_of_all and block.sizes[axis] > 1:
                 words.append(f"all {_FLAGS[axis][0]}")
         shown_before |= {*index}
-        own = tuple(name for axis, name in names.items() if axis in index)
-        places.append(Place(stage, index, " · ".join(words), own))
+        own_names = tuple(name for axis, name in names.items() if axis in index)
+        places.append(Place(stage, index, " · ".join(words), own_names))
     if not hidden:
         return places, ""
     axes = {axis for index in hidden for axis, _ in index if block.sizes[axis] > 1}
-    what, flags = zip(*(_FLAGS[axis] for axis in _FLAGS if axis in axes), strict=True)
-    left_out = f"{len(hidden)} of {len(kept)} {' and '.join(what)}"
+    plurals, flags = zip(*(_FLAGS[axis] for axis in _FLAGS if axis in axes), strict=True)
+    left_out = f"{len(hidden)} of {len(distinct)} {' and '.join(plurals)}"
     return places, f"left out: {left_out} ({', '.join(dict.fromkeys(flags))} or --full)"
 
 
@@ -72,20 +72,23 @@ def _indices(
     block: Block, stages: Sequence[Stage], options: DisplayOptions, index: Index
 ) -> Iterator[tuple[Index, Stage]]:
     """Every stage at every index, the outermost axis first; key heads not shared are heads."""
-    left = []  # of each stage: but for axes along which one number holds for all of the block's
+    # of each stage: but for axes along which one number holds for all of the block's
+    remaining = []
     for stage in stages:
         axes = zip(stage.axes[:-2], stage.value.shape, strict=False)
         several = (axis for axis, size in axes if size > 1 or block.sizes[axis] <= 1)
-        left.append([axis for axis in several if block.entry(axis, index) is None])
+        remaining.append([axis for axis in several if block.entry(axis, index) is None])
     shared = block.sizes[KEY_HEADS] != block.sizes[HEADS]
-    outermost = [HEADS if a[:1] == [KEY_HEADS] and not shared else a[0] if a else "" for a in left]
+    outermost = [
+        HEADS if a[:1] == [KEY_HEADS] and not shared else a[0] if a else "" for a in remaining
+    ]
     for axis, group in groupby(zip(outermost, stages, strict=True), key=itemgetter(0)):
         here = [stage for _, stage in group]
         if not axis:
             yield from ((index, stage) for stage in here)
             continue
-        wanted = block.entry(axis, options.index)
-        for entry in range(block.sizes[axis]) if wanted is None else (wanted,):
+        chosen_entry = block.entry(axis, options.index)
+        for entry in range(block.sizes[axis]) if chosen_entry is None else (chosen_entry,):
             yield from _indices(block, here, options, {**index, axis: entry})
 
 

@@ -65,8 +65,8 @@ class DisplayOptions:
     @property
     def index(self) -> Index:
         """The chosen batch entry and head."""
-        chosen = {"batch": self.batch, HEADS: self.head}
-        return {axis: entry for axis, entry in chosen.items() if entry is not None}
+        entries = {"batch": self.batch, HEADS: self.head}
+        return {axis: entry for axis, entry in entries.items() if entry is not None}
 
 
 class BlankStage(Stage):
@@ -97,8 +97,8 @@ class Block:
         self.convention = trace.convention or Convention()
         self._others: dict[str, Stage] = {}  # of other blocks, as they were read
         self.formulas: dict[int, Any] = {}  # of stages by identity: see words.py
-        own = (step for step in trace.steps if isinstance(step, Stage))
-        self.stages = {x.name: as_matrix(x) if x.kind.vector else x for x in own}
+        stages = (step for step in trace.steps if isinstance(step, Stage))
+        self.stages = {x.name: as_matrix(x) if x.kind.vector else x for x in stages}
         computed = [name for name, stage in self.stages.items() if is_computed(stage)]
         self.numbers = {name: number for number, name in enumerate(computed, start=1)}
         kinds = [(spec_of(name), stage) for name, stage in self.stages.items()]
@@ -161,10 +161,10 @@ class Block:
         keys of a part are those of the keys of all.
         """
         name = stage.reads.get(parameter, "")
-        own = self.stages.get(name)
-        if (own is None or own is stage) and name in self.root:
+        source = self.stages.get(name)
+        if (source is None or source is stage) and name in self.root:
             return self._others.setdefault(name, as_matrix(self.root[name]))
-        return None if own is stage else own
+        return None if source is stage else source
 
 
 def as_matrix(stage: Stage) -> Stage:
@@ -204,7 +204,9 @@ def select(trace: Trace, options: DisplayOptions, *, inputs: bool = False) -> Tr
     there.
     """
     names = chosen(trace, options)
-    given = {name for name, stage in trace.stages() if inputs and not is_computed(stage)} - names
+    input_names = {
+        name for name, stage in trace.stages() if inputs and not is_computed(stage)
+    } - names
 
     def cut(block: Block) -> Trace:
         steps: list[Stage | Trace] = []
@@ -213,8 +215,8 @@ def select(trace: Trace, options: DisplayOptions, *, inputs: bool = False) -> Tr
             if isinstance(step, Trace):
                 inner = cut(Block(step, f"{name}."))
                 steps += [inner] if inner.steps else []
-            elif name in names or name in given:
-                part = _cut_stage(block, step, options, whole=name in given)
+            elif name in names or name in input_names:
+                part = _cut_stage(block, step, options, whole=name in input_names)
                 steps += [part] if part.value.size or not step.value.size else []
         return replace(block.trace, steps=tuple(steps))
 
@@ -222,18 +224,18 @@ def select(trace: Trace, options: DisplayOptions, *, inputs: bool = False) -> Tr
 
 
 def _cut_stage(block: Block, stage: Stage, options: DisplayOptions, *, whole: bool) -> Stage:
-    shown = as_matrix(stage).axes
-    slices = dict.fromkeys(shown, slice(None))
-    for axis in shown[:-2]:
+    axes = as_matrix(stage).axes
+    slices = dict.fromkeys(axes, slice(None))
+    for axis in axes[:-2]:
         entry = block.entry(axis, options.index)
         if entry is not None:
             slices[axis] = slice(entry, entry + 1)
-    if len(shown) >= 2 and not whole:
-        slices[shown[-2]], slices[shown[-1]] = slice(*options.rows), slice(*options.cols)
+    if len(axes) >= 2 and not whole:
+        slices[axes[-2]], slices[axes[-1]] = slice(*options.rows), slice(*options.cols)
     value = stage.value[tuple(slices[axis] for axis in stage.axes)]
     labels = dict(stage.labels)
-    for axis, size, left in zip(stage.axes, stage.value.shape, value.shape, strict=True):
-        if left < size:
+    for axis, size, n_left in zip(stage.axes, stage.value.shape, value.shape, strict=True):
+        if n_left < size:
             labels[axis] = tuple(stage.names(axis)[slices[axis]])
     return replace(stage, value=value, labels=labels)
 
@@ -251,7 +253,7 @@ def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
     those of a block. Where none is named, those that are computed: with `options.given` what is
     given too, else what stages without numbers are computed from. Raises as `select` does.
     """
-    names = {name for wanted in options.stages for name in named_stages(trace, wanted)}
+    names = {name for query in options.stages for name in named_stages(trace, query)}
     if not options.stages:
         sources: set[str] = set()  # of what has no numbers
         for name, stage in trace.stages():
@@ -268,42 +270,44 @@ def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
 
 def _check_places(trace: Trace, names: Collection[str], options: DisplayOptions) -> None:
     """ShapeError for a head, batch entry, row or column that none of the stages has."""
-    found = [
+    stages = [
         (block, stage)
         for block in blocks_of(trace)
         for name, stage in block.stages.items()
         if block.prefix + name in names
     ]
-    heads = [block.n_heads for block, stage in found if {HEADS, KEY_HEADS} & {*stage.axes}]
-    batches = [block.sizes["batch"] for block, stage in found if "batch" in stage.axes]
-    for what, counts, entry in (
+    heads = [block.n_heads for block, stage in stages if {HEADS, KEY_HEADS} & {*stage.axes}]
+    batches = [block.sizes["batch"] for block, stage in stages if "batch" in stage.axes]
+    for axis_name, counts, entry in (
         ("head", heads, options.head),
         ("batch entry", batches, options.batch),
     ):
         if entry is not None and not counts:
-            raise ShapeError(f"there is no {what} to choose", "the stages shown have no such axis")
+            raise ShapeError(
+                f"there is no {axis_name} to choose", "the stages shown have no such axis"
+            )
         if entry is not None and not 0 <= entry < min(counts):
             least = min(counts)
             there = "there is only 1" if least == 1 else f"choose from 1 to {least}"
-            raise ShapeError(f"there is no {what} {entry + 1}", there)
-    matrices = [stage.value.shape for _, stage in found if stage.value.ndim >= 2]
-    for what, at, (start, stop) in (("row", -2, options.rows), ("column", -1, options.cols)):
+            raise ShapeError(f"there is no {axis_name} {entry + 1}", there)
+    matrices = [stage.value.shape for _, stage in stages if stage.value.ndim >= 2]
+    for axis_name, at, (start, stop) in (("row", -2, options.rows), ("column", -1, options.cols)):
         sizes = [shape[at] for shape in matrices]
         if (start, stop) != (None, None) and not any(range(size)[start:stop] for size in sizes):
             span = f"{(start or 0) + 1} to {'the end' if stop is None else stop}"
             most = f"the stages shown have {max(sizes, default=0)} at most"
-            raise ShapeError(f"there are no {what}s {span}", most)
+            raise ShapeError(f"there are no {axis_name}s {span}", most)
 
 
-def named_stages(trace: Trace, wanted: str) -> Collection[str]:
+def named_stages(trace: Trace, query: str) -> Collection[str]:
     """The dotted names that a name stands for. Raises StageError where there is none."""
-    if wanted in trace:
-        return [wanted]
-    found = [name for name in trace if name.endswith(f".{wanted}")]
-    found = found or [name for name in trace if f".{wanted}." in f".{name}"]
-    found = found or [name for name in trace if name.rpartition(".")[2].lower() == wanted]
-    if found:
-        return found
-    called = CALLED.get(wanted, (wanted,))
-    hint = LEFT_OUT.get(wanted) or nearest(called[0], trace)
-    raise StageError(f"there is no stage {wanted!r}", hint)
+    if query in trace:
+        return [query]
+    names = [name for name in trace if name.endswith(f".{query}")]
+    names = names or [name for name in trace if f".{query}." in f".{name}"]
+    names = names or [name for name in trace if name.rpartition(".")[2].lower() == query]
+    if names:
+        return names
+    called = CALLED.get(query, (query,))
+    hint = LEFT_OUT.get(query) or nearest(called[0], trace)
+    raise StageError(f"there is no stage {query!r}", hint)

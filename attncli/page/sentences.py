@@ -44,13 +44,13 @@ class Shares(NamedTuple):
     over_queries: bool
     dropped: BoolArray | None = None
 
-    def joined(self, at: Sequence[int], most: int = TOP, of: str = "") -> str:
+    def joined(self, at: Sequence[int], most: int = TOP, subject: str = "") -> str:
         """The first of the columns at these places by name, and how many more there are."""
         others, quotes = self.stage.names(self.other), self.other in self.stage.labels
-        shown = at if len(at) <= most + 1 else at[:most]  # one more is named
-        *names, last = [captions(others, [i], quotes=quotes)[0] for i in shown]
-        if len(shown) < len(at):
-            names, last = [*names, last], f"{len(at) - most} more{of}"
+        places = at if len(at) <= most + 1 else at[:most]  # one more is named
+        *names, last = [captions(others, [i], quotes=quotes)[0] for i in places]
+        if len(places) < len(at):
+            names, last = [*names, last], f"{len(at) - most} more{subject}"
         return f"{', '.join(names)} and {last}" if names else last
 
 
@@ -133,16 +133,16 @@ def sentences(
     sentence  what is said of a row after its name
     """
     among, texts = 1 if options.every else len(places), []
-    for where in places:
-        shares = shares_of(block, where, options, stage)
+    for place in places:
+        shares = shares_of(block, place, options, stage)
         most = len(shares.rows) if options.full else max(LINES // among, FEWEST)
-        shown = shares.rows if len(shares.rows) <= most + 1 else shares.rows[:most]
+        rows = shares.rows if len(shares.rows) <= most + 1 else shares.rows[:most]
         is_labelled = shares.axis in stage.labels
-        names = captions(stage.names(shares.axis), shown, quotes=is_labelled)
-        lines = [f"{name} {sentence(shares, i)}" for name, i in zip(names, shown, strict=True)]
-        if left := len(shares.rows) - len(shown):
-            what, flag = ("keys", "--cols") if shares.over_queries else ("queries", "--rows")
-            lines.append(f"… {left} more {what}: {flag} A:B or --full")
+        names = captions(stage.names(shares.axis), rows, quotes=is_labelled)
+        lines = [f"{name} {sentence(shares, i)}" for name, i in zip(names, rows, strict=True)]
+        if n_left := len(shares.rows) - len(rows):
+            entries, flag = ("keys", "--cols") if shares.over_queries else ("queries", "--rows")
+            lines.append(f"… {n_left} more {entries}: {flag} A:B or --full")
         texts.append(tuple(lines))
     return texts
 
@@ -151,12 +151,17 @@ def empty_rows(block: Block, index: Index) -> str:
     """Which queries (or keys, with softmax over queries) attend to nothing, and their weights."""
     shares = shares_of(block, index, DisplayOptions())
     empty = np.flatnonzero(shares.masked.all(axis=-1)).tolist()
-    left = shares.values[empty]
-    if not left.size or not (np.isnan(left).all() or (left == left.flat[0]).all()):
+    shares_of_empty = shares.values[empty]
+    if not shares_of_empty.size or not (
+        np.isnan(shares_of_empty).all() or (shares_of_empty == shares_of_empty.flat[0]).all()
+    ):
         return ""
     names = [named(shares.stage, shares.axis, i) for i in empty[:NAMED]]
     names += [f"{len(empty) - NAMED} more"] if len(empty) > NAMED else []
-    other, each = "query" if shares.over_queries else "key", short(float(left.flat[0]), 4)
+    other, each = (
+        "query" if shares.over_queries else "key",
+        short(float(shares_of_empty.flat[0]), 4),
+    )
     convention, value = block.convention, block.mask_value
     is_empty = math.isinf(value)
     used = shares.stage.params.get("empty", convention.empty_rows)
@@ -176,7 +181,7 @@ def strongest(block: Block, options: DisplayOptions) -> tuple[list[str], list[li
     """
     heads = [shares_of(block, {HEADS: head}, options) for head in range(block.n_heads)]
     tokens = [heads[0].stage.names(axis) for axis in (heads[0].axis, heads[0].other)]
-    names, others = ([*map(str.__add__, own, numbers_of(own))] for own in tokens)
+    names, others = ([*map(str.__add__, labels, numbers_of(labels))] for labels in tokens)
 
     def largest(shares: Shares, i: int) -> str:
         row = shares.values[i].astype(np.float64)

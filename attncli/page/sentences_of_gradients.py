@@ -22,18 +22,18 @@ def wishing(block: Block) -> Stage | None:
     They are what that of the queries is computed from, for a step that changes no gradient has none
     of its own.
     """
-    own = block.stages.get(gradient_of("q"))
-    product = own and factors(own)
-    stages = [own and product and block.read(own, product[0]), *_sources(block)]
+    d_q = block.stages.get(gradient_of("q"))
+    product = d_q and factors(d_q)
+    stages = [d_q and product and block.read(d_q, product[0]), *_sources(block)]
     whole = all(stage and not isinstance(stage, BlankStage) for stage in stages)
     return stages[0] if whole else None
 
 
 def _sources(block: Block) -> list[Stage | None]:
     """The gradients of what softmax reads, those of the weights, and the weights."""
-    own = next((s for s in block.stages.values() if is_of_softmax(s)), None)
-    weights = "a" if own and "a" in own.reads else "y"  # in traces of version 1, and now
-    return [own, *(own and block.read(own, parameter) for parameter in ("d", weights))]
+    stage = next((s for s in block.stages.values() if is_of_softmax(s)), None)
+    weights = "a" if stage and "a" in stage.reads else "y"  # in traces of version 1, and now
+    return [stage, *(stage and block.read(stage, parameter) for parameter in ("d", weights))]
 
 
 def wishes(shares: Shares, i: int) -> str:
@@ -44,16 +44,16 @@ def wishes(shares: Shares, i: int) -> str:
     block, other = shares.block, "query" if shares.over_queries else "key"
     matrices = [block.matrix(stage, shares.where) for stage in _sources(block) if stage]
     matrices = [shares.values, *(x.T if shares.over_queries else x for x in matrices)]
-    wish, own, offers, weight = (x[i].astype(np.float64) for x in matrices)
+    wish, gradient, offers, weight = (x[i].astype(np.float64) for x in matrices)
     masked = shares.masked[i]
-    if masked.all() and not own.any():
+    if masked.all() and not gradient.any():
         return f"has no gradient: every {other} is masked"
     if not np.isfinite(wish).all():
         return "has gradients that are not numbers"
     offer = offers[~masked | (weight != 0)]
     within = ROUNDING * _EPSILON[block.convention.dtype]
     rounding = within * float(np.abs(offer).max(initial=0))
-    if np.abs(own).max(initial=0) <= rounding or not wish.any():
+    if np.abs(gradient).max(initial=0) <= rounding or not wish.any():
         if np.count_nonzero(weight) == 1:
             alone = shares.joined(np.flatnonzero(weight).tolist())
             return f"has no gradient: its weight is on {alone} alone"

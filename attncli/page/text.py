@@ -48,7 +48,7 @@ def clean(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    shown: list[str] = []
+    characters: list[str] = []
     marks = 0
     for char in text:
         if not is_visible(char):
@@ -56,10 +56,10 @@ def clean(text: str) -> str:
         marks = 0 if cell_len(char) else marks + 1
         if marks > MARKS_IN_A_ROW:
             char = escaped(char)  # noqa: PLW2901
-        elif marks and not shown:
-            shown.append("◌")
-        shown.append(char)
-    return "".join(shown)
+        elif marks and not characters:
+            characters.append("◌")
+        characters.append(char)
+    return "".join(characters)
 
 
 def sentence(text: str) -> str:
@@ -143,15 +143,15 @@ def captions(
     """
     short = [shorten(names[i], cells) for i in at]
     meanings = Counter(text for text, _ in {*zip(short, (names[i] for i in at), strict=True)})
-    wanted = set[str]() if isinstance(names, Numbered) else {names[i] for i in at}
-    equal = Counter(name for name in names if name in wanted) if wanted else Counter[str]()
+    labels = set[str]() if isinstance(names, Numbered) else {names[i] for i in at}
+    equal = Counter(name for name in names if name in labels) if labels else Counter[str]()
     texts = []
     for i, text in zip(at, short, strict=True):
         tag, number = f"#{i + 1}", f" ({i + 1})" if equal[names[i]] > 1 else ""
         is_clear = meanings[text] == 1
-        own = text if is_clear else shorten(names[i], max(cells - len(tag), 2)) + tag
+        label = text if is_clear else shorten(names[i], max(cells - len(tag), 2)) + tag
         is_token = quotes and not re.fullmatch(r"[qk]\d+", names[i])
-        texts.append((quoted(own) if is_token else own) + number)
+        texts.append((quoted(label) if is_token else label) + number)
     return texts
 
 
@@ -173,46 +173,46 @@ def fold(text: str, width: int | None, indent: int = 0, first: int | None = None
 
 def hang(words: Iterable[str], width: int, indent: int, first: int) -> list[str]:
     """Words laid out as lines with a hanging indent; one too wide for a line is broken."""
-    lines, line, used, taken = [], " " * first, 0, first
+    lines, line, used, cells = [], " " * first, 0, first
     room = width - max(indent, first)
     for word in words:
         size = len(word) if word.isascii() else cell_len(word)
         for piece in [word] if size <= room else chop_cells(word, max(room, 2)):
             size = len(piece) if piece.isascii() else cell_len(piece)
-            if used and taken + 1 + size > width:
+            if used and cells + 1 + size > width:
                 lines.append(line)
-                line, used, taken = " " * indent, 0, indent
+                line, used, cells = " " * indent, 0, indent
             line += f" {piece}" if used else piece
-            taken += size + (used > 0)
+            cells += size + (used > 0)
             used += 1
     return [*lines, line]
 
 
-def find(names: Sequence[str], axis: str, wanted: str) -> int:
+def find(names: Sequence[str], axis: str, label: str) -> int:
     """The entry of an axis with these names: its label, as '"bank" (5)' too, or its number from 1.
 
     Positions and the dimensions of their waves have the numbers that tables print, from 0.
     Raises ShapeError where there is none, or more than one of that label.
     """
-    if wanted not in names:
-        wanted = re.sub(r'^"([^"]+)"', r"\1", wanted)
-    same = [at for at, name in enumerate(names) if name == wanted]
+    if label not in names:
+        label = re.sub(r'^"([^"]+)"', r"\1", label)
+    same = [at for at, name in enumerate(names) if name == label]
     if len(same) == 1:
         return same[0]
     is_placed = axis in ("position", "dimension")
     start = re.fullmatch(r"pos (-?\d+)|sin λ.*", names[0]) if is_placed else None
     first = int(start[1] or 0) if start else 1
-    if wanted.isdecimal() and first <= int(wanted) < first + len(names):
-        return int(wanted) - first
-    numbered = re.fullmatch(r"(.*?) ?\((\d+)\)", wanted)
+    if label.isdecimal() and first <= int(label) < first + len(names):
+        return int(label) - first
+    numbered = re.fullmatch(r"(.*?) ?\((\d+)\)", label)
     if numbered and [*names[int(numbered[2]) - 1 : int(numbered[2])]] == [numbered[1]]:
         return int(numbered[2]) - 1
     if same:
-        which = " or ".join(f"{wanted}({at + 1})" for at in same[:3])
-        raise ShapeError(f"more than one {axis} is called {clean(wanted)!r}", f"use {clean(which)}")
+        which = " or ".join(f"{label}({at + 1})" for at in same[:3])
+        raise ShapeError(f"more than one {axis} is called {clean(label)!r}", f"use {clean(which)}")
     some = captions(names, range(min(len(names), 8)))
     there = ", ".join(f'"{name}"' if name == "," else name for name in some)
     more = f" … ({len(names)} in all)" if len(names) > 8 else ""
     raise ShapeError(
-        f"there is no {axis} {wanted!r}", f"there are {there}{more}, or a number from {first}"
+        f"there is no {axis} {label!r}", f"there are {there}{more}, or a number from {first}"
     )

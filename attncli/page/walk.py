@@ -59,8 +59,8 @@ def walks(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iter
         if {"a", "v"} <= output.reads.keys() and weights.name == WEIGHTS
     ]
     if not blocks:
-        what = "there are no weights and values to walk through"
-        raise StageError(what, f"there are {listing(trace)}")
+        message = "there are no weights and values to walk through"
+        raise StageError(message, f"there are {listing(trace)}")
     for block, weights, output in blocks:
         row = find(weights.names(weights.axes[-2]), weights.axes[-2], options.query or "1")
         places, left_out = places_of(block, [weights], options)
@@ -76,8 +76,8 @@ def walked(trace: Trace, options: DisplayOptions) -> Trace:
     tables = walks(trace, chosen(trace, options), replace(options, full=True))
     stages = [part.stage for part in tables if isinstance(part, Matrix)]
     names = ["walk"] if len(stages) == 1 else [f"walk_{n}" for n in range(1, len(stages) + 1)]
-    named = (replace(stage, name=name) for stage, name in zip(stages, names, strict=True))
-    return Trace(trace.title, tuple(named), trace.convention)
+    renamed = (replace(stage, name=name) for stage, name in zip(stages, names, strict=True))
+    return Trace(trace.title, tuple(renamed), trace.convention)
 
 
 def softmax_tables(m: Matrix) -> Iterator[Matrix]:
@@ -112,16 +112,16 @@ def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
     yield _table(columns, names, note, options, is_blank=is_blank)
 
 
-def _walk(block: Block, output: Stage, row: int, where: Index, options: DisplayOptions) -> Matrix:
+def _walk(block: Block, output: Stage, row: int, index: Index, options: DisplayOptions) -> Matrix:
     """The table of one query, at a head and batch entry."""
     weights = block.stages[WEIGHTS]
     query = named(weights, weights.axes[-2], row)
     note = f"{query}: a row for each key; the last row is the sum, {clean(output.symbol)}[{query}]"
-    whole = shown = output.value.shape[-1]
+    whole = n_shown = output.value.shape[-1]
     if whole > FEW and not options.full:
-        shown = FIRST
-        note += f"; {shown} of the {whole} columns of V (--full shows all)"
-    columns = [*_columns(block, output, row, where, shown)]
+        n_shown = FIRST
+        note += f"; {n_shown} of the {whole} columns of V (--full shows all)"
+    columns = [*_columns(block, output, row, index, n_shown)]
     is_blank = isinstance(weights, BlankStage)
     return _table(columns, weights.names(weights.axes[-1]), note, options, is_blank=is_blank)
 
@@ -152,43 +152,43 @@ def _table(
 
 
 def _columns(
-    block: Block, output: Stage, row: int, where: Index, n_values: int
+    block: Block, output: Stage, row: int, index: Index, n_values: int
 ) -> Iterator[Column]:
     """The columns in the order of computation: scores, softmax, values, and what each gives."""
     weights, values = block.stages[WEIGHTS], block.read(output, "v")
-    shares, stage = block.matrix(weights, where)[row], block.read(output, "a")
+    shares, stage = block.matrix(weights, index)[row], block.read(output, "a")
     if values is None or stage is None:
         raise StageError("the values that the weights are of are not in the trace")
     for name in (name for name in block.numbers if name in BEFORE_SOFTMAX):
-        numbers = block.matrix(block.stages[name], where)[row]
+        numbers = block.matrix(block.stages[name], index)[row]
         is_product = name == SCORES and block.stages[name].reads.get("q", "q") == "q"
         yield Column("q·k" if is_product else name, numbers)
     logits = block.read(weights, "x")
     if logits is None or weights.params.get("axis") == -2:  # of a column, whose sum is no row's
         yield Column("share", shares, float(shares.sum()))
     else:
-        scores = block.matrix(logits, where)[row].astype(np.float64)
-        yield from _softmax(block, weights, scores, shares, where)
-    given = block.matrix(stage, where)[row]
+        scores = block.matrix(logits, index)[row].astype(np.float64)
+        yield from _softmax(block, weights, scores, shares, index)
+    coefficients = block.matrix(stage, index)[row]
     if stage is not weights:
-        yield Column(stage.name, given, float(given.sum()))
-    letter, value = clean(values.symbol), block.matrix(values, where)
-    own = block.matrix(output, where)[row]
+        yield Column(stage.name, coefficients, float(coefficients.sum()))
+    letter, value = clean(values.symbol), block.matrix(values, index)
+    result = block.matrix(output, index)[row]
     names = [str(at) for at in range(1, n_values + 1)] if value.shape[1] > 1 else [""]
     for at, name in enumerate(names):
         yield Column(f"{letter}{name}", value[:, at], is_given=not isinstance(values, BlankStage))
-    what = "share" if stage is weights else stage.name
+    factor = "share" if stage is weights else stage.name
     for at, name in enumerate(names):
         with np.errstate(all="ignore"):
-            yield Column(f"{what}·{letter}{name}", given * value[:, at], float(own[at]))
+            yield Column(f"{factor}·{letter}{name}", coefficients * value[:, at], float(result[at]))
 
 
 def _softmax(
-    block: Block, weights: Stage, scores: Array, shares: Array, where: Index
+    block: Block, weights: Stage, scores: Array, shares: Array, index: Index
 ) -> Iterator[Column]:
     """exp of every score and its share; of scores beyond LARGE the largest is subtracted first."""
     sinks = block.read(weights, "sinks")
-    sink = [] if sinks is None else [float(np.ravel(sinks.value)[where.get(HEADS, 0)])]
+    sink = [] if sinks is None else [float(np.ravel(sinks.value)[index.get(HEADS, 0)])]
     every = np.append(scores, sink)
     top = every.max(initial=-np.inf)
     top = top if LARGE < abs(top) < np.inf else 0.0

@@ -23,9 +23,9 @@ TERMS = (12, 6, 3)  # terms of a sum on one line: as many as fit
 def work_lines(matrix: Matrix, width: int | None) -> list[str]:
     """The arithmetic of a matrix's first cell, or of every cell, where it is asked for."""
     room, lines = (width or PAGE) - 2, []
-    for found in worked(matrix, room):
-        line = one_line(found)
-        lines += [line] if cell_len(line) <= room else at_length(found, room)
+    for form in worked(matrix, room):
+        line = one_line(form)
+        lines += [line] if cell_len(line) <= room else at_length(form, room)
     return lines
 
 
@@ -43,53 +43,53 @@ def worked(matrix: Matrix, room: int) -> Iterator[Equation]:
         cells = [(row, column) for row in m.rows for column in m.columns]
     for at in cells:
         entry = Entry(m.block, m.stage, m.where, *at, options.precision, TERMS[0])
-        if found := _fitted(entry, room):
-            yield found
+        if line := _fitted(entry, room):
+            yield line
 
 
-def one_line(found: Equation) -> str:
+def one_line(line: Equation) -> str:
     """The equation as text on one line."""
-    text = plain(" = ".join([found.left, *(" ".join(form) for form in found.forms)]))
-    return f"{text}  ({found.remark})" if found.remark else text
+    text = plain(" = ".join([line.left, *(" ".join(form) for form in line.forms)]))
+    return f"{text}  ({line.remark})" if line.remark else text
 
 
 def _fitted(entry: Entry, room: int) -> Equation | None:
     """The equation with as many terms as fit on one line, else lines of as many forms as fit."""
-    found = equation(entry)
-    if found is None:
+    result = equation(entry)
+    if result is None:
         return None
     for terms in TERMS[1:]:
-        if cell_len(one_line(found)) <= room:
+        if cell_len(one_line(result)) <= room:
             break
-        found = equation(entry._replace(terms=terms)) or found
-    beside = room - cell_len(plain(found.left)) - 3
-    packed = list(found.forms[:1])
-    for form in found.forms[1:]:
+        result = equation(entry._replace(terms=terms)) or result
+    beside = room - cell_len(plain(result.left)) - 3
+    packed = list(result.forms[:1])
+    for form in result.forms[1:]:
         together = (*packed[-1], "=", *form)
         if cell_len(plain(" ".join(together))) <= beside:
             packed[-1] = together
         else:
             packed.append(form)
-    return found._replace(forms=tuple(packed))
+    return result._replace(forms=tuple(packed))
 
 
-def at_length(found: Equation, width: int | None) -> list[str]:
+def at_length(text: Equation, width: int | None) -> list[str]:
     """Every form on lines of its own, the equal signs and the terms in line."""
-    width, found = width or PAGE, found.plain
-    is_short = cell_len(found.left) <= width // 4
-    at = cell_len(found.left) + 1 if is_short else 2
-    lines = [] if is_short else hang([found.left], width, 2, 0)
-    for number, form in enumerate(found.forms):
+    width, text = width or PAGE, text.plain
+    is_short = cell_len(text.left) <= width // 4
+    at = cell_len(text.left) + 1 if is_short else 2
+    lines = [] if is_short else hang([text.left], width, 2, 0)
+    for number, form in enumerate(text.forms):
         words = [piece for word in form for piece in _pieces(word, width - at - 2)]
         first, *more = hang(words, width, at + 2, at + 2)
-        before = f"{found.left} " if is_short and not number else " " * at
+        before = f"{text.left} " if is_short and not number else " " * at
         lines += [f"{before}= {first[at + 2 :]}", *more]
-    if not found.remark:
+    if not text.remark:
         return lines
-    together = f"{lines[-1]}  ({found.remark})"
+    together = f"{lines[-1]}  ({text.remark})"
     if cell_len(together) <= width:
         return [*lines[:-1], together]
-    return lines + fold(f"({found.remark})", width, at + 2)
+    return lines + fold(f"({text.remark})", width, at + 2)
 
 
 _GAPS = ("(?!^)(?=·)", " (?=[-+/] )", " ")  # before factors, before terms, anywhere

@@ -21,14 +21,14 @@ LOOKED_UP = ("tokens", "embeddings", "vectors")
 """Stages that nobody could compute: what a sentence is split into, and the vectors of its words."""
 
 
-def without_numbers(trace: Trace, wanted: Sequence[str]) -> Trace:
+def without_numbers(trace: Trace, names_wanted: Sequence[str]) -> Trace:
     """The trace without the numbers of these stages; of none, without all that were computed.
 
     Notes of a block that lost a stage go too, for they may tell a result.
     Raises StageError for a stage that is not there.
     """
-    names = {name for each in wanted for name in named_stages(trace, each)}
-    if not wanted:
+    names = {name for each in names_wanted for name in named_stages(trace, each)}
+    if not names_wanted:
         stages = (stage for _, stage in trace.stages() if is_computed(stage))
         tasks = {id(s) for s in stages if s.expression or s.reads or not s.kind.heading}
         names = {name for name, stage in trace.stages() if id(stage) in tasks}
@@ -52,5 +52,7 @@ def blank_stage(stage: Stage) -> BlankStage:
     values: Array = np.broadcast_to(np.nan, stage.value.shape)  # takes no memory
     if stage.name == MASKED:  # what the mask says is no result
         values = np.where(np.isneginf(stage.value), stage.value, np.nan)
-    kept = {field.name: getattr(stage, field.name) for field in fields(stage) if field.init}
-    return BlankStage(**{**kept, "value": values})
+    values_of_fields = {
+        field.name: getattr(stage, field.name) for field in fields(stage) if field.init
+    }
+    return BlankStage(**{**values_of_fields, "value": values})

@@ -231,7 +231,7 @@ def _holdings(loaded: FileContents) -> str:
     arrays = loaded.arrays
     if loaded.unread and loaded.origin not in (STANDARD_INPUT, LITERAL):
         with suppress(AttncliError):  # what nobody asked for was not read
-            arrays = load(loaded.origin, wanted=lambda _: IF_NUMBERS).arrays
+            arrays = load(loaded.origin, selector=lambda _: IF_NUMBERS).arrays
     shapes = {name: shape_text(x) or "one number" for name, x in arrays.items()}
     names = dict.fromkeys((*loaded.arrays, *loaded.unread))
     return listing(f"{name} ({shapes[name]})" if name in shapes else name for name in names)

@@ -113,7 +113,7 @@ class _Operand(NamedTuple):
 
 def _operand(source: str, show: DisplayFlags, own: FormulaFlags) -> _Operand:
     """What a SOURCE holds, computed where it holds inputs alone."""
-    loaded = load(source, wanted=_is_wanted)
+    loaded = load(source, selector=_is_wanted)
     if loaded.trace is not None:
         return _Operand(loaded.origin, loaded.trace)
     member = loaded.member or ""
@@ -132,7 +132,7 @@ def _operand(source: str, show: DisplayFlags, own: FormulaFlags) -> _Operand:
         choices = ConventionFlags(formulas=own.formulas, lines=own.lines)
         trace, _ = own_trace(InputFlags(q=source), choices, quiet=show.quiet)
         return _Operand(loaded.origin, trace, is_computed=True)
-    given = read_inputs(InputFlags(q=source), ConventionFlags(), known={source: loaded})
+    given = read_inputs(InputFlags(q=source), ConventionFlags(), loaded={source: loaded})
     note(*loaded.warnings, *given.notes, quiet=show.quiet)
     trace, _ = computed(given, DisplayFlags(full=True, quiet=show.quiet))
     return _Operand(loaded.origin, trace)
@@ -274,7 +274,7 @@ def check_own(
     trace, _ = own_trace(inputs, choices, quiet=observed.quiet)
     computed = [name for name, x in trace.stages() if x.expression]
     forward = [name for name in computed if not trace[name].kind.heading]
-    file = load(source, wanted=lambda name: True if _called(name, computed) else IF_NUMBERS)
+    file = load(source, selector=lambda name: True if _called(name, computed) else IF_NUMBERS)
     if observed.stage is not None and observed.stage not in computed:
         raise InputError(f"there is no stage {observed.stage!r}", nearest(observed.stage, forward))
     wanted = computed if observed.stage is None else [observed.stage]

@@ -245,8 +245,8 @@ def _mask(
     d_k = block.d_k or block.d_model // block.n_heads
     mask: Any = None
     if source is not None:
-        wanted = {"wanted": lambda name: role_of(name) == "mask"}
-        origin, mask = _array(source, "mask", quiet=show.quiet, **wanted)
+        of_masks = {"selector": lambda name: role_of(name) == "mask"}
+        origin, mask = _array(source, "mask", quiet=show.quiet, **of_masks)
     facts = {"dropout"} | of_lse(show.stage or ())  # random vectors have a seed, too
     check_flags([choices], facts=facts | facts_of(convention, mask, heads))
     choices.check_call(convention, mask, heads=heads, widths=(d_k, block.d_v or d_k))

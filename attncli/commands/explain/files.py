@@ -46,7 +46,7 @@ def embedded(
     def is_wanted(name: str) -> bool:
         return not name or role_of(name) == "x" or _is_weight(name, flags)
 
-    file = load(source, role="x", wanted=is_wanted)
+    file = load(source, role="x", selector=is_wanted)
     x = only(file, "x")
     if x.ndim != 2:
         shape = " × ".join(map(str, x.shape))
@@ -72,7 +72,7 @@ def _is_weight(name: str, flags: BlockFlags) -> bool:
 def weights_file(flags: BlockFlags, given: Embedded | None) -> FileContents | None:
     """The file of the weights: that of --weights, or that of the embeddings where it holds some."""
     if flags.weights is not None:
-        return load(flags.weights, wanted=lambda name: _is_weight(name, flags))
+        return load(flags.weights, selector=lambda name: _is_weight(name, flags))
     file = given.file if given is not None and flags.projection is None else None
     return file if file and any(map(is_published, file.arrays)) else None
 

@@ -65,7 +65,7 @@ def _embeddings(positions: PositionFlags, quiet: bool) -> tuple[Any, tuple[str, 
         return None, ()
     from attncli.files.load import load
 
-    loaded = load(positions.add, wanted=lambda name: role_of(name) == "q")
+    loaded = load(positions.add, selector=lambda name: role_of(name) == "q")
     note(*loaded.notes, quiet=quiet)
     if len(loaded.arrays) == 1:  # one vector is one row
         arrays = {name: np.atleast_2d(array) for name, array in loaded.arrays.items()}
@@ -96,7 +96,7 @@ def _rotated(positions: PositionFlags, source: str, show: DisplayFlags) -> Trace
     """Queries, and keys where the file names some, turned by the angles of their positions."""
     from attncli.files.load import load
 
-    loaded = load(source, wanted=lambda name: role_of(name) in {"q", "k"})
+    loaded = load(source, selector=lambda name: role_of(name) in {"q", "k"})
     note(*loaded.notes, quiet=show.quiet)
     both = {"queries": pick(loaded, "q"), "keys": pick(loaded, "k")}
     arrays = {name: x for name, x in both.items() if x is not None}

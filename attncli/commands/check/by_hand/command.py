@@ -171,10 +171,10 @@ def marked(
 
         inputs.q = sheet
         if text:
-            contents[sheet] = load("-", stdin=io.BytesIO(text), wanted=wanted, origin=origin)
+            contents[sheet] = load("-", stdin=io.BytesIO(text), selector=wanted, origin=origin)
         if text and not is_trace:
             check_names(contents[sheet])
-    attention = read_inputs(inputs, choices, known=contents, stages={*names.values()})
+    attention = read_inputs(inputs, choices, loaded=contents, stages={*names.values()})
     if not tables:
         hint = "stages are called scores, scaled, masked, weights, output"
         raise InputError(f"{origin} holds no stage to mark", hint)
@@ -243,7 +243,7 @@ def _document(sheet: str, stage: str) -> tuple[str, bytes, dict[str, Any]]:
         origin, is_binary = opened.origin, opened.kind in _BINARY
         text = b"" if is_binary and sheet != "-" else opened.read(TEXT)
     if is_binary:
-        loaded = load(sheet, stdin=io.BytesIO(text), wanted=lambda _: IF_NUMBERS)
+        loaded = load(sheet, stdin=io.BytesIO(text), selector=lambda _: IF_NUMBERS)
         return origin, b"", {name or stage: x.tolist() for name, x in loaded.arrays.items()}
     document = parse(text, origin, other_forms=True)
     if isinstance(document, list):
