@@ -2,7 +2,7 @@
 
     SPECS["weights"] = StageSpec("A", "batch head query key", sums=True, masks=True, shade="share")
 
-To add a stage: a row here, its formula in attention/attention.py, a line where it belongs.
+To add a stage: a row here, its formula in attention/formulas.py, a line where it belongs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Formulas beside those of attention: positions, word vectors, and rows that come after a cache.
 
-Those of attention are in attention/attention.py; the language is that of expression.py.
+Those of attention are in attention/formulas.py; the language is that of expression.py.
 """
 
 from __future__ import annotations
