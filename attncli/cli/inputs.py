@@ -82,14 +82,15 @@ def read_inputs(
     observed: str | None = None,
     stages: Collection[str] = (),
     known: Files = MappingProxyType({}),
-    names: Collection[str] = (),
+    names: Collection[str] | None = None,
 ) -> AttentionInputs:
     """Reads every source once and makes one set of arguments of them.
 
     observed, stages  one more source to read, for `check`, and the stages that are wanted of it
     known             what is read already, by its source
-    names             of further arrays, which formulas read
+    names             of further arrays, which formulas of the user's own read; None without any
     """
+    is_own, names = names is not None, names or ()
     notes: list[str] = []
     sources, drawn = sources_of(inputs, observed)
     files = read_files(sources, stages, notes, known, names)
@@ -117,7 +118,7 @@ def read_inputs(
     attention = inputs_of(given, convention, **heads._asdict(), merge=merge)
     if choices.semantics is not None:
         attention = _as_called(attention, choices, fields, arrays.get("mask"))
-    notes += _on_ones(attention, is_own=choices.is_own) if drawn == ONES else []
+    notes += _on_ones(attention, is_own=is_own) if drawn == ONES else []
     attention = replace(attention, labels=_labels(attention, files, inputs.tokens))
     return AttentionInputs(
         attention,

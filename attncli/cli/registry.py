@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from typing import Any
 
 from attncli.cli.groups import Command
 
@@ -25,6 +26,29 @@ HELP = {
 }
 """Name → what it does."""
 
+EXTENSIONS: Mapping[str, tuple[str, ...]] = {
+    "compute": ("diff.against_flags:AgainstFlags", "formulas.formula_flags:FormulaFlags"),
+    "explain": (
+        "diff.against_flags:AgainstFlags",
+        "diff.against_flags:OrderFlags",
+        "formulas.formula_flags:FormulaFlags",
+    ),
+    "check": ("diff.observed_flags:ObservedFormulaFlags",),
+    "diff": ("formulas.formula_flags:FormulaFlags",),
+}
+"""Name → option groups that other rooms add, in the order in which they act on a call."""
+
+
+def extensions(name: str) -> Iterator[Any]:
+    """The option groups that other rooms add to a command; those of rooms that are there."""
+    for path in EXTENSIONS.get(name, ()):
+        module, _, group = path.partition(":")
+        try:
+            yield getattr(import_module(f"attncli.commands.{module}"), group)
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("attncli.commands."):
+                raise
+
 
 class _Commands(Mapping[str, Command]):
     """Name → what the command takes, imported once it is asked for."""
@@ -39,7 +63,7 @@ class _Commands(Mapping[str, Command]):
         if name not in HELP:
             raise KeyError(name)
         command: Command = import_module(f"attncli.commands.{name}.flags").COMMAND
-        return command._replace(help=HELP[name])
+        return command._replace(help=HELP[name], extensions=tuple(extensions(name)))
 
 
 COMMANDS = _Commands()

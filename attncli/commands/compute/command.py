@@ -8,18 +8,19 @@ they do not                           attend, for the rows that are shown
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from attncli.arrays import Array
 from attncli.attention.inputs import Inputs
 from attncli.budget import FLOAT, check_free, is_free, is_limited
+from attncli.cli.extensions import Call, extended
 from attncli.cli.groups import check_flags, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.output import note, present, progress_bar
 from attncli.cli.parsing import cell_of, rows_of, whole_numbers
 from attncli.commands.compute.flags import ExerciseFlags
-from attncli.commands.diff.against_flags import AgainstFlags
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
 from attncli.formats import PAGE
@@ -36,32 +37,70 @@ _FEWER_OF_GRADIENTS = "ask for those of q, k, v, x and weights alone, or give fe
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ComputeCall(Call):
+    """A call of compute, as its extensions see it."""
+
+    command: ClassVar[str] = "compute"
+    inputs: InputFlags
+    choices: ConventionFlags
+    show: DisplayFlags
+    is_drawn: bool = False
+
+    @property
+    def groups(self) -> tuple[Any, ...]:
+        """What its flags say, but for what is shown."""
+        return self.inputs, self.choices, *self.extensions
+
+    def again(self, inputs: InputFlags, choices: ConventionFlags, *extensions: Any) -> ComputeCall:
+        """The same call with other groups, and with every stage whole."""
+        show = replace(self.show, full=True, stage=None, rows=None)
+        return replace(self, inputs=inputs, choices=choices, show=show, extensions=extensions)
+
+    def beside(self, other: ComputeCall) -> list[Trace]:
+        """The traces of two calls, whose notes are said once."""
+        traces, notes = list[Trace](), list[str]()
+        for call in (self, other):
+            if call.program is not None:
+                quiet = call.show.quiet
+                traces.append(call.program.trace(call.inputs, call.choices, quiet=quiet)[0])
+                continue
+            inputs = _read(call)
+            note(*(text for text in inputs.notes if text not in notes), quiet=call.show.quiet)
+            notes += inputs.notes
+            traces.append(computed(inputs, call.show)[0])
+        return traces
+
+
 def compute(
     inputs: InputFlags,
     choices: ConventionFlags,
-    drawn: ExerciseFlags,
+    exercise: ExerciseFlags,
     show: DisplayFlags,
-    against: AgainstFlags | None = None,
+    *extensions: Any,
 ) -> int | None:
-    """Computes what the flags ask for, and shows it; or compares it with other flags."""
-    name, values = "", list[float]()
-    if drawn.sweep is not None or drawn.random is not None:
+    """Computes what the flags ask for, and shows it, unless an extension does something else."""
+    name, values, is_drawn = "", list[float](), exercise.random is not None
+    if exercise.sweep is not None or is_drawn:
         from attncli.commands.compute.drawn import WIDTHS, draw, of_widths, swept
 
-        name, values = swept(drawn, choices)
+        name, values = swept(exercise, choices)
         if name == WIDTHS:
-            present(of_widths(values, drawn, inputs, choices, show), show)
+            present(of_widths(values, exercise, inputs, choices, show), show)
             return None
-        inputs = draw(inputs, choices, drawn)
-    if against is not None and against.against is not None:
-        return _compared(inputs, choices, show, against.against, is_drawn=drawn.random is not None)
-    if choices.is_own:
-        from attncli.commands.formulas.command import own_trace
-
-        trace, stdin_used = own_trace(inputs, choices, quiet=show.quiet, show=show)
+        inputs = draw(inputs, choices, exercise)
+    call = extended(
+        ComputeCall(
+            inputs=inputs, choices=choices, show=show, is_drawn=is_drawn, extensions=extensions
+        )
+    )
+    if isinstance(call, int):
+        return call
+    if call.program is not None:
+        trace, stdin_used = call.program.trace(inputs, choices, quiet=show.quiet, show=show)
         present(trace, show, stdin_used=stdin_used)
         return None
-    given = _read(inputs, choices, show, is_drawn=drawn.random is not None)
+    given = _read(call)
     note(*given.notes, quiet=show.quiet)
     if name:
         from attncli.commands.compute.drawn import of_knob
@@ -76,44 +115,16 @@ def compute(
     return None
 
 
-def _compared(
-    inputs: InputFlags,
-    choices: ConventionFlags,
-    show: DisplayFlags,
-    options: str,
-    *,
-    is_drawn: bool,
-) -> int:
-    """The call beside itself with further options; the exit code."""
-    from attncli.commands.diff.against import compared, further
-
-    others = further("compute", options, show, inputs, choices)
-    whole = replace(show, full=True, stage=None, rows=None)
-    traces, notes = list[Trace](), list[str]()
-    for own, knobs in ((inputs, choices), others):
-        if knobs.is_own:
-            from attncli.commands.formulas.command import own_trace
-
-            traces.append(own_trace(own, knobs, quiet=show.quiet)[0])
-            continue
-        given = _read(own, knobs, whole, is_drawn=is_drawn)
-        note(*(text for text in given.notes if text not in notes), quiet=show.quiet)
-        notes += given.notes
-        traces.append(computed(given, whole)[0])
-    return compared(traces, options, show)
-
-
-def _read(
-    inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags, *, is_drawn: bool
-) -> AttentionInputs:
+def _read(call: ComputeCall) -> AttentionInputs:
     """The inputs. ConventionError for a flag that has no effect on them."""
+    inputs, choices, show = call.inputs, call.choices, call.show
     if inputs.q is not None and inputs.source is not None:
         what = f"both {quote(inputs.source)} and --q are given"
         raise ConventionError(what, "leave one of the two out")
     inputs.q = inputs.source if inputs.q is None else inputs.q
     given = read_inputs(inputs, choices)
     in_parts = inputs.tiles is not None or inputs.split is not None
-    facts = given.facts | ({"dropout"} if is_drawn else set())  # both have a seed
+    facts = given.facts | ({"dropout"} if call.is_drawn else set())  # both have a seed
     if in_parts or show.stage:
         facts |= of_lse([*(show.stage or ()), *[LSE] * in_parts])
     check_flags([inputs, choices], facts=facts)
