@@ -13,7 +13,6 @@ from attncli.cli.extensions import extended
 from attncli.cli.groups import check_flags, given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.registry import COMMANDS
-from attncli.commands.diff.against_flags import AgainstFlags, OrderFlags
 from attncli.commands.diff.command import check_diff_flags, check_room, present_diff
 from attncli.commands.diff.comparison import Comparison
 from attncli.commands.diff.diff import diff
@@ -21,6 +20,7 @@ from attncli.convention import flag_of
 from attncli.errors import ConventionError
 from attncli.trace import Trace
 
+OPTIONS = ("against", "against_order")
 CALL = "this call"
 """What the call without the further options is called."""
 
@@ -54,8 +54,7 @@ def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> lis
     """The option groups of a call with further options; one that is given in both is replaced."""
     check_diff_flags(show)
     given = _parsed(command, options)
-    kinds = DisplayFlags, AgainstFlags, OrderFlags
-    of_display = [x.name for kind in kinds for x in fields(kind) if x.name in given]
+    of_display = [x for x in (*(x.name for x in fields(DisplayFlags)), *OPTIONS) if x in given]
     if of_display:
         what = f"--against {options!r} changes what is shown"
         raise ConventionError(what, f"write {flag_of(of_display[0])} outside of it")
