@@ -26,7 +26,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import (
@@ -59,6 +59,7 @@ from attncli.convention import (
 )
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
+from attncli.formats import is_among
 from attncli.stages import LSE
 
 if TYPE_CHECKING:
@@ -68,13 +69,18 @@ T = TypeVar("T")
 
 
 class Command(NamedTuple):
-    """The option groups that a command takes, and its help."""
+    """The option groups that a command takes, its help, and what runs it.
+
+    run  takes the groups, filled in, and gives the exit code, or None for 0; where it is None, that
+         is the function of the command's name in command.py of its room
+    """
 
     groups: tuple[Any, ...]
     help: str = ""
     without: tuple[str, ...] = ()  # fields that mean nothing here: no options then
     other_help: Mapping[str, str] = MappingProxyType({})  # field → help in place of its own
     needs: Mapping[str, str] = MappingProxyType({})  # field → what its flag needs here instead
+    run: Callable[..., int | None] | None = None
 
 
 _METAVARS = {bool: "", int: "N", float: "FLOAT"}
@@ -121,7 +127,7 @@ class FastParsing:
                 param.metavar = _METAVARS[kind]
             if param.metavar is None and get_origin(kind) is Literal:  # a name, not every choice
                 param.metavar = "CHOICE" if param.name != "format" else "FORMAT"
-                param.help += f" {param.metavar}: {', '.join(get_args(kind))}."
+                param.help += f" {param.metavar}: {', '.join(_choices(param))}."
             param.help = param.help.replace("[", r"\[")
         with unshielded():
             super().format_help(ctx, formatter)  # type: ignore[misc]
@@ -147,8 +153,18 @@ class _QuickConversion:
                 number, low, high = annotation(value), bounds.min, bounds.max
                 if (low is None or number >= low) and (high is None or number <= high):
                     return number
+        if kind is Literal and len(choices := _choices(param)) > len(inner):
+            if value in choices:
+                return value
+            param.type_descriptor = replace(param.type_descriptor, annotation=Literal[choices])
         vars(param)["_runtime_param"] = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def _choices(param: Any) -> tuple[str, ...]:
+    """What an option of few texts may be, with what other packages add."""
+    choices = vars(param).get("choices")
+    return get_args(param.type_descriptor.annotation) if choices is None else tuple(choices())
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
@@ -172,24 +188,33 @@ def flag(
     needs: str = "",
     excludes: str = "",
     default: str = "",
+    choices: Callable[[], Iterable[str]] | None = None,
     **more: Any,
 ) -> Any:
     """A field of a group: an option of the field's name or of these names, or an Argument.
 
     needs, excludes  what it has no effect without, and what it cannot be used with
     default          what it is where it is not given, for other flags that need a value of it
+    choices          those of a Literal and of other packages, for a text that is none of ours
     """
     named = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
     texts = {"needs": needs, "excludes": excludes}
     parts = {name: [x.strip() for x in text.split(",") if x] for name, text in texts.items()}
     return field(
         default=None,
-        metadata={"make": make, "names": names, "more": named, **parts, "default": default},
+        metadata={
+            "make": make,
+            "names": names,
+            "more": named,
+            **parts,
+            "default": default,
+            "choices": choices,
+        },
     )
 
 
 def typer_command(name: str, command: Command) -> Any:
-    """A command as Typer takes it: it imports and calls the function of its name."""
+    """A command as Typer takes it: it imports and calls what runs it."""
 
     def flat(**values: Any) -> int | None:
         size, groups = DEFAULT, []
@@ -202,14 +227,14 @@ def typer_command(name: str, command: Command) -> Any:
             check_flags(groups, command.needs)
             for show in (group for group in groups if hasattr(group, "form")):
                 import_module("attncli.cli.output").display_options(show)
-            function: Any = getattr(import_module(f"attncli.commands.{name}.command"), name)
+            run = command.run or getattr(import_module(f"attncli.commands.{name}.command"), name)
             errstate = import_module("numpy").errstate
             with errstate(all="ignore"):  # infinity and NaN are shown, not warned about
-                code: int | None = function(*groups)
+                code: int | None = run(*groups)
         return code
 
     parameters = []
-    options = ((kind, own) for kind in command.groups for own in fields(kind) if own.metadata)
+    options = [(kind, own) for kind in command.groups for own in fields(kind) if own.metadata]
     for kind, own in options:
         if own.name in command.without:
             continue
@@ -227,7 +252,22 @@ def typer_command(name: str, command: Command) -> Any:
     vars(flat)["__signature__"] = inspect.Signature(parameters)
     app = typer.Typer(add_completion=False)
     app.command(name, cls=QuickCommand)(flat)
-    return typer.main.get_command(app)
+    result = typer.main.get_command(app)
+    choices_of = {own.name: own.metadata["choices"] for _, own in options}
+    for param in result.params:
+        vars(param)["choices"] = choices_of.get(param.name)
+    return result
+
+
+def options_of(command: Command) -> set[str]:
+    """The flags of a command; of --x/--no-x the first."""
+    fields_of = (field for group in command.groups for field in fields(group) if field.metadata)
+    return {
+        name.partition("/")[0]
+        for field in fields_of
+        if field.metadata["make"] is typer.Option and field.name not in command.without
+        for name in field.metadata["names"] or (flag_of(field.name),)
+    }
 
 
 def given_of(group: Any, *names: str) -> dict[str, Any]:
@@ -250,10 +290,11 @@ def check_flags(
     needs  field → what its flag needs in this command, in place of what it declares
     facts  those of the input, once it is read: then only the flags that need one are checked
     """
-    given, values = [], dict.fromkeys(facts or (), "")
+    given, flags, values = [], set[str](), dict.fromkeys(facts or (), "")
     for group in groups:
         for own in (own for own in fields(group) if own.metadata):
             on, _, off = next(iter(own.metadata["names"]), flag_of(own.name)).partition("/")
+            flags |= {on, off}
             value = getattr(group, own.name)
             if value is False:  # a switch that is off, unless its flag is of the form --on/--off
                 on, value = (off, False) if off else (on, None)
@@ -270,8 +311,11 @@ def check_flags(
                 what = f"{on} cannot be used with {_text(other)}"
                 raise ConventionError(what, "leave one of the two out")
         for need in [needs[own.name]] if own.name in needs else own.metadata["needs"]:
+            conditions = need.split(" or ")
             is_asked = need.startswith("--") == (facts is None)
-            if is_asked and not any(_holds(one, values) for one in need.split(" or ")):
+            if facts is None and not flags & {text.partition(" ")[0] for text in conditions}:
+                continue  # of a command that is not there
+            if is_asked and not any(_holds(text, values) for text in conditions):
                 raise _no_effect(on, need, values)
 
 
@@ -300,7 +344,11 @@ def _holds(condition: str, values: Mapping[str, str]) -> bool:
     if not condition.startswith("--"):
         return condition in values
     flag, _, choices = condition.partition(" ")
-    return flag in values and (not choices or values[flag] in choices.split("|"))
+    if flag not in values or not choices:
+        return flag in values
+    if flag == "--format":
+        return is_among(values[flag], choices)
+    return values[flag] in choices.split("|")
 
 
 def _text(condition: str) -> str:

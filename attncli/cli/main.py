@@ -25,7 +25,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from attncli._version import __version__
 from attncli.cli.groups import FastParsing, typer_command
-from attncli.cli.registry import COMMANDS, HELP
+from attncli.cli.registry import find, names, summary
 from attncli.cli.terminal import shielded, tell
 from attncli.errors import AttncliError
 
@@ -69,16 +69,16 @@ class LazyGroup(FastParsing, TyperGroup):
     made: ClassVar[dict[str, Any]] = {}  # a wrong call asks for its command twice
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*COMMANDS, "help"]
+        return [*names(), "help"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            return _HELP if cmd_name == "help" else None
+        if cmd_name == "help":
+            return _HELP
         if self.is_listed:
-            return TyperCommand(cmd_name, help=HELP[cmd_name])
-        if cmd_name not in self.made:
-            self.made[cmd_name] = typer_command(cmd_name, COMMANDS[cmd_name])
-        return self.made[cmd_name]
+            return TyperCommand(cmd_name, help=summary(cmd_name).replace("[", r"\["))
+        if cmd_name not in self.made and (command := find(cmd_name)) is not None:
+            self.made[cmd_name] = typer_command(cmd_name, command)
+        return self.made.get(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.is_listed = True
@@ -207,7 +207,9 @@ def _in_words(error: AttncliError | typer.TyperException, arguments: list[str]) 
     from attncli.cli.usage_errors import in_words, likely_mistake
 
     if isinstance(error, AttncliError):
-        command = LazyGroup().get_command(None, arguments[0])
+        command = None
+        with contextlib.suppress(AttncliError):  # of a plug-in that cannot be imported
+            command = LazyGroup().get_command(None, arguments[0])
         return likely_mistake(arguments, command) or str(error)
     return in_words(error, arguments, LazyGroup().list_commands(None))
 

@@ -17,8 +17,9 @@ from attncli.cli.parsing import unclear
 from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
-from attncli.formats import ENDINGS, EXACT, FIGURE, FORMATS, PAGE
+from attncli.formats import EXACT, FIGURE, FORMATS, PAGE, names_where, of_ending
 from attncli.formats import Format as Form
+from attncli.formats import names as names_of_formats
 from attncli.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ else:
 
 def forms(has_use: Callable[[Form], bool]) -> str:
     """What a flag needs that some forms of the result have a use for."""
-    return f"--format {'|'.join(name for name, form in FORMATS.items() if has_use(form))}"
+    return f"--format {names_where(has_use)}"
 
 
 def ending_of(path: str) -> str | None:
@@ -267,7 +268,8 @@ class DisplayFlags:
         "say), always (in a pipe or a file, too), or never."
     )
     format: Format | None = flag(
-        "Form of the result (default: table, or what the ending of --output says)."
+        "Form of the result (default: table, or what the ending of --output says).",
+        choices=names_of_formats,
     )
     output: str | None = flag("Write the result to a file.", "FILE", names=("--output", "-o"))
     force: bool = flag("Replace the file of --output.", needs="--output")
@@ -282,11 +284,10 @@ class DisplayFlags:
         """The form of --format, else of the ending of --output; stages in any case of letters."""
         name = self.format or ("html" if self.open else "table")
         if self.format is None and self.output is not None:
-            ending = ending_of(self.output)
-            if ending not in ENDINGS:
+            name = of_ending(ending_of(self.output)) or ""
+            if not name:
                 what = f"{self.output} does not end in a format that attncli writes"
-                raise ConventionError(what, f"add --format {'|'.join(FORMATS)}")
-            name = ENDINGS[ending]
+                raise ConventionError(what, f"add --format {'|'.join(names_of_formats())}")
         self.form = FORMATS[name]
         self.stage = [name.lower() for name in self.stage] if self.stage else None
         self.blank = [name.lower() for name in self.blank] if self.blank else None

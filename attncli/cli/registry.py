@@ -1,27 +1,28 @@
-"""Every command: a line each. What it takes is read from its room when it is called."""
+"""Every command: a line each. What it takes is read from its room when it is called.
+
+A command of another package is an entry point in the group of plugins.COMMANDS.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
+from attncli import plugins
 from attncli.cli.groups import Command
+from attncli.errors import AttncliError
 
-HELP = {
+HELP = {  # each on one line, which is all that goes where a room is taken out
     "compute": "Q, K, V → every stage of attention, with every number.",
     "explain": "A sentence → tokens → vectors → Q, K, V → every stage → what it means.",
     "model": "A model on disk and a sentence → what every head does, and any layer's stages.",
     "posenc": "Positional encodings: sinusoidal, rotary and ALiBi tables.",
-    "similarity": "Lengths, dot products, cosines, analogies and principal components of word "
-    "vectors.",
-    "examples": "Worked examples of tutorial articles, recomputed and compared with what they "
-    "print.",
+    "similarity": "Lengths, dot products, cosines, analogies and principal components of word vectors.",
+    "examples": "Worked examples of tutorial articles, recomputed and compared with what they print.",
     "check": "Does my attention match, and if not, which bug is it?",
-    "semantics": "How libraries differ in what they compute: masks, causality, empty rows, heads, "
-    "scale.",
+    "semantics": "How libraries differ in what they compute: masks, causality, empty rows, heads, scale.",
     "diff": "Two traces, dumps or inputs beside each other: the first stage that differs.",
-    "formulas": "The formulas of an attention, to be read, edited and run: compute --formulas "
-    "FILE.",
+    "formulas": "The formulas of an attention, to be read, edited and run: compute --formulas FILE.",
 }
 """Name → what it does."""
 
@@ -43,3 +44,30 @@ class _Commands(Mapping[str, Command]):
 
 
 COMMANDS = _Commands()
+"""Ours, by name."""
+
+
+def names() -> list[str]:
+    """Of every command, those of other packages last."""
+    others = (name for name in plugins.entry_points(plugins.COMMANDS) if name != "help")
+    return [*dict.fromkeys((*COMMANDS, *others))]
+
+
+def find(name: str) -> Command | None:
+    """The command of a name, ours or of another package; AttncliError where that is broken."""
+    if name in COMMANDS:
+        return COMMANDS[name]
+    if name in plugins.entry_points(plugins.COMMANDS):
+        return plugins.load(plugins.COMMANDS, name, Command)
+    return None
+
+
+def summary(name: str) -> str:
+    """What a command does, in one line; of one that cannot be imported why not."""
+    if name in HELP:
+        return HELP[name]
+    try:
+        command = plugins.load(plugins.COMMANDS, name, Command)
+    except AttncliError as error:
+        return error.message
+    return command.help.partition("\n")[0]

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from itertools import accumulate, pairwise
 from typing import Any
 
-from attncli.cli.groups import typer_command
+from attncli.cli.groups import options_of
 from attncli.cli.parsing import with_blank_values
 from attncli.cli.registry import COMMANDS
 
@@ -102,8 +102,7 @@ def _option(wrong: str, known: Sequence[str], possible: Sequence[str]) -> str:
     if (ours := _OURS.get(wrong)) in known:
         why = ": a temperature T multiplies the factor on the scores by 1/T"
         return f"use {ours}{why * (wrong == '--temperature')}"
-    every = {name: typer_command(name, command).params for name, command in COMMANDS.items()}
-    if owners := [x for x, params in every.items() if any(wrong in one.opts for one in params)]:
+    if owners := [name for name, command in COMMANDS.items() if wrong in options_of(command)]:
         return f"it is an option of attncli {' and '.join(owners)}"
     near = get_close_matches(wrong, known, n=1) or sorted(possible)[:1]
     return f"did you mean {near[0]}?" if near else ""
