@@ -29,8 +29,6 @@ from attncli.cli.registry import find, names, summary
 from attncli.cli.terminal import shielded, tell
 from attncli.errors import AttncliError
 
-# Objects between two runs of the garbage collector: in a process this short they only cost time.
-_RARELY = 200_000
 _TO_TRY = """\
 Three commands to try:
   attncli compute --random --query q1
@@ -107,7 +105,6 @@ def _root(
 
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
-    gc.set_threshold(_RARELY)
     _replace_closed_streams()
     codecs.register_error("attncli", near)
     for stream in (sys.stdout, sys.stderr):
@@ -127,6 +124,7 @@ def main() -> None:
         code = 130
     finally:
         ignore()
+    gc.freeze()  # what is left is the system's to take back, without a search for circles
     sys.exit(code)
 
 

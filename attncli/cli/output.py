@@ -3,7 +3,6 @@ progress bars."""
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -72,6 +71,8 @@ def present(
 
         trace = without_numbers(trace, () if "" in show.blank else show.blank)
     if form.holds == FIGURE:  # what Matplotlib has to say of its fonts and its cache is no error
+        import logging
+
         logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
     module = form.module()
     if form.binary:
