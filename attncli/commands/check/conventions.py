@@ -27,10 +27,10 @@ from attncli.commands.check.observe import places_of
 from attncli.commands.check.places import Labels, stage_verdict
 from attncli.commands.check.search import Match, Search
 from attncli.commands.check.verdict import Meaning, Verdict
-from attncli.commands.semantics.words import sentences
 from attncli.convention import KNOBS, Convention, DType, MaskMeans, flag_of
 from attncli.errors import ConventionError
 from attncli.files.messages import count, listing
+from attncli.page.conventions import sentences
 from attncli.presets import PRESETS, Preset
 from attncli.stages import CONCAT, LSE, OUTPUT
 from attncli.tolerance.comparison import Comparison, comparison_of, fit, is_closer

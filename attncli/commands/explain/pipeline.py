@@ -21,7 +21,6 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.run import Heading
 from attncli.attention.shapes import Gradient, check_mask
-from attncli.commands.similarity.measures import similarity
 from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.formula import common as formulas
@@ -30,6 +29,7 @@ from attncli.stages import HIDDEN, MASKED, PROJECTED, SCALED, WEIGHTS, spec_of
 from attncli.trace import Stage, Trace
 from attncli.transformer.layers import BACKWARD, Alter, LayerPlan
 from attncli.transformer.weights import Architecture, Weights
+from attncli.words.measures import similarity
 from attncli.words.sentence import PositionKind, Sentence, Vocabulary, entry_stages
 from attncli.words.tokens import called
 

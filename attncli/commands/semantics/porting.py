@@ -21,9 +21,9 @@ from attncli.commands.semantics.port_code import (
     layout_of,
     written,
 )
-from attncli.commands.semantics.words import sentence_of
 from attncli.convention import Convention
 from attncli.errors import ConventionError
+from attncli.page.conventions import sentence_of
 from attncli.presets import Preset, preset
 
 
