@@ -25,16 +25,16 @@ from typer.core import TyperCommand, TyperGroup
 
 from attncli._version import __version__
 from attncli.cli.groups import FastParsing, typer_command
-from attncli.cli.registry import find, names, summary
+from attncli.cli.registry import COMMANDS, find, names, summary
 from attncli.cli.terminal import shielded, tell
 from attncli.errors import AttncliError
 
-_TO_TRY = """\
-Three commands to try:
-  attncli compute --random --query q1
-  attncli explain "I love AI"
-  attncli posenc --len 5 --dim 4
-
+_TO_TRY = {
+    "compute": "attncli compute --random --query q1",
+    "explain": 'attncli explain "I love AI"',
+    "posenc": "attncli posenc --len 5 --dim 4",
+}
+_MORE = """
 attncli COMMAND --help shows the options that people use most, attncli help the manual."""
 _HELP = TyperCommand("help", help="Pages of the manual, such as attncli help masks.")
 _NO_MEMORY = "this needs more memory than there is; use fewer tokens"
@@ -89,7 +89,13 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
-    epilog=_TO_TRY,
+    epilog="\n".join(
+        [
+            "Three commands to try:" if {*_TO_TRY} <= {*COMMANDS} else "Commands to try:",
+            *(f"  {line}" for name, line in _TO_TRY.items() if name in COMMANDS),
+            _MORE,
+        ]
+    ),
 )
 
 
