@@ -19,6 +19,8 @@ from attncli.errors import SizeError
 
 DEFAULT = 10**9
 """Bytes; --max-size says otherwise."""
+FLOAT = 8
+"""Bytes of a float64."""
 _CELL = 50  # bytes of a cell as Python holds it: a float takes 32 with its place, a short text 60
 _LITTLE = 1 << 24  # bytes: any machine has them, so that small calls need not ask
 _PROCESS = 20 * 10**6  # bytes that Python and Typer take before a command begins
@@ -107,6 +109,18 @@ def fits(need: int, *, resident: int = 0) -> bool:
     """Whether so many bytes are allowed, and free but for those that the process has already."""
     free = free_memory()
     return need <= allowed() and (free is None or need - resident <= free)
+
+
+def is_free(more: int) -> bool:
+    """Whether so many bytes are allowed, and free, beside those that the process has taken."""
+    bytes_taken = taken()
+    return fits(bytes_taken + more, resident=bytes_taken)
+
+
+def check_free(more: int, subject: str, hint: str = "") -> None:
+    """SizeError where so many bytes more are not: `subject` is such as "the stages need"."""
+    bytes_taken = taken()
+    check_bytes(bytes_taken + more, subject, hint, resident=bytes_taken)
 
 
 def _or_more(hint: str, need: int, resident: int = 0) -> str:

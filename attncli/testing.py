@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from attncli.commands.check.diagnose import check
-from attncli.commands.check.report import report_text
+from attncli.commands.check.verdict import report_text
 
 
 def assert_attention(observed: Any, q: Any, k: Any, v: Any, **convention: Any) -> None:

@@ -8,13 +8,16 @@ from typing import Any
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, split_heads
+from attncli.budget import FLOAT, check_free
 from attncli.cli.options import InputFlags
 from attncli.cli.sources import WEIGHTS, Heads, Read, arrays_of
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError
-from attncli.files.load import FileContents, load
+from attncli.files.contents import FileContents
+from attncli.files.load import load
+from attncli.files.lookup import name_of, only
 from attncli.files.messages import ask_for, listing, named
-from attncli.files.roles import ATTENDED, EMBEDDINGS, name_of, only
+from attncli.files.roles import ATTENDED, EMBEDDINGS
 from attncli.stages import QKV
 from attncli.transformer.names import blocks, is_published
 from attncli.transformer.published import Axes, Published, published
@@ -118,10 +121,8 @@ def _check_size(rows: Mapping[str, Array], found: Published) -> None:
     widths = sum(found.arrays[f"w_{name}"].shape[1] for name in QKV)
     given = sum(x.size for x in (*rows.values(), *found.arrays.values()))
     if given + n_rows * widths > _LARGE:
-        from attncli.cli import memory
-
-        need = (given + 2 * n_rows * widths) * memory.FLOAT
-        memory.check_fits(need, f"q, k and v of {n_rows} tokens need", "give fewer tokens")
+        need = (given + 2 * n_rows * widths) * FLOAT
+        check_free(need, f"q, k and v of {n_rows} tokens need", "give fewer tokens")
 
 
 def _attended(

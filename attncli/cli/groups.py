@@ -7,7 +7,7 @@ instead of forty parameters:
     class InputFlags:
         kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)    # --kv-heads
 
-    Command((InputFlags, Choices, DisplayFlags), "What the command does.")
+    Command((InputFlags, ConventionFlags, DisplayFlags), "What the command does.")
 
 A flag that is not given is None, a switch False. Each says what it needs and what it excludes:
 
@@ -80,7 +80,17 @@ class Command(NamedTuple):
     without: tuple[str, ...] = ()  # fields that mean nothing here: no options then
     other_help: Mapping[str, str] = MappingProxyType({})  # field → help in place of its own
     needs: Mapping[str, str] = MappingProxyType({})  # field → what its flag needs here instead
+    extensions: tuple[Any, ...] = ()  # option groups of other rooms: see extensions.py
     run: Callable[..., int | None] | None = None
+
+    @property
+    def ordered(self) -> tuple[Any, ...]:
+        """All option groups as --help lists them: an extension before one whose panel it names."""
+        groups = list(self.groups)
+        for extension in self.extensions:
+            panels = (number for number, x in enumerate(groups) if x.PANEL in extension.BEFORE)
+            groups.insert(next(panels, len(groups)), extension)
+        return tuple(groups)
 
 
 _METAVARS = {bool: "", int: "N", float: "FLOAT"}
@@ -168,11 +178,14 @@ def _choices(param: Any) -> tuple[str, ...]:
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
-def group(panel: str) -> Callable[[type[T]], type[T]]:
-    """Makes a class an option group: a dataclass of flags, those without a panel under this one."""
+def group(panel: str, *, before: Collection[str] = ()) -> Callable[[type[T]], type[T]]:
+    """Makes a class an option group: a dataclass of flags, those without a panel under this one.
+
+    before  of an extension: panels of a command's groups, before the first of which it is listed
+    """
 
     def made(kind: type[T]) -> type[T]:
-        kind.PANEL = panel  # type: ignore[attr-defined]
+        kind.PANEL, kind.BEFORE = panel, before  # type: ignore[attr-defined]
         return dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)
 
     return made
@@ -217,24 +230,25 @@ def typer_command(name: str, command: Command) -> Any:
     """A command as Typer takes it: it imports and calls what runs it."""
 
     def flat(**values: Any) -> int | None:
-        size, groups = DEFAULT, []
-        for kind in command.groups:
+        size, groups = DEFAULT, dict[Any, Any]()
+        for kind in command.ordered:
             given = {own.name: values[own.name] for own in fields(kind) if own.name in values}
             if given.get("max_size") is not None:
                 size = import_module("attncli.cli.parsing").bytes_of(given["max_size"])
-            groups.append(kind(**given))
+            groups[kind] = kind(**given)
         with limited(size):
-            check_flags(groups, command.needs)
-            for show in (group for group in groups if hasattr(group, "form")):
+            check_flags([*groups.values()], command.needs)
+            for show in (group for group in groups.values() if hasattr(group, "form")):
                 import_module("attncli.cli.output").display_options(show)
             run = command.run or getattr(import_module(f"attncli.commands.{name}.command"), name)
             errstate = import_module("numpy").errstate
             with errstate(all="ignore"):  # infinity and NaN are shown, not warned about
-                code: int | None = run(*groups)
+                every = (*command.groups, *command.extensions)
+                code: int | None = run(*(groups[kind] for kind in every))
         return code
 
     parameters = []
-    options = [(kind, own) for kind in command.groups for own in fields(kind) if own.metadata]
+    options = [(kind, own) for kind in command.ordered for own in fields(kind) if own.metadata]
     for kind, own in options:
         if own.name in command.without:
             continue
@@ -261,7 +275,7 @@ def typer_command(name: str, command: Command) -> Any:
 
 def options_of(command: Command) -> set[str]:
     """The flags of a command; of --x/--no-x the first."""
-    fields_of = (field for group in command.groups for field in fields(group) if field.metadata)
+    fields_of = (field for group in command.ordered for field in fields(group) if field.metadata)
     return {
         name.partition("/")[0]
         for field in fields_of

@@ -13,37 +13,29 @@ from attncli.arrays import Array
 from attncli.attention.inputs import WEIGHTS as OF_X
 from attncli.attention.inputs import Inputs, inputs_of
 from attncli.attention.plan import Merge
-from attncli.cli.groups import facts_of
+from attncli.cli.groups import facts_of, given_of
+from attncli.cli.layouts import complete, with_mask
 from attncli.cli.options import ONES_SHOW, ConventionFlags, InputFlags
 from attncli.cli.parsing import tokens_of, whole_numbers
 from attncli.cli.sources import (
     OBSERVED,
+    ONE_OF_TWO,
     Files,
+    Heads,
+    Read,
+    arrays_of,
     holds_x,
     named_arrays,
-    read_arrays,
     read_files,
     sources_of,
     unused_notes,
 )
 from attncli.convention import Convention, flag_of, flag_text
-from attncli.errors import InputError
-from attncli.files.load import FileContents, Labels
+from attncli.errors import ConventionError, InputError
+from attncli.files.contents import FileContents, Labels
+from attncli.files.lookup import fields_of, kv_len_of, layout_of, name_of, outermost
 from attncli.files.messages import attentions, count
-from attncli.files.roles import (
-    D_OUTPUT,
-    EMBEDDINGS,
-    KV_LEN,
-    LAYOUT,
-    ONES,
-    RANDOM,
-    Role,
-    fields_of,
-    kv_len_of,
-    layout_of,
-    name_of,
-    outermost,
-)
+from attncli.files.roles import ATTENDED, D_OUTPUT, EMBEDDINGS, KV_LEN, LAYOUT, ONES, RANDOM, Role
 from attncli.stages import GIVEN_GRADIENT
 from attncli.stages import WEIGHTS as SHARES
 from attncli.trace import Trace
@@ -90,14 +82,15 @@ def read_inputs(
     observed: str | None = None,
     stages: Collection[str] = (),
     known: Files = MappingProxyType({}),
-    names: Collection[str] = (),
+    names: Collection[str] | None = None,
 ) -> AttentionInputs:
     """Reads every source once and makes one set of arguments of them.
 
     observed, stages  one more source to read, for `check`, and the stages that are wanted of it
     known             what is read already, by its source
-    names             of further arrays, which formulas read
+    names             of further arrays, which formulas of the user's own read; None without any
     """
+    is_own, names = names is not None, names or ()
     notes: list[str] = []
     sources, drawn = sources_of(inputs, observed)
     files = read_files(sources, stages, notes, known, names)
@@ -109,14 +102,12 @@ def read_inputs(
         raise InputError(f"{main.origin} holds observed numbers, but no q", hint)
     fields = fields_of(main) if main.fields or main.scale is not None else {}
     convention, inputs, kv_len = _convention(main, fields, inputs, choices, notes)
-    arrays, heads, files, used = read_arrays(files, inputs, convention, notes)
+    arrays, heads, files, used = _read_arrays(files, inputs, convention, notes)
     is_x = "x" in arrays
     notes += unused_notes(files, used, {*stages, *names}, of_x=is_x)
     facts = facts_of(convention, arrays.get("mask"), heads)
     facts |= {"the weights of x"} if is_x else set()
     if "mask" in arrays:
-        from attncli.cli.layouts import with_mask
-
         convention = with_mask(arrays, files, choices, fields, convention)
         if arrays["mask"].dtype == np.bool_ and convention.mask_means == "add":
             notes.append("true and false in the mask are added as 1 and 0: no key is hidden")
@@ -127,7 +118,7 @@ def read_inputs(
     attention = inputs_of(given, convention, **heads._asdict(), merge=merge)
     if choices.semantics is not None:
         attention = _as_called(attention, choices, fields, arrays.get("mask"))
-    notes += _on_ones(attention, is_own=choices.is_own) if drawn == ONES else []
+    notes += _on_ones(attention, is_own=is_own) if drawn == ONES else []
     attention = replace(attention, labels=_labels(attention, files, inputs.tokens))
     return AttentionInputs(
         attention,
@@ -139,6 +130,34 @@ def read_inputs(
         facts=frozenset(facts | ({"dropout"} if drawn == RANDOM else set())),  # both have a seed
         others=named_arrays(files, names),
     )
+
+
+def _read_arrays(
+    files: Files, inputs: InputFlags, convention: Convention, notes: list[str]
+) -> Read:
+    """Q, K and V in heads, or x and weights, as it is asked for or as the file has it; and a mask,
+    a cache … ConventionError where there are both."""
+    main, used = files["q"], dict[int, set[str]]()
+    names_q = inputs.q is not None and name_of(main, "q") is not None
+    if names_q and inputs.weights is not None:
+        hint = f"leave out --weights, or give the embeddings: --x {main.origin}::NAME"
+        raise ConventionError(f"{main.origin} names q, and --weights is for x", hint)
+    is_x = inputs.q is None
+    if not (is_x or names_q):
+        is_x = inputs.weights is not None or (main.trace is None and holds_x(main))
+        for ours in given_of(inputs, "k", "v") if is_x else ():
+            what = f"{flag_of(ours)} is given, and {main.origin} holds x and weights"
+            raise ConventionError(what, f"{ONE_OF_TWO}: leave out {flag_of(ours)}")
+    if is_x:
+        from attncli.cli.embeddings import read_embeddings
+
+        return read_embeddings(files, inputs, convention, notes)
+    arrays = arrays_of(ATTENDED, files)
+    complete(arrays, main, inputs, notes)
+    if not names_q:
+        used[id(main)] = set(main.arrays)
+    heads = Heads(*(arrays[name].shape[-3] if arrays[name].ndim > 2 else 1 for name in "qk"))
+    return Read(arrays, heads, files, used)
 
 
 def _convention(

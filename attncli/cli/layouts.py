@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +15,27 @@ from attncli.cli.options import ConventionFlags, InputFlags
 from attncli.cli.sources import Files
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
-from attncli.files.roles import ATTENDED, D_OUTPUT, Role, kv_len_of, name_of
+from attncli.files.contents import FileContents
+from attncli.files.roles import D_OUTPUT
 from attncli.stages import QKV
 
-if TYPE_CHECKING:
-    from attncli.cli.inputs import AttentionInputs
-
 CACHE = ("past_k", "past_v")
+
+
+def complete(
+    arrays: dict[str, Array],
+    main: FileContents,
+    inputs: InputFlags,
+    notes: list[str],
+    names: Collection[str] = QKV,
+) -> None:
+    """K = Q and V = K where these names ask for them and there are none; heads as flags say."""
+    for role, instead in (("k", "q"), ("v", "k")):
+        if role in names and role not in arrays and instead in arrays:
+            arrays[role] = arrays[instead]
+            notes.append(f"{main.origin} has no {role}, so {role.upper()} = {instead.upper()}")
+    if (inputs.heads or inputs.kv_heads or inputs.layout) and "q" in arrays:
+        arrange(arrays, inputs)
 
 
 def arrange(arrays: dict[str, Array], inputs: InputFlags) -> None:
@@ -45,33 +58,6 @@ def arrange(arrays: dict[str, Array], inputs: InputFlags) -> None:
                 arrays[name] = in_heads(arrays[name], layout, heads)
             except ShapeError as error:
                 raise ShapeError(f"{name}: {error.message}", error.hint) from None
-
-
-def observed_inputs(given: AttentionInputs) -> dict[str, Any]:
-    """The inputs that the observed file brings itself, arranged as the given ones are."""
-    loaded, inputs = given.observed, given.flags
-    if loaded is None or loaded.member in loaded.arrays:
-        return {}
-    lengths = kv_len_of(loaded)
-    arrays: dict[str, Any] = {} if lengths is None else {"kv_len": lengths}
-    for role in ATTENDED:
-        name = name_of(loaded, role)
-        if name is None:
-            continue
-        arrays[role] = loaded.arrays[name]
-        is_split = role in CACHE and arrays[role].ndim == len(given.inputs.sizes.scores)
-        if role in (*QKV, *CACHE) and not is_split:
-            arrays[role] = as_given(arrays[role], role, inputs)
-    return arrays
-
-
-def as_given(array: Array, role: Role, inputs: InputFlags) -> Array:
-    """An observed array in the layout and heads of the given ones, where it has their axes."""
-    heads = inputs.heads if role == "q" else inputs.kv_heads or inputs.heads
-    with suppress(ShapeError):  # in heads already, or of other axes: then it differs
-        if inputs.layout or inputs.heads:
-            return in_heads(array, inputs.layout, heads)
-    return array
 
 
 def in_heads(array: Array, layout: Any, n_heads: int | None) -> Array:

@@ -126,36 +126,8 @@ _KNOBS = [
 _Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, eq=False, repr=False, match_args=False)
 
 
-_PROGRAM = "--tiles, --split, --kv-len, --semantics, "
-_PROGRAM += ", ".join(flag_of(name) for name in KNOBS if name not in ("dtype", "seed"))
-
-
-@group("Formulas")
-class FormulaFlags:
-    """Formulas of the user's own, instead of ours."""
-
-    formulas: str | None = flag(
-        "Compute by your own formulas: a file, or the name of a variant (attncli formulas --list).",
-        "FILE",
-        panel="Formulas",
-        excludes=_PROGRAM,
-    )
-    lines: list[str] | None = flag(
-        "Compute one stage by another formula (repeatable), such as --set 'scores[i,j] = …'.",
-        "LINE",
-        names=("--set",),
-        panel="Formulas",
-        excludes="--tiles, --split",
-    )
-
-    @property
-    def is_own(self) -> bool:
-        """Whether there are formulas of the user's own."""
-        return self.formulas is not None or bool(self.lines)
-
-
 @group("Masking")
-class ConventionFlags(_Knobs, FormulaFlags):  # type: ignore[misc]
+class ConventionFlags(_Knobs):  # type: ignore[misc]
     """A flag for every field of Convention; `given` holds those that were given, parsed."""
 
     semantics: Semantics | None = flag(

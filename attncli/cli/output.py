@@ -11,15 +11,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import typer
 
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.cli.terminal import columns, console, direct, tell
-from attncli.commands.check.flags import CheckFlags
-from attncli.commands.formulas.flags import ProgramFlags
 from attncli.errors import ConventionError, OutputError
 from attncli.files.messages import visible
 from attncli.formats import EXACT, FIGURE, FORMATS
@@ -33,11 +31,18 @@ if TYPE_CHECKING:
 
     from attncli.formats.table import Screen
 
-Destination = DisplayFlags | CheckFlags | ProgramFlags
 PRECISION = 4  # decimals, where none are asked for
 _UNLIMITED = 1_000_000  # columns of a pipe, in which nothing is cut or wrapped
 PATIENCE = 1.0  # seconds before a progress bar is shown
 LEAST_HEIGHT = 48  # lines of a long page: it scrolls, so a low screen need not cut its matrices
+
+
+class Destination(Protocol):
+    """Where a result is written, and whether anything is said beside it: a command's flags."""
+
+    output: str | None
+    force: bool
+    quiet: bool
 
 
 def present(

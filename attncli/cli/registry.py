@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from typing import Any
 
 from attncli import plugins
 from attncli.cli.groups import Command
@@ -26,6 +27,30 @@ HELP = {  # each on one line, which is all that goes where a room is taken out
 }
 """Name → what it does."""
 
+EXTENSIONS = (
+    ("compute", "diff.against_flags", "AgainstFlags"),
+    ("compute", "formulas.formula_flags", "FormulaFlags"),
+    ("explain", "diff.against_flags", "AgainstFlags"),
+    ("explain", "diff.against_flags", "OrderFlags"),
+    ("explain", "formulas.formula_flags", "FormulaFlags"),
+    ("check", "diff.observed_flags", "ObservedFormulaFlags"),
+    ("diff", "formulas.formula_flags", "FormulaFlags"),
+)
+"""Command, module of another room, and the option group there that it adds: those of a command in
+the order in which they act on a call."""
+
+
+def extensions(name: str) -> Iterator[Any]:
+    """The option groups that other rooms add to a command; those of rooms that are there."""
+    for command, module, group in EXTENSIONS:
+        if command != name:
+            continue
+        try:
+            yield getattr(import_module(f"attncli.commands.{module}"), group)
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("attncli.commands."):
+                raise
+
 
 class _Commands(Mapping[str, Command]):
     """Name → what the command takes, imported once it is asked for."""
@@ -43,7 +68,7 @@ class _Commands(Mapping[str, Command]):
         if name not in HELP:
             raise KeyError(name)
         command: Command = import_module(f"attncli.commands.{name}.flags").COMMAND
-        return command._replace(help=HELP[name])
+        return command._replace(help=HELP[name], extensions=tuple(extensions(name)))
 
 
 COMMANDS = _Commands()

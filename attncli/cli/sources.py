@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from attncli.arrays import Array
-from attncli.cli.groups import given_of
 from attncli.cli.options import InputFlags
-from attncli.convention import Convention, flag_of
+from attncli.convention import flag_of
 from attncli.errors import ConventionError
-from attncli.files.load import FileContents, load
+from attncli.files.contents import FileContents
+from attncli.files.load import load
+from attncli.files.lookup import name_of, only, pick
 from attncli.files.roles import (
     ATTENDED,
     D_OUTPUT,
@@ -22,9 +23,6 @@ from attncli.files.roles import (
     Role,
     is_attended,
     is_field,
-    name_of,
-    only,
-    pick,
     role_of,
     stages_named,
 )
@@ -34,7 +32,7 @@ from attncli.transformer.names import is_published
 Files = Mapping[str, FileContents]
 OBSERVED, WEIGHTS = "observed", "--weights"  # beside ROLES
 
-_ONE_OF_TWO = "Q, K and V are given or made of x"
+ONE_OF_TWO = "Q, K and V are given or made of x"
 
 
 class Heads(NamedTuple):
@@ -84,7 +82,7 @@ def read_files(
         ours = flag_of(given[0] if embedded else own[0])
         theirs = flag_of(embedded[0]) if embedded else WEIGHTS
         what = f"{ours} and {theirs} are both given"
-        raise ConventionError(what, f"{_ONE_OF_TWO}: leave out {ours}, or {theirs}")
+        raise ConventionError(what, f"{ONE_OF_TWO}: leave out {ours}, or {theirs}")
     if not given and "x" not in sources and WEIGHTS not in sources:
         raise ConventionError(f"{flag_of(embedded[0])} is given without --x", "add --x SOURCE")
     all_others = sources.get("x") or sources.get(WEIGHTS) or ""  # the file that holds them
@@ -147,50 +145,6 @@ def named_arrays(files: Files, names: Collection[str]) -> dict[str, Array]:
     """The arrays that are called so in one of the files, of --q before others."""
     every = [files[role].arrays for role in (*files, "q")]
     return {name: arrays[name] for arrays in every for name in names if name in arrays}
-
-
-def read_arrays(files: Files, inputs: InputFlags, convention: Convention, notes: list[str]) -> Read:
-    """Q, K and V in heads, or x and weights, as it is asked for or as the file has it; and a mask,
-    a cache … ConventionError where there are both."""
-    main, used = files["q"], dict[int, set[str]]()
-    names_q = inputs.q is not None and name_of(main, "q") is not None
-    if names_q and inputs.weights is not None:
-        hint = f"leave out --weights, or give the embeddings: --x {main.origin}::NAME"
-        raise ConventionError(f"{main.origin} names q, and --weights is for x", hint)
-    is_x = inputs.q is None
-    if not (is_x or names_q):
-        is_x = inputs.weights is not None or (main.trace is None and holds_x(main))
-        for ours in given_of(inputs, "k", "v") if is_x else ():
-            what = f"{flag_of(ours)} is given, and {main.origin} holds x and weights"
-            raise ConventionError(what, f"{_ONE_OF_TWO}: leave out {flag_of(ours)}")
-    if is_x:
-        from attncli.cli.embeddings import read_embeddings
-
-        return read_embeddings(files, inputs, convention, notes)
-    arrays = arrays_of(ATTENDED, files)
-    complete(arrays, main, inputs, notes)
-    if not names_q:
-        used[id(main)] = set(main.arrays)
-    heads = Heads(*(arrays[name].shape[-3] if arrays[name].ndim > 2 else 1 for name in "qk"))
-    return Read(arrays, heads, files, used)
-
-
-def complete(
-    arrays: dict[str, Array],
-    main: FileContents,
-    inputs: InputFlags,
-    notes: list[str],
-    names: Collection[str] = QKV,
-) -> None:
-    """K = Q and V = K where these names ask for them and there are none; heads as flags say."""
-    for role, instead in (("k", "q"), ("v", "k")):
-        if role in names and role not in arrays and instead in arrays:
-            arrays[role] = arrays[instead]
-            notes.append(f"{main.origin} has no {role}, so {role.upper()} = {instead.upper()}")
-    if (inputs.heads or inputs.kv_heads or inputs.layout) and "q" in arrays:
-        from attncli.cli.layouts import arrange
-
-        arrange(arrays, inputs)
 
 
 def unused_notes(

@@ -1,6 +1,6 @@
 """Files in and out: arrays, saved traces and word vectors; callers import from the modules.
 
-    SOURCE ── source ── Source ─┬─ load, by json, npy, table, safetensors ── Loaded ── roles
+    SOURCE ── source ── Source ─┬─ load, by json, npy, table, safetensors ── FileContents ── lookup
                                 └─ word_vectors, by word_entries ── Vectors, Neighbours
     Trace ── write ── a file ── trace ── Trace           trace: the format too, and its schema
 

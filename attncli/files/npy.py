@@ -19,7 +19,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.budget import check_bytes, check_cells, fits, taken
 from attncli.errors import InputError
-from attncli.files.load import (
+from attncli.files.contents import (
     LABELS,
     FileContents,
     collected,
@@ -76,7 +76,7 @@ def read(source: Source, wanted: Callable[[str], object]) -> FileContents:
 
 def _trace(entries: dict[str, Callable[..., Array]], source: Source) -> FileContents:
     """The trace of an npz that attncli saved."""
-    from attncli.files.json import parse
+    from attncli.files.json_text import parse
     from attncli.files.trace import loaded_trace, trace_from
     from attncli.files.write import ENTRY
 

@@ -20,8 +20,8 @@ from pydantic import BaseModel, StrictInt, StrictStr, TypeAdapter, ValidationErr
 from attncli.arrays import Array
 from attncli.budget import check_bytes
 from attncli.errors import InputError
-from attncli.files.json import parse
-from attncli.files.load import FileContents, collected, part_of, popped_fields, within_name
+from attncli.files.contents import FileContents, collected, part_of, popped_fields, within_name
+from attncli.files.json_text import parse
 from attncli.files.messages import location, quote
 from attncli.files.npy import is_too_large, native, refuse_shape
 from attncli.files.roles import NESTED, is_field

@@ -28,8 +28,8 @@ import numpy as np
 from attncli.arrays import Array, FloatArray
 from attncli.budget import check_cells
 from attncli.errors import InputError
-from attncli.files.json import Beyond, decimals_of, number_of
-from attncli.files.load import FileContents, collected
+from attncli.files.contents import FileContents, collected
+from attncli.files.json_text import Beyond, decimals_of, number_of
 from attncli.files.messages import count, decoded, quote, reason
 from attncli.files.source import TEXT, Source, are_numbers
 from attncli.formula.numerals import number as read_number

@@ -45,8 +45,8 @@ from attncli.arrays import Array
 from attncli.budget import check_cells
 from attncli.convention import KNOBS, Convention
 from attncli.errors import AttncliError, InputError, StageError
-from attncli.files.json import to_array
-from attncli.files.load import FileContents, Labels
+from attncli.files.contents import FileContents, Labels
+from attncli.files.json_text import to_array
 from attncli.files.messages import lacking, listing, quote, safe
 from attncli.files.numbers import MAX_DEPTH, text_to_nan
 from attncli.files.roles import attention_prefix
@@ -283,7 +283,7 @@ def _first_error(problem: ValidationError, document: Any) -> str:
 
 
 def loaded_trace(trace: Trace, origin: str, member: str | None) -> FileContents:
-    """A saved trace as Loaded: all of it, the part inside it called `member`, or one stage."""
+    """The contents of a saved trace: all of it, the part called `member`, or one stage."""
     stages = dict(trace.stages())
     part, prefix = None, ""
     if member in stages:

@@ -20,7 +20,8 @@ from attncli.files.numbers import nan_to_text
 from attncli.files.table import guarded
 from attncli.page.matrix import NUMERIC
 from attncli.page.numbers import style_of
-from attncli.page.page import Page, Place, parts, places_of
+from attncli.page.page import Page, parts
+from attncli.page.places import Place, places_of
 from attncli.page.select import Block, DisplayOptions, blocks_of, check_written, select
 from attncli.trace import Trace
 

@@ -11,8 +11,9 @@ from attncli.errors import ShapeError, StageError
 from attncli.files.messages import listing
 from attncli.page.arithmetic import equation, factors, is_softmax
 from attncli.page.cell import Entry
-from attncli.page.page import headline, places_of
+from attncli.page.headline import headline
 from attncli.page.parts import Derivation, DerivedStage, Equation, Heading, Part, Remark
+from attncli.page.places import places_of
 from attncli.page.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index, blocks_of
 from attncli.page.text import NAME_CELLS, clean, find, named, plain, sentence, shorten
 from attncli.page.walk import softmax_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncli.page.page import headline
+from attncli.page.headline import headline
 from attncli.page.parts import Branch, Part, Tree
 from attncli.page.select import Block, DisplayOptions
 from attncli.page.text import NAME_CELLS, clean, sentence, shorten

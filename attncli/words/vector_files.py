@@ -25,7 +25,7 @@ import numpy as np
 
 from attncli.arrays import FloatArray
 from attncli.errors import InputError
-from attncli.files.json import Beyond, parse
+from attncli.files.json_text import Beyond, parse
 from attncli.files.messages import LITERAL, count, quote, safe
 from attncli.files.source import TEXT, Source, open_source
 from attncli.formula.numerals import number as read_number

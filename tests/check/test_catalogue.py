@@ -13,9 +13,9 @@ import pytest
 
 from attncli.commands.check.bugs.bug import Bug, Evidence
 from attncli.commands.check.bugs.catalogue import CATALOGUE, FUNCTIONS
-from attncli.commands.check.bugs.numbers import sizes_of
 from attncli.commands.check.bugs.patch import patched
 from attncli.commands.check.bugs.rewrite import Rewrite
+from attncli.commands.check.bugs.terms import sizes_of
 from attncli.commands.check.diagnose import check
 from attncli.commands.check.generated import described
 from attncli.commands.check.search import Search

@@ -10,7 +10,8 @@ from attncli import Convention, ConventionError, ShapeError, StageError, attend
 from attncli.arrays import Array
 from attncli.commands.check.bugs.catalogue import CATALOGUE
 from attncli.commands.check.diagnose import check
-from attncli.commands.check.report import report_text, verdict_to_dict
+from attncli.commands.check.report import verdict_to_dict
+from attncli.commands.check.verdict import report_text
 from tests.check.planted.rows import names
 from tests.turns import in_turn
 

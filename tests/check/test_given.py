@@ -8,7 +8,7 @@ import pytest
 
 from attncli import Convention, attend
 from attncli.commands.check.diagnose import check
-from attncli.commands.check.report import report_text
+from attncli.commands.check.verdict import report_text
 from attncli.testing import assert_attention
 from tests.attention.test_attend import OnlyDLPack
 

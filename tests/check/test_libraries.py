@@ -12,8 +12,8 @@ import pytest
 from attncli import Convention
 from attncli.arrays import Array
 from attncli.commands.check.diagnose import check
-from attncli.commands.check.report import report_text, summary_text, verdict_to_dict
-from attncli.commands.check.verdict import Verdict
+from attncli.commands.check.report import summary_text, verdict_to_dict
+from attncli.commands.check.verdict import Verdict, report_text
 from attncli.presets import PRESETS
 from tests import plain
 from tests.check.planted.rows import names

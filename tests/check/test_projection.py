@@ -9,8 +9,8 @@ import pytest
 from attncli import ConventionError, ShapeError, StageError
 from attncli.arrays import Array
 from attncli.commands.check.diagnose import check
-from attncli.commands.check.report import report_text, verdict_to_dict
-from attncli.commands.check.verdict import Verdict
+from attncli.commands.check.report import verdict_to_dict
+from attncli.commands.check.verdict import Verdict, report_text
 from tests.check.planted.rows import names
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "torch"

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError, SizeError
-from attncli.files.load import FileContents, load
+from attncli.files.contents import FileContents
+from attncli.files.load import load
 from attncli.files.write import write_npz
 from attncli.trace import Trace
 

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from attncli.errors import InputError
-from attncli.files.load import FileContents, load
-from attncli.files.roles import ROLES, only, pick
+from attncli.files.contents import FileContents
+from attncli.files.load import load
+from attncli.files.lookup import only, pick
+from attncli.files.roles import ROLES
 from attncli.formula.numerals import number
 
 from .conftest import Folder, cell_name, encrypted, header, npy, npz, safetensors, zipped

@@ -24,8 +24,9 @@ import attncli
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import InputError, OutputError
-from attncli.files.load import FileContents, load
-from attncli.files.roles import only, pick
+from attncli.files.contents import FileContents
+from attncli.files.load import load
+from attncli.files.lookup import only, pick
 from attncli.files.trace import schema, trace_from
 from attncli.files.write import AT_ONCE, document_of, trace_json, write_atomically, write_npy
 from attncli.formats.csv import text as csv_text

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from attncli.budget import taken
+from attncli.budget import check_free, taken
+from attncli.cli.extensions import Call, extended
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.memory import check_fits, of_check
 from attncli.cli.options import ConventionFlags, InputFlags, ending_of
 from attncli.cli.output import note, progress_bar, write_report
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
@@ -22,29 +22,15 @@ from attncli.commands.check.explanations import OF_HEADS
 from attncli.commands.check.flags import STAGES, CheckFlags
 from attncli.commands.check.observe import GIVEN, heads_to_front
 from attncli.commands.check.observed import as_observed, known_stages, numbers_of, projection_of
-from attncli.commands.check.report import (
-    report_text,
-    summary_text,
-    summary_to_dict,
-    verdict_to_dict,
-)
+from attncli.commands.check.report import summary_text, summary_to_dict, verdict_to_dict
+from attncli.commands.check.size import of_check
 from attncli.commands.check.suggest import Suggestion, showing_input, suggest_input
-from attncli.commands.check.verdict import Verdict
+from attncli.commands.check.verdict import Verdict, report_text
 from attncli.errors import ConventionError, SeveralError, ShapeError, nearest
 from attncli.files.messages import named
-from attncli.files.roles import (
-    D_OUTPUT,
-    stages_named,
-)
+from attncli.files.roles import D_OUTPUT, stages_named
 from attncli.files.write import check_target, write_atomically
-from attncli.stages import (
-    GRADIENTS,
-    MEAN_WEIGHTS,
-    OF_TILES,
-    OUTPUT,
-    PROJECTED,
-    WEIGHTS,
-)
+from attncli.stages import GRADIENTS, MEAN_WEIGHTS, OF_TILES, OUTPUT, PROJECTED, WEIGHTS
 
 ENDINGS = {"json": "json", "txt": "text", "log": "text"}
 """Ending of --output → format of the verdict."""
@@ -58,7 +44,26 @@ ROUNDED = "computed by hand, with rounding at every step, they would be right (-
 """What is said where such a sheet has no mistake."""
 
 
-def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) -> int:
+@dataclass(frozen=True, kw_only=True)
+class CheckCall(Call):
+    """A call of check, as its extensions see it."""
+
+    inputs: InputFlags
+    choices: ConventionFlags
+    observed: CheckFlags
+
+    def of_program(self) -> tuple[InputFlags, str, bool]:
+        """The inputs of formulas, the source of what was observed, and whether JSON is written."""
+        main, source = _sources(self.inputs, self.observed)
+        inputs = replace(self.inputs, source=None)
+        if not (inputs.x or inputs.weights):
+            inputs.q = main
+        return inputs, source, form_of(self.observed) == "json"
+
+
+def check(
+    inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags, *extensions: Any
+) -> int:
     """Compares, says what was found, and gives the exit code."""
     if observed.sheets and not observed.by_hand:
         message = f"{observed.sheets[0]} has no effect without --by-hand"
@@ -68,14 +73,9 @@ def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) ->
 
         options = [*given_of(replace(inputs, source=None)), *choices.given]
         return explain(inputs.source, options, observed, as_json=form_of(observed) == "json")
-    if choices.is_own:
-        from attncli.commands.diff.command import check_own
-
-        main, source = _sources(inputs, observed)
-        inputs = replace(inputs, source=None)
-        if not (inputs.x or inputs.weights):
-            inputs.q = main
-        return check_own(inputs, choices, observed, source, as_json=form_of(observed) == "json")
+    call = CheckCall(inputs=inputs, choices=choices, observed=observed, extensions=extensions)
+    if isinstance(code := extended(call), int):
+        return code
     _check_flags(observed, inputs)
     if observed.by_hand:
         from attncli.commands.check.by_hand.command import by_hand
@@ -270,7 +270,7 @@ def _room(numbers: dict[str, Any], attention: AttentionInputs) -> Callable[..., 
 
     def check_room(subject: str, *, searches: bool) -> None:
         need = of_check(arguments, shape, arrays, searches=searches, whole=whole)
-        check_fits(before + need - taken(), subject, "check fewer rows or heads: --rows, --head")
+        check_free(before + need - taken(), subject, "check fewer rows or heads: --rows, --head")
 
     return check_room
 

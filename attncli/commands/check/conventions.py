@@ -23,10 +23,11 @@ from attncli.attention.masks import meant_mask
 from attncli.commands.check.bugs.bug import Evidence
 from attncli.commands.check.bugs.catalogue import UNITS, named
 from attncli.commands.check.direction import CLEAR, beta
+from attncli.commands.check.findings import Meaning
 from attncli.commands.check.observe import places_of
 from attncli.commands.check.places import Labels, stage_verdict
 from attncli.commands.check.search import Match, Search
-from attncli.commands.check.verdict import Meaning, Verdict
+from attncli.commands.check.verdict import Verdict
 from attncli.convention import KNOBS, Convention, DType, MaskMeans, flag_of
 from attncli.errors import ConventionError
 from attncli.files.messages import count, listing

@@ -16,9 +16,9 @@ from attncli.attention.run import Step
 from attncli.commands.check.bugs.bug import Bug, Evidence
 from attncli.commands.check.bugs.catalogue import BACKWARD
 from attncli.commands.check.bugs.rewrite import formula_of
+from attncli.commands.check.findings import Explanation, Residual
 from attncli.commands.check.search import Match, Search, changes, differ
 from attncli.commands.check.suggest import FAR, suggest_input
-from attncli.commands.check.verdict import Explanation, Residual
 from attncli.convention import KNOBS, flag_text
 from attncli.formula.expression import Cell, Expr, Formula, letters_in, line_of, rebuilt
 from attncli.formula.matrices import shown

@@ -23,20 +23,11 @@ from attncli.commands.check.bugs.patch import Plan, forward_again, whole_plan
 from attncli.commands.check.bugs.patch import backward as start_of_gradients
 from attncli.commands.check.bugs.rewrite import formula_of
 from attncli.commands.check.bugs.terms import sizes_of
+from attncli.commands.check.findings import Edit
 from attncli.commands.check.search import Search, enough_evidence, most_at_once
 from attncli.commands.check.single_edits import FORMS, slips, within
-from attncli.commands.check.verdict import Edit
 from attncli.errors import ConventionError, InputError
-from attncli.formula.expression import (
-    Cell,
-    Expr,
-    Index,
-    cells,
-    letters_in,
-    line_of,
-    text_of,
-    walk,
-)
+from attncli.formula.expression import Cell, Expr, Index, cells, letters_in, line_of, text_of, walk
 from attncli.formula.matrices import shown
 from attncli.formula.parser import parsed
 from attncli.stages import GRADIENTS

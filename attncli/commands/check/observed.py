@@ -11,22 +11,25 @@ from typing import Any
 
 import numpy as np
 
+from attncli.arrays import Array
 from attncli.attention.heads import shape_text
 from attncli.attention.inputs import cast_input
 from attncli.cli.inputs import AttentionInputs
-from attncli.cli.layouts import as_given, observed_inputs
+from attncli.cli.layouts import CACHE, in_heads
+from attncli.cli.options import InputFlags
 from attncli.commands.check.flags import STAGES, CheckFlags
 from attncli.convention import Layout, flag_text
-from attncli.errors import AttncliError, InputError
-from attncli.files.load import IF_NUMBERS, FileContents, load
+from attncli.errors import AttncliError, InputError, ShapeError
+from attncli.files.contents import IF_NUMBERS, FileContents
+from attncli.files.load import load
+from attncli.files.lookup import fields_of, kv_len_of, name_of, outermost
 from attncli.files.messages import LITERAL, STANDARD_INPUT, listing, quote
 from attncli.files.roles import (
+    ATTENDED,
     EMBEDDINGS,
-    fields_of,
+    Role,
     is_attended,
     is_field,
-    name_of,
-    outermost,
     role_of,
     stages_named,
 )
@@ -107,7 +110,7 @@ def numbers_of(
         others = [x for x in others if not any(loaded.arrays.get(x) is y for y in stages.values())]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
         notes = [*left_out, *([text] if others else [])]
-        return stages | observed_inputs(attention), (*notes, *_other_convention(loaded, attention))
+        return stages | _observed_inputs(attention), (*notes, *_other_convention(loaded, attention))
     if stages:
         return stages, left_out
     array = _only(loaded, stages, "")
@@ -189,7 +192,7 @@ def _stages(
 def _arranged(stage: str, array: Any, attention: AttentionInputs) -> Any:
     """A gradient of q, k or v in the order of axes and the heads that these are given in."""
     operand = next((name for name in QKV if gradient_of(name) == stage), None)
-    return array if operand is None else as_given(array, operand, attention.flags)
+    return array if operand is None else _as_inputs(array, operand, attention.flags)
 
 
 def _other_convention(loaded: FileContents, attention: AttentionInputs) -> Iterator[str]:
@@ -232,3 +235,30 @@ def _holdings(loaded: FileContents) -> str:
     shapes = {name: shape_text(x) or "one number" for name, x in arrays.items()}
     names = dict.fromkeys((*loaded.arrays, *loaded.unread))
     return listing(f"{name} ({shapes[name]})" if name in shapes else name for name in names)
+
+
+def _observed_inputs(given: AttentionInputs) -> dict[str, Any]:
+    """The inputs that the observed file brings itself, arranged as the given ones are."""
+    loaded, inputs = given.observed, given.flags
+    if loaded is None or loaded.member in loaded.arrays:
+        return {}
+    lengths = kv_len_of(loaded)
+    arrays: dict[str, Any] = {} if lengths is None else {"kv_len": lengths}
+    for role in ATTENDED:
+        name = name_of(loaded, role)
+        if name is None:
+            continue
+        arrays[role] = loaded.arrays[name]
+        is_split = role in CACHE and arrays[role].ndim == len(given.inputs.sizes.scores)
+        if role in (*QKV, *CACHE) and not is_split:
+            arrays[role] = _as_inputs(arrays[role], role, inputs)
+    return arrays
+
+
+def _as_inputs(array: Array, role: Role, inputs: InputFlags) -> Array:
+    """An observed array in the layout and heads of the given ones, where it has their axes."""
+    heads = inputs.heads if role == "q" else inputs.kv_heads or inputs.heads
+    with suppress(ShapeError):  # in heads already, or of other axes: then it differs
+        if inputs.layout or inputs.heads:
+            return in_heads(array, inputs.layout, heads)
+    return array

@@ -13,7 +13,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.commands.check.bugs.terms import blocks_from
-from attncli.commands.check.verdict import StageVerdict, Worst
+from attncli.commands.check.findings import StageVerdict, Worst
 from attncli.files.messages import safe
 from attncli.tolerance.comparison import Comparison
 from attncli.tolerance.number_types import EPS

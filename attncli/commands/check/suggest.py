@@ -13,8 +13,8 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.commands.check.bugs.bug import Bug, Evidence
 from attncli.commands.check.bugs.catalogue import named
+from attncli.commands.check.findings import Explanation
 from attncli.commands.check.search import differ
-from attncli.commands.check.verdict import Explanation
 from attncli.convention import Convention
 from attncli.stages import GIVEN_GRADIENT, GRADIENTS, OF_X, OUTPUT, QKV, gradient_of
 from attncli.tolerance.positions import PositionKind, positions_of

@@ -1,135 +1,28 @@
-"""What a check found: a verdict of every stage, and the bugs or conventions that explain it."""
+"""Verdict: the result of comparing somebody else's numbers, and the report of it as plain text.
+
+Verdict ──┬── StageVerdict …   each observed stage: how far off, where, the worst entries
+          ├── Meaning …        libraries as whose conventions have it the numbers are right
+          └── Explanation …    each explanation: one bug, or two at once
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+import math
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from itertools import chain
+from typing import Literal
 
-from attncli.commands.check.bugs.bug import Bug
+from attncli.commands.check.findings import Edit, Explanation, Meaning, StageVerdict
+from attncli.errors import joined
+from attncli.stages import GRADIENTS
 
 Status = Literal["match", "found", "ambiguous", "meaning", "inside", "no match", "wrong shape"]
-
-
-@dataclass(frozen=True)
-class Worst:
-    """One entry: its place in words, its 0-based index, and both numbers."""
-
-    place: str
-    index: tuple[int, ...]
-    observed: float
-    expected: float
-
-
-@dataclass(frozen=True)
-class StageVerdict:
-    """One observed stage compared with the expected one.
-
-    tolerance     the rule in words
-    rms, largest  of the errors; inf where only one number is NaN or infinite
-    ulps          the largest error in units in the last place of the observed type
-    allowed       by decimals or as given: the median over the entries of what is allowed
-    noise         else the root mean square by which a right implementation in this type is off
-    ratios        of the worst head, row and entry: the errors beside what is allowed, see Rule
-    median        the median error
-    share_wrong   the share of entries that are wrong, 0 … 1
-    places        where those are, a sentence each
-    worst         up to five entries, the worst first
-    """
-
-    name: str
-    matches: bool
-    tolerance: str
-    rms: float
-    largest: float
-    ulps: float
-    allowed: float | None
-    noise: float | None
-    ratios: tuple[float, float, float] | None
-    median: float
-    share_wrong: float
-    n: int
-    places: tuple[str, ...] = ()
-    worst: tuple[Worst, ...] = ()
-
-
-@dataclass(frozen=True)
-class Residual:
-    """The errors of a stage with the bugs of an explanation, and without them."""
-
-    rms: float
-    largest: float
-    rms_without: float
-    largest_without: float
-
-
-@dataclass(frozen=True)
-class Edit:
-    """The shortest edit of the formulas that gives the observed numbers, where no known bug does.
-
-    stage      whose formula it is, or that of which it is another array or another convention
-    formula    of the stage, as it is
-    edited     as it would have to be, or what is otherwise, in words
-    old, new   the part of the formula that differs
-    n_alike    how many other edits, no longer than it, give the same numbers
-    """
-
-    stage: str
-    formula: str
-    edited: str
-    old: str = ""
-    new: str = ""
-    n_alike: int = 0
 
 
 BUGS_FIRST = {"scale", "causal"}
 """A convention that differs in these alone is said after the bug: a scale left out, or a causal
 mask that none asked for, is a mistake more often than it is what a library means."""
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """A library convention: under it the observed numbers are the expected ones.
-
-    names      the libraries that have them, as --semantics has it
-    sentences  what is meant, as far as it has an effect on this input
-    flag       the flag that makes the numbers match
-    fields     the fields of the convention that have an effect, as the libraries have them
-    """
-
-    names: tuple[str, ...]
-    sentences: tuple[str, ...]
-    flag: str
-    fields: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """One bug, or two at once, under which the observed numbers are the expected ones.
-
-    details   what the names leave open, such as the share of dropout
-    expected  the formula of the first stage that the bugs change, as it should be, or ""
-    formula, edited  that of its cells, as it is right and as it was observed, where both are
-    fix       which part of the observed one to put right, or ""
-    flag      the flags that reproduce it, or ""
-    command   the command that has them: "compute", or "check" where positions are put in
-    errors    stage → what is left of the errors under this explanation
-    """
-
-    bugs: tuple[Bug, ...]
-    details: tuple[str, ...]
-    flag: str
-    errors: Mapping[str, Residual]
-    command: str = "compute"
-    expected: str = ""
-    formula: str = ""
-    edited: str = ""
-    fix: str = ""
-
-    @property
-    def name(self) -> str:
-        """The names of the bugs, joined."""
-        return " and ".join(bug.name for bug in self.bugs)
 
 
 @dataclass(frozen=True)
@@ -178,8 +71,6 @@ class Verdict:
     reading: str = ""
 
     def __str__(self) -> str:
-        from attncli.commands.check.report import report_text
-
         return report_text(self)
 
     @property
@@ -196,3 +87,208 @@ class Verdict:
     def __bool__(self) -> bool:
         """The same: `assert check(…)` fails where they are not."""
         return self.matches
+
+
+def report_text(verdict: Verdict) -> str:
+    """The verdict for a reader: the answer, its cause, where the errors are, and how large.
+
+    >>> print(report_text(Verdict("match", "float32")))
+    it matches
+    """
+    return "\n".join(_lines(verdict))
+
+
+def _lines(verdict: Verdict) -> Iterator[str]:
+    yield headline(verdict)
+    if verdict.shape:
+        yield f"  {verdict.shape}"
+    yield from _libraries(verdict) if verdict.is_meant else ()
+    yield from _explanations(verdict)
+    yield from _libraries(verdict) if not verdict.is_meant else ()
+    if verdict.common:
+        yield f"  in common: {verdict.common}"
+    if verdict.tell_apart:
+        yield f"  distinguished by: {verdict.tell_apart}"
+    reading = [verdict.reading] if verdict.reading and not verdict.matches else []
+    notes = [f"  note: {note}" for note in (*reading, *verdict.notes)]
+    parts = [[*_stages(verdict)], notes]
+    # what to try comes before where it differs
+    yield from chain(*(reversed(parts) if verdict.status == "no match" else parts))
+
+
+def _stages(verdict: Verdict) -> Iterator[str]:
+    """Each stage, of gradients those that differ; and the bugs that this input cannot show."""
+    is_summed_up = not verdict.matches and any(x.name in GRADIENTS for x in verdict.stages)
+    if is_summed_up:
+        yield _sum_of(verdict)
+    for stage in verdict.stages:
+        if not (is_summed_up and stage.matches):
+            yield from _stage(stage, verdict)
+    if undecided := verdict.undecided:
+        more = len(undecided) - MOST_LISTED
+        listing = "; ".join(undecided[:MOST_LISTED]) + f" and {more} more" * (more > 0)
+        yield f"  bugs too small to be seen on this input: {listing}"
+    if verdict.hidden:
+        bugs = f"{len(verdict.hidden)} known bug{'s' * (len(verdict.hidden) > 1)}"
+        yield f"  this input cannot show {bugs}: --suggest input.npz writes one that does"
+
+
+def _edit(edit: Edit) -> Iterator[str]:
+    """The edit that gives the observed numbers: both formulas, and what differs between them."""
+    if not edit.formula:
+        yield f"  these are the numbers if {edit.edited}"
+        return
+    yield f"  these are the numbers of {edit.new} in {edit.stage} where the formula has {edit.old}:"
+    yield f"    right     {edit.formula}"
+    yield f"    observed  {edit.edited}"
+    if edit.n_alike:
+        more = "one other edit" if edit.n_alike == 1 else f"{edit.n_alike} other edits"
+        yield f"    {more} as short would give the same numbers"
+
+
+def headline(verdict: Verdict) -> str:
+    """The answer in one line; it ends in a colon where the cause follows."""
+    if verdict.is_meant:
+        target = "the default conventions" if verdict.is_default else "what was asked for"
+        return f"it differs from {target}, and matches {verdict.meanings[0].names[0]}'s:"
+    if verdict.quiet:
+        cause = "it is:" if verdict.status == "found" else "each of these explains it:"
+        return f"within {verdict.dtype}'s rounding, but the errors are those of a bug; {cause}"
+    if verdict.inside == verdict.dtype:
+        return (
+            f"it matches only if sums are kept in {verdict.dtype} and rounded after every term; "
+            f"--inside {verdict.inside} accepts that"
+        )
+    inside = "TF32" if verdict.inside == "tf32" else verdict.inside
+    return {
+        "match": "it matches"
+        + f": {verdict.reading}" * bool(verdict.reading)
+        + f", {verdict.exactness}" * bool(verdict.exactness),
+        "found": "it differs; the cause:",
+        "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
+        "inside": f"it matches only with {inside} arithmetic inside, which is less exact than "
+        f"{verdict.dtype}; --inside {verdict.inside} accepts that",
+        "no match": f"it differs, first in {verdict.first_difference}; no known bug explains it"
+        if verdict.stages
+        else f"the inputs differ, {verdict.first_difference} first; no stage was compared",
+        "wrong shape": "the shape is wrong",
+    }[verdict.status]
+
+
+MOST_LISTED = 8
+"""So many names are listed: a line of them, not a page."""
+
+
+def _libraries(verdict: Verdict) -> Iterator[str]:
+    """The library conventions by which the numbers match; where a bug is said first, in short."""
+    names = [name for meaning in verdict.meanings for name in meaning.names]
+    if names and not verdict.is_meant:
+        do = "does" if len(names) == 1 else "do"
+        yield f"  {joined(names)} {do} the same: {verdict.meanings[0].flag}"
+        return
+    for number, meaning in enumerate(verdict.meanings):
+        first, *others = meaning.names
+        if number:
+            yield f"or {first}'s:"
+        yield from (f"  {sentence}" for sentence in meaning.sentences)
+        yield f"  attncli check … {meaning.flag}     → matches"
+        if others:
+            yield f"  the same in {', '.join(others)}"
+
+
+def _explanations(verdict: Verdict) -> Iterator[str]:
+    """The bugs; where it may be meant so, only if it was not. Else the edit with these numbers."""
+    if verdict.edit is not None:
+        yield from _edit(verdict.edit)
+    is_one = len(verdict.explanations) == 1
+    otherwise = "If that was not meant, it is a bug"
+    if verdict.is_meant and len(verdict.explanations) > 1:
+        yield f"{otherwise}, and ambiguous: each of these explains it"
+    for number, explanation in enumerate(verdict.explanations, 1):
+        lead = f"  {number}. "
+        if is_one:
+            lead = f"{otherwise}: " if verdict.is_meant else "  "
+        yield from _explanation(explanation, lead, verdict)
+
+
+def _explanation(explanation: Explanation, lead: str, verdict: Verdict) -> Iterator[str]:
+    """A bug, and what it leaves of the errors of each stage that differs; of all if none does."""
+    yield f"{lead}{explanation.name}"
+    for bug in explanation.bugs:
+        yield f"     {bug.sentence}"
+        if bug.threads:
+            yield f"     seen in {', '.join(bug.threads)}"
+        yield f"     more about it: attncli check --bug {bug.id}"
+    yield from (f"     {detail}" for detail in explanation.details)
+    labelled = {
+        "expected:": explanation.expected,
+        "right:   ": explanation.formula,
+        "observed:": explanation.edited,
+        "the fix:": explanation.fix,
+        f"to reproduce it, attncli {explanation.command}:": explanation.flag,
+    }
+    yield from (f"     {label} {text}" for label, text in labelled.items() if text)
+    bugs = "this bug" if len(explanation.bugs) == 1 else "these bugs"
+    differing = {stage.name for stage in verdict.stages if not stage.matches}
+    for stage, size in explanation.errors.items():
+        if differing and stage not in differing:
+            continue
+        rms, largest, before, largest_before = map(_number, astuple(size))
+        with_it = f"with {bugs} the RMS error is {rms}, the largest {largest}"
+        yield f"     {stage}: {with_it}; without {before} and {largest_before}"
+
+
+def _sum_of(verdict: Verdict) -> str:
+    """All stages in one line, those that differ first."""
+    parts = []
+    for stage in sorted(verdict.stages, key=lambda stage: stage.matches):
+        part = f"{stage.name} matches"
+        if not stage.matches:
+            part = f"{stage.name} differs: largest error {_number(stage.largest)}"
+        if not stage.matches and stage.noise is not None:
+            part += f" (rounding in {verdict.dtype} gives {_number(stage.noise)})"
+        parts.append(part)
+    return " · ".join(parts)
+
+
+def _stage(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
+    if stage.matches:
+        yield f"{stage.name} matches"
+        yield from _sizes(stage, verdict)
+        return
+    yield f"{stage.name} differs in {100 * stage.share_wrong:.3g} % of {stage.n} entries"
+    yield from (f"  {place}" for place in stage.places)
+    yield from _sizes(stage, verdict)
+    yield "  worst entries (place: observed, expected)"
+    for worst in stage.worst:
+        yield f"    {worst.place}: {_number(worst.observed, 8)}, {_number(worst.expected, 8)}"
+
+
+def _sizes(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
+    """How large the errors are, beside what is allowed."""
+    largest = f"largest error {_number(stage.largest)}"
+    if stage.noise is None or stage.ratios is None:
+        allowed = "" if stage.allowed is None else f", allowed {_number(stage.allowed)}"
+        yield f"  {largest}{allowed} ({stage.tolerance})"
+        return
+    is_far = not stage.matches and stage.ratios[2] > MANY  # an entry is by far no rounding
+    if is_far or not stage.largest:
+        yield f"  {largest}"
+        return
+    if 1 <= stage.ulps <= MANY:
+        largest += f" ({_number(stage.ulps)} ULPs of {verdict.dtype})"
+    alone = f"{stage.tolerance} alone gives {_number(stage.noise)}"
+    yield f"  RMS error {_number(stage.rms)}; {alone}; {largest}"
+    if not stage.matches:
+        head, row, entry = (_number(ratio) for ratio in stage.ratios)
+        yield f"  beside what is allowed: worst head {head} ×, worst row {row} ×, entry {entry} ×"
+
+
+MANY = 1e6
+"""More units in the last place, or times what is allowed, say nothing that the error does not."""
+
+
+def _number(x: float, digits: int = 3) -> str:
+    if math.isfinite(x):
+        return f"{x:.{digits}g}"
+    return "NaN" if math.isnan(x) else "∞" if x > 0 else "−∞"

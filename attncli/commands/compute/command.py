@@ -8,18 +8,19 @@ they do not                           attend, for the rows that are shown
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from attncli.arrays import Array
 from attncli.attention.inputs import Inputs
-from attncli.budget import is_limited
+from attncli.budget import FLOAT, check_free, is_free, is_limited
+from attncli.cli.extensions import Call, extended
 from attncli.cli.groups import check_flags, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.output import note, present, progress_bar
 from attncli.cli.parsing import cell_of, rows_of, whole_numbers
 from attncli.commands.compute.flags import ExerciseFlags
-from attncli.commands.diff.against_flags import AgainstFlags
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.messages import quote
 from attncli.formats import PAGE
@@ -36,32 +37,70 @@ _FEWER_OF_GRADIENTS = "ask for those of q, k, v, x and weights alone, or give fe
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ComputeCall(Call):
+    """A call of compute, as its extensions see it."""
+
+    command: ClassVar[str] = "compute"
+    inputs: InputFlags
+    choices: ConventionFlags
+    show: DisplayFlags
+    is_drawn: bool = False
+
+    @property
+    def groups(self) -> tuple[Any, ...]:
+        """What its flags say, but for what is shown."""
+        return self.inputs, self.choices, *self.extensions
+
+    def again(self, inputs: InputFlags, choices: ConventionFlags, *extensions: Any) -> ComputeCall:
+        """The same call with other groups, and with every stage whole."""
+        show = replace(self.show, full=True, stage=None, rows=None)
+        return replace(self, inputs=inputs, choices=choices, show=show, extensions=extensions)
+
+    def beside(self, other: ComputeCall) -> list[Trace]:
+        """The traces of two calls, whose notes are said once."""
+        traces, notes = list[Trace](), list[str]()
+        for call in (self, other):
+            if call.program is not None:
+                quiet = call.show.quiet
+                traces.append(call.program.trace(call.inputs, call.choices, quiet=quiet)[0])
+                continue
+            inputs = _read(call)
+            note(*(text for text in inputs.notes if text not in notes), quiet=call.show.quiet)
+            notes += inputs.notes
+            traces.append(computed(inputs, call.show)[0])
+        return traces
+
+
 def compute(
     inputs: InputFlags,
     choices: ConventionFlags,
-    drawn: ExerciseFlags,
+    exercise: ExerciseFlags,
     show: DisplayFlags,
-    against: AgainstFlags | None = None,
+    *extensions: Any,
 ) -> int | None:
-    """Computes what the flags ask for, and shows it; or compares it with other flags."""
-    name, values = "", list[float]()
-    if drawn.sweep is not None or drawn.random is not None:
+    """Computes what the flags ask for, and shows it, unless an extension does something else."""
+    name, values, is_drawn = "", list[float](), exercise.random is not None
+    if exercise.sweep is not None or is_drawn:
         from attncli.commands.compute.drawn import WIDTHS, draw, of_widths, swept
 
-        name, values = swept(drawn, choices)
+        name, values = swept(exercise, choices)
         if name == WIDTHS:
-            present(of_widths(values, drawn, inputs, choices, show), show)
+            present(of_widths(values, exercise, inputs, choices, show), show)
             return None
-        inputs = draw(inputs, choices, drawn)
-    if against is not None and against.against is not None:
-        return _compared(inputs, choices, show, against.against, is_drawn=drawn.random is not None)
-    if choices.is_own:
-        from attncli.commands.formulas.command import own_trace
-
-        trace, stdin_used = own_trace(inputs, choices, quiet=show.quiet, show=show)
+        inputs = draw(inputs, choices, exercise)
+    call = extended(
+        ComputeCall(
+            inputs=inputs, choices=choices, show=show, is_drawn=is_drawn, extensions=extensions
+        )
+    )
+    if isinstance(call, int):
+        return call
+    if call.program is not None:
+        trace, stdin_used = call.program.trace(inputs, choices, quiet=show.quiet, show=show)
         present(trace, show, stdin_used=stdin_used)
         return None
-    given = _read(inputs, choices, show, is_drawn=drawn.random is not None)
+    given = _read(call)
     note(*given.notes, quiet=show.quiet)
     if name:
         from attncli.commands.compute.drawn import of_knob
@@ -76,44 +115,16 @@ def compute(
     return None
 
 
-def _compared(
-    inputs: InputFlags,
-    choices: ConventionFlags,
-    show: DisplayFlags,
-    options: str,
-    *,
-    is_drawn: bool,
-) -> int:
-    """The call beside itself with further options; the exit code."""
-    from attncli.commands.diff.against import compared, further
-
-    others = further("compute", options, show, inputs, choices)
-    whole = replace(show, full=True, stage=None, rows=None)
-    traces, notes = list[Trace](), list[str]()
-    for own, knobs in ((inputs, choices), others):
-        if knobs.is_own:
-            from attncli.commands.formulas.command import own_trace
-
-            traces.append(own_trace(own, knobs, quiet=show.quiet)[0])
-            continue
-        given = _read(own, knobs, whole, is_drawn=is_drawn)
-        note(*(text for text in given.notes if text not in notes), quiet=show.quiet)
-        notes += given.notes
-        traces.append(computed(given, whole)[0])
-    return compared(traces, options, show)
-
-
-def _read(
-    inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags, *, is_drawn: bool
-) -> AttentionInputs:
+def _read(call: ComputeCall) -> AttentionInputs:
     """The inputs. ConventionError for a flag that has no effect on them."""
+    inputs, choices, show = call.inputs, call.choices, call.show
     if inputs.q is not None and inputs.source is not None:
         what = f"both {quote(inputs.source)} and --q are given"
         raise ConventionError(what, "leave one of the two out")
     inputs.q = inputs.source if inputs.q is None else inputs.q
     given = read_inputs(inputs, choices)
     in_parts = inputs.tiles is not None or inputs.split is not None
-    facts = given.facts | ({"dropout"} if is_drawn else set())  # both have a seed
+    facts = given.facts | ({"dropout"} if call.is_drawn else set())  # both have a seed
     if in_parts or show.stage:
         facts |= of_lse([*(show.stage or ()), *[LSE] * in_parts])
     check_flags([inputs, choices], facts=facts)
@@ -128,21 +139,22 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
     if math.prod(shape) <= _SURELY_FITS and not streams:
         return attention.trace(), show
-    from attncli.cli import memory
+    from attncli.attention import memory
+    from attncli.cli.output_size import check_text
 
     if streams:
         what = f"the output of {shape[-2]} queries needs"
-        memory.check_fits(memory.of_streaming(given.arguments, shape), what, _FEWER)
+        check_free(memory.of_streaming(given.arguments, shape), what, _FEWER)
         return attention.trace_of({OUTPUT: _streamed(given, show)}), show
-    memory.check_text(show, memory.maps_of(convention, shape, given.inputs.originals))
-    if memory.fits(_need(given, shape, show)):
+    check_text(show, memory.maps_of(convention, shape, given.inputs.originals))
+    if is_free(_need(given, shape, show)):
         return attention.trace(), show
     rows, shown, hint = None, show, _FEWER
     if GIVEN_GRADIENT in attention.originals:
         if any(spec_of(name).heading for name in show.stage or ()):
             if _are_streamed(given, show):
                 return _streamed_gradients(given, show), show
-            memory.check_fits(_need(given, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
+            check_free(_need(given, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
             return attention.trace(), show
         note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
         given = given.without_gradient()
@@ -157,7 +169,7 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
             attention.of_rows(rows),
         )
     what = f"the stages of {' × '.join(map(str, shape))} scores need"
-    memory.check_fits(_need(given, shape, shown), what, hint)
+    check_free(_need(given, shape, shown), what, hint)
     n_q = given.inputs.sizes.scores[-2]
     text = f"too large for memory at once: {shape[-2]} of {n_q} queries computed"
     note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows) or len(rows or ()) == 1)
@@ -166,8 +178,9 @@ def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Display
 
 def _in_parts(given: AttentionInputs, show: DisplayFlags) -> Trace:
     """The trace of --tiles or --split. SizeError where it does not fit into memory."""
+    from attncli.attention import memory
     from attncli.attention.tiles import split_bounds, tile_bounds, trace_in_splits, trace_in_tiles
-    from attncli.cli import memory
+    from attncli.cli.output_size import check_text
 
     flags, shape = given.flags, given.inputs.sizes.scores
     if GIVEN_GRADIENT in given.inputs.originals and flags.d_output is None:
@@ -179,10 +192,10 @@ def _in_parts(given: AttentionInputs, show: DisplayFlags) -> Trace:
     else:
         bounds = tile_bounds(shape[-1], flags.tiles)
     maps = memory.maps_of(given.inputs.convention, shape, given.inputs.originals)
-    memory.check_text(show, [] if show.stage else maps)
+    check_text(show, [] if show.stage else maps)
     need = memory.of_parts(given.arguments, shape, len(bounds) - 1)
     what = f"the stages of {len(bounds) - 1} parts of the keys need"
-    memory.check_fits(need, what, "give larger parts, or fewer queries or heads")
+    check_free(need, what, "give larger parts, or fewer queries or heads")
     if flags.tiles is None:
         return trace_in_splits(given.inputs, places)
     return trace_in_tiles(given.inputs, flags.tiles)
@@ -190,7 +203,8 @@ def _in_parts(given: AttentionInputs, show: DisplayFlags) -> Trace:
 
 def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) -> int:
     """Bytes of the stages of scores of this shape, and of writing them."""
-    from attncli.cli.memory import of_attention, of_output
+    from attncli.attention.memory import of_attention
+    from attncli.cli.output_size import of_output
 
     restricts = given.inputs.originals.keys() & {"given_mask", "kv_len"}
     is_masked = (
@@ -239,14 +253,14 @@ def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
 
 
 def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
+    from attncli.attention import memory
     from attncli.attention.stream_gradients import streamed_gradients
-    from attncli.cli import memory
 
     attention, asked = given.inputs, {*(show.stage or ())}
     shape = attention.sizes.scores
     need = memory.of_stream_gradients(given.arguments, shape)
-    need += memory.size_of(attention.values.values(), memory.FLOAT) if attention.is_of_x else 0
-    memory.check_fits(need, f"the gradients of {shape[-2]} queries need", _FEWER)
+    need += memory.size_of(attention.values.values(), FLOAT) if attention.is_of_x else 0
+    check_free(need, f"the gradients of {shape[-2]} queries need", _FEWER)
     with progress_bar("heads", quiet=show.quiet) as progress:
         n_threads, d = 1 if is_limited() else None, attention.d_output
         values = streamed_gradients(attention, d, n_threads=n_threads, progress=progress)

@@ -9,10 +9,11 @@ from typing import Any
 
 import typer
 
+from attncli.cli.extensions import extended
 from attncli.cli.groups import check_flags, given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.registry import COMMANDS
-from attncli.commands.diff.against_flags import AgainstFlags
+from attncli.commands.diff.against_flags import AgainstFlags, OrderFlags
 from attncli.commands.diff.command import check_diff_flags, check_room, present_diff
 from attncli.commands.diff.comparison import Comparison
 from attncli.commands.diff.diff import diff
@@ -24,11 +25,37 @@ CALL = "this call"
 """What the call without the further options is called."""
 
 
+def with_options(call: Any, options: str) -> int:
+    """A call beside itself with further options; the exit code."""
+    groups = further(call.command, options, call.show, *call.groups)
+    try:
+        other = call.again(*groups)
+    except ConventionError as error:
+        raise ConventionError(f"--against {options!r}: {error.message}", error.hint) from None
+    return compared(_both(call, other), options, call.show)
+
+
+def in_order(call: Any, sentence: str) -> int:
+    """A sentence beside its words in another order, matched by word; the exit code."""
+    check_diff_flags(call.show)
+    other = call.reordered(sentence)
+    return compared(_both(call, other), repr(sentence), call.show, by_name=True)
+
+
+def _both(call: Any, other: Any) -> list[Trace]:
+    """The traces of a call, with every stage whole, and of another one."""
+    first, second = map(extended, (call.again(*call.groups), other))
+    assert not isinstance(first, int)  # noqa: S101 - only what is before --against answers a call
+    traces: list[Trace] = first.beside(second)
+    return traces
+
+
 def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> list[Any]:
     """The option groups of a call with further options; one that is given in both is replaced."""
     check_diff_flags(show)
     given = _parsed(command, options)
-    of_display = [x.name for x in (*fields(DisplayFlags), *fields(AgainstFlags)) if x.name in given]
+    kinds = DisplayFlags, AgainstFlags, OrderFlags
+    of_display = [x.name for kind in kinds for x in fields(kind) if x.name in given]
     if of_display:
         what = f"--against {options!r} changes what is shown"
         raise ConventionError(what, f"write {flag_of(of_display[0])} outside of it")
@@ -37,7 +64,10 @@ def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> lis
             replace(group, **{x.name: given[x.name] for x in fields(group) if x.name in given})
             for group in groups
         ]
-        check_flags([*others, replace(show, stage=None)], COMMANDS[command].needs)
+        row = COMMANDS[command]
+        every = [*others, replace(show, stage=None)]
+        every.sort(key=lambda group: row.ordered.index(type(group)))
+        check_flags(every, row.needs)
     except ConventionError as error:  # a text that is not understood, or a flag without effect
         raise ConventionError(f"--against {options!r}: {error.message}", error.hint) from None
     for group in others:

@@ -12,10 +12,12 @@ from functools import partial
 import numpy as np
 
 from attncli.commands.diff.comparison import Comparison, StageDifference, nested
+from attncli.page.headline import entries_of
 from attncli.page.matrix import Matrix, table_of
 from attncli.page.numbers import short
-from attncli.page.page import Page, Place, entries_of, places_of
+from attncli.page.page import Page
 from attncli.page.parts import Closing, Heading, Headline, Part, Remark
+from attncli.page.places import Place, places_of
 from attncli.page.select import (
     HEADS,
     KEY_HEADS,

@@ -26,7 +26,7 @@ from pydantic import (
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import AttncliError, InputError
-from attncli.files.json import described, to_array
+from attncli.files.json_text import described, to_array
 from attncli.files.messages import listing, quote, safe
 from attncli.files.numbers import text_to_nan
 

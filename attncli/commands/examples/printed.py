@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.errors import InputError
-from attncli.files.json import described, to_array
+from attncli.files.json_text import described, to_array
 from attncli.files.numbers import NOT_JSON
 
 Recorded = Literal["reproduced", "agrees as rounded", "differs", "not printed", "agrees"]

@@ -41,7 +41,7 @@ from attncli.commands.examples.compute import COMPUTATIONS, Computation, Name
 from attncli.commands.examples.input_types import MOST_TEXT, Model, OneKey, validated
 from attncli.commands.examples.printed import Printed, Recorded, Relation, read_printed
 from attncli.errors import InputError
-from attncli.files.json import described, parse
+from attncli.files.json_text import described, parse
 from attncli.files.messages import quote
 from attncli.files.numbers import text_to_nan
 from attncli.files.source import open_source

@@ -4,35 +4,89 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
-from attncli.cli import memory
+from attncli.attention.memory import WIDTHS, maps_of, size_of
+from attncli.budget import FLOAT, check_free
+from attncli.cli.extensions import Call, extended
 from attncli.cli.groups import check_flags, facts_of, given_of, of_lse
-from attncli.cli.memory import Sentences
 from attncli.cli.options import ONES_SHOW, ConventionFlags, DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, note, present
+from attncli.cli.output_size import check_text, of_output
 from attncli.cli.parsing import is_of, tokens_of
-from attncli.commands.diff.against_flags import AgainstFlags
 from attncli.commands.explain.flags import BlockFlags, SentenceFlags, VectorFlags
 from attncli.commands.explain.pipeline import Keep
 from attncli.commands.explain.pipeline import explained as compute
+from attncli.commands.explain.size import Sentences, of_explanation
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
-from attncli.files.roles import D_OUTPUT, ONES, RANDOM, Role, only, role_of
+from attncli.files.lookup import only
+from attncli.files.roles import D_OUTPUT, ONES, RANDOM, Role, role_of
 from attncli.formats import EXACT, PAGE
 from attncli.page.explain import explain_page
 from attncli.page.outline import is_first_layer, outline_page
 from attncli.trace import Trace
-from attncli.transformer.layers import BACKWARD, Alter
+from attncli.transformer.layers import BACKWARD
 from attncli.transformer.weights import Architecture, Weights, axes_of, n_layers_of, random_weights
 from attncli.words.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
 from attncli.words.tokens import is_padding, tokenize
 
-Groups = tuple[SentenceFlags, VectorFlags, BlockFlags, ConventionFlags]
 PRECISION = 3  # a long page is read at a glance; --precision sets another
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainCall(Call):
+    """A call of explain, as its extensions see it."""
+
+    command: ClassVar[str] = "explain"
+    words: SentenceFlags
+    vectors: VectorFlags
+    flags: BlockFlags
+    choices: ConventionFlags
+    show: DisplayFlags
+
+    @property
+    def groups(self) -> tuple[Any, ...]:
+        """What its flags say, but for what is shown."""
+        return self.words, self.vectors, self.flags, self.choices, *self.extensions
+
+    def again(
+        self,
+        words: SentenceFlags,
+        vectors: VectorFlags,
+        flags: BlockFlags,
+        choices: ConventionFlags,
+        *extensions: Any,
+    ) -> ExplainCall:
+        """The same call with other groups, and with every stage whole."""
+        for message, hint in _contradictions(words, vectors, flags):
+            raise ConventionError(message, hint)
+        return replace(
+            self,
+            words=words,
+            vectors=vectors,
+            flags=flags,
+            choices=choices,
+            show=replace(self.show, full=True, stage=None),
+            extensions=extensions,
+        )
+
+    def reordered(self, sentence: str) -> ExplainCall:
+        """The same call of the words in another order; ConventionError where they are others."""
+        words = replace(self.words, sentence=sentence, tokens=None)
+        if sorted(_tokens(self.words)[0]) != sorted(_tokens(words)[0]):
+            hint = 'use each of them once, such as "AI love I" for "I love AI"'
+            raise ConventionError("--against-order has other words than the sentence", hint)
+        return self.again(words, *self.groups[1:])
+
+    def beside(self, other: ExplainCall) -> list[Trace]:
+        """The traces of two calls, whose notes are said once."""
+        traces, notes = zip(*(explained(call) for call in (self, other)), strict=True)
+        note(*dict.fromkeys(chain(*notes)), quiet=self.show.quiet)
+        return [*traces]
 
 
 def explain(
@@ -41,16 +95,24 @@ def explain(
     flags: BlockFlags,
     choices: ConventionFlags,
     show: DisplayFlags,
-    against: AgainstFlags | None = None,
+    *extensions: Any,
 ) -> int | None:
-    """Shows what the flags ask for, and notes what was wrong with a file; or compares."""
+    """Shows what the flags ask for, unless an extension does something else."""
     for message, hint in _contradictions(words, vectors, flags):
         raise ConventionError(message, hint)
-    if against is not None and against.against is not None:
-        return _compared((words, vectors, flags, choices), show, against.against)
-    if against is not None and against.against_order is not None:
-        return _in_order((words, vectors, flags, choices), show, against.against_order)
-    trace, warnings = explained(words, vectors, flags, choices, show)
+    call = extended(
+        ExplainCall(
+            words=words,
+            vectors=vectors,
+            flags=flags,
+            choices=choices,
+            show=show,
+            extensions=extensions,
+        )
+    )
+    if isinstance(call, int):
+        return call
+    trace, warnings = explained(call)
     note(*warnings, quiet=show.quiet)
     page = outline_page if flags.outline else explain_page
     height = 0 if show.stage else LEAST_HEIGHT
@@ -59,38 +121,6 @@ def explain(
     if not form.notes or (form.holds == PAGE and (show.cell or show.query)):
         note(*trace.notes, quiet=show.quiet)
     return None
-
-
-def _compared(groups: Groups, show: DisplayFlags, options: str) -> int:
-    """The call beside itself with further options; the exit code."""
-    from attncli.commands.diff.against import compared, further
-
-    words, vectors, flags, choices = further("explain", options, show, *groups)
-    whole = replace(show, full=True, stage=None)
-    for message, hint in _contradictions(words, vectors, flags):
-        raise ConventionError(f"--against {options!r}: {message}", hint)
-    return compared(_both(groups, (words, vectors, flags, choices), whole), options, show)
-
-
-def _in_order(groups: Groups, show: DisplayFlags, sentence: str) -> int:
-    """The sentence beside its words in another order, matched by word; the exit code."""
-    from attncli.commands.diff.against import compared
-    from attncli.commands.diff.command import check_diff_flags
-
-    check_diff_flags(show)
-    words, whole = groups[0], replace(show, full=True, stage=None)
-    other = replace(words, sentence=sentence, tokens=None)
-    if sorted(_tokens(words)[0]) != sorted(_tokens(other)[0]):
-        hint = 'use each of them once, such as "AI love I" for "I love AI"'
-        raise ConventionError("--against-order has other words than the sentence", hint)
-    return compared(_both(groups, (other, *groups[1:]), whole), repr(sentence), show, by_name=True)
-
-
-def _both(one: Groups, other: Groups, show: DisplayFlags) -> list[Trace]:
-    """The traces of two calls, whose notes are said once."""
-    traces, notes = zip(*(explained(*groups, show) for groups in (one, other)), strict=True)
-    note(*dict.fromkeys(chain(*notes)), quiet=show.quiet)
-    return [*traces]
 
 
 def _contradictions(
@@ -124,14 +154,10 @@ def _kept(show: DisplayFlags) -> Keep | None:
     return lambda name: is_of(name, asked)
 
 
-def explained(
-    words: SentenceFlags,
-    vectors: VectorFlags,
-    flags: BlockFlags,
-    choices: ConventionFlags,
-    show: DisplayFlags,
-) -> tuple[Trace, tuple[str, ...]]:
+def explained(call: ExplainCall) -> tuple[Trace, tuple[str, ...]]:
     """The trace that the flags ask for, and what was wrong with the file of vectors."""
+    words, vectors, flags = call.words, call.vectors, call.flags
+    choices, show = call.choices, call.show
     seed = int(choices.given.get("seed", 0))
     embedded = given = None
     if vectors.embeddings is not None or flags.weights is not None:
@@ -169,19 +195,10 @@ def explained(
         notes=(*notes, *assumed),
         mask=_mask(words.mask, choices, block, show),
         keep=_kept(show),
-        alter=_own(choices) if choices.is_own else None,
+        alter=None if call.program is None else call.program.alter(choices),
     )
     trace = replace(trace, title=choices.named(trace.title))
     return trace, (*vocabulary.warnings, *(embedded.notes(given) if embedded else ()))
-
-
-def _own(choices: ConventionFlags) -> Alter:
-    """What puts the formulas of --formulas and --set in the place of ours."""
-    from attncli.programs.attend import replacing
-    from attncli.programs.variants import text_of
-
-    source = None if choices.formulas is None else text_of(choices.formulas)
-    return replacing(source, choices.lines or (), choices.over(Convention(), "seed").dtype)
 
 
 def _block(
@@ -286,11 +303,11 @@ def _check_room(
     if weights is None:
         widths, of_layer = block.widths(), replace(block, n_layers=1).weight_names(last_norm=False)
         shapes = ([widths[axis] for axis in axes_of(name)] for name in of_layer)
-        copied = 0 if convention.dtype == "float64" else memory.WIDTHS[convention.dtype]
-        of_weights = n_layers * sum(map(math.prod, shapes)) * (memory.FLOAT + copied)
+        copied = 0 if convention.dtype == "float64" else WIDTHS[convention.dtype]
+        of_weights = n_layers * sum(map(math.prod, shapes)) * (FLOAT + copied)
     else:
         n_layers = n_layers_of(weights, "encoder") or 1
-        of_weights = memory.size_of(weights.values(), memory.WIDTHS[convention.dtype])
+        of_weights = size_of(weights.values(), WIDTHS[convention.dtype])
         widths = dict.fromkeys(_AXES, block.d_model) | {"d_ff": 0}
         for name, x in weights.items():
             widths |= zip(axes_of(name), x.shape, strict=False)
@@ -299,8 +316,8 @@ def _check_room(
     shape = block.n_heads, n_q, sizes.n_keys
     is_masked = sizes.n_keys > sizes.n_words or convention.causal or sizes.mask is not None
     n_kept = n_layers if _kept(show) is None else 1
-    of_stages = memory.of_output(show, shape, masked=is_masked, weights=True)
-    of_stages += memory.of_explanation(
+    of_stages = of_output(show, shape, masked=is_masked, weights=True)
+    of_stages += of_explanation(
         convention, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
     )
     if flags.d_output is not None:  # each stage and each weight has a gradient
@@ -310,7 +327,7 @@ def _check_room(
         what, hint = f"stages of {' × '.join(map(str, shape))} scores", "use fewer tokens or heads"
         if n_layers > 1:
             what, hint = f"{what} in {n_layers} layers", f"{hint}, or --layers"
-    memory.check_fits(of_weights + of_stages, f"the {what} need", hint)
+    check_free(of_weights + of_stages, f"the {what} need", hint)
     is_padded = sizes.n_keys > sizes.n_words or sizes.mask is not None
     given = ["mask"] * is_padded + [D_OUTPUT] * (flags.d_output is not None)
     layers = {"": (n_q, sizes.n_keys)}
@@ -321,8 +338,8 @@ def _check_room(
             own, crossing = (sizes.n_target, sizes.n_target), (sizes.n_target, sizes.n_keys)
             layers |= {f"decoder.{n}.attention.": own for n in at}
             layers |= {f"decoder.{n}.cross_attention.": crossing for n in at}
-    maps = memory.maps_of(convention, shape, given)
-    memory.check_text(
+    maps = maps_of(convention, shape, given)
+    check_text(
         show, [(f"{at}{name}", (shape[0], *two)) for at, two in layers.items() for name, _ in maps]
     )
 

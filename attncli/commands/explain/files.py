@@ -9,9 +9,11 @@ import numpy as np
 from attncli.cli.embeddings import several_weights
 from attncli.commands.explain.flags import BlockFlags
 from attncli.errors import InputError
-from attncli.files.load import FileContents, load
+from attncli.files.contents import FileContents
+from attncli.files.load import load
+from attncli.files.lookup import only
 from attncli.files.messages import count, listing, named
-from attncli.files.roles import EMBEDDINGS, only, role_of
+from attncli.files.roles import EMBEDDINGS, role_of
 from attncli.transformer.names import blocks, is_published
 from attncli.transformer.published import published
 from attncli.transformer.state_dict import is_weight, weights_from_arrays

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from attncli import budget
-from attncli.cli import memory
+from attncli.budget import FLOAT
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, note, present, write_report
@@ -170,7 +170,7 @@ def _check_room(
     """SizeError where stages of scores of these shapes do not fit beside the weights."""
     stages = () if read.check else _kept(show)
     shapes = [*{*shapes}] if read.layer is not None else shapes  # each kind once in a layer
-    sizes = [memory.FLOAT * math.prod(shape) for shape in shapes]
+    sizes = [FLOAT * math.prod(shape) for shape in shapes]
     n_kept = 5 if stages is None or read.layer is not None else min(len(stages), 1)
     need = of_weights + max(5 * max(sizes, default=0), n_kept * sum(sizes))
     message = f"the stages of {count(len(sizes), 'attention')} need"

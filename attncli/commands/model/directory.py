@@ -20,7 +20,7 @@ import numpy as np
 
 from attncli.budget import check_bytes
 from attncli.errors import InputError
-from attncli.files.json import parse
+from attncli.files.json_text import parse
 from attncli.files.messages import decoded, listing, quote, safe
 from attncli.files.safetensors import DTYPES
 

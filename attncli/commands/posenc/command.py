@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from attncli.attention.memory import size_of
 from attncli.attention.positions import (
     add_positions,
     alibi,
@@ -15,13 +17,15 @@ from attncli.attention.positions import (
     rotary_table,
     sinusoidal,
 )
-from attncli.cli import memory
+from attncli.budget import FLOAT, check_free
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note, present
+from attncli.cli.output_size import LABEL, of_output
 from attncli.commands.posenc.flags import PositionFlags
 from attncli.errors import ConventionError
-from attncli.files.roles import only, pick, role_of
+from attncli.files.lookup import only, pick
+from attncli.files.roles import role_of
 from attncli.trace import Trace
 
 
@@ -46,9 +50,9 @@ def _sinusoidal(positions: PositionFlags, show: DisplayFlags) -> Trace:
     larger = max(n, dim) if positions.dots else dim
     # the table and its angles, the sum with embeddings, the dots; names of rows, and of columns
     numbers = n * dim + n * (dim + 1) // 2 + 2 * n * dim * (words is not None)
-    more = (numbers + n * n * positions.dots) * memory.FLOAT + (n + 2 * dim) * memory.LABEL
-    more += memory.of_output(show, (n, larger))
-    memory.check_fits(more, f"a table of {n} × {larger} needs", "use a smaller --len or --dim")
+    more = (numbers + n * n * positions.dots) * FLOAT + (n + 2 * dim) * LABEL
+    more += of_output(show, (n, larger))
+    check_free(more, f"a table of {n} × {larger} needs", "use a smaller --len or --dim")
     table = sinusoidal(n, dim, **given_of(positions, "exponent", "base", "start"))
     if words is not None:
         return add_positions(words, table, tokens=tokens)
@@ -83,8 +87,8 @@ def _rope(positions: PositionFlags, show: DisplayFlags) -> Trace:
         return _rotated(positions, positions.apply, show)
     n = _needed(positions.length, "--len", ", or --apply SOURCE")
     dim = _needed(positions.dim, "--dim", ", or --apply SOURCE")
-    more = memory.of_rotary((n, dim), turned=False) + memory.of_output(show, (n, dim // 2))
-    memory.check_fits(more, f"a table of {n} × {dim} needs", "use a smaller --len or --dim")
+    more = _rotary_size((n, dim), turned=False) + of_output(show, (n, dim // 2))
+    check_free(more, f"a table of {n} × {dim} needs", "use a smaller --len or --dim")
     return rotary_table(n, dim, **given_of(positions, "base", "start"))
 
 
@@ -97,9 +101,9 @@ def _rotated(positions: PositionFlags, source: str, show: DisplayFlags) -> Trace
     both = {"queries": pick(loaded, "q"), "keys": pick(loaded, "k")}
     arrays = {name: x for name, x in both.items() if x is not None}
     shapes = [x.shape for x in arrays.values()]
-    more = sum(memory.of_rotary(shape, turned=True) for shape in shapes)
-    more += memory.size_of(arrays.values(), 0) + memory.of_output(show, shapes[0])
-    memory.check_fits(more, f"turning {loaded.origin} needs", "give fewer tokens or heads")
+    more = sum(_rotary_size(shape, turned=True) for shape in shapes)
+    more += size_of(arrays.values(), 0) + of_output(show, shapes[0])
+    check_free(more, f"turning {loaded.origin} needs", "give fewer tokens or heads")
     parts, start = [], positions.start or 0
     for name, x in arrays.items():
         ids = np.arange(start, start + x.shape[-2])
@@ -110,6 +114,12 @@ def _rotated(positions: PositionFlags, source: str, show: DisplayFlags) -> Trace
 
 def _alibi(positions: PositionFlags, show: DisplayFlags) -> Trace:
     n, heads = _needed(positions.length, "--len"), _needed(positions.heads, "--heads")
-    more = (heads + 2) * n * n * memory.FLOAT + memory.of_output(show, (n, n))  # and distances
-    memory.check_fits(more, f"a bias of {heads} × {n} × {n} needs", "use a smaller --len")
+    more = (heads + 2) * n * n * FLOAT + of_output(show, (n, n))  # and distances
+    check_free(more, f"a bias of {heads} × {n} × {n} needs", "use a smaller --len")
     return alibi(heads, n, causal=not positions.symmetric)
+
+
+def _rotary_size(shape: tuple[int, ...], *, turned: bool) -> int:
+    """Bytes of the angles, their cos and sin; of x turned by them also x and two halves of it."""
+    *_, n, dim = shape
+    return (3 * n * (dim // 2) + 3 * math.prod(shape) * turned) * FLOAT + n * LABEL

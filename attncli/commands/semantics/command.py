@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncli.cli import memory
+from attncli.attention.memory import of_attention
+from attncli.budget import FLOAT, check_free
 from attncli.cli.groups import check_flags, given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
@@ -20,7 +21,7 @@ from attncli.commands.semantics.tables import APART, of_input, of_one, of_two, t
 from attncli.convention import flag_of
 from attncli.errors import ConventionError
 from attncli.files.load import load
-from attncli.files.roles import only
+from attncli.files.lookup import only
 from attncli.formats import FIGURE, PAGE
 from attncli.page.page import parts
 from attncli.presets import PRESETS, kind_of_mask
@@ -86,11 +87,9 @@ def _of_input(inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags) 
     arguments = given.arguments
     own = PRESETS[_AS_GIVEN].fields.items() - choices.given.items()
     fields = dict(arguments.pop("convention").changes().items() - own)
-    of_output = math.prod(given.inputs.sizes.scores[:-1]) * arguments["v"].shape[-1] * memory.FLOAT
-    need = (
-        memory.of_attention(given.arguments, given.inputs.sizes.scores) + len(PRESETS) * of_output
-    )
-    memory.check_fits(need, "the outputs of all libraries need", "give fewer queries or heads")
+    of_output = math.prod(given.inputs.sizes.scores[:-1]) * arguments["v"].shape[-1] * FLOAT
+    need = of_attention(given.arguments, given.inputs.sizes.scores) + len(PRESETS) * of_output
+    check_free(need, "the outputs of all libraries need", "give fewer queries or heads")
     found = outcomes(**arguments, fields=fields)
     if show.form.holds == FIGURE and not show.stage:
         show = replace(show, stage=[APART])

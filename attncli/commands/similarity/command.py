@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from attncli.cli import memory
+from attncli.budget import FLOAT, check_free
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note, present
+from attncli.cli.output_size import LABEL, of_output
 from attncli.commands.similarity.flags import WordFlags
 from attncli.errors import ConventionError, InputError
 from attncli.files.messages import listing, quote, safe
@@ -53,9 +54,9 @@ def _check_room(n: int, dim: int, words: WordFlags, show: DisplayFlags) -> None:
     # the vectors, centred, and three tables of their decompositions; or three tables made from
     # them, and dots, cosines, angles and more
     numbers = 5 * n * dim if words.pca else 4 * n * dim + 5 * n * n
-    more = numbers * memory.FLOAT + n * memory.LABEL
-    more += memory.of_output(show, (n, dim if words.pca else max(n, dim)))
-    memory.check_fits(more, f"comparing {n} words needs", "name fewer")
+    more = numbers * FLOAT + n * LABEL
+    more += of_output(show, (n, dim if words.pca else max(n, dim)))
+    check_free(more, f"comparing {n} words needs", "name fewer")
 
 
 def _readable(trace: Trace, show: DisplayFlags, *, shows_pair: bool) -> DisplayFlags:

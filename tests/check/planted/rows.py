@@ -8,8 +8,7 @@ import numpy as np
 
 from attncli import Convention
 from attncli.commands.check.diagnose import check
-from attncli.commands.check.report import report_text
-from attncli.commands.check.verdict import Verdict
+from attncli.commands.check.verdict import Verdict, report_text
 from tests.check.planted.parts import HALF, TYPES, Array, Inputs, World
 
 Kind = Literal["wrong", "control", "quiet", "right", "inside"]

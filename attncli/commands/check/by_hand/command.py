@@ -30,8 +30,9 @@ from attncli.commands.check.observe import observe, to_numpy
 from attncli.commands.check.observed import check_names
 from attncli.convention import Layout
 from attncli.errors import AttncliError, ConventionError, InputError, ShapeError
-from attncli.files.json import Printed, parse
-from attncli.files.load import IF_NUMBERS, FileContents, load
+from attncli.files.contents import IF_NUMBERS, FileContents
+from attncli.files.json_text import Printed, parse
+from attncli.files.load import load
 from attncli.files.messages import count, location, quote
 from attncli.files.roles import ATTENDED, is_field, role_of, stages_named
 from attncli.files.source import TEXT, open_source
