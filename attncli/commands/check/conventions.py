@@ -24,7 +24,6 @@ from attncli.commands.check.bugs.bug import Evidence
 from attncli.commands.check.bugs.catalogue import UNITS, named
 from attncli.commands.check.direction import CLEAR, beta
 from attncli.commands.check.findings import Meaning
-from attncli.commands.check.observe import places_of
 from attncli.commands.check.places import Labels, stage_verdict
 from attncli.commands.check.search import Match, Search
 from attncli.commands.check.verdict import Verdict
@@ -35,6 +34,7 @@ from attncli.page.conventions import sentences
 from attncli.presets import PRESETS, Preset
 from attncli.stages import CONCAT, LSE, OUTPUT
 from attncli.tolerance.comparison import Comparison, comparison_of, fit, is_closer
+from attncli.tolerance.decimals import places_of
 from attncli.tolerance.noise import simulation
 from attncli.tolerance.number_types import SMALL, narrower
 from attncli.tolerance.rule import Inside, Places, Rule

@@ -16,12 +16,12 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes
-from attncli.commands.check.observe import rounded_to
 from attncli.convention import Convention, DType
 from attncli.errors import AttncliError, StageError
 from attncli.formula.kernels import round_to
 from attncli.stages import BEFORE_SOFTMAX, MAPS, OUTPUT, QKV, SCORES, WEIGHTS, gradient_of, spec_of
 from attncli.tolerance.comparison import compared
+from attncli.tolerance.decimals import rounded_to
 from attncli.tolerance.number_types import EPS, SMALL, fitting_type, narrower, row_rms, sizes
 from attncli.tolerance.rule import Rule, StageErrors, rms
 from attncli.tolerance.run import all_of
