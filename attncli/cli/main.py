@@ -49,7 +49,7 @@ _NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ # “ \" �
 _PAIRS = dict(zip(_NEAR.split()[::2], _NEAR.split()[1::2], strict=True))
 _PAIRS |= {"√": "sqrt ", "°": " deg"}
 _POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_POWER = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)")
+_POWER = "([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)"
 
 # Seconds in which another signal is taken for an echo of the first: `timeout` sends SIGTERM twice,
 # a shell and a wrapper both pass on a Ctrl-C, and cleaning up takes less.
@@ -249,7 +249,7 @@ def near(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
-    missing = _POWER.sub(lambda power: f"^{power[1].translate(_POWERS)}", missing)
+    missing = re.sub(_POWER, lambda power: f"^{power[1].translate(_POWERS)}", missing)
     pieces = (_PAIRS.get(x) or x.encode("unicode_escape").decode() for x in missing)
     return "".join(pieces), error.end
 
