@@ -120,8 +120,8 @@ def sweep(name: str, values: Sequence[float], arguments: Any, row: int | None = 
         together = np.concatenate(weights, axis=-2)
         symbol = f"{stage.symbol}[{stage.label(stage.axes[-2], row)}]"
         words = f"{symbol}, the weights of one query, for each {name}"
-        own = Stage("query_weights", symbol, words, together, axes, {**stage.labels, **labels})
-        steps.insert(0, own)
+        of_query = Stage("query_weights", symbol, words, together, axes, {**stage.labels, **labels})
+        steps.insert(0, of_query)
         if "mask" in traces[0]:
             mask = traces[0]["mask"]
             allowed = mask.value if mask.value.shape[-2] == 1 else mask.value[..., rows, :]

@@ -173,7 +173,7 @@ def _convention(
     used = [flag_text(name, value) for name, value in fields.items() if name in base.changes()]
     replaced = {
         flag_of(name): flag_text(name, base.changes()[name])
-        for name, value in choices.given.items()
+        for name, value in choices.fields.items()
         if name in base.changes() and value != base.changes()[name]
     }
     used = [text for text in used if text not in replaced.values()]
@@ -196,7 +196,7 @@ def _convention(
     if inputs.d_output != RANDOM:
         return choices.over(base), inputs, kv_len
     convention = choices.over(base, "seed")  # random numbers even without dropout
-    return replace(convention, seed=choices.given.get("seed", base.seed)), inputs, kv_len
+    return replace(convention, seed=choices.fields.get("seed", base.seed)), inputs, kv_len
 
 
 def _of_trace(main: FileContents, trace: Trace, notes: list[str]) -> Convention | None:
@@ -226,7 +226,7 @@ def _as_called(
     heads, widths = (sizes.n_heads, sizes.n_kv_heads), (sizes.d_k, attention.output_shape[-1])
     lengths = (n_q, n_k - sizes.n_past)
     choices.check_call(attention.convention, mask, heads=heads, widths=widths, lengths=lengths)
-    known = fields.keys() | choices.given.keys() | attention.convention.changes().keys()
+    known = fields.keys() | choices.fields.keys() | attention.convention.changes().keys()
     own = {name: x for name, x in choices.meant_for(n_q).items() if name not in known}
     return replace(attention, convention=replace(attention.convention, **own))
 

@@ -128,38 +128,38 @@ _Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, eq=False, repr=Fals
 
 @group("Masking")
 class ConventionFlags(_Knobs):  # type: ignore[misc]
-    """A flag for every field of Convention; `given` holds those that were given, parsed."""
+    """A flag for every field of Convention; `fields` are those that were given, parsed."""
 
     semantics: Semantics | None = flag(
         "Take the conventions of this library as the defaults of the options below; a flag or "
         "a file takes precedence. attncli semantics lists them.",
         "NAME",
     )
-    given: Mapping[str, Any] = field(init=False)
+    fields: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         """Raises ConventionError for a text that is not understood."""
-        given = {}
+        fields = {}
         for name, knob in KNOBS.items():
             value = getattr(self, name)
             if value is None or value is False:
                 continue
             try:
-                given[name] = value if knob.parse is None else knob.parse(value)
+                fields[name] = value if knob.parse is None else knob.parse(value)
             except ValueError:
                 raise unclear(flag_of(name), value, knob.form) from None
-        Convention(**given)  # which refuses what is out of range
-        self.given = given
+        Convention(**fields)  # which refuses what is out of range
+        self.fields = fields
 
     def over(self, base: Convention, *without: str) -> Convention:
         """The base, which an input brings, with every flag that was given put in its place.
 
         What neither says is as --semantics has it; the fields `without` are as the base has them.
         """
-        given = {name: value for name, value in self.given.items() if name not in without}
-        kept = base.changes().keys() | {*without}
-        meant = {name: x for name, x in self.meant_for(2).items() if name not in kept}
-        return replace(base, **meant | given)
+        fields = {name: value for name, value in self.fields.items() if name not in without}
+        fixed = base.changes().keys() | {*without}
+        defaults = {name: x for name, x in self.meant_for(2).items() if name not in fixed}
+        return replace(base, **defaults | fields)
 
     def meant_for(self, n_queries: int) -> dict[str, Any]:
         """The fields of the convention as --semantics has them for so many queries."""
@@ -176,7 +176,7 @@ class ConventionFlags(_Knobs):  # type: ignore[misc]
         """The title of a trace with the library of --semantics, and the flags beside it."""
         if self.semantics is None:
             return title
-        beside = " ".join(flag_text(name, value) for name, value in self.given.items())
+        beside = " ".join(flag_text(name, value) for name, value in self.fields.items())
         return f"{title}, as {self.semantics} has it" + f" but for {beside}" * bool(beside)
 
 
@@ -258,8 +258,8 @@ class DisplayFlags:
         if self.format is None and self.output is not None:
             name = of_ending(ending_of(self.output)) or ""
             if not name:
-                what = f"{self.output} does not end in a format that attncli writes"
-                raise ConventionError(what, f"add --format {'|'.join(names_of_formats())}")
+                problem = f"{self.output} does not end in a format that attncli writes"
+                raise ConventionError(problem, f"add --format {'|'.join(names_of_formats())}")
         self.form = FORMATS[name]
         self.stage = [name.lower() for name in self.stage] if self.stage else None
         self.blank = [name.lower() for name in self.blank] if self.blank else None

@@ -1,4 +1,4 @@
-"""The decimals or the digits to which numbers look rounded, as they were printed."""
+"""Numbers that were printed: the decimals or the digits to which they look rounded."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def check(
     if observed.bugs or observed.bug is not None:
         from attncli.commands.check.bugs.command import explain
 
-        options = [*given_of(replace(inputs, source=None)), *choices.given]
+        options = [*given_of(replace(inputs, source=None)), *choices.fields]
         return explain(inputs.source, options, observed, as_json=form_of(observed) == "json")
     call = CheckCall(inputs=inputs, choices=choices, observed=observed, extensions=extensions)
     if isinstance(code := extended(call), int):
@@ -158,7 +158,7 @@ def _chosen(choices: ConventionFlags, attention: AttentionInputs) -> set[str]:
     preset = choices.meant_for(attention.inputs.sizes.scores[-2])
     changes = attention.inputs.convention.changes()
     names = {n for n, value in changes.items() if n not in preset or preset[n] != value}
-    return names | {*choices.given}
+    return names | {*choices.fields}
 
 
 def _check_flags(observed: CheckFlags, inputs: InputFlags) -> None:

@@ -82,18 +82,18 @@ def compute(
         trace, stdin_used = call.program.trace(inputs, choices, quiet=show.quiet, show=show)
         present(trace, show, stdin_used=stdin_used)
         return None
-    given = _read(call)
-    note(*given.notes, quiet=show.quiet)
+    source = _read(call)
+    note(*source.notes, quiet=show.quiet)
     if name:
         from attncli.commands.compute.drawn import of_knob
 
-        row = None if show.query is None else find(names_of_queries(given), "query", show.query)
-        present(of_knob(name, values, given, row), replace(show, query=None))
+        row = None if show.query is None else find(names_of_queries(source), "query", show.query)
+        present(of_knob(name, values, source, row), replace(show, query=None))
         return None
-    trace, shown = computed(given, show)
+    trace, choice = computed(source, show)
     if choices.semantics is not None:
         trace = replace(trace, title=choices.named(trace.title))
-    present(trace, shown, stdin_used=given.stdin_used)
+    present(trace, choice, stdin_used=source.stdin_used)
     return None
 
 
@@ -101,13 +101,13 @@ def _read(call: ComputeCall) -> AttentionInputs:
     """The inputs. ConventionError for a flag that has no effect on them."""
     inputs, choices, show = call.inputs, call.choices, call.show
     if inputs.q is not None and inputs.source is not None:
-        what = f"both {quote(inputs.source)} and --q are given"
-        raise ConventionError(what, "leave one of the two out")
+        problem = f"both {quote(inputs.source)} and --q are given"
+        raise ConventionError(problem, "leave one of the two out")
     inputs.q = inputs.source if inputs.q is None else inputs.q
-    given = read_inputs(inputs, choices)
+    source = read_inputs(inputs, choices)
     in_parts = inputs.tiles is not None or inputs.split is not None
-    facts = given.facts | ({"dropout"} if call.is_drawn else set())  # both have a seed
+    facts = source.facts | ({"dropout"} if call.is_drawn else set())  # both have a seed
     if in_parts or show.stage:
         facts |= of_lse([*(show.stage or ()), *[LSE] * in_parts])
     check_flags([inputs, choices], facts=facts)
-    return given
+    return source

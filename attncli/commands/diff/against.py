@@ -13,7 +13,6 @@ from attncli.cli.extensions import extended
 from attncli.cli.groups import check_flags, given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.registry import COMMANDS
-from attncli.commands.diff.against_flags import AgainstFlags, OrderFlags
 from attncli.commands.diff.command import check_diff_flags, check_room, present_diff
 from attncli.commands.diff.comparison import Comparison
 from attncli.commands.diff.diff import diff
@@ -21,6 +20,7 @@ from attncli.convention import flag_of
 from attncli.errors import ConventionError
 from attncli.trace import Trace
 
+OPTIONS = ("against", "against_order")
 CALL = "this call"
 """What the call without the further options is called."""
 
@@ -53,15 +53,14 @@ def _both(call: Any, other: Any) -> list[Trace]:
 def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> list[Any]:
     """The option groups of a call with further options; one that is given in both is replaced."""
     check_diff_flags(show)
-    given = _parsed(command, options)
-    kinds = DisplayFlags, AgainstFlags, OrderFlags
-    of_display = [x.name for kind in kinds for x in fields(kind) if x.name in given]
+    values = _parsed(command, options)
+    of_display = [x for x in (*(x.name for x in fields(DisplayFlags)), *OPTIONS) if x in values]
     if of_display:
-        what = f"--against {options!r} changes what is shown"
-        raise ConventionError(what, f"write {flag_of(of_display[0])} outside of it")
+        problem = f"--against {options!r} changes what is shown"
+        raise ConventionError(problem, f"write {flag_of(of_display[0])} outside of it")
     try:
         others = [
-            replace(group, **{x.name: given[x.name] for x in fields(group) if x.name in given})
+            replace(group, **{x.name: values[x.name] for x in fields(group) if x.name in values})
             for group in groups
         ]
         row = COMMANDS[command]
@@ -72,8 +71,8 @@ def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> lis
         raise ConventionError(f"--against {options!r}: {error.message}", error.hint) from None
     for group in others:
         if any(str(value).split("::")[0] == "-" for value in given_of(group).values()):
-            what = "standard input can be read only once, and --against computes twice"
-            raise ConventionError(what, "save it to a file")
+            problem = "standard input can be read only once, and --against computes twice"
+            raise ConventionError(problem, "save it to a file")
     return others
 
 
@@ -88,8 +87,8 @@ def _parsed(command: str, options: str) -> dict[str, Any]:
         hint = "close the quotation mark"
         raise ConventionError(f"--against {options!r} is not understood", hint) from problem
     if not words or {"--help", "-h"} & {*words}:
-        what = f"--against {options!r} computes nothing"
-        raise ConventionError(what, 'write --against "--scale none"')
+        text = f"--against {options!r} computes nothing"
+        raise ConventionError(text, 'write --against "--scale none"')
     parser = LazyGroup().get_command(None, command)
     try:
         with parser.make_context(f"attncli {command}", [*words]) as context:

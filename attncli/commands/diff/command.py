@@ -56,12 +56,12 @@ def diff(compared: DiffFlags, show: DisplayFlags, *extensions: Any) -> int:
         raise ConventionError("two things are compared", "write attncli diff A B")
     sources = compared.a, compared.b
     if all(source.split("::")[0] == "-" for source in sources):
-        what = "standard input can be read only once"
-        raise ConventionError(what, "save one of the two to a file")
+        problem = "standard input can be read only once"
+        raise ConventionError(problem, "save one of the two to a file")
     operands = [_operand(source, show, call.program) for source in sources]
     if call.program is not None and not any(x.is_computed for x in operands):
-        what = "formulas have no effect: neither of the two is computed"
-        raise ConventionError(what, "give a file of inputs: q, k and v")
+        problem = "formulas have no effect: neither of the two is computed"
+        raise ConventionError(problem, "give a file of inputs: q, k and v")
     a, b = _traces(operands)
     tolerance = given_of(compared, "decimals", "rtol", "atol", "inside", "by_name")
     check_room(a, b, show)
@@ -77,23 +77,23 @@ def check_diff_flags(show: DisplayFlags) -> None:
         raise ConventionError(f"--{name} is of one computation", f"leave out --{name}")
 
 
-def present_diff(found: Comparison, show: DisplayFlags, *, stdin_used: bool = False) -> int:
+def present_diff(comparison: Comparison, show: DisplayFlags, *, stdin_used: bool = False) -> int:
     """Shows a comparison in the form that is asked for; 0 where both are the same, else 1."""
     page = show.form.holds == PAGE
     if show.form.name in ("json", "csv", "tsv") and not show.stage:
-        check_written(3 * sum(x.wrong.size for x in found.stages))
-    trace = found.trace(() if page else None)
+        check_written(3 * sum(x.wrong.size for x in comparison.stages))
+    trace = comparison.trace(() if page else None)
     if show.form.holds == FIGURE and not show.stage:
-        show = replace(show, stage=_pictured(found, trace))
-    present(trace, show, stdin_used=stdin_used, page=diff_page(found))
+        show = replace(show, stage=_pictured(comparison, trace))
+    present(trace, show, stdin_used=stdin_used, page=diff_page(comparison))
     if not show.form.notes:
         note(*trace.notes, quiet=show.quiet)
-    return 0 if found.same else 1
+    return 0 if comparison.same else 1
 
 
-def _pictured(found: Comparison, trace: Trace) -> list[str]:
+def _pictured(comparison: Comparison, trace: Trace) -> list[str]:
     """The names of what a figure shows: the first stage that differs, in both, and by how much."""
-    drawn = [x for x in (*found.differing, *found.stages) if not x.shapes]
+    drawn = [x for x in (*comparison.differing, *comparison.stages) if not x.shapes]
     stage = next((x for x in drawn if not x.is_given), drawn[0] if drawn else None)
     if stage is None:
         raise ShapeError("no stage has the same shape in both", "a figure shows their difference")
@@ -134,9 +134,9 @@ def _operand(source: str, show: DisplayFlags, program: Program | None) -> _Opera
         return _Operand(loaded.origin, trace, is_computed=True)
     from attncli.cli.traces import computed
 
-    given = read_inputs(InputFlags(q=source), ConventionFlags(), known={source: loaded})
-    note(*loaded.warnings, *given.notes, quiet=show.quiet)
-    trace, _ = computed(given, DisplayFlags(full=True, quiet=show.quiet))
+    attention = read_inputs(InputFlags(q=source), ConventionFlags(), known={source: loaded})
+    note(*loaded.warnings, *attention.notes, quiet=show.quiet)
+    trace, _ = computed(attention, DisplayFlags(full=True, quiet=show.quiet))
     return _Operand(loaded.origin, trace)
 
 
@@ -150,19 +150,19 @@ def _is_wanted(name: str) -> object:
 
 def _is_computed(name: str) -> bool:
     """Whether an array of this name came out of a computation."""
-    own = _own_name(name)
-    if own in SPECS:
-        return SPECS[own].role == "step"
+    last = _own_name(name)
+    if last in SPECS:
+        return SPECS[last].role == "step"
     return not is_published(name)
 
 
 def _own_name(name: str) -> str:
     """The last part of a dotted name, as the registry of stages has it."""
-    own = name.rpartition(".")[2]
-    stages = stages_called(own)
-    if len(stages) == 1 and role_of(own) is None:
+    last = name.rpartition(".")[2]
+    stages = stages_called(last)
+    if len(stages) == 1 and role_of(last) is None:
         return stages[0]
-    return role_of(own) or (own.lower() if own.lower() in SPECS else own)
+    return role_of(last) or (last.lower() if last.lower() in SPECS else last)
 
 
 def _dumped(loaded: FileContents) -> Trace:
@@ -172,21 +172,21 @@ def _dumped(loaded: FileContents) -> Trace:
     stages: dict[str, Stage] = {}
     for name, array in loaded.arrays.items():
         prefix, dot, _ = name.rpartition(".")
-        own = _own_name(name)
-        if f"{prefix}{dot}{own}" in {*loaded.arrays, *stages}:  # Q beside q: each keeps its name
-            own = name.rpartition(".")[2]
-        if layout is not None and own in (*QKV, OUTPUT) and array.ndim == len(layout):
+        last = _own_name(name)
+        if f"{prefix}{dot}{last}" in {*loaded.arrays, *stages}:  # Q beside q: each keeps its name
+            last = name.rpartition(".")[2]
+        if layout is not None and last in (*QKV, OUTPUT) and array.ndim == len(layout):
             try:
                 array = heads_first(array, layout)  # noqa: PLW2901
             except ShapeError as error:
                 raise ShapeError(f"{loaded.origin}, {name}: {error.message}", error.hint) from None
-        stages[f"{prefix}{dot}{own}"] = stage_of(own, array, labels)
+        stages[f"{prefix}{dot}{last}"] = stage_of(last, array, labels)
     blocks = list(dict.fromkeys(name.rpartition(".")[0] for name in stages))
     order = {name: at for at, name in enumerate(SPECS)}
 
     def place(name: str) -> tuple[int, int]:
-        prefix, _, own = name.rpartition(".")
-        return blocks.index(prefix), order.get(own, len(order))
+        prefix, _, last = name.rpartition(".")
+        return blocks.index(prefix), order.get(last, len(order))
 
     convention = Convention(**fields) if fields else None
     return nested("Dump", {name: stages[name] for name in sorted(stages, key=place)}, convention)
@@ -220,19 +220,19 @@ def _traces(operands: list[_Operand]) -> tuple[Trace, Trace]:
     alone, other = (first, second) if first.trace is None else (second, first)
     assert alone.array is not None  # noqa: S101 - just seen
     assert other.trace is not None  # noqa: S101
-    held = [*other.trace]
-    names = [name for name in held if name.rpartition(".")[2] == alone.name]
+    stages = [*other.trace]
+    names = [name for name in stages if name.rpartition(".")[2] == alone.name]
     if alone.name in other.trace:
         names = [alone.name]
-    if not alone.name and len(held) == 1:
-        names = held
+    if not alone.name and len(stages) == 1:
+        names = stages
     if len(names) != 1:
-        what = f"{alone.origin} is one array" + f", {alone.name}" * bool(alone.name)
-        several = f"{other.origin} holds several stages: {listing(held)}"
-        raise InputError(f"{what}; {several}", f"name one: {ask_for(other.origin, held[-1])}")
-    own = nested("Array", {names[0]: stage_of(_own_name(names[0]), alone.array)})
-    kept = other.trace.keep({names[0]})
-    return (own, kept) if alone is first else (kept, own)
+        problem = f"{alone.origin} is one array" + f", {alone.name}" * bool(alone.name)
+        several = f"{other.origin} holds several stages: {listing(stages)}"
+        raise InputError(f"{problem}; {several}", f"name one: {ask_for(other.origin, stages[-1])}")
+    single = nested("Array", {names[0]: stage_of(_own_name(names[0]), alone.array)})
+    counterpart = other.trace.keep({names[0]})
+    return (single, counterpart) if alone is first else (counterpart, single)
 
 
 def _names(operands: list[_Operand], sources: tuple[str, str]) -> Names:

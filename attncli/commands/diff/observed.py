@@ -36,8 +36,8 @@ def beside_program(call: Any, program: Program) -> int:
     file = load(source, wanted=lambda name: True if _called(name, computed) else IF_NUMBERS)
     if observed.stage is not None and observed.stage not in computed:
         raise InputError(f"there is no stage {observed.stage!r}", nearest(observed.stage, forward))
-    wanted = computed if observed.stage is None else [observed.stage]
-    stages = {own: x for name, x in file.arrays.items() if (own := _called(name, wanted))}
+    stage_names = computed if observed.stage is None else [observed.stage]
+    stages = {stage: x for name, x in file.arrays.items() if (stage := _called(name, stage_names))}
     if len(file.arrays) == 1 and not stages:
         stages = dict.fromkeys([observed.stage or forward[-1]], *file.arrays.values())
     if not stages:
@@ -45,8 +45,8 @@ def beside_program(call: Any, program: Program) -> int:
         raise InputError(f"{file.origin} holds none of the stages of the formulas", hint)
     numbers = nested("Observed", {name: stage_of(name, x) for name, x in stages.items()})
     names, tolerance = ("the formulas", "observed"), ("decimals", "rtol", "atol", "inside")
-    kept = trace.keep({*stages})
-    comparison = compare(kept, numbers, names=names, **given_of(observed, *tolerance))
+    subset = trace.keep({*stages})
+    comparison = compare(subset, numbers, names=names, **given_of(observed, *tolerance))
     first = next((x.name for x in comparison.differing), None)
     head = "It matches: the numbers are those of these formulas."
     if first is not None:

@@ -150,22 +150,24 @@ def _kept(show: DisplayFlags) -> Keep | None:
         return None
     if any(block.startswith(BACKWARD) for block in blocks):  # its arithmetic reads all layers
         return None
-    asked = (*show.stage, *blocks)
-    return lambda name: is_of(name, asked)
+    prefixes = (*show.stage, *blocks)
+    return lambda name: is_of(name, prefixes)
 
 
 def explained(call: ExplainCall) -> tuple[Trace, tuple[str, ...]]:
     """The trace that the flags ask for, and what was wrong with the file of vectors."""
     words, vectors, flags = call.words, call.vectors, call.flags
     choices, show = call.choices, call.show
-    seed = int(choices.given.get("seed", 0))
-    embedded = given = None
+    seed = int(choices.fields.get("seed", 0))
+    embedded = file = None
     if vectors.embeddings is not None or flags.weights is not None:
         from attncli.commands.explain import files
 
-        own = words.sentence is not None or words.tokens is not None
-        embedded = files.embedded(vectors.embeddings, _tokens(words)[0] if own else None, flags)
-        given = files.weights_file(flags, embedded)
+        has_words = words.sentence is not None or words.tokens is not None
+        embedded = files.embedded(
+            vectors.embeddings, _tokens(words)[0] if has_words else None, flags
+        )
+        file = files.weights_file(flags, embedded)
     tokens, target = _tokens(words) if embedded is None else (embedded.tokens, None)
     every = [token for token in (*tokens, *(target or ())) if not is_padding(token)]
     vocabulary, dim = None, vectors.dim or DIM
@@ -175,9 +177,9 @@ def explained(call: ExplainCall) -> tuple[Trace, tuple[str, ...]]:
         dim = vocabulary.dim
     if embedded is not None:
         vocabulary, dim = embedded.vocabulary, embedded.vocabulary.dim
-    assumed = () if given is None else files.take_heads(flags, given, dim)
-    block = _block(flags, choices, dim, is_drawn=given is None)
-    arrays = None if given is None else files.weights_of(flags, given, block)
+    assumed = () if file is None else files.take_heads(flags, file, dim)
+    block = _block(flags, choices, dim, is_drawn=file is None)
+    arrays = None if file is None else files.weights_of(flags, file, block)
     sizes = Sentences(
         max(len(tokens), words.pad_to or 0), len(target or ()), len(target or tokens), words.mask
     )
@@ -189,7 +191,7 @@ def explained(call: ExplainCall) -> tuple[Trace, tuple[str, ...]]:
         vocabulary,
         block,
         weights,
-        positions=_positions(vectors, given=embedded is not None, quiet=show.quiet),
+        positions=_positions(vectors, has_vectors=embedded is not None, quiet=show.quiet),
         target=None if target is None else Sentence.padded(target),
         d_output=_gradient(flags.d_output, quiet=show.quiet),
         notes=(*notes, *assumed),
@@ -198,14 +200,14 @@ def explained(call: ExplainCall) -> tuple[Trace, tuple[str, ...]]:
         alter=None if call.program is None else call.program.alter(choices),
     )
     trace = replace(trace, title=choices.named(trace.title))
-    return trace, (*vocabulary.warnings, *(embedded.notes(given) if embedded else ()))
+    return trace, (*vocabulary.warnings, *(embedded.notes(file) if embedded else ()))
 
 
 def _block(
     flags: BlockFlags, choices: ConventionFlags, dim: int, *, is_drawn: bool
 ) -> Architecture:
     """What the flags ask for; the layers are those of the weights where these are not drawn."""
-    seed = int(choices.given.get("seed", 0))
+    seed = int(choices.fields.get("seed", 0))
     convention = choices.over(Convention(seed=seed), "seed", "mask_means", "mask_numbers")
     return Architecture(
         kind=flags.kind,
@@ -236,9 +238,9 @@ def _tokens(words: SentenceFlags) -> tuple[tuple[str, ...], tuple[str, ...] | No
         raise InputError(f"--target: {error.message}", error.hint) from None
 
 
-def _positions(vectors: VectorFlags, *, given: bool, quiet: bool) -> PositionKind | Any:
+def _positions(vectors: VectorFlags, *, has_vectors: bool, quiet: bool) -> PositionKind | Any:
     """What is added to the vectors: a kind of table, or the matrix of a source."""
-    kind = vectors.positions or ("none" if given else "paper")
+    kind = vectors.positions or ("none" if has_vectors else "paper")
     if kind.lower() in get_args(PositionKind):
         return kind.lower()
     if kind.isalpha() and not Path(kind).exists():
@@ -259,8 +261,8 @@ def _mask(
     d_k = block.d_k or block.d_model // block.n_heads
     mask: Any = None
     if source is not None:
-        wanted = {"wanted": lambda name: role_of(name) == "mask"}
-        origin, mask = _array(source, "mask", quiet=show.quiet, **wanted)
+        choice = {"wanted": lambda name: role_of(name) == "mask"}
+        origin, mask = _array(source, "mask", quiet=show.quiet, **choice)
     facts = {"dropout"} | of_lse(show.stage or ())  # random vectors have a seed, too
     check_flags([choices], facts=facts | facts_of(convention, mask, heads))
     choices.check_call(convention, mask, heads=heads, widths=(d_k, block.d_v or d_k))
@@ -269,7 +271,7 @@ def _mask(
     from attncli.attention.masks import checked_mask, meaning
 
     if convention.mask_numbers is None:
-        means, name = choices.given.get("mask_means"), f"the mask of {origin}"
+        means, name = choices.fields.get("mask_means"), f"the mask of {origin}"
         mask = checked_mask(mask, means, name, "--mask-means ")
     return meaning(mask, convention.mask_means, convention.mask_numbers)
 
@@ -282,11 +284,11 @@ def _gradient(source: str | None, *, quiet: bool) -> Any:
     return _array(source, D_OUTPUT, quiet=quiet)[1]
 
 
-def _array(source: str, role: Role, *, quiet: bool, **wanted: Any) -> tuple[str, Any]:
+def _array(source: str, role: Role, *, quiet: bool, **options: Any) -> tuple[str, Any]:
     """What messages call a source, and its array; notes on it are printed."""
     from attncli.files.load import load
 
-    loaded = load(source, role=role, **wanted)
+    loaded = load(source, role=role, **options)
     note(*loaded.notes, quiet=quiet)
     return loaded.origin, only(loaded, role)
 
@@ -322,23 +324,26 @@ def _check_room(
     )
     if flags.d_output is not None:  # each stage and each weight has a gradient
         of_weights, of_stages = 2 * of_weights, 2 * of_stages
-    what, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
+    purpose, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
     if of_weights <= of_stages or weights is not None:
-        what, hint = f"stages of {' × '.join(map(str, shape))} scores", "use fewer tokens or heads"
+        purpose, hint = (
+            f"stages of {' × '.join(map(str, shape))} scores",
+            "use fewer tokens or heads",
+        )
         if n_layers > 1:
-            what, hint = f"{what} in {n_layers} layers", f"{hint}, or --layers"
-    check_free(of_weights + of_stages, f"the {what} need", hint)
+            purpose, hint = f"{purpose} in {n_layers} layers", f"{hint}, or --layers"
+    check_free(of_weights + of_stages, f"the {purpose} need", hint)
     is_padded = sizes.n_keys > sizes.n_words or sizes.mask is not None
-    given = ["mask"] * is_padded + [D_OUTPUT] * (flags.d_output is not None)
+    inputs = ["mask"] * is_padded + [D_OUTPUT] * (flags.d_output is not None)
     layers = {"": (n_q, sizes.n_keys)}
     if block.kind != "attention":
         at = range(1, n_layers + 1)
         layers = {f"encoder.{n}.attention.": (sizes.n_keys, sizes.n_keys) for n in at}
         if sizes.n_target:
-            own, crossing = (sizes.n_target, sizes.n_target), (sizes.n_target, sizes.n_keys)
-            layers |= {f"decoder.{n}.attention.": own for n in at}
+            within, crossing = (sizes.n_target, sizes.n_target), (sizes.n_target, sizes.n_keys)
+            layers |= {f"decoder.{n}.attention.": within for n in at}
             layers |= {f"decoder.{n}.cross_attention.": crossing for n in at}
-    maps = maps_of(convention, shape, given)
+    maps = maps_of(convention, shape, inputs)
     check_text(
         show, [(f"{at}{name}", (shape[0], *two)) for at, two in layers.items() for name, _ in maps]
     )

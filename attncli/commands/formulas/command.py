@@ -31,9 +31,9 @@ def formulas(program: ProgramFlags, inputs: InputFlags, choices: ConventionFlags
         ]
         write_text([f"{line}\n" for line in lines], program)
         return
-    if program.name is not None and (others := [*given_of(inputs), *choices.given]):
-        what = f"{flag_of(others[0])} has no effect on a variant"
-        raise ConventionError(what, "leave it out, or print the program without a name")
+    if program.name is not None and (others := [*given_of(inputs), *choices.fields]):
+        problem = f"{flag_of(others[0])} has no effect on a variant"
+        raise ConventionError(problem, "leave it out, or print the program without a name")
     if program.name is not None:
         text = text_of(program.name)[0]
     else:
@@ -48,7 +48,7 @@ def formulas(program: ProgramFlags, inputs: InputFlags, choices: ConventionFlags
         lines = [line for line in text.splitlines() if line.strip()]
         comments = [escape(line.lstrip("# ")) + "\n" for line in lines if line[0] == "#"]
         sides = [line.partition("#")[0].partition(" = ")[::2] for line in lines if line[0] != "#"]
-        rows = [f"  {math(left)} &= {math(shown(right))}" for left, right in sides]
+        rows = [f"  {math(name)} &= {math(shown(formula))}" for name, formula in sides]
         body = " \\\\\n".join(rows)
         text = f"{''.join(comments)}\\begin{{align*}}\n{body}\n\\end{{align*}}\n"
     write_text([text], program)

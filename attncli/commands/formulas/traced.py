@@ -52,11 +52,11 @@ def program_trace(
     inputs.q = inputs.q or inputs.source
     if formulas is None:
         names = arrays_named(x for line in lines for x in lines_of(line, "--set"))
-        given = read_inputs(inputs, choices, names=names)
-        trace = lines_trace(given, lines, ready)
+        attention = read_inputs(inputs, choices, names=names)
+        trace = lines_trace(attention, lines, ready)
         remarks = (x for x in trace.notes if x.startswith("--set"))  # not on lines of ours
-        note(*given.notes, *remarks, quiet=quiet)
-        return replace(trace, notes=()), given.stdin_used
+        note(*attention.notes, *remarks, quiet=quiet)
+        return replace(trace, notes=()), attention.stdin_used
     program, origin = text_of(formulas)
     (sources, drawn), notes = sources_of(inputs), list[str]()
     names = arrays_named(lines_of(program, origin, lines))
@@ -84,33 +84,33 @@ def _arrays(
 ) -> dict[str, Array]:
     """The arrays that a program may read: by name, else by the role that a name is."""
     main, arrays = files["q"], named_arrays(files, names)
-    wanted = {_ALIASES.get(name, name) for name in names} | {*CACHE.values(), D_OUTPUT}
+    roles = {_ALIASES.get(name, name) for name in names} | {*CACHE.values(), D_OUTPUT}
     if not ("" in main.arrays or name_of(main, "q")):
-        wanted.discard("q")
-    arrays |= arrays_of([x for x in ROLES if x in wanted - arrays.keys()], files)
+        roles.discard("q")
+    arrays |= arrays_of([x for x in ROLES if x in roles - arrays.keys()], files)
     complete(arrays, main, inputs, notes, names)
     for name, past in CACHE.items():
         if past not in names and past in arrays and name in arrays:
             arrays[name] = np.concatenate([arrays.pop(past), arrays[name]], axis=-2)
             notes.append(f"{past} is put before {name}")
-    used = {"", *names, *(x for x in main.arrays if role_of(x) in wanted)}
+    used = {"", *names, *(x for x in main.arrays if role_of(x) in roles)}
     unused = {*main.arrays, *main.unread} - used
     notes += main.unused_note(sorted(unused))
-    return arrays | {own: arrays[role] for own, role in _ALIASES.items() if role in arrays}
+    return arrays | {name: arrays[role] for name, role in _ALIASES.items() if role in arrays}
 
 
 def lines_trace(
-    given: AttentionInputs,
+    source: AttentionInputs,
     lines: Sequence[str],
     ready: Callable[[Mapping[str, tuple[int, ...]]], None] | None = None,
 ) -> Trace:
     """The trace of an attention with other formulas for some of its stages."""
-    attention, convention = given.inputs.without(GIVEN_GRADIENT), given.inputs.convention
+    attention, convention = source.inputs.without(GIVEN_GRADIENT), source.inputs.convention
     drawn = attention.run(["kept"]) if convention.dropout else {}
-    others = given.others.keys() - {step.name for step in attention.steps}
-    arrays = {**{name: given.others[name] for name in others}, **drawn, **attention.arrays}
-    gradient, heading = given.inputs.originals.get(GIVEN_GRADIENT), attention.heading
-    left = " and ".join(re.split(r"[\[=:]", line)[0].strip() for line in lines)
+    others = source.others.keys() - {step.name for step in attention.steps}
+    arrays = {**{name: source.others[name] for name in others}, **drawn, **attention.arrays}
+    gradient, heading = source.inputs.originals.get(GIVEN_GRADIENT), attention.heading
+    targets = " and ".join(re.split(r"[\[=:]", line)[0].strip() for line in lines)
     return attend_by(
         written(attention.steps, arrays),
         arrays,
@@ -118,7 +118,7 @@ def lines_trace(
         labels=heading.labels,
         d_output=gradient,
         others=lines,
-        title=f"{heading.title}, with {left} of your own",
+        title=f"{heading.title}, with {targets} of your own",
         origin="the formulas",
         ready=ready,
     )
