@@ -25,16 +25,16 @@ from typer.core import TyperCommand, TyperGroup
 
 from attncli._version import __version__
 from attncli.cli.groups import FastParsing, typer_command
-from attncli.cli.registry import find, names, summary
+from attncli.cli.registry import COMMANDS, find, names, summary
 from attncli.cli.terminal import shielded, tell
 from attncli.errors import AttncliError
 
-_TO_TRY = """\
-Three commands to try:
-  attncli compute --random --query q1
-  attncli explain "I love AI"
-  attncli posenc --len 5 --dim 4
-
+_TO_TRY = {
+    "compute": "attncli compute --random --query q1",
+    "explain": 'attncli explain "I love AI"',
+    "posenc": "attncli posenc --len 5 --dim 4",
+}
+_MORE = """
 attncli COMMAND --help shows the options that people use most, attncli help the manual."""
 _HELP = TyperCommand("help", help="Pages of the manual, such as attncli help masks.")
 _NO_MEMORY = "this needs more memory than there is; use fewer tokens"
@@ -49,7 +49,7 @@ _NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ # “ \" �
 _PAIRS = dict(zip(_NEAR.split()[::2], _NEAR.split()[1::2], strict=True))
 _PAIRS |= {"√": "sqrt ", "°": " deg"}
 _POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_POWER = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)")
+_POWER = "([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)"
 
 # Seconds in which another signal is taken for an echo of the first: `timeout` sends SIGTERM twice,
 # a shell and a wrapper both pass on a Ctrl-C, and cleaning up takes less.
@@ -89,7 +89,13 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
-    epilog=_TO_TRY,
+    epilog="\n".join(
+        [
+            "Three commands to try:" if {*_TO_TRY} <= {*COMMANDS} else "Commands to try:",
+            *(f"  {line}" for name, line in _TO_TRY.items() if name in COMMANDS),
+            _MORE,
+        ]
+    ),
 )
 
 
@@ -243,7 +249,7 @@ def near(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
-    missing = _POWER.sub(lambda power: f"^{power[1].translate(_POWERS)}", missing)
+    missing = re.sub(_POWER, lambda power: f"^{power[1].translate(_POWERS)}", missing)
     pieces = (_PAIRS.get(x) or x.encode("unicode_escape").decode() for x in missing)
     return "".join(pieces), error.end
 

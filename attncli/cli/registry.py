@@ -61,6 +61,9 @@ class _Commands(Mapping[str, Command]):
     def __len__(self) -> int:
         return len(HELP)
 
+    def __contains__(self, name: object) -> bool:
+        return name in HELP
+
     def __getitem__(self, name: str) -> Command:
         if name not in HELP:
             raise KeyError(name)

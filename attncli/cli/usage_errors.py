@@ -92,9 +92,10 @@ def _command(arguments: Sequence[str], commands: Sequence[str]) -> str:
     name = arguments[0]
     if close := get_close_matches(name.lower(), commands, n=1):
         return f"did you mean {close[0]}?"
-    if os.path.exists(name) or name[:1] in ("[", "{"):
+    if (os.path.exists(name) or name[:1] in ("[", "{")) and "compute" in commands:
         return f"did you mean attncli compute {shlex.quote(name)}?"
-    return f'did you mean attncli explain "{name}"?' if " " in name.strip() else ""
+    is_sentence = " " in name.strip() and "explain" in commands
+    return f'did you mean attncli explain "{name}"?' if is_sentence else ""
 
 
 def _option(wrong: str, known: Sequence[str], possible: Sequence[str]) -> str:

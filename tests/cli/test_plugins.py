@@ -1,9 +1,6 @@
 """Commands and formats of other packages: the example of the manual, installed; broken ones."""
 
-import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from zipfile import ZipFile
@@ -11,7 +8,7 @@ from zipfile import ZipFile
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from .conftest import ROOT, Result
+from .conftest import ROOT, forked
 
 if sys.platform == "win32":
     pytest.skip("a process is forked for each call", allow_module_level=True)
@@ -28,26 +25,6 @@ help = attncli_broken:COMMAND
 [attncli.formats]
 torn = attncli_broken:FORMAT
 json = attncli_broken:FORMAT
-"""
-CALLING = """
-import contextlib, io, json, os, sys
-
-from attncli.cli.main import run
-
-for call in json.loads(sys.argv[1]):
-    reader, writer = os.pipe()
-    if not os.fork():
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            with contextlib.redirect_stderr(io.StringIO()) as errors:
-                code = run(call)
-        answer = [code, out.getvalue(), errors.getvalue(), "importlib.metadata" in sys.modules]
-        with open(writer, "w") as pipe:
-            json.dump(answer, pipe)
-        os._exit(0)
-    os.close(writer)
-    with open(reader) as pipe:
-        print(pipe.read())
-    os.wait()
 """
 
 
@@ -70,28 +47,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def called(site: Path, folder: Path, *calls: list[str]) -> list[tuple[Result, bool]]:
-    """What each call leaves behind, and whether it read entry points."""
-    path = os.pathsep.join([str(site), str(ROOT)])
-    env = {**os.environ, "PYTHONPATH": path, "COLUMNS": "200", "NO_COLOR": "1"}
-    call = [sys.executable, "-c", CALLING, json.dumps(calls)]
-    done = subprocess.run(call, cwd=folder, env=env, stdout=subprocess.PIPE, check=True, text=True)
-    answers = map(json.loads, done.stdout.splitlines())
-    return [(Result(code, out, err), reads) for code, out, err, reads in answers]
-
-
 def test_the_example_of_the_manual_adds_a_command_and_a_format(site: Path, tmp_path: Path) -> None:
     q = ["--q", "[[1, 0]]", "--quiet"]
     show = ["--stage", "weights", "--format"]
-    answers = called(
-        site, tmp_path,
+    calls = [
         ["onehot", "--size", "2", *show, "json"], ["onehot", "--size", "2", *show, "lists"],
         ["compute", *q, *show, "lists"], ["compute", *q, "--output", "trace.py"],
         ["onehot", "--size", "0"], ["onehot", "--sise", "2"], ["compute", *q, "--work", *show, "lists"],
         ["onehot", "--help"], ["help", "onehot"], ["onehto"], ["compute", *q, *show, "lsts"],
         ["compute", *q, "--output", "trace.xyz"], ["compute", "--help", "showing"],
-    )  # fmt: skip
-    results = [result for result, _ in answers]
+    ]  # fmt: skip
+    results = forked(calls, tmp_path, site, ROOT)
     assert [result.code for result in results] == [0, 0, 0, 0, 2, 2, 2, 0, 0, 2, 2, 2, 0]
     near, far = sorted(results[0].json["steps"][-1]["value"][0], reverse=True)
     assert near / far == pytest.approx(2.718281828459045 ** (1 / 2**0.5))
@@ -113,13 +79,12 @@ def test_the_example_of_the_manual_adds_a_command_and_a_format(site: Path, tmp_p
 def test_a_broken_package_is_a_line_and_replaces_nothing(site: Path, tmp_path: Path) -> None:
     q = ["compute", "--q", "[[1, 0]]", "--quiet"]
     torn = "cannot be imported: RuntimeError: torn in two"
-    answers = called(
-        site, tmp_path,
+    calls = [
         ["broken"], ["broken", "--help"], ["none", "--causal"], ["other"], [*q, "--format", "torn"],
         ["--help"], ["help"], [*q, "--format", "json"], ["compute", "--nonsense"],
         ["help", "help"], [*q, "--output", "a.xyz"],
-    )  # fmt: skip
-    results = [result for result, _ in answers]
+    ]  # fmt: skip
+    results = forked(calls, tmp_path, site, ROOT)
     assert [result.code for result in results] == [2, 2, 2, 2, 2, 0, 0, 0, 2, 0, 2]
     for result in results[:5]:
         assert (result.out, result.err.count("\n")) == ("", 1)
@@ -137,10 +102,12 @@ def test_a_broken_package_is_a_line_and_replaces_nothing(site: Path, tmp_path: P
 
 
 def test_a_call_of_ours_reads_no_entry_points(site: Path, tmp_path: Path) -> None:
+    reading = "import sys; from attncli.cli.main import run; run({!r}); print('importlib.metadata' in sys.modules)"
     calls = [
         ["compute", "--q", "[[1, 0]]"],
         ["compute", "--help"],
         ["explain", "a b", "-o", "a.md"],
+        ["--help"],
     ]
-    assert [reads for _, reads in called(site, tmp_path, *calls)] == [False] * 3
-    assert called(site, tmp_path, ["--help"])[0][1]
+    results = forked([["-c", reading.format(call)] for call in calls], tmp_path, site, ROOT)
+    assert [result.out.splitlines()[-1] for result in results] == [*["False"] * 3, "True"]

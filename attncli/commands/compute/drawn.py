@@ -7,12 +7,12 @@ import math
 from contextlib import suppress
 from typing import Any
 
+from attncli.attention.sweep import N_KEYS, exercise, sweep, sweep_widths
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.parsing import sizes_of, unclear, whole_numbers
 from attncli.commands.compute.flags import ExerciseFlags
-from attncli.commands.compute.sweep import N_KEYS, exercise, sweep, sweep_widths
 from attncli.convention import flag_of
 from attncli.errors import ConventionError, SizeError
 from attncli.files.messages import quote

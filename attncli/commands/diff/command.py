@@ -132,7 +132,7 @@ def _operand(source: str, show: DisplayFlags, program: Program | None) -> _Opera
     if program is not None:
         trace, _ = program.trace(InputFlags(q=source), ConventionFlags(), quiet=show.quiet)
         return _Operand(loaded.origin, trace, is_computed=True)
-    from attncli.commands.compute.command import computed
+    from attncli.cli.traces import computed
 
     attention = read_inputs(InputFlags(q=source), ConventionFlags(), known={source: loaded})
     note(*loaded.warnings, *attention.notes, quiet=show.quiet)

@@ -19,7 +19,7 @@ from attncli.attention.inputs import cast_input, inputs_of
 from attncli.attention.plan import Merge, plan
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
 from attncli.attention.run import Heading, Step, Values, run, trace_of
-from attncli.commands.compute.sweep import N_KEYS, sweep_widths
+from attncli.attention.sweep import N_KEYS, sweep_widths
 from attncli.commands.examples.input_types import (
     Changes,
     Matrix,
