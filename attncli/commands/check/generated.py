@@ -9,6 +9,7 @@ never called the cause.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -248,4 +249,6 @@ def _of_templates(setup: Setup, search: Search) -> Iterator[tuple[Patch, Edit]]:
     for line in (*TEMPLATES, *of_conventions(setup)):
         for patch in variants([line], setup, search.evidence):
             words = "; ".join(edit.words for edit in patch.edits)
-            yield patch, Edit(line.partition(":")[0], "", words)
+            # In verdicts as JSON a field of the convention is called how.NAME.
+            stage = re.sub(r"^convention\.", "how.", line.partition(":")[0])
+            yield patch, Edit(stage, "", words)
