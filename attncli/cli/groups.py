@@ -210,7 +210,7 @@ def flag(
     default          what it is where it is not given, for other flags that need a value of it
     choices          those of a Literal and of other packages, for a text that is none of ours
     """
-    named = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
+    option = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
     texts = {"needs": needs, "excludes": excludes}
     parts = {name: [x.strip() for x in text.split(",") if x] for name, text in texts.items()}
     return field(
@@ -218,7 +218,7 @@ def flag(
         metadata={
             "make": make,
             "names": names,
-            "more": named,
+            "more": option,
             **parts,
             "default": default,
             "choices": choices,
@@ -232,10 +232,10 @@ def typer_command(name: str, command: Command) -> Any:
     def flat(**values: Any) -> int | None:
         size, groups = DEFAULT, dict[Any, Any]()
         for kind in command.ordered:
-            given = {own.name: values[own.name] for own in fields(kind) if own.name in values}
-            if given.get("max_size") is not None:
-                size = import_module("attncli.cli.parsing").bytes_of(given["max_size"])
-            groups[kind] = kind(**given)
+            arguments = {x.name: values[x.name] for x in fields(kind) if x.name in values}
+            if arguments.get("max_size") is not None:
+                size = import_module("attncli.cli.parsing").bytes_of(arguments["max_size"])
+            groups[kind] = kind(**arguments)
         with limited(size):
             check_flags([*groups.values()], command.needs)
             for show in (group for group in groups.values() if hasattr(group, "form")):
@@ -248,18 +248,18 @@ def typer_command(name: str, command: Command) -> Any:
         return code
 
     parameters = []
-    options = [(kind, own) for kind in command.ordered for own in fields(kind) if own.metadata]
-    for kind, own in options:
-        if own.name in command.without:
+    options = [(kind, item) for kind in command.ordered for item in fields(kind) if item.metadata]
+    for kind, item in options:
+        if item.name in command.without:
             continue
-        make, names, more = (own.metadata[key] for key in ("make", "names", "more"))
-        more = {**more, "help": command.other_help.get(own.name, more["help"])}
+        make, names, more = (item.metadata[key] for key in ("make", "names", "more"))
+        more = {**more, "help": command.other_help.get(item.name, more["help"])}
         if make is typer.Option:
-            names = names or (flag_of(own.name),)
+            names = names or (flag_of(item.name),)
             more["rich_help_panel"] = more["rich_help_panel"] or kind.PANEL
-        keyword, default = inspect.Parameter.KEYWORD_ONLY, False if own.type is bool else None
-        annotation: Any = Annotated[own.type, make(*names, show_default=False, **more)]
-        parameter = inspect.Parameter(own.name, keyword, default=default, annotation=annotation)
+        keyword, default = inspect.Parameter.KEYWORD_ONLY, False if item.type is bool else None
+        annotation: Any = Annotated[item.type, make(*names, show_default=False, **more)]
+        parameter = inspect.Parameter(item.name, keyword, default=default, annotation=annotation)
         parameters.append(parameter)
     flat.__doc__ = command.help
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -267,7 +267,7 @@ def typer_command(name: str, command: Command) -> Any:
     app = typer.Typer(add_completion=False)
     app.command(name, cls=QuickCommand)(flat)
     result = typer.main.get_command(app)
-    choices_of = {own.name: own.metadata["choices"] for _, own in options}
+    choices_of = {item.name: item.metadata["choices"] for _, item in options}
     for param in result.params:
         vars(param)["choices"] = choices_of.get(param.name)
     return result
@@ -286,7 +286,7 @@ def options_of(command: Command) -> set[str]:
 
 def given_of(group: Any, *names: str) -> dict[str, Any]:
     """Those of these fields, or of all, that are given; a switch that is off is not."""
-    every = names or [own.name for own in fields(group) if own.init]
+    every = names or [item.name for item in fields(group) if item.init]
     values = {name: getattr(group, name) for name in every}
     return {name: x for name, x in values.items() if x is not None and x is not False}
 
@@ -304,27 +304,27 @@ def check_flags(
     needs  field → what its flag needs in this command, in place of what it declares
     facts  those of the input, once it is read: then only the flags that need one are checked
     """
-    given, flags, values = [], set[str](), dict.fromkeys(facts or (), "")
+    settings, flags, values = [], set[str](), dict.fromkeys(facts or (), "")
     for group in groups:
-        for own in (own for own in fields(group) if own.metadata):
-            on, _, off = next(iter(own.metadata["names"]), flag_of(own.name)).partition("/")
+        for item in (item for item in fields(group) if item.metadata):
+            on, _, off = next(iter(item.metadata["names"]), flag_of(item.name)).partition("/")
             flags |= {on, off}
-            value = getattr(group, own.name)
+            value = getattr(group, item.name)
             if value is False:  # a switch that is off, unless its flag is of the form --on/--off
                 on, value = (off, False) if off else (on, None)
             if value is not None:
-                given.append((own, on))
+                settings.append((item, on))
                 values[on] = str(value)
-            elif own.metadata["default"]:
-                values[on] = own.metadata["default"]
+            elif item.metadata["default"]:
+                values[on] = item.metadata["default"]
         if hasattr(group, "form"):
             values["--format"] = group.form.name
-    for own, on in given:
-        for other in own.metadata["excludes"] if facts is None else ():
+    for item, on in settings:
+        for other in item.metadata["excludes"] if facts is None else ():
             if _holds(other, values):
-                what = f"{on} cannot be used with {_text(other)}"
-                raise ConventionError(what, "leave one of the two out")
-        for need in [needs[own.name]] if own.name in needs else own.metadata["needs"]:
+                problem = f"{on} cannot be used with {_text(other)}"
+                raise ConventionError(problem, "leave one of the two out")
+        for need in [needs[item.name]] if item.name in needs else item.metadata["needs"]:
             conditions = need.split(" or ")
             is_asked = need.startswith("--") == (facts is None)
             if facts is None and not flags & {text.partition(" ")[0] for text in conditions}:

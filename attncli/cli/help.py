@@ -33,11 +33,11 @@ _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")  # keeps its backticks where nothi
 def show_help(arguments: Sequence[str]) -> bool:
     """Shows the help that a call asks for; False where it asks for none, or for that of attncli."""
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    asked = [at for at, x in enumerate(before) if x in ("--help", "-h")]
-    name, topic = arguments[0], [*before[asked[0] + 1 :], ""][0].lower() if asked else ""
-    if name == HELP and not asked:
+    places = [at for at, x in enumerate(before) if x in ("--help", "-h")]
+    name, topic = arguments[0], [*before[places[0] + 1 :], ""][0].lower() if places else ""
+    if name == HELP and not places:
         _show_topics(arguments[1:])
-    elif not asked or (name not in (*COMMANDS, HELP) and find(name) is None):
+    elif not places or (name not in (*COMMANDS, HELP) and find(name) is None):
         return False
     elif name not in (*COMMANDS, HELP):
         _show_options(name, topic if topic and not topic.startswith("-") else ALL)
@@ -53,18 +53,20 @@ def _show_options(name: str, topic: str) -> None:
     command: Any = typer_command(name, find(name) or Command(()))
     group_of = {param.name: (param.rich_help_panel or "").lower() for param in command.params}
     groups = [*dict.fromkeys(filter(None, group_of.values()))]  # arguments are in none
-    chosen = [x for x in (ALL, *groups) if x == topic] or [x for x in groups if x.startswith(topic)]
-    if len(chosen) != 1:
+    matches = [x for x in (ALL, *groups) if x == topic] or [
+        x for x in groups if x.startswith(topic)
+    ]
+    if len(matches) != 1:
         near = get_close_matches(topic, [*groups, ALL], 1)
-        what = f"{name} has no group of options {topic!r}, only {', '.join(groups)}"
+        problem = f"{name} has no group of options {topic!r}, only {', '.join(groups)}"
         hint = f"did you mean {near[0]}?" if near else "--help all shows every option"
-        raise ConventionError(what, hint)
+        raise ConventionError(problem, hint)
     with command.make_context(f"attncli {name}", [], resilient_parsing=True) as context:
         command.get_help_option(context).rich_help_panel = (
             group_of.get("debug", "").capitalize() or None
         )
         for param in command.get_params(context):
-            param.hidden = param.hidden or chosen[0] not in (ALL, group_of.get(param.name))
+            param.hidden = param.hidden or matches[0] not in (ALL, group_of.get(param.name))
         command.format_help(context, context.make_formatter())
 
 

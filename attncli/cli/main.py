@@ -64,7 +64,7 @@ class LazyGroup(FastParsing, TyperGroup):
     """Commands that are imported when they are called, and not before."""
 
     is_listed = False  # whether the help of all is written, for which none needs its options
-    made: ClassVar[dict[str, Any]] = {}  # a wrong call asks for its command twice
+    typer_commands: ClassVar[dict[str, Any]] = {}  # a wrong call asks for its command twice
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*names(), "help"]
@@ -74,9 +74,9 @@ class LazyGroup(FastParsing, TyperGroup):
             return _HELP
         if self.is_listed:
             return TyperCommand(cmd_name, help=summary(cmd_name).replace("[", r"\["))
-        if cmd_name not in self.made and (command := find(cmd_name)) is not None:
-            self.made[cmd_name] = typer_command(cmd_name, command)
-        return self.made.get(cmd_name)
+        if cmd_name not in self.typer_commands and (command := find(cmd_name)) is not None:
+            self.typer_commands[cmd_name] = typer_command(cmd_name, command)
+        return self.typer_commands.get(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.is_listed = True
@@ -181,8 +181,8 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         if isinstance(error, ImportError) and "map segment" in str(error):  # of a library
             return _failed(_NO_MEMORY, 2, arguments)
-        what = f"{type(error).__name__}: {error}".replace("\n", " ")
-        return _failed(f"internal error ({what}); --debug shows where", 2, arguments)
+        problem = f"{type(error).__name__}: {error}".replace("\n", " ")
+        return _failed(f"internal error ({problem}); --debug shows where", 2, arguments)
     return code
 
 
@@ -292,10 +292,10 @@ def _raise(*_: Any) -> None:
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
-def _lost(found: Any) -> None:
+def _lost(report: Any) -> None:
     """Raises again, a moment later, what was raised in a finalizer, as of a module's lock."""
-    if _received and isinstance(found.exc_value, (KeyboardInterrupt, SystemExit)):
+    if _received and isinstance(report.exc_value, (KeyboardInterrupt, SystemExit)):
         signal.signal(signal.SIGALRM, _raise)
         signal.setitimer(signal.ITIMER_REAL, 0.001)
     else:
-        sys.__unraisablehook__(found)
+        sys.__unraisablehook__(report)

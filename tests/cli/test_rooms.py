@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from attncli.cli.groups import check_flags, flag, group
 from attncli.cli.registry import COMMANDS
+from attncli.errors import ConventionError
 
 from .conftest import ROOT, SAMPLES, Result, forked
 
@@ -125,3 +127,14 @@ def test_a_room_is_entered_where_it_is_called_and_no_other(house: Path) -> None:
     ]
     results = called(house, [["-c", ROOMS.format(call)] for call in calls])
     assert [result.out.splitlines()[-1] for result in results] == ["", "", "", "", "posenc"]
+
+
+def test_a_flag_that_names_one_of_a_room_that_is_not_there_is_no_error() -> None:
+    @group("Here")
+    class Flags:
+        here: int | None = flag("…", needs="--there", excludes="--elsewhere")
+        near: int | None = flag("…", needs="--there or --here")
+
+    check_flags([Flags(here=1, near=2)])
+    with pytest.raises(ConventionError, match="--near has no effect without --there or --here"):
+        check_flags([Flags(near=2)])
