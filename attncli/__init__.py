@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from attncli.commands.diff.diff import diff
     from attncli.commands.explain.api import explain, posenc
     from attncli.commands.model.capture import capture
-    from attncli.commands.similarity.measures import similarity
     from attncli.convention import Convention
     from attncli.errors import (
         AttncliError,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from attncli.programs.written import program_of
     from attncli.trace import Stage, Trace
     from attncli.transformer.multi_head import Projections, multi_head_attention
+    from attncli.words.measures import similarity
 
 __all__ = [
     "AttncliError",
@@ -95,7 +95,7 @@ _MODULES = (
     "attention.stream_gradients",
     "attention.tiles",
     "formats.render",
-    "commands.similarity.measures",
+    "words.measures",
     "commands.explain.api",
     "commands.diff.diff",
     "commands.check.diagnose",
@@ -110,9 +110,14 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     for module in _MODULES if name in __all__ else ():
-        found = vars(import_module(f"attncli.{module}"))
-        if name in found:
-            return found[name]
+        try:
+            names = vars(import_module(f"attncli.{module}"))
+        except ModuleNotFoundError as error:
+            if not f"attncli.{module}".startswith(error.name or "-"):
+                raise
+            continue  # the room of a command that was taken out
+        if name in names:
+            return names[name]
     raise AttributeError(f"module 'attncli' has no attribute {name!r}")
 
 

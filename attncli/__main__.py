@@ -2,8 +2,10 @@
 
 # Without the enums that `signal` makes of these, for until they are used, Ctrl-C is a traceback.
 import _signal as signal  # type: ignore[import-not-found]
+import gc
 import sys
 
+gc.set_threshold(200_000)  # objects between two runs: in a process this short they only cost time
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of the imports; main() restores it
 

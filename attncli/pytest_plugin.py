@@ -20,7 +20,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Adds the report of every verdict without a match in the function whose assertion failed."""
     report = yield
-    module, failure = sys.modules.get("attncli.commands.check.report"), call.excinfo
+    module, failure = sys.modules.get("attncli.commands.check.verdict"), call.excinfo
     if module is None or failure is None or not failure.errisinstance(AssertionError):
         return report
     texts = map(module.report_text, _verdicts(failure.traceback[-1].frame.f_locals, module.Verdict))

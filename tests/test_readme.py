@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 HELP = ROOT / "attncli" / "help"
 PAGES = "\n".join([README, *(page.read_text(encoding="utf-8") for page in HELP.glob("*.md"))])
-SHORT_HELP = [page.read_text(encoding="utf-8") for page in (HELP / "commands").glob("*.txt")]
+SHORT_HELP = [page.read_text(encoding="utf-8") for page in HELP.parent.rglob("help.txt")]
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 SPAN = re.compile(r"`((?:[a-z]+ [^`]*\| )?attncli [^`]*-[^`]+)`")
 CHANGES_THE_SHELL = "attncli --install-completion"

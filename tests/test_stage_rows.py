@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from attncli import AttncliError, Trace, explain, render, similarity
+from attncli.attention.sweep import sweep, sweep_widths
 from attncli.cli.registry import COMMANDS
-from attncli.commands.compute.sweep import sweep, sweep_widths
 from attncli.commands.model import heads
-from attncli.commands.similarity import measures
 from attncli.convention import Convention
 from attncli.files.load import load
 from attncli.files.trace import trace_from
 from attncli.files.write import document_of, write_npz
 from attncli.stages import DISPLAY, SPECS, StageSpec
 from attncli.trace import Stage
+from attncli.words import measures
 
 WORDS = {"mom": [0.2, 0.7, 0.9], "dad": [0.9, 0.7, 0.8], "none": [0.0, 0.0, 0.0]}
 

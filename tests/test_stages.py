@@ -23,12 +23,12 @@ from attncli import (
     render,
 )  # fmt: skip
 from attncli.attention.positions import rotary
-from attncli.commands.similarity.measures import similarity
 from attncli.formula.evaluate import AbsentError
 from attncli.page.arithmetic import Work, is_softmax, work_of
 from attncli.page.cell import Entry
 from attncli.page.places import places_of
 from attncli.page.select import DisplayOptions, blocks_of
+from attncli.words.measures import similarity
 from tests.views.traces import every_kind
 
 HOWS: list[dict[str, Any]] = [

@@ -7,7 +7,7 @@ instead of forty parameters:
     class InputFlags:
         kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1)    # --kv-heads
 
-    Command((InputFlags, Choices, DisplayFlags), "What the command does.")
+    Command((InputFlags, ConventionFlags, DisplayFlags), "What the command does.")
 
 A flag that is not given is None, a switch False. Each says what it needs and what it excludes:
 
@@ -26,7 +26,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import (
@@ -59,6 +59,7 @@ from attncli.convention import (
 )
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
+from attncli.formats import is_among
 from attncli.stages import LSE
 
 if TYPE_CHECKING:
@@ -68,7 +69,11 @@ T = TypeVar("T")
 
 
 class Command(NamedTuple):
-    """The option groups that a command takes, and its help."""
+    """The option groups that a command takes, its help, and what runs it.
+
+    run  takes the groups, filled in, and gives the exit code, or None for 0; where it is None, that
+         is the function of the command's name in command.py of its room
+    """
 
     groups: tuple[Any, ...]
     help: str = ""
@@ -76,6 +81,17 @@ class Command(NamedTuple):
     other_help: Mapping[str, str] = MappingProxyType({})  # field → help in place of its own
     needs: Mapping[str, str] = MappingProxyType({})  # field → what its flag needs here instead
     stages: tuple[str, ...] = ()  # names of stages that have no row in attncli/stages.py
+    extensions: tuple[Any, ...] = ()  # option groups of other rooms: see extensions.py
+    run: Callable[..., int | None] | None = None
+
+    @property
+    def ordered(self) -> tuple[Any, ...]:
+        """All option groups as --help lists them: an extension before one whose panel it names."""
+        groups = list(self.groups)
+        for extension in self.extensions:
+            panels = (number for number, x in enumerate(groups) if x.PANEL in extension.BEFORE)
+            groups.insert(next(panels, len(groups)), extension)
+        return tuple(groups)
 
 
 _METAVARS = {bool: "", int: "N", float: "FLOAT"}
@@ -122,7 +138,7 @@ class FastParsing:
                 param.metavar = _METAVARS[kind]
             if param.metavar is None and get_origin(kind) is Literal:  # a name, not every choice
                 param.metavar = "CHOICE" if param.name != "format" else "FORMAT"
-                param.help += f" {param.metavar}: {', '.join(get_args(kind))}."
+                param.help += f" {param.metavar}: {', '.join(_choices(param))}."
             param.help = param.help.replace("[", r"\[")
         with unshielded():
             super().format_help(ctx, formatter)  # type: ignore[misc]
@@ -150,16 +166,29 @@ class _QuickConversion:
                 number, low, high = annotation(value), bounds.min, bounds.max
                 if (low is None or number >= low) and (high is None or number <= high):
                     return number
+        if kind is Literal and len(choices := _choices(param)) > len(inner):
+            if value in choices:
+                return value
+            param.type_descriptor = replace(param.type_descriptor, annotation=Literal[choices])
         vars(param)["_runtime_param"] = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
+def _choices(param: Any) -> tuple[str, ...]:
+    """What an option of few texts may be, with what other packages add."""
+    choices = vars(param).get("choices")
+    return get_args(param.type_descriptor.annotation) if choices is None else tuple(choices())
+
+
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
-def group(panel: str) -> Callable[[type[T]], type[T]]:
-    """Makes a class an option group: a dataclass of flags, those without a panel under this one."""
+def group(panel: str, *, before: Collection[str] = ()) -> Callable[[type[T]], type[T]]:
+    """Makes a class an option group: a dataclass of flags, those without a panel under this one.
+
+    before  of an extension: panels of a command's groups, before the first of which it is listed
+    """
 
     def made(kind: type[T]) -> type[T]:
-        kind.PANEL = panel  # type: ignore[attr-defined]
+        kind.PANEL, kind.BEFORE = panel, before  # type: ignore[attr-defined]
         return dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)
 
     return made
@@ -175,69 +204,93 @@ def flag(
     needs: str = "",
     excludes: str = "",
     default: str = "",
+    choices: Callable[[], Iterable[str]] | None = None,
     **more: Any,
 ) -> Any:
     """A field of a group: an option of the field's name or of these names, or an Argument.
 
     needs, excludes  what it has no effect without, and what it cannot be used with
     default          what it is where it is not given, for other flags that need a value of it
+    choices          those of a Literal and of other packages, for a text that is none of ours
     """
-    named = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
+    option = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
     texts = {"needs": needs, "excludes": excludes}
     parts = {name: [x.strip() for x in text.split(",") if x] for name, text in texts.items()}
     return field(
         default=None,
-        metadata={"make": make, "names": names, "more": named, **parts, "default": default},
+        metadata={
+            "make": make,
+            "names": names,
+            "more": option,
+            **parts,
+            "default": default,
+            "choices": choices,
+        },
     )
 
 
 def typer_command(name: str, command: Command) -> Any:
-    """A command as Typer takes it: it imports and calls the function of its name."""
+    """A command as Typer takes it: it imports and calls what runs it."""
 
     def flat(**values: Any) -> int | None:
-        size, groups = DEFAULT, []
-        for kind in command.groups:
-            given = {own.name: values[own.name] for own in fields(kind) if own.name in values}
-            if given.get("max_size") is not None:
-                size = import_module("attncli.cli.parsing").bytes_of(given["max_size"])
-            groups.append(kind(**given))
+        size, groups = DEFAULT, dict[Any, Any]()
+        for kind in command.ordered:
+            arguments = {x.name: values[x.name] for x in fields(kind) if x.name in values}
+            if arguments.get("max_size") is not None:
+                size = import_module("attncli.cli.parsing").bytes_of(arguments["max_size"])
+            groups[kind] = kind(**arguments)
         with limited(size):
-            check_flags(groups, command.needs)
-            for show in (group for group in groups if hasattr(group, "form")):
+            check_flags([*groups.values()], command.needs)
+            for show in (group for group in groups.values() if hasattr(group, "form")):
                 import_module("attncli.cli.output").display_options(show)
-            function: Any = getattr(import_module(f"attncli.commands.{name}.command"), name)
+            run = command.run or getattr(import_module(f"attncli.commands.{name}.command"), name)
             errstate = import_module("numpy").errstate
             with errstate(all="ignore"):  # infinity and NaN are shown, not warned about
-                code: int | None = function(*groups)
+                every = (*command.groups, *command.extensions)
+                code: int | None = run(*(groups[kind] for kind in every))
         return code
 
     parameters = []
-    options = ((kind, own) for kind in command.groups for own in fields(kind) if own.metadata)
-    for kind, own in options:
-        if own.name in command.without:
+    options = [(kind, item) for kind in command.ordered for item in fields(kind) if item.metadata]
+    for kind, item in options:
+        if item.name in command.without:
             continue
-        make, names, more = (own.metadata[key] for key in ("make", "names", "more"))
-        more = {**more, "help": command.other_help.get(own.name, more["help"])}
+        make, names, more = (item.metadata[key] for key in ("make", "names", "more"))
+        more = {**more, "help": command.other_help.get(item.name, more["help"])}
         if make is typer.Option:
-            names = names or (flag_of(own.name),)
+            names = names or (flag_of(item.name),)
             more["rich_help_panel"] = more["rich_help_panel"] or kind.PANEL
-        keyword, default = inspect.Parameter.KEYWORD_ONLY, False if own.type is bool else None
-        annotation: Any = Annotated[own.type, make(*names, show_default=False, **more)]
-        parameter = inspect.Parameter(own.name, keyword, default=default, annotation=annotation)
+        keyword, default = inspect.Parameter.KEYWORD_ONLY, False if item.type is bool else None
+        annotation: Any = Annotated[item.type, make(*names, show_default=False, **more)]
+        parameter = inspect.Parameter(item.name, keyword, default=default, annotation=annotation)
         parameters.append(parameter)
     flat.__doc__ = command.help
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     vars(flat)["__signature__"] = inspect.Signature(parameters)
     app = typer.Typer(add_completion=False)
     app.command(name, cls=QuickCommand)(flat)
-    result: Any = typer.main.get_command(app)
-    result.stages = command.stages
+    result = typer.main.get_command(app)
+    choices_of = {item.name: item.metadata["choices"] for _, item in options}
+    for param in result.params:
+        vars(param)["choices"] = choices_of.get(param.name)
+    vars(result)["stages"] = command.stages
     return result
+
+
+def options_of(command: Command) -> set[str]:
+    """The flags of a command; of --x/--no-x the first."""
+    fields_of = (field for group in command.ordered for field in fields(group) if field.metadata)
+    return {
+        name.partition("/")[0]
+        for field in fields_of
+        if field.metadata["make"] is typer.Option and field.name not in command.without
+        for name in field.metadata["names"] or (flag_of(field.name),)
+    }
 
 
 def given_of(group: Any, *names: str) -> dict[str, Any]:
     """Those of these fields, or of all, that are given; a switch that is off is not."""
-    every = names or [own.name for own in fields(group) if own.init]
+    every = names or [item.name for item in fields(group) if item.init]
     values = {name: getattr(group, name) for name in every}
     return {name: x for name, x in values.items() if x is not None and x is not False}
 
@@ -255,28 +308,32 @@ def check_flags(
     needs  field → what its flag needs in this command, in place of what it declares
     facts  those of the input, once it is read: then only the flags that need one are checked
     """
-    given, values = [], dict.fromkeys(facts or (), "")
+    settings, flags, values = [], set[str](), dict.fromkeys(facts or (), "")
     for group in groups:
-        for own in (own for own in fields(group) if own.metadata):
-            on, _, off = next(iter(own.metadata["names"]), flag_of(own.name)).partition("/")
-            value = getattr(group, own.name)
+        for item in (item for item in fields(group) if item.metadata):
+            on, _, off = next(iter(item.metadata["names"]), flag_of(item.name)).partition("/")
+            flags |= {on, off}
+            value = getattr(group, item.name)
             if value is False:  # a switch that is off, unless its flag is of the form --on/--off
                 on, value = (off, False) if off else (on, None)
             if value is not None:
-                given.append((own, on))
+                settings.append((item, on))
                 values[on] = str(value)
-            elif own.metadata["default"]:
-                values[on] = own.metadata["default"]
+            elif item.metadata["default"]:
+                values[on] = item.metadata["default"]
         if hasattr(group, "form"):
             values["--format"] = group.form.name
-    for own, on in given:
-        for other in own.metadata["excludes"] if facts is None else ():
+    for item, on in settings:
+        for other in item.metadata["excludes"] if facts is None else ():
             if _holds(other, values):
-                what = f"{on} cannot be used with {_text(other)}"
-                raise ConventionError(what, "leave one of the two out")
-        for need in [needs[own.name]] if own.name in needs else own.metadata["needs"]:
+                problem = f"{on} cannot be used with {_text(other)}"
+                raise ConventionError(problem, "leave one of the two out")
+        for need in [needs[item.name]] if item.name in needs else item.metadata["needs"]:
+            conditions = need.split(" or ")
             is_asked = need.startswith("--") == (facts is None)
-            if is_asked and not any(_holds(one, values) for one in need.split(" or ")):
+            if facts is None and not flags & {text.partition(" ")[0] for text in conditions}:
+                continue  # of a command that is not there
+            if is_asked and not any(_holds(text, values) for text in conditions):
                 raise _no_effect(on, need, values)
 
 
@@ -305,7 +362,11 @@ def _holds(condition: str, values: Mapping[str, str]) -> bool:
     if not condition.startswith("--"):
         return condition in values
     flag, _, choices = condition.partition(" ")
-    return flag in values and (not choices or values[flag] in choices.split("|"))
+    if flag not in values or not choices:
+        return flag in values
+    if flag == "--format":
+        return is_among(values[flag], choices)
+    return values[flag] in choices.split("|")
 
 
 def _text(condition: str) -> str:

@@ -1,6 +1,6 @@
 """--help in two sizes, and the pages of the manual.
 
-attncli compute --help            what people use: help/commands/compute.txt
+attncli compute --help            what people use: help.txt of its room
 attncli compute --help all        every option, from its declaration
 attncli compute --help masking    one group of them, under which the first has them too
 attncli help                      the topics
@@ -20,8 +20,8 @@ from importlib.resources import files
 from shutil import get_terminal_size
 from typing import Any
 
-from attncli.cli.groups import typer_command
-from attncli.cli.registry import COMMANDS
+from attncli.cli.groups import Command, typer_command
+from attncli.cli.registry import COMMANDS, find, names, summary
 from attncli.cli.terminal import console, unshielded
 from attncli.errors import ConventionError
 
@@ -33,12 +33,14 @@ _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")  # keeps its backticks where nothi
 def show_help(arguments: Sequence[str]) -> bool:
     """Shows the help that a call asks for; False where it asks for none, or for that of attncli."""
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    asked = [at for at, x in enumerate(before) if x in ("--help", "-h")]
-    name, topic = arguments[0], [*before[asked[0] + 1 :], ""][0].lower() if asked else ""
-    if name == HELP and not asked:
+    places = [at for at, x in enumerate(before) if x in ("--help", "-h")]
+    name, topic = arguments[0], [*before[places[0] + 1 :], ""][0].lower() if places else ""
+    if name == HELP and not places:
         _show_topics(arguments[1:])
-    elif not asked or name not in (*COMMANDS, HELP):
+    elif not places or (name not in (*COMMANDS, HELP) and find(name) is None):
         return False
+    elif name not in (*COMMANDS, HELP):
+        _show_options(name, topic if topic and not topic.startswith("-") else ALL)
     elif name == HELP or not topic or topic.startswith("-"):
         sys.stdout.write(_short(name))
     else:
@@ -48,26 +50,30 @@ def show_help(arguments: Sequence[str]) -> bool:
 
 def _show_options(name: str, topic: str) -> None:
     """Every option of a command, or those of a group, which may be named by its beginning."""
-    command = typer_command(name, COMMANDS[name])
+    command: Any = typer_command(name, find(name) or Command(()))
     group_of = {param.name: (param.rich_help_panel or "").lower() for param in command.params}
     groups = [*dict.fromkeys(filter(None, group_of.values()))]  # arguments are in none
-    chosen = [x for x in (ALL, *groups) if x == topic] or [x for x in groups if x.startswith(topic)]
-    if len(chosen) != 1:
+    matches = [x for x in (ALL, *groups) if x == topic] or [
+        x for x in groups if x.startswith(topic)
+    ]
+    if len(matches) != 1:
         near = get_close_matches(topic, [*groups, ALL], 1)
-        what = f"{name} has no group of options {topic!r}, only {', '.join(groups)}"
+        problem = f"{name} has no group of options {topic!r}, only {', '.join(groups)}"
         hint = f"did you mean {near[0]}?" if near else "--help all shows every option"
-        raise ConventionError(what, hint)
+        raise ConventionError(problem, hint)
     with command.make_context(f"attncli {name}", [], resilient_parsing=True) as context:
-        command.get_help_option(context).rich_help_panel = group_of["debug"].capitalize()
+        command.get_help_option(context).rich_help_panel = (
+            group_of.get("debug", "").capitalize() or None
+        )
         for param in command.get_params(context):
-            param.hidden = param.hidden or chosen[0] not in (ALL, group_of.get(param.name))
+            param.hidden = param.hidden or matches[0] not in (ALL, group_of.get(param.name))
         command.format_help(context, context.make_formatter())
 
 
 def _short(name: str) -> str:
     """What people use of a command, no wider than the terminal."""
     lines, width = list[str](), min(get_terminal_size().columns, 80)
-    text = (PAGES / "commands" / f"{name}.txt").read_text("utf-8")
+    text = _text(name)
     for line in re.sub(r"(?<=\S)\n( {24}|(?=\S))", " ", text).splitlines():  # a paragraph, a row
         is_row = line.startswith("  ") and not line.startswith("  attncli")
         hang = " " * (24 if is_row else 4 * line.startswith("  "))  # where descriptions begin
@@ -76,20 +82,32 @@ def _short(name: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def _show_topics(names: Sequence[str]) -> None:
+def _text(name: str) -> str:
+    """What stands in help.txt of a command's room; of a plug-in what it says of itself."""
+    if name in COMMANDS:
+        return (files("attncli") / "commands" / name / "help.txt").read_text("utf-8")
+    if name != HELP:
+        more = f"attncli {name} --help shows every option."
+        return f"Usage: attncli {name} [OPTIONS]\n\n{summary(name)}\n\n{more}\n"
+    text = (PAGES / "help.txt").read_text("utf-8")
+    rows = [f"  {name:<22}{summary(name)}" for name in names() if name not in COMMANDS]
+    return "\n".join([text, "Commands of other packages", *rows, ""]) if rows else text
+
+
+def _show_topics(topics: Sequence[str]) -> None:
     """Pages of the manual, or the help of commands, one after the other; or the list of both."""
     from rich.markdown import Markdown
 
     pages = sorted(page.name[:-3] for page in PAGES.iterdir() if page.name.endswith(".md"))
-    for name in names:
-        if name not in (*pages, *COMMANDS, HELP):
-            near = get_close_matches(name, [*pages, *COMMANDS], 1)
+    for name in topics:
+        if name not in (*pages, *COMMANDS, HELP) and find(name) is None:
+            near = get_close_matches(name, [*pages, *names()], 1)
             hint = f"did you mean {near[0]}?" if near else "attncli help lists them"
             raise ConventionError(f"there is no topic {name!r}", hint)
     screen = console(sys.stdout)
     os.environ.setdefault("LESS", "-FRX")  # less shows colours, and ends where all fits
     with unshielded(), screen.pager(styles=True) if screen.is_terminal else nullcontext():
-        for at, name in enumerate(names or [HELP]):
+        for at, name in enumerate(topics or [HELP]):
             screen.print("\n" * (at > 0), end="")
             text = (PAGES / f"{name}.md").read_text("utf-8") if name in pages else _short(name)
             if name not in pages:

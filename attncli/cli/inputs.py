@@ -82,14 +82,15 @@ def read_inputs(
     observed: str | None = None,
     stages: Collection[str] = (),
     loaded: Files = MappingProxyType({}),
-    names: Collection[str] = (),
+    names: Collection[str] | None = None,
 ) -> AttentionInputs:
     """Reads every source once and makes one set of arguments of them.
 
     observed, stages  one more source to read, for `check`, and the stages that are wanted of it
     loaded            what is read already, by its source
-    names             of further arrays, which formulas read
+    names             of further arrays, which formulas of the user's own read; None without any
     """
+    is_own, names = names is not None, names or ()
     notes: list[str] = []
     sources, drawn = sources_of(inputs, observed)
     files = read_files(sources, stages, notes, loaded, names)
@@ -117,7 +118,7 @@ def read_inputs(
     attention = inputs_of(arguments, convention, **heads._asdict(), merge=merge)
     if choices.semantics is not None:
         attention = _as_called(attention, choices, fields, arrays.get("mask"))
-    notes += _on_ones(attention, is_own=choices.is_own) if drawn == ONES else []
+    notes += _on_ones(attention, is_own=is_own) if drawn == ONES else []
     attention = replace(attention, labels=_labels(attention, files, inputs.tokens))
     return AttentionInputs(
         attention,
@@ -172,7 +173,7 @@ def _convention(
     used = [flag_text(name, value) for name, value in fields.items() if name in base.changes()]
     replaced = {
         flag_of(name): flag_text(name, base.changes()[name])
-        for name, value in choices.given.items()
+        for name, value in choices.fields.items()
         if name in base.changes() and value != base.changes()[name]
     }
     used = [text for text in used if text not in replaced.values()]
@@ -195,7 +196,7 @@ def _convention(
     if inputs.d_output != RANDOM:
         return choices.over(base), inputs, kv_len
     convention = choices.over(base, "seed")  # random numbers even without dropout
-    return replace(convention, seed=choices.given.get("seed", base.seed)), inputs, kv_len
+    return replace(convention, seed=choices.fields.get("seed", base.seed)), inputs, kv_len
 
 
 def _of_trace(main: FileContents, trace: Trace, notes: list[str]) -> Convention | None:
@@ -225,7 +226,7 @@ def _as_called(
     heads, widths = (sizes.n_heads, sizes.n_kv_heads), (sizes.d_k, attention.output_shape[-1])
     lengths = (n_q, n_k - sizes.n_past)
     choices.check_call(attention.convention, mask, heads=heads, widths=widths, lengths=lengths)
-    set_fields = fields.keys() | choices.given.keys() | attention.convention.changes().keys()
+    set_fields = fields.keys() | choices.fields.keys() | attention.convention.changes().keys()
     defaults = {name: x for name, x in choices.meant_for(n_q).items() if name not in set_fields}
     return replace(attention, convention=replace(attention.convention, **defaults))
 

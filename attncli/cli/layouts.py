@@ -84,9 +84,9 @@ def with_mask(
         if arrays["mask"].any() and np.isin(arrays["mask"], (0, 1)).all():
             return replace(convention, mask_numbers="add")
     else:
-        means = choices.given.get("mask_means", fields.get("mask_means"))
+        means = choices.fields.get("mask_means", fields.get("mask_means"))
         name = f"the mask of {files.get('mask', main).origin}"
-        is_said = "mask_means" in choices.given and "mask_numbers" not in choices.given
+        is_said = "mask_means" in choices.fields and "mask_numbers" not in choices.fields
         is_truth = is_said and np.isin(arrays["mask"], (0, 1)).all()
         if convention.mask_numbers is None or is_truth:
             arrays["mask"] = checked_mask(arrays["mask"], means, name, "--mask-means ")

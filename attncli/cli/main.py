@@ -25,18 +25,16 @@ from typer.core import TyperCommand, TyperGroup
 
 from attncli._version import __version__
 from attncli.cli.groups import FastParsing, typer_command
-from attncli.cli.registry import COMMANDS, HELP
+from attncli.cli.registry import COMMANDS, find, names, summary
 from attncli.cli.terminal import shielded, tell
 from attncli.errors import AttncliError
 
-# Objects between two runs of the garbage collector: in a process this short they only cost time.
-_RARELY = 200_000
-_TO_TRY = """\
-Three commands to try:
-  attncli compute --random --query q1
-  attncli explain "I love AI"
-  attncli posenc --len 5 --dim 4
-
+_TO_TRY = {
+    "compute": "attncli compute --random --query q1",
+    "explain": 'attncli explain "I love AI"',
+    "posenc": "attncli posenc --len 5 --dim 4",
+}
+_MORE = """
 attncli COMMAND --help shows the options that people use most, attncli help the manual."""
 _HELP = TyperCommand("help", help="Pages of the manual, such as attncli help masks.")
 _NO_MEMORY = "this needs more memory than there is; use fewer tokens"
@@ -51,7 +49,7 @@ _NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ # “ \" �
 _PAIRS = dict(zip(_NEAR.split()[::2], _NEAR.split()[1::2], strict=True))
 _PAIRS |= {"√": "sqrt ", "°": " deg"}
 _POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_POWER = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)")
+_POWER = "([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)"
 
 # Seconds in which another signal is taken for an echo of the first: `timeout` sends SIGTERM twice,
 # a shell and a wrapper both pass on a Ctrl-C, and cleaning up takes less.
@@ -66,19 +64,19 @@ class LazyGroup(FastParsing, TyperGroup):
     """Commands that are imported when they are called, and not before."""
 
     is_listed = False  # whether the help of all is written, for which none needs its options
-    made: ClassVar[dict[str, Any]] = {}  # a wrong call asks for its command twice
+    typer_commands: ClassVar[dict[str, Any]] = {}  # a wrong call asks for its command twice
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*COMMANDS, "help"]
+        return [*names(), "help"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            return _HELP if cmd_name == "help" else None
+        if cmd_name == "help":
+            return _HELP
         if self.is_listed:
-            return TyperCommand(cmd_name, help=HELP[cmd_name])
-        if cmd_name not in self.made:
-            self.made[cmd_name] = typer_command(cmd_name, COMMANDS[cmd_name])
-        return self.made[cmd_name]
+            return TyperCommand(cmd_name, help=summary(cmd_name).replace("[", r"\["))
+        if cmd_name not in self.typer_commands and (command := find(cmd_name)) is not None:
+            self.typer_commands[cmd_name] = typer_command(cmd_name, command)
+        return self.typer_commands.get(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.is_listed = True
@@ -91,7 +89,13 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
-    epilog=_TO_TRY,
+    epilog="\n".join(
+        [
+            "Three commands to try:" if {*_TO_TRY} <= {*COMMANDS} else "Commands to try:",
+            *(f"  {line}" for name, line in _TO_TRY.items() if name in COMMANDS),
+            _MORE,
+        ]
+    ),
 )
 
 
@@ -107,7 +111,6 @@ def _root(
 
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
-    gc.set_threshold(_RARELY)
     _replace_closed_streams()
     codecs.register_error("attncli", near)
     for stream in (sys.stdout, sys.stderr):
@@ -127,6 +130,7 @@ def main() -> None:
         code = 130
     finally:
         ignore()
+    gc.freeze()  # what is left is the system's to take back, without a search for circles
     sys.exit(code)
 
 
@@ -177,8 +181,8 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         if isinstance(error, ImportError) and "map segment" in str(error):  # of a library
             return _failed(_NO_MEMORY, 2, arguments)
-        what = f"{type(error).__name__}: {error}".replace("\n", " ")
-        return _failed(f"internal error ({what}); --debug shows where", 2, arguments)
+        problem = f"{type(error).__name__}: {error}".replace("\n", " ")
+        return _failed(f"internal error ({problem}); --debug shows where", 2, arguments)
     return code
 
 
@@ -207,7 +211,9 @@ def _in_words(error: AttncliError | typer.TyperException, arguments: list[str]) 
     from attncli.cli.usage_errors import in_words, likely_mistake
 
     if isinstance(error, AttncliError):
-        command = LazyGroup().get_command(None, arguments[0])
+        command = None
+        with contextlib.suppress(AttncliError):  # of a plug-in that cannot be imported
+            command = LazyGroup().get_command(None, arguments[0])
         return likely_mistake(arguments, command) or str(error)
     return in_words(error, arguments, LazyGroup().list_commands(None))
 
@@ -243,7 +249,7 @@ def near(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
-    missing = _POWER.sub(lambda power: f"^{power[1].translate(_POWERS)}", missing)
+    missing = re.sub(_POWER, lambda power: f"^{power[1].translate(_POWERS)}", missing)
     pieces = (_PAIRS.get(x) or x.encode("unicode_escape").decode() for x in missing)
     return "".join(pieces), error.end
 
@@ -286,10 +292,10 @@ def _raise(*_: Any) -> None:
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
-def _lost(found: Any) -> None:
+def _lost(report: Any) -> None:
     """Raises again, a moment later, what was raised in a finalizer, as of a module's lock."""
-    if _received and isinstance(found.exc_value, (KeyboardInterrupt, SystemExit)):
+    if _received and isinstance(report.exc_value, (KeyboardInterrupt, SystemExit)):
         signal.signal(signal.SIGALRM, _raise)
         signal.setitimer(signal.ITIMER_REAL, 0.001)
     else:
-        sys.__unraisablehook__(found)
+        sys.__unraisablehook__(report)

@@ -17,8 +17,9 @@ from attncli.cli.parsing import unclear
 from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag_text
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
-from attncli.formats import ENDINGS, EXACT, FIGURE, FORMATS, PAGE
+from attncli.formats import EXACT, FIGURE, FORMATS, PAGE, names_where, of_ending
 from attncli.formats import Format as Form
+from attncli.formats import names as names_of_formats
 from attncli.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ else:
 
 def forms(has_use: Callable[[Form], bool]) -> str:
     """What a flag needs that some forms of the result have a use for."""
-    return f"--format {'|'.join(name for name, form in FORMATS.items() if has_use(form))}"
+    return f"--format {names_where(has_use)}"
 
 
 def ending_of(path: str) -> str | None:
@@ -125,68 +126,40 @@ _KNOBS = [
 _Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, eq=False, repr=False, match_args=False)
 
 
-_PROGRAM = "--tiles, --split, --kv-len, --semantics, "
-_PROGRAM += ", ".join(flag_of(name) for name in KNOBS if name not in ("dtype", "seed"))
-
-
-@group("Formulas")
-class FormulaFlags:
-    """Formulas of the user's own, instead of ours."""
-
-    formulas: str | None = flag(
-        "Compute by your own formulas: a file, or the name of a variant (attncli formulas --list).",
-        "FILE",
-        panel="Formulas",
-        excludes=_PROGRAM,
-    )
-    lines: list[str] | None = flag(
-        "Compute one stage by another formula (repeatable), such as --set 'scores[i,j] = …'.",
-        "LINE",
-        names=("--set",),
-        panel="Formulas",
-        excludes="--tiles, --split",
-    )
-
-    @property
-    def is_own(self) -> bool:
-        """Whether there are formulas of the user's own."""
-        return self.formulas is not None or bool(self.lines)
-
-
 @group("Masking")
-class ConventionFlags(_Knobs, FormulaFlags):  # type: ignore[misc]
-    """A flag for every field of Convention; `given` holds those that were given, parsed."""
+class ConventionFlags(_Knobs):  # type: ignore[misc]
+    """A flag for every field of Convention; `fields` are those that were given, parsed."""
 
     semantics: Semantics | None = flag(
         "Take the conventions of this library as the defaults of the options below; a flag or "
         "a file takes precedence. attncli semantics lists them.",
         "NAME",
     )
-    given: Mapping[str, Any] = field(init=False)
+    fields: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         """Raises ConventionError for a text that is not understood."""
-        given = {}
+        fields = {}
         for name, knob in KNOBS.items():
             value = getattr(self, name)
             if value is None or value is False:
                 continue
             try:
-                given[name] = value if knob.parse is None else knob.parse(value)
+                fields[name] = value if knob.parse is None else knob.parse(value)
             except ValueError:
                 raise unclear(flag_of(name), value, knob.form) from None
-        Convention(**given)  # which refuses what is out of range
-        self.given = given
+        Convention(**fields)  # which refuses what is out of range
+        self.fields = fields
 
     def over(self, base: Convention, *without: str) -> Convention:
         """The base, which an input brings, with every flag that was given put in its place.
 
         What neither says is as --semantics has it; the fields `without` are as the base has them.
         """
-        given = {name: value for name, value in self.given.items() if name not in without}
-        kept = base.changes().keys() | {*without}
-        meant = {name: x for name, x in self.meant_for(2).items() if name not in kept}
-        return replace(base, **meant | given)
+        fields = {name: value for name, value in self.fields.items() if name not in without}
+        fixed = base.changes().keys() | {*without}
+        defaults = {name: x for name, x in self.meant_for(2).items() if name not in fixed}
+        return replace(base, **defaults | fields)
 
     def meant_for(self, n_queries: int) -> dict[str, Any]:
         """The fields of the convention as --semantics has them for so many queries."""
@@ -203,7 +176,7 @@ class ConventionFlags(_Knobs, FormulaFlags):  # type: ignore[misc]
         """The title of a trace with the library of --semantics, and the flags beside it."""
         if self.semantics is None:
             return title
-        beside = " ".join(flag_text(name, value) for name, value in self.given.items())
+        beside = " ".join(flag_text(name, value) for name, value in self.fields.items())
         return f"{title}, as {self.semantics} has it" + f" but for {beside}" * bool(beside)
 
 
@@ -267,7 +240,8 @@ class DisplayFlags:
         "say), always (in a pipe or a file, too), or never."
     )
     format: Format | None = flag(
-        "Form of the result (default: table, or what the ending of --output says)."
+        "Form of the result (default: table, or what the ending of --output says).",
+        choices=names_of_formats,
     )
     output: str | None = flag("Write the result to a file.", "FILE", names=("--output", "-o"))
     force: bool = flag("Replace the file of --output.", needs="--output")
@@ -282,11 +256,10 @@ class DisplayFlags:
         """The form of --format, else of the ending of --output; stages in any case of letters."""
         name = self.format or ("html" if self.open else "table")
         if self.format is None and self.output is not None:
-            ending = ending_of(self.output)
-            if ending not in ENDINGS:
-                what = f"{self.output} does not end in a format that attncli writes"
-                raise ConventionError(what, f"add --format {'|'.join(FORMATS)}")
-            name = ENDINGS[ending]
+            name = of_ending(ending_of(self.output)) or ""
+            if not name:
+                problem = f"{self.output} does not end in a format that attncli writes"
+                raise ConventionError(problem, f"add --format {'|'.join(names_of_formats())}")
         self.form = FORMATS[name]
         self.stage = [name.lower() for name in self.stage] if self.stage else None
         self.blank = [name.lower() for name in self.blank] if self.blank else None

@@ -3,7 +3,6 @@ progress bars."""
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -12,15 +11,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import typer
 
 from attncli.cli.options import DisplayFlags
 from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.cli.terminal import columns, console, direct, tell
-from attncli.commands.check.flags import CheckFlags
-from attncli.commands.formulas.flags import ProgramFlags
 from attncli.errors import ConventionError, OutputError
 from attncli.files.messages import visible
 from attncli.formats import EXACT, FIGURE, FORMATS
@@ -34,11 +31,18 @@ if TYPE_CHECKING:
 
     from attncli.formats.table import Screen
 
-Destination = DisplayFlags | CheckFlags | ProgramFlags
 PRECISION = 4  # decimals, where none are asked for
 _UNLIMITED = 1_000_000  # columns of a pipe, in which nothing is cut or wrapped
 PATIENCE = 1.0  # seconds before a progress bar is shown
 LEAST_HEIGHT = 48  # lines of a long page: it scrolls, so a low screen need not cut its matrices
+
+
+class Destination(Protocol):
+    """Where a result is written, and whether anything is said beside it: a command's flags."""
+
+    output: str | None
+    force: bool
+    quiet: bool
 
 
 def present(
@@ -72,6 +76,8 @@ def present(
 
         trace = without_numbers(trace, () if "" in show.blank else show.blank)
     if form.holds == FIGURE:  # what Matplotlib has to say of its fonts and its cache is no error
+        import logging
+
         logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
     module = form.module()
     if form.binary:
@@ -124,8 +130,8 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
     )
     form = show.form
     if show.color == "always" and form is not FORMATS["table"]:
-        what = f"--color always has no effect on {form.name}"
-        raise ConventionError(what, "use --format table, or leave it out")
+        problem = f"--color always has no effect on {form.name}"
+        raise ConventionError(problem, "use --format table, or leave it out")
     if form.binary and not (show.output or show.open) and sys.stdout.isatty():
         raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
     if form.needs:
@@ -202,17 +208,17 @@ def print_page(
 ) -> None:
     """Prints the page, waiting between its blocks if asked to: for keys of the terminal."""
     if show.step and stdin_used and not _has_terminal():
-        what = "--step reads keys from the terminal, and there is none"
-        raise ConventionError(what, "leave it out, or name the input's file")
+        problem = "--step reads keys from the terminal, and there is none"
+        raise ConventionError(problem, "leave it out, or name the input's file")
     from attncli.formats.table import blocks
 
     (terminal, screen), is_tty = _console(show), sys.stdout.isatty()
     if is_tty:
         height = max(terminal.size.height, least_height)
         screen = screen._replace(width=terminal.width, height=height)
-    found = blocks(trace, options, page, screen)
-    ready = list(islice(found, 2))  # what cannot be shown is found before anything is printed
-    for number, block in enumerate(chain(ready, found)):
+    page_blocks = blocks(trace, options, page, screen)
+    ready = list(islice(page_blocks, 2))  # what cannot be shown is found before anything is printed
+    for number, block in enumerate(chain(ready, page_blocks)):
         if show.step and number > 1 and not _wait(stdin_used):
             return
         terminal.print(block, soft_wrap=not is_tty and show.width is None)
@@ -285,16 +291,16 @@ def _wait(stdin_used: bool) -> bool:
 
 
 @contextmanager
-def progress_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(label: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """A function to call with how much is done, of how much; None where nothing is to be drawn."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
     from rich.progress import Progress
 
-    own: Any = {"redirect_stdout": False, "redirect_stderr": False}  # its proxies obey escapes
-    bar: Any = Progress(console=console(sys.stderr), transient=True, **own)
-    task = bar.add_task(what)
+    settings: Any = {"redirect_stdout": False, "redirect_stderr": False}  # its proxies obey escapes
+    bar: Any = Progress(console=console(sys.stderr), transient=True, **settings)
+    task = bar.add_task(label)
     began = time.monotonic()
 
     def report(done: int, total: int) -> None:

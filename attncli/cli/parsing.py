@@ -15,13 +15,13 @@ _BLOCKS = "encoder decoder attention cross_attention feed_forward meaning target
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
-def is_of(name: str, asked: Iterable[str]) -> bool:
+def is_of(name: str, names: Iterable[str]) -> bool:
     """Whether a dotted name is one of those asked for, ends with one, or is within its block.
 
     >>> is_of("encoder.1.attention.weights", ["weights"]), is_of("lse", ["weights"])
     (True, False)
     """
-    return any(f".{own}." in f".{name}." for own in asked)
+    return any(f".{part}." in f".{name}." for part in names)
 
 
 def slice_of(text: str, flag: str) -> Bounds:
@@ -87,8 +87,8 @@ def cell_of(text: str) -> tuple[str, str]:
     >>> cell_of("q2,k3"), cell_of('",",bank(5)')
     (('q2', 'k3'), (',', 'bank(5)'))
     """
-    one = r'\s*("[^"]+"(?: ?\(\d+\))?|[^,"]+?)\s*'
-    if (names := re.fullmatch(f"{one},{one}", text)) is None:
+    label = r'\s*("[^"]+"(?: ?\(\d+\))?|[^,"]+?)\s*'
+    if (names := re.fullmatch(f"{label},{label}", text)) is None:
         form = """QUERY,KEY, such as q2,k3 or 2,3; a comma as a token is '","'"""
         raise unclear("--cell", text, form)
     return names[1].replace('"', ""), names[2].replace('"', "")
@@ -128,15 +128,14 @@ def with_blank_values(arguments: list[str], stages: Collection[str] = ()) -> lis
         if argument == "--":
             return whole + arguments[at:]
         following = arguments[at + 1] if at + 1 < len(arguments) else "-"
-        *blocks, own = following.lower().split(".")
-        is_stage = own in (*SPECS, *CALLED, *stages, *_BLOCKS.split()) or (
-            blocks and own.isdecimal()
-        )
+        *blocks, stage = following.lower().split(".")
+        is_stage = stage in (*SPECS, *CALLED, *stages, *_BLOCKS.split())
+        is_stage = is_stage or bool(blocks and stage.isdecimal())
         if argument in ("--blank", "--random") and following.startswith("-"):
             whole.append(f"{argument}=")
         elif argument == "--blank" and not is_stage:
-            what = f"{following!r} after --blank is not the name of a stage"
-            raise ConventionError(what, "put --blank last, or write --blank=STAGE")
+            problem = f"{following!r} after --blank is not the name of a stage"
+            raise ConventionError(problem, "put --blank last, or write --blank=STAGE")
         else:
             whole.append(argument)
     return whole

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from itertools import accumulate, pairwise
 from typing import Any
 
-from attncli.cli.groups import typer_command
+from attncli.cli.groups import options_of
 from attncli.cli.parsing import with_blank_values
 from attncli.cli.registry import COMMANDS
 
@@ -38,15 +38,15 @@ def in_words(error: Any, arguments: Sequence[str], commands: Sequence[str]) -> s
     if message.startswith("No such command"):
         return f"{message.rstrip('.')}; {_command(arguments, commands) or help_of}"
     if message.startswith("No such option"):
-        known = [opt for param in context.command.params for opt in param.opts]
-        hint = _option(error.option_name, known, error.possibilities or ())
+        options = [opt for param in context.command.params for opt in param.opts]
+        hint = _option(error.option_name, options, error.possibilities or ())
         return f"{error.message}; {hint or help_of}"
     if message.startswith("Got unexpected extra argument"):
         return f"{message}; {_extra(context, arguments) or help_of}"
     if invalid := _INVALID.fullmatch(message):
-        what = _LEAST.sub(r"it must be \1 or more", invalid[2].rstrip("."))
-        what = _MOST.sub(r"it must be \1 or less", what)
-        message = f"{invalid[1]}: {what}{_near_choice(what)}"
+        problem = _LEAST.sub(r"it must be \1 or more", invalid[2].rstrip("."))
+        problem = _MOST.sub(r"it must be \1 or less", problem)
+        message = f"{invalid[1]}: {problem}{_near_choice(problem)}"
     return f"{message.rstrip('.')}; {help_of}"
 
 
@@ -92,20 +92,20 @@ def _command(arguments: Sequence[str], commands: Sequence[str]) -> str:
     name = arguments[0]
     if close := get_close_matches(name.lower(), commands, n=1):
         return f"did you mean {close[0]}?"
-    if os.path.exists(name) or name[:1] in ("[", "{"):
+    if (os.path.exists(name) or name[:1] in ("[", "{")) and "compute" in commands:
         return f"did you mean attncli compute {shlex.quote(name)}?"
-    return f'did you mean attncli explain "{name}"?' if " " in name.strip() else ""
+    is_sentence = " " in name.strip() and "explain" in commands
+    return f'did you mean attncli explain "{name}"?' if is_sentence else ""
 
 
-def _option(wrong: str, known: Sequence[str], possible: Sequence[str]) -> str:
+def _option(wrong: str, options: Sequence[str], possible: Sequence[str]) -> str:
     """Which option to use instead, or which commands have it, or ""."""
-    if (ours := _OURS.get(wrong)) in known:
+    if (ours := _OURS.get(wrong)) in options:
         why = ": a temperature T multiplies the factor on the scores by 1/T"
         return f"use {ours}{why * (wrong == '--temperature')}"
-    every = {name: typer_command(name, command).params for name, command in COMMANDS.items()}
-    if owners := [x for x, params in every.items() if any(wrong in one.opts for one in params)]:
+    if owners := [name for name, command in COMMANDS.items() if wrong in options_of(command)]:
         return f"it is an option of attncli {' and '.join(owners)}"
-    near = get_close_matches(wrong, known, n=1) or sorted(possible)[:1]
+    near = get_close_matches(wrong, options, n=1) or sorted(possible)[:1]
     return f"did you mean {near[0]}?" if near else ""
 
 
@@ -124,8 +124,8 @@ def _extra(context: Any, arguments: Sequence[str]) -> str:
 
 def _near_choice(message: str) -> str:
     """A question after a text that is none of the choices named, or ""."""
-    found = re.fullmatch(r"'(.*)' is not one of (.*)", message, re.DOTALL)
-    choices = re.findall("'([^']*)'", found[2]) if found else []
-    asked = found[1].lower() if found else ""
-    near = get_close_matches(_SAME.get(asked, asked), choices, n=1)
+    match = re.fullmatch(r"'(.*)' is not one of (.*)", message, re.DOTALL)
+    choices = re.findall("'([^']*)'", match[2]) if match else []
+    word = match[1].lower() if match else ""
+    near = get_close_matches(_SAME.get(word, word), choices, n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -1,5 +1,8 @@
 """The forms of a result: one row here and one module each.
 
+A form of another package is an entry point in the group of plugins.FORMATS: its row, beside which
+its functions stand.
+
 The module of a form has `text(trace, options, page)`, which gives the text piece by piece, or
 `write(trace, options, file)` where the form is binary; that of figures has both. They raise
 StageError or ShapeError for what is asked for and not there.
@@ -8,10 +11,13 @@ StageError or ShapeError for what is asked for and not there.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
-from attncli.errors import ConventionError, MissingExtraError
+from attncli import plugins
+from attncli.errors import AttncliError, ConventionError, MissingExtraError
 
 PAGE: Literal["the page"] = "the page"
 EXACT: Literal["the exact numbers"] = "the exact numbers"
@@ -37,6 +43,7 @@ class Format(NamedTuple):
     shades: bool = True  # it can shade numbers by value
     needs: str = ""  # a package that writes it, which the extra `figures` installs
     blanks: bool = False  # numbers may be left out of it: a worksheet
+    writer: str = ""  # the module that writes it, where it is not that of its name in this package
 
     @property
     def is_data(self) -> bool:
@@ -55,6 +62,8 @@ class Format(NamedTuple):
         """The module that writes it."""
         if self.needs:
             self.check_installed()
+        if self.writer:
+            return import_module(self.writer)
         if self.holds != FIGURE:
             return import_module(f"attncli.formats.{self.name}")
         try:
@@ -89,5 +98,54 @@ _ROWS = (
         for name in ("svg", "png", "pdf")
     ),
 )
-FORMATS = {form.name: form for form in _ROWS}
+
+
+class _Formats(dict[str, Format]):
+    """Ours by name; one of another package is imported where its name is looked up."""
+
+    def __missing__(self, name: str) -> Format:
+        if name not in plugins.entry_points(plugins.FORMATS):
+            raise KeyError(name)
+        form = plugins.load(plugins.FORMATS, name, Format)
+        module = plugins.entry_points(plugins.FORMATS)[name].module
+        return form._replace(name=name, writer=form.writer or module)
+
+
+FORMATS = _Formats({form.name: form for form in _ROWS})
 ENDINGS = {ending: form.name for form in _ROWS for ending in form.endings}
+_USES: dict[str, list[Callable[[Format], bool]]] = {}
+
+
+def names() -> list[str]:
+    """Of every format, those of other packages last."""
+    return [*dict.fromkeys((*FORMATS, *plugins.entry_points(plugins.FORMATS)))]
+
+
+def of_ending(ending: str | None) -> str | None:
+    """The name of the format whose files end so; of other packages those that can be imported."""
+    if ending is None or ending in ENDINGS:
+        return ENDINGS.get(ending or "")
+    for name in names()[len(FORMATS) :]:
+        with suppress(AttncliError):
+            if ending in FORMATS[name].endings:
+                return name
+    return None
+
+
+def names_where(has_use: Callable[[Format], bool]) -> str:
+    """Our formats of which something is true, with | between them."""
+    text = "|".join(name for name, form in FORMATS.items() if has_use(form))
+    _USES.setdefault(text, []).append(has_use)
+    return text
+
+
+def is_among(name: str, choices: str) -> bool:
+    """Whether a format is one of names_where, or one of another package of which it is true, too.
+
+    >>> is_among("csv", names_where(lambda form: form.rounds))
+    True
+    """
+    if name in choices.split("|"):
+        return True
+    uses = () if name in FORMATS else _USES.get(choices, ())
+    return any(has_use(FORMATS[name]) for has_use in uses)

@@ -8,7 +8,7 @@ import re
 _DECIMAL = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _ROOT = rf"(?:√|sqrt)\s*(?:({_DECIMAL})|\(\s*({_DECIMAL})\s*\))"
 _TERM = rf"(?:({_DECIMAL})|({_DECIMAL})?\s*[·*]?\s*{_ROOT})"
-_NUMBER = re.compile(rf"\s*([-+−]?)\s*{_TERM}(?:\s*/\s*{_TERM})?\s*", re.ASCII)
+_NUMBER = rf"\s*([-+−]?)\s*{_TERM}(?:\s*/\s*{_TERM})?\s*"  # compiled once there is a text
 _LONGEST = 100  # characters: more digits than any number needs, and few to search
 
 
@@ -20,7 +20,7 @@ def number(text: str) -> float | None:
     >>> number("1e999"), number("2x"), number("1/2/3")
     (inf, None, None)
     """
-    match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
+    match = re.fullmatch(_NUMBER, text, re.ASCII) if len(text) <= _LONGEST else None
     if match is None:
         return None
     sign, *parts = match.groups()

@@ -37,7 +37,7 @@ _PADDING = re.compile(r"<pad(?:ding)?>|\[pad\]", re.IGNORECASE)
 #   W letter, number or _   D digit   M mark or other format character   J joiner (ZWJ, ZWNJ)
 #   I Han or Hiragana       E emoji   T skin tone   R half a flag   K keycap   S white space
 #   A apostrophe   H hyphen   N full stop   C other separator of numbers   P anything else
-_TOKEN = re.compile(
+_PIECE = (  # compiled where a sentence is read, not where this module is
     r"[DP]M?K[MJK]*"  # keycap
     r"|(?:WM*N){2,12}(?:WM*(?!N))?(?![WDMJK])"  # U.S. or U.S.A
     r"|[WD][MJK]*(?:(?:A(?=W)|H)?[WD][MJK]*|(?<=D)[NC](?=D))*"  # don't, well-known, 3.14
@@ -59,7 +59,7 @@ _KIND_OF = {
     **dict.fromkeys("\u2066\u2067\u2068\u2069", "S"),
 }
 _KIND_OF_CATEGORY = {"So": "E", "Nd": "D", "Cf": "M", "L": "W", "N": "W", "M": "M"}
-_HAN_OR_HIRAGANA = re.compile(
+_HAN_OR_HIRAGANA = (
     "[\u3005\u3007\u3041-\u3096\u309d-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]"
 )
@@ -81,7 +81,7 @@ def tokenize(sentence: str, lowercase: bool = False) -> tuple[str, ...]:
             tokens.append(part)
             continue
         kinds = part.translate({ord(character): _kind(character) for character in set(part)})
-        tokens += (part[slice(*match.span())] for match in _TOKEN.finditer(kinds))
+        tokens += (part[slice(*match.span())] for match in re.finditer(_PIECE, kinds))
     if not tokens:
         raise InputError("the sentence is empty", "give it at least one word")
     return tuple(token.lower() for token in tokens) if lowercase else tuple(tokens)
@@ -102,7 +102,7 @@ def _kind(character: str) -> str:
         return _KIND_OF[character]
     if character.isspace():
         return "S"
-    if _HAN_OR_HIRAGANA.match(character):
+    if re.match(_HAN_OR_HIRAGANA, character):
         return "I"
     if "\U0001f3fb" <= character <= "\U0001f3ff":
         return "T"

@@ -86,7 +86,7 @@ FAULTS = [
           "x[1,d] - x[0,d]", "x[0,d] - x[1,d]", "words cli"),
     Fault("the difference of NaN and NaN is NaN, not 0", "commands/diff/comparison.py",
           "where=(a == b) | (np.isnan(a) & np.isnan(b))", "where=a == b", "compare cli"),
-    Fault("what surely fits into memory is 1024 times as large", "commands/compute/command.py",
+    Fault("what surely fits into memory is 1024 times as large", "cli/traces.py",
           "_SURELY_FITS = 1 << 16", "_SURELY_FITS = 1 << 26", "cli"),
     Fault("a reversed causal mask of the catalogue begins one key later", "commands/check/bugs/catalogue.md",
           "right if j >= rows[i] + {first}", "right if j >= rows[i] + 1 + {first}", "check"),

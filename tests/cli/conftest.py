@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,6 +69,52 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
 @pytest.fixture
 def three() -> Path:
     return SAMPLES / "three-tokens.json"
+
+
+# Calls in one process, a fork for each: what is imported before the first is imported once.
+FORKING = """
+import contextlib, io, json, os, sys, traceback
+
+from attncli.cli.main import run
+
+exec(sys.argv[2])
+for call in json.loads(sys.argv[1]):
+    reader, writer = os.pipe()
+    if not os.fork():
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            with contextlib.redirect_stderr(io.StringIO()) as errors:
+                try:
+                    code = exec(call[1]) if call[0] == "-c" else run(call)
+                except Exception:
+                    code = traceback.print_exc()
+        with open(writer, "w") as pipe:
+            json.dump([code, out.getvalue(), errors.getvalue()], pipe)
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as pipe:
+        print(pipe.read(), flush=True)
+    os.wait()
+"""
+
+
+def forked(
+    calls: list[list[str]], folder: Path, *path: Path, first: str = "", **environment: str
+) -> list[Result]:
+    """What each call leaves behind, with packages of this path; ["-c", CODE] is code of Python.
+
+    first  code that runs before the first call, such as imports that all of them share
+    """
+    settings = {"PYTHONPATH": os.pathsep.join(map(str, path)), "COLUMNS": "200", "NO_COLOR": "1"}
+    call = [sys.executable, "-c", FORKING, json.dumps(calls), first]
+    done = subprocess.run(
+        call,
+        cwd=folder,
+        env={**os.environ, **settings, **environment},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return [Result(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
 def stages(document: Any) -> dict[str, Any]:

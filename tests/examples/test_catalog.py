@@ -10,6 +10,7 @@ import pydantic
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+from attncli.cli.registry import COMMANDS
 from attncli.commands.examples.judge import Result, judge
 from attncli.commands.examples.printed import VERDICTS
 from attncli.commands.examples.schema import Document, load_catalog, load_examples
@@ -169,5 +170,6 @@ def test_the_wheel_holds_the_data_that_the_package_reads(tmp_path: Path) -> None
     shipped = {f"attncli/commands/examples/catalog/{file.name}" for file in CATALOG.glob("*.json")}
     assert len(shipped) == 6
     shipped |= {"attncli/commands/examples/catalog.schema.json"}
-    shipped |= {"attncli/words/glove.npz", "attncli/words/glove.md"}
+    shipped |= {"attncli/words/glove.npz", "attncli/words/glove.md", "attncli/help/help.txt"}
+    shipped |= {f"attncli/commands/{name}/help.txt" for name in COMMANDS}
     assert shipped <= {*ZipFile(path).namelist()}

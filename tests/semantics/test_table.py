@@ -7,9 +7,9 @@ from attncli.commands.semantics.cases import CASES, REFUSED
 from attncli.commands.semantics.outcomes import outcomes
 from attncli.commands.semantics.porting import recipe
 from attncli.commands.semantics.tables import of_one, of_two, table
-from attncli.commands.semantics.words import sentence_of, sentences
 from attncli.convention import Convention
 from attncli.errors import ConventionError
+from attncli.page.conventions import sentence_of, sentences
 from attncli.presets import PRESETS, Preset, features_of
 
 KEEP, HIDE, ADD = "may attend", "hides", "adds 1"

@@ -20,13 +20,13 @@ from matplotlib.font_manager import findfont, get_font
 from matplotlib.text import Text as TextArtist
 
 import attncli
-from attncli.commands.similarity.measures import pca
 from attncli.errors import ConventionError
 from attncli.formats import figure
 from attncli.formats.colours import page_colours
 from attncli.formats.scatter import beside
 from attncli.page.select import DisplayOptions
 from attncli.trace import Stage, Trace
+from attncli.words.measures import pca
 
 from .hostile import LABELS
 from .traces import CAUSAL, NEVER, attention, matrix, numbers

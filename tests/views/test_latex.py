@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import attncli
-from attncli.commands.similarity.measures import pca
 from attncli.formats import latex
 from attncli.formats.tex import escape, math, prose
 from attncli.page.outline import outline_page
 from attncli.page.select import DisplayOptions
 from attncli.page.text import END, OVER
 from attncli.trace import Trace
+from attncli.words.measures import pca
 
 from .hostile import LABELS
 from .traces import CAUSAL, attention, matrix, numbers, shown

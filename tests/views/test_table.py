@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import attncli
-from attncli.commands.similarity.measures import pca
 from attncli.errors import ShapeError, StageError
 from attncli.trace import Stage, Trace
+from attncli.words.measures import pca
 
 from .traces import Array, attention, grouped, lines_of, matrix, numbers, shown, table_of, widest
 

@@ -13,13 +13,13 @@ from rich.console import Console
 
 import attncli
 from attncli.attention.positions import position_dots, rotary, sinusoidal
-from attncli.commands.similarity.measures import analogy, pca
 from attncli.formats import FORMATS
 from attncli.formats.table import Screen, blocks
 from attncli.page.explain import explain_page
 from attncli.page.page import parts
 from attncli.page.select import DisplayOptions
 from attncli.trace import Stage, Trace
+from attncli.words.measures import analogy, pca
 
 Array = npt.NDArray[Any]
 Labels = Mapping[str, Sequence[str]] | None

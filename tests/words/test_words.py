@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from attncli import ConventionError, InputError, ShapeError, similarity
 from attncli.attention.run import run
-from attncli.commands.similarity.measures import (
+from attncli.words.measures import (
     analogy,
     analogy_steps,
     pca,

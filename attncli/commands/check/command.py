@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from attncli.budget import check_free, taken
+from attncli.cli.extensions import Call, extended
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import ConventionFlags, InputFlags, ending_of
@@ -43,7 +44,26 @@ ROUNDED = "computed by hand, with rounding at every step, they would be right (-
 """What is said where such a sheet has no mistake."""
 
 
-def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) -> int:
+@dataclass(frozen=True, kw_only=True)
+class CheckCall(Call):
+    """A call of check, as its extensions see it."""
+
+    inputs: InputFlags
+    choices: ConventionFlags
+    observed: CheckFlags
+
+    def of_program(self) -> tuple[InputFlags, str, bool]:
+        """The inputs of formulas, the source of what was observed, and whether JSON is written."""
+        main, source = _sources(self.inputs, self.observed)
+        inputs = replace(self.inputs, source=None)
+        if not (inputs.x or inputs.weights):
+            inputs.q = main
+        return inputs, source, form_of(self.observed) == "json"
+
+
+def check(
+    inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags, *extensions: Any
+) -> int:
     """Compares, says what was found, and gives the exit code."""
     if observed.sheets and not observed.by_hand:
         message = f"{observed.sheets[0]} has no effect without --by-hand"
@@ -51,16 +71,11 @@ def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) ->
     if observed.bugs or observed.bug is not None:
         from attncli.commands.check.bugs.command import explain
 
-        options = [*given_of(replace(inputs, source=None)), *choices.given]
+        options = [*given_of(replace(inputs, source=None)), *choices.fields]
         return explain(inputs.source, options, observed, as_json=form_of(observed) == "json")
-    if choices.is_own:
-        from attncli.commands.diff.command import check_own
-
-        main, source = _sources(inputs, observed)
-        inputs = replace(inputs, source=None)
-        if not (inputs.x or inputs.weights):
-            inputs.q = main
-        return check_own(inputs, choices, observed, source, as_json=form_of(observed) == "json")
+    call = CheckCall(inputs=inputs, choices=choices, observed=observed, extensions=extensions)
+    if isinstance(code := extended(call), int):
+        return code
     _check_flags(observed, inputs)
     if observed.by_hand:
         from attncli.commands.check.by_hand.command import by_hand
@@ -143,7 +158,7 @@ def _chosen(choices: ConventionFlags, attention: AttentionInputs) -> set[str]:
     preset = choices.meant_for(attention.inputs.sizes.scores[-2])
     changes = attention.inputs.convention.changes()
     names = {n for n, value in changes.items() if n not in preset or preset[n] != value}
-    return names | {*choices.given}
+    return names | {*choices.fields}
 
 
 def _check_flags(observed: CheckFlags, inputs: InputFlags) -> None:

@@ -24,17 +24,17 @@ from attncli.commands.check.bugs.bug import Evidence
 from attncli.commands.check.bugs.catalogue import UNITS, named
 from attncli.commands.check.direction import CLEAR, beta
 from attncli.commands.check.findings import Meaning
-from attncli.commands.check.observe import places_of
 from attncli.commands.check.places import Labels, stage_verdict
 from attncli.commands.check.search import Match, Search
 from attncli.commands.check.verdict import Verdict
-from attncli.commands.semantics.words import sentences
 from attncli.convention import KNOBS, Convention, DType, MaskMeans, flag_of
 from attncli.errors import ConventionError
 from attncli.files.messages import count, listing
+from attncli.page.conventions import sentences
 from attncli.presets import PRESETS, Preset
 from attncli.stages import CONCAT, LSE, OUTPUT
 from attncli.tolerance.comparison import Comparison, comparison_of, fit, is_closer
+from attncli.tolerance.decimals import places_of
 from attncli.tolerance.noise import simulation
 from attncli.tolerance.number_types import SMALL, narrower
 from attncli.tolerance.rule import Inside, Places, Rule

@@ -6,7 +6,7 @@ its layout, such as splitting its heads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -38,23 +38,13 @@ from attncli.stages import (
     gradient_of,
 )
 from attncli.tolerance.number_types import EPS, fitting_type, narrower, sizes
-from attncli.tolerance.rule import Places, distance, largest
+from attncli.tolerance.rule import distance
 from attncli.tolerance.run import Indices, Subset, all_of, computes, mask_of, steps_of
 from attncli.tolerance.setup import Setup
 from attncli.tolerance.shapes import fitted
 from attncli.tolerance.spans import D_BIAS, OF_ALL_HEADS, axes_of, is_whole, span_of
 
 Pick = int | slice | Sequence[int] | None
-DYADIC = 2.0**10
-"""Numbers with 10 bits after the point may be of any type, and have up to 10 decimals."""
-MOST_DECIMALS = 8
-"""So many NumPy prints. Sums and quotients in float64 have 16."""
-MOST_DIGITS = 9
-"""So many NumPy prints of numbers in scientific notation, and of any in float32."""
-EXACT_DIGITS = 14
-"""A number in float64 that was not rounded hardly ever has so few."""
-FEW, SPREAD = 4, 1000
-"""So many decimals PyTorch prints, and numbers no further apart, unless in scientific notation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,47 +138,6 @@ def _check_gradients(names: Sequence[str], setup: Setup, *, is_all: bool) -> Non
         if not computes(setup, [name]):
             lack = {"d_sinks": "sinks", D_BIAS: "mask of numbers that are added"}.get(name, name)
             raise StageError(f"this attention has no {name}", f"it has no {lack}")
-
-
-def rounded_to(arrays: Iterable[Array], least: int = 0) -> int | None:
-    """The number of decimals to which numbers look rounded, or None; `least` is known of them.
-
-    >>> rounded_to([np.array([0.42, 0.5])]), rounded_to([np.array([0.375, 1.0])])
-    (2, None)
-    """
-    finite = np.concatenate([x[np.isfinite(x)] for x in arrays])
-    if not least and (finite * DYADIC % 1 == 0).all():  # such as 0.375, exact in every number type
-        return None
-    most = min(MOST_DECIMALS, EXACT_DIGITS - len(f"{largest(finite):.0f}"))
-    decimals = range(max(1, least), most + 1)
-    return next((n for n in decimals if (np.round(finite, n) == finite).all()), None)
-
-
-def places_of(arrays: Sequence[Array], least: int = 0) -> Places | None:
-    """The decimals or the digits to which numbers look rounded: those that most of them use up.
-
-    >>> places_of([np.array([0.0012346, 12.346])])
-    Places(n=5, kind='digit')
-    """
-    decimals = rounded_to(arrays, least)
-    finite = np.abs(np.concatenate([x[np.isfinite(x) & (x != 0)] for x in arrays]))
-    is_exact = (np.frexp(finite)[0] * 2 * DYADIC % 1 == 0).all()  # such as 2⁻¹²
-    digits = [] if least or is_exact else _digits(finite)
-    n, few = max(digits, default=0), 0 if decimals is None else decimals
-    is_scientific = few == 0 or max(n, few) > FEW or finite.max() > SPREAD * finite.min()
-    if is_scientific and digits.count(n) > (few and (np.round(finite, few - 1) != finite).sum()):
-        return Places(n, "digit")
-    return Places(few) if few else None
-
-
-def _digits(x: Array) -> list[int]:
-    """How many significant digits each number has; none where one has more than are printed."""
-    digits = []
-    for number in x.tolist():
-        digits.append(len(f"{number!r}".partition("e")[0].replace(".", "").strip("0")))
-        if digits[-1] > MOST_DIGITS:
-            return []
-    return digits
 
 
 def heads_to_front(array: Array, layout: Layout | None, sizes: Sequence[int]) -> Array:

@@ -1,286 +1,113 @@
-"""attncli compute: Q, K, V → every stage, or, where that is too much, what is asked for alone.
-
-the output is all that is asked for   streamed, block by block
-all stages fit into memory            attend
-they do not                           attend, for the rows that are shown
-"""
+"""attncli compute: Q, K, V → every stage, or, where that is too much, what is asked for alone."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from attncli.arrays import Array
-from attncli.attention.inputs import Inputs
-from attncli.budget import FLOAT, check_free, is_free, is_limited
+from attncli.cli.extensions import Call, extended
 from attncli.cli.groups import check_flags, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
-from attncli.cli.output import note, present, progress_bar
-from attncli.cli.parsing import cell_of, rows_of, whole_numbers
+from attncli.cli.output import note, present
+from attncli.cli.traces import computed, names_of_queries
 from attncli.commands.compute.flags import ExerciseFlags
-from attncli.commands.diff.against_flags import AgainstFlags
-from attncli.errors import ConventionError, ShapeError
+from attncli.errors import ConventionError
 from attncli.files.messages import quote
-from attncli.formats import PAGE
 from attncli.page.text import find
-from attncli.stages import GIVEN_GRADIENT, LSE, OUTPUT, QKV, gradient_of, spec_of
+from attncli.stages import LSE
 from attncli.trace import Trace
 
-_WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
-_SURELY_FITS = 1 << 16  # scores, in any memory
-_ROWS = 16  # shown of a matrix too large to compute, where no rows are named
-_FEWER = "give fewer queries, heads or batch items, or --dtype float32"
-_WHOLE_GRADIENTS = "gradients are sums over all queries, whose stages need"
-_FEWER_OF_GRADIENTS = "ask for those of q, k, v, x and weights alone, or give fewer queries"
-_ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeCall(Call):
+    """A call of compute, as its extensions see it."""
+
+    command: ClassVar[str] = "compute"
+    inputs: InputFlags
+    choices: ConventionFlags
+    show: DisplayFlags
+    is_drawn: bool = False
+
+    @property
+    def groups(self) -> tuple[Any, ...]:
+        """What its flags say, but for what is shown."""
+        return self.inputs, self.choices, *self.extensions
+
+    def again(self, inputs: InputFlags, choices: ConventionFlags, *extensions: Any) -> ComputeCall:
+        """The same call with other groups, and with every stage whole."""
+        show = replace(self.show, full=True, stage=None, rows=None)
+        return replace(self, inputs=inputs, choices=choices, show=show, extensions=extensions)
+
+    def beside(self, other: ComputeCall) -> list[Trace]:
+        """The traces of two calls, whose notes are said once."""
+        traces, notes = list[Trace](), list[str]()
+        for call in (self, other):
+            if call.program is not None:
+                quiet = call.show.quiet
+                traces.append(call.program.trace(call.inputs, call.choices, quiet=quiet)[0])
+                continue
+            inputs = _read(call)
+            note(*(text for text in inputs.notes if text not in notes), quiet=call.show.quiet)
+            notes += inputs.notes
+            traces.append(computed(inputs, call.show)[0])
+        return traces
 
 
 def compute(
     inputs: InputFlags,
     choices: ConventionFlags,
-    drawn: ExerciseFlags,
+    exercise: ExerciseFlags,
     show: DisplayFlags,
-    against: AgainstFlags | None = None,
+    *extensions: Any,
 ) -> int | None:
-    """Computes what the flags ask for, and shows it; or compares it with other flags."""
-    name, values = "", list[float]()
-    if drawn.sweep is not None or drawn.random is not None:
+    """Computes what the flags ask for, and shows it, unless an extension does something else."""
+    name, values, is_drawn = "", list[float](), exercise.random is not None
+    if exercise.sweep is not None or is_drawn:
         from attncli.commands.compute.drawn import WIDTHS, draw, of_widths, swept
 
-        name, values = swept(drawn, choices)
+        name, values = swept(exercise, choices)
         if name == WIDTHS:
-            present(of_widths(values, drawn, inputs, choices, show), show)
+            present(of_widths(values, exercise, inputs, choices, show), show)
             return None
-        inputs = draw(inputs, choices, drawn)
-    if against is not None and against.against is not None:
-        return _compared(inputs, choices, show, against.against, is_drawn=drawn.random is not None)
-    if choices.is_own:
-        from attncli.commands.formulas.command import own_trace
-
-        trace, stdin_used = own_trace(inputs, choices, quiet=show.quiet, show=show)
+        inputs = draw(inputs, choices, exercise)
+    call = extended(
+        ComputeCall(
+            inputs=inputs, choices=choices, show=show, is_drawn=is_drawn, extensions=extensions
+        )
+    )
+    if isinstance(call, int):
+        return call
+    if call.program is not None:
+        trace, stdin_used = call.program.trace(inputs, choices, quiet=show.quiet, show=show)
         present(trace, show, stdin_used=stdin_used)
         return None
-    given = _read(inputs, choices, show, is_drawn=drawn.random is not None)
-    note(*given.notes, quiet=show.quiet)
+    source = _read(call)
+    note(*source.notes, quiet=show.quiet)
     if name:
         from attncli.commands.compute.drawn import of_knob
 
-        row = None if show.query is None else find(_names(given), "query", show.query)
-        present(of_knob(name, values, given, row), replace(show, query=None))
+        row = None if show.query is None else find(names_of_queries(source), "query", show.query)
+        present(of_knob(name, values, source, row), replace(show, query=None))
         return None
-    trace, shown = computed(given, show)
+    trace, choice = computed(source, show)
     if choices.semantics is not None:
         trace = replace(trace, title=choices.named(trace.title))
-    present(trace, shown, stdin_used=given.stdin_used)
+    present(trace, choice, stdin_used=source.stdin_used)
     return None
 
 
-def _compared(
-    inputs: InputFlags,
-    choices: ConventionFlags,
-    show: DisplayFlags,
-    options: str,
-    *,
-    is_drawn: bool,
-) -> int:
-    """The call beside itself with further options; the exit code."""
-    from attncli.commands.diff.against import compared, further
-
-    others = further("compute", options, show, inputs, choices)
-    whole = replace(show, full=True, stage=None, rows=None)
-    traces, notes = list[Trace](), list[str]()
-    for own, knobs in ((inputs, choices), others):
-        if knobs.is_own:
-            from attncli.commands.formulas.command import own_trace
-
-            traces.append(own_trace(own, knobs, quiet=show.quiet)[0])
-            continue
-        given = _read(own, knobs, whole, is_drawn=is_drawn)
-        note(*(text for text in given.notes if text not in notes), quiet=show.quiet)
-        notes += given.notes
-        traces.append(computed(given, whole)[0])
-    return compared(traces, options, show)
-
-
-def _read(
-    inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags, *, is_drawn: bool
-) -> AttentionInputs:
+def _read(call: ComputeCall) -> AttentionInputs:
     """The inputs. ConventionError for a flag that has no effect on them."""
+    inputs, choices, show = call.inputs, call.choices, call.show
     if inputs.q is not None and inputs.source is not None:
-        what = f"both {quote(inputs.source)} and --q are given"
-        raise ConventionError(what, "leave one of the two out")
+        problem = f"both {quote(inputs.source)} and --q are given"
+        raise ConventionError(problem, "leave one of the two out")
     inputs.q = inputs.source if inputs.q is None else inputs.q
-    given = read_inputs(inputs, choices)
+    source = read_inputs(inputs, choices)
     in_parts = inputs.tiles is not None or inputs.split is not None
-    facts = given.facts | ({"dropout"} if is_drawn else set())  # both have a seed
+    facts = source.facts | ({"dropout"} if call.is_drawn else set())  # both have a seed
     if in_parts or show.stage:
         facts |= of_lse([*(show.stage or ()), *[LSE] * in_parts])
     check_flags([inputs, choices], facts=facts)
-    return given
-
-
-def computed(given: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
-    """The trace of what is asked for, from x to heads side by side, and what is left to choose."""
-    attention, shape, convention = given.inputs, given.inputs.sizes.scores, given.inputs.convention
-    if given.flags.tiles is not None or given.flags.split is not None:
-        return _in_parts(given, show), show
-    streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(given, show)
-    if math.prod(shape) <= _SURELY_FITS and not streams:
-        return attention.trace(), show
-    from attncli.attention import memory
-    from attncli.cli.output_size import check_text
-
-    if streams:
-        what = f"the output of {shape[-2]} queries needs"
-        check_free(memory.of_streaming(given.arguments, shape), what, _FEWER)
-        return attention.trace_of({OUTPUT: _streamed(given, show)}), show
-    check_text(show, memory.maps_of(convention, shape, given.inputs.originals))
-    if is_free(_need(given, shape, show)):
-        return attention.trace(), show
-    rows, shown, hint = None, show, _FEWER
-    if GIVEN_GRADIENT in attention.originals:
-        if any(spec_of(name).heading for name in show.stage or ()):
-            if _are_streamed(given, show):
-                return _streamed_gradients(given, show), show
-            check_free(_need(given, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
-            return attention.trace(), show
-        note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
-        given = given.without_gradient()
-        attention = given.inputs
-    if (
-        not convention.dropout and convention.softmax_over == "keys"
-    ):  # else no row can be computed alone
-        rows, shown = _rows(given, show)
-        shape, hint, attention = (
-            (*shape[:-2], len(rows), shape[-1]),
-            _ADVICE,
-            attention.of_rows(rows),
-        )
-    what = f"the stages of {' × '.join(map(str, shape))} scores need"
-    check_free(_need(given, shape, shown), what, hint)
-    n_q = given.inputs.sizes.scores[-2]
-    text = f"too large for memory at once: {shape[-2]} of {n_q} queries computed"
-    note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows) or len(rows or ()) == 1)
-    return attention.trace(), shown
-
-
-def _in_parts(given: AttentionInputs, show: DisplayFlags) -> Trace:
-    """The trace of --tiles or --split. SizeError where it does not fit into memory."""
-    from attncli.attention import memory
-    from attncli.attention.tiles import split_bounds, tile_bounds, trace_in_splits, trace_in_tiles
-    from attncli.cli.output_size import check_text
-
-    flags, shape = given.flags, given.inputs.sizes.scores
-    if GIVEN_GRADIENT in given.inputs.originals and flags.d_output is None:
-        note("the gradient in the file is not used: parts of the keys have none", quiet=show.quiet)
-        given = given.without_gradient()
-    places = whole_numbers(flags.split, "--split", "A,B,…, such as 2,5") if flags.split else []
-    if flags.tiles is None:
-        bounds = split_bounds(shape[-1], places)
-    else:
-        bounds = tile_bounds(shape[-1], flags.tiles)
-    maps = memory.maps_of(given.inputs.convention, shape, given.inputs.originals)
-    check_text(show, [] if show.stage else maps)
-    need = memory.of_parts(given.arguments, shape, len(bounds) - 1)
-    what = f"the stages of {len(bounds) - 1} parts of the keys need"
-    check_free(need, what, "give larger parts, or fewer queries or heads")
-    if flags.tiles is None:
-        return trace_in_splits(given.inputs, places)
-    return trace_in_tiles(given.inputs, flags.tiles)
-
-
-def _need(given: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) -> int:
-    """Bytes of the stages of scores of this shape, and of writing them."""
-    from attncli.attention.memory import of_attention
-    from attncli.cli.output_size import of_output
-
-    restricts = given.inputs.originals.keys() & {"given_mask", "kv_len"}
-    is_masked = (
-        given.inputs.convention.causal
-        or given.inputs.convention.window is not None
-        or bool(restricts)
-    )
-    need = of_attention(given.arguments, shape)
-    return need + of_output(show, shape, masked=is_masked, weights=True)
-
-
-def _is_output_alone(given: AttentionInputs, show: DisplayFlags) -> bool:
-    """Whether nothing but the output is asked for, and it can be streamed."""
-    last = {OUTPUT, *given.inputs.last}
-    asked = set(show.stage or (last if show.form.one_stage else ()))
-    if not asked or asked - last or show.work or show.cell or show.query:
-        return False
-    return _can_be_streamed(given.inputs)
-
-
-def _can_be_streamed(attention: Inputs) -> bool:
-    from attncli.attention.streaming import check_streams
-
-    if "sinks" in attention.originals:
-        return False
-    try:
-        check_streams(attention.convention)
-    except ConventionError:
-        return False
-    return True
-
-
-def _streamed(given: AttentionInputs, show: DisplayFlags) -> Array:
-    from attncli.attention.streaming import streamed
-
-    with progress_bar("blocks of queries", quiet=show.quiet) as progress:
-        return streamed(given.inputs, n_threads=1 if is_limited() else None, progress=progress)
-
-
-def _are_streamed(given: AttentionInputs, show: DisplayFlags) -> bool:
-    """Whether the gradients asked for are those of q, k and v and what they are made of alone."""
-    own = {*map(gradient_of, QKV), *given.inputs.gradients_around}
-    if {*(show.stage or ())} - own or show.work or show.cell or show.query:
-        return False
-    return _can_be_streamed(given.inputs)
-
-
-def _streamed_gradients(given: AttentionInputs, show: DisplayFlags) -> Trace:
-    from attncli.attention import memory
-    from attncli.attention.stream_gradients import streamed_gradients
-
-    attention, asked = given.inputs, {*(show.stage or ())}
-    shape = attention.sizes.scores
-    need = memory.of_stream_gradients(given.arguments, shape)
-    need += memory.size_of(attention.values.values(), FLOAT) if attention.is_of_x else 0
-    check_free(need, f"the gradients of {shape[-2]} queries need", _FEWER)
-    with progress_bar("heads", quiet=show.quiet) as progress:
-        n_threads, d = 1 if is_limited() else None, attention.d_output
-        values = streamed_gradients(attention, d, n_threads=n_threads, progress=progress)
-    if around := asked & {*attention.gradients_around}:
-        of_w_o = gradient_of("w_o") in asked
-        output = {OUTPUT: _streamed(given, show)} if of_w_o else {}
-        values |= attention.run(around, **values, **output)
-    return attention.trace_of(values)
-
-
-def _rows(given: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:
-    """The queries to compute, and the flags that choose from what is computed of them."""
-    n_q, asked = given.inputs.sizes.scores[-2], {*(show.stage or ())}
-    inputs = {name for name in asked if spec_of(name).role in ("operand", "parameter")} - {"q"}
-    if inputs and inputs == asked:
-        return [0], show
-    if inputs and show.rows is not None:
-        what = f"the rows of {', '.join(sorted(inputs))} are not those of the queries"
-        raise ShapeError(what, "ask for it by itself")
-    if show.cell is not None:
-        query, key = cell_of(show.cell)
-        return [find(_names(given), "query", query)], replace(show, cell=f"1,{key}")
-    if show.query is not None:
-        return [find(_names(given), "query", show.query)], replace(show, query="1")
-    if show.rows is None and show.form.holds == PAGE and not show.full:
-        return sorted({*range(n_q)[: _ROWS // 2], *range(n_q)[-_ROWS // 2 :]}), show
-    rows = slice(None) if show.rows is None else rows_of(show.rows, n_q)
-    return list(range(n_q)[rows]), replace(show, rows=None)
-
-
-def _names(given: AttentionInputs) -> tuple[str, ...]:
-    """What the queries are called."""
-    names, n_q = given.inputs.labels["query"], given.inputs.sizes.scores[-2]
-    return tuple(names) if names else tuple(f"q{row + 1}" for row in range(n_q))
+    return source

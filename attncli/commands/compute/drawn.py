@@ -7,12 +7,12 @@ import math
 from contextlib import suppress
 from typing import Any
 
+from attncli.attention.sweep import N_KEYS, exercise, sweep, sweep_widths
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.parsing import sizes_of, unclear, whole_numbers
 from attncli.commands.compute.flags import ExerciseFlags
-from attncli.commands.compute.sweep import N_KEYS, exercise, sweep, sweep_widths
 from attncli.convention import flag_of
 from attncli.errors import ConventionError, SizeError
 from attncli.files.messages import quote
@@ -30,7 +30,7 @@ def draw(inputs: InputFlags, choices: ConventionFlags, drawn: ExerciseFlags) -> 
         return inputs
     if inputs.source is not None:
         raise ConventionError(f"both {quote(inputs.source)} and --random are given", "use one")
-    arrays = exercise(*sizes_of(drawn.random), choices.given.get("seed", 0))
+    arrays = exercise(*sizes_of(drawn.random), choices.fields.get("seed", 0))
     inputs.q, inputs.k, inputs.v = (json.dumps(x.tolist()) for x in arrays.values())
     return inputs
 
@@ -42,7 +42,7 @@ def swept(drawn: ExerciseFlags, choices: ConventionFlags) -> tuple[str, list[flo
     name, text = drawn.sweep[0].replace("-", "_"), drawn.sweep[1]
     if name not in SWEPT:
         raise ConventionError(f"--sweep takes no {quote(name)}", f"use {' or '.join(SWEPT)}")
-    if name in choices.given:
+    if name in choices.fields:
         raise ConventionError(f"both {flag_of(name)} and --sweep {name} are given", "use one")
     values: list[Any] = []
     form = f"A,B,C: up to {MOST} numbers{' above 0' * (name != 'scale')}, such as 0.1,0.7,2"
@@ -52,8 +52,8 @@ def swept(drawn: ExerciseFlags, choices: ConventionFlags) -> tuple[str, list[flo
         is_right = min(values) >= 1 and max(values) <= WIDEST
     else:
         with suppress(ConventionError):
-            own: list[dict[str, Any]] = [{name: x.strip()} for x in text.split(",")]
-            values = [ConventionFlags(**one).given.get(name) for one in own]
+            candidates: list[dict[str, Any]] = [{name: x.strip()} for x in text.split(",")]
+            values = [ConventionFlags(**candidate).fields.get(name) for candidate in candidates]
         is_right = bool(values) and all(isinstance(x, (int, float)) for x in values)
     if not is_right or len(values) > MOST:
         raise unclear(f"--sweep {name}", text, form)
@@ -70,15 +70,15 @@ def of_widths(
     """The sweep of d_k, of random numbers. ConventionError for flags without effect on it."""
     if drawn.random is None:
         raise ConventionError("--sweep d_k has no effect without --random", "add it")
-    others = [*given_of(inputs), *choices.given, *given_of(show, "query", "head", "batch")]
-    for name in (flag_of(own) for own in others if own != "seed"):
+    others = [*given_of(inputs), *choices.fields, *given_of(show, "query", "head", "batch")]
+    for name in (flag_of(field) for field in others if field != "seed"):
         raise ConventionError(f"{name} has no effect on --sweep d_k", "leave it out")
     n_keys = sizes_of(drawn.random)[0] if drawn.random else N_KEYS
-    return sweep_widths([int(x) for x in values], n_keys, choices.given.get("seed", 0))
+    return sweep_widths([int(x) for x in values], n_keys, choices.fields.get("seed", 0))
 
 
-def of_knob(name: str, values: list[float], given: AttentionInputs, row: int | None) -> Trace:
+def of_knob(name: str, values: list[float], source: AttentionInputs, row: int | None) -> Trace:
     """The sweep of a number of the convention; of the weights of a query where there is a row."""
-    if math.prod(given.inputs.sizes.scores) > MOST_SCORES:
+    if math.prod(source.inputs.sizes.scores) > MOST_SCORES:
         raise SizeError(f"a sweep is of up to {MOST_SCORES} scores", "give fewer queries or keys")
-    return sweep(name, values, {**given.arguments, **given.labels}, row)
+    return sweep(name, values, {**source.arguments, **source.labels}, row)

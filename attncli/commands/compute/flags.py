@@ -4,7 +4,6 @@
 
 from attncli.cli.groups import Command, flag, group
 from attncli.cli.options import DROPOUT, PRECISION_HELP, ConventionFlags, DisplayFlags, InputFlags
-from attncli.commands.diff.against_flags import AgainstFlags
 
 
 @group("Learning")
@@ -27,7 +26,6 @@ class ExerciseFlags:
 
 
 COMMAND = Command(
-    (InputFlags, ConventionFlags, ExerciseFlags, DisplayFlags, AgainstFlags),
-    without=("against_order",),
+    (InputFlags, ConventionFlags, ExerciseFlags, DisplayFlags),
     other_help={"dropout": DROPOUT, "precision": PRECISION_HELP.format(4)},
 )

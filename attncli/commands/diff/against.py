@@ -9,10 +9,10 @@ from typing import Any
 
 import typer
 
+from attncli.cli.extensions import extended
 from attncli.cli.groups import check_flags, given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.registry import COMMANDS
-from attncli.commands.diff.against_flags import AgainstFlags
 from attncli.commands.diff.command import check_diff_flags, check_room, present_diff
 from attncli.commands.diff.comparison import Comparison
 from attncli.commands.diff.diff import diff
@@ -20,30 +20,59 @@ from attncli.convention import flag_of
 from attncli.errors import ConventionError
 from attncli.trace import Trace
 
+OPTIONS = ("against", "against_order")
 CALL = "this call"
 """What the call without the further options is called."""
+
+
+def with_options(call: Any, options: str) -> int:
+    """A call beside itself with further options; the exit code."""
+    groups = further(call.command, options, call.show, *call.groups)
+    try:
+        other = call.again(*groups)
+    except ConventionError as error:
+        raise ConventionError(f"--against {options!r}: {error.message}", error.hint) from None
+    return compared(_both(call, other), options, call.show)
+
+
+def in_order(call: Any, sentence: str) -> int:
+    """A sentence beside its words in another order, matched by word; the exit code."""
+    check_diff_flags(call.show)
+    other = call.reordered(sentence)
+    return compared(_both(call, other), repr(sentence), call.show, by_name=True)
+
+
+def _both(call: Any, other: Any) -> list[Trace]:
+    """The traces of a call, with every stage whole, and of another one."""
+    first, second = map(extended, (call.again(*call.groups), other))
+    assert not isinstance(first, int)  # noqa: S101 - only what is before --against answers a call
+    traces: list[Trace] = first.beside(second)
+    return traces
 
 
 def further(command: str, options: str, show: DisplayFlags, *groups: Any) -> list[Any]:
     """The option groups of a call with further options; one that is given in both is replaced."""
     check_diff_flags(show)
-    given = _parsed(command, options)
-    of_display = [x.name for x in (*fields(DisplayFlags), *fields(AgainstFlags)) if x.name in given]
+    values = _parsed(command, options)
+    of_display = [x for x in (*(x.name for x in fields(DisplayFlags)), *OPTIONS) if x in values]
     if of_display:
-        what = f"--against {options!r} changes what is shown"
-        raise ConventionError(what, f"write {flag_of(of_display[0])} outside of it")
+        problem = f"--against {options!r} changes what is shown"
+        raise ConventionError(problem, f"write {flag_of(of_display[0])} outside of it")
     try:
         others = [
-            replace(group, **{x.name: given[x.name] for x in fields(group) if x.name in given})
+            replace(group, **{x.name: values[x.name] for x in fields(group) if x.name in values})
             for group in groups
         ]
-        check_flags([*others, replace(show, stage=None)], COMMANDS[command].needs)
+        row = COMMANDS[command]
+        every = [*others, replace(show, stage=None)]
+        every.sort(key=lambda group: row.ordered.index(type(group)))
+        check_flags(every, row.needs)
     except ConventionError as error:  # a text that is not understood, or a flag without effect
         raise ConventionError(f"--against {options!r}: {error.message}", error.hint) from None
     for group in others:
         if any(str(value).split("::")[0] == "-" for value in given_of(group).values()):
-            what = "standard input can be read only once, and --against computes twice"
-            raise ConventionError(what, "save it to a file")
+            problem = "standard input can be read only once, and --against computes twice"
+            raise ConventionError(problem, "save it to a file")
     return others
 
 
@@ -58,8 +87,8 @@ def _parsed(command: str, options: str) -> dict[str, Any]:
         hint = "close the quotation mark"
         raise ConventionError(f"--against {options!r} is not understood", hint) from problem
     if not words or {"--help", "-h"} & {*words}:
-        what = f"--against {options!r} computes nothing"
-        raise ConventionError(what, 'write --against "--scale none"')
+        text = f"--against {options!r} computes nothing"
+        raise ConventionError(text, 'write --against "--scale none"')
     parser = LazyGroup().get_command(None, command)
     try:
         with parser.make_context(f"attncli {command}", [*words]) as context:

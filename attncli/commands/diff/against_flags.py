@@ -1,6 +1,8 @@
-"""What --against takes."""
+"""What --against and --against-order take, on compute and explain."""
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
+
+from typing import Any
 
 from attncli.cli.groups import flag, group
 
@@ -15,6 +17,20 @@ class AgainstFlags:
         "OPTIONS",
         excludes="--against-order",
     )
+
+    def applied(self, call: Any) -> Any:
+        """The call, or the exit code of its comparison with one of further options."""
+        if self.against is None:
+            return call
+        from attncli.commands.diff.against import with_options
+
+        return with_options(call, self.against)
+
+
+@group("Comparing")
+class OrderFlags:
+    """The same words in another order, to be compared with."""
+
     against_order: str | None = flag(
         "Compare with the same words in another order, matched by word: without positions their "
         "vectors are the same, with positions they are not.",
@@ -22,3 +38,11 @@ class AgainstFlags:
         panel="Learning",
         excludes="--outline, --embeddings",
     )
+
+    def applied(self, call: Any) -> Any:
+        """The call, or the exit code of its comparison with the words in another order."""
+        if self.against_order is None:
+            return call
+        from attncli.commands.diff.against import in_order
+
+        return in_order(call, self.against_order)

@@ -8,34 +8,32 @@ SOURCE ── load ──┬── a saved trace            as it is
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from os.path import basename
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first
 from attncli.budget import FLOAT, check_free
+from attncli.cli.extensions import Call, Program, extended
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
-from attncli.cli.options import ConventionFlags, DisplayFlags, FormulaFlags, InputFlags
-from attncli.cli.output import note, present, write_report, write_text
+from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
+from attncli.cli.output import note, present
 from attncli.cli.sources import holds_x
-from attncli.commands.check.flags import CheckFlags
-from attncli.commands.compute.command import computed
 from attncli.commands.diff.comparison import Comparison, Names, nested
 from attncli.commands.diff.diff import diff as compare
 from attncli.commands.diff.flags import DiffFlags
 from attncli.commands.diff.page import diff_page
-from attncli.convention import Convention, flag_of
-from attncli.errors import ConventionError, InputError, ShapeError, listed, nearest
+from attncli.convention import Convention
+from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.contents import IF_NUMBERS, FileContents
 from attncli.files.load import load
 from attncli.files.lookup import fields_of, layout_of, name_of
 from attncli.files.messages import LITERAL, ask_for, listing
-from attncli.files.roles import is_field, role_of, stages_named
-from attncli.formats import FIGURE, FORMATS, PAGE
-from attncli.page.select import DisplayOptions, check_written
+from attncli.files.roles import is_field, role_of
+from attncli.formats import FIGURE, PAGE
+from attncli.page.select import check_written
 from attncli.stages import OUTPUT, QKV, SPECS, StageSpec, spec_of, stages_called
 from attncli.tolerance.rule import rule_of
 from attncli.trace import Stage, Trace
@@ -47,20 +45,23 @@ _GENERIC = ("batch", "head", "row", "column")
 _COPIES = 5  # of the largest stage: both in float64, their difference, its size, which differ
 
 
-def diff(compared: DiffFlags, own: FormulaFlags, show: DisplayFlags) -> int:
+def diff(compared: DiffFlags, show: DisplayFlags, *extensions: Any) -> int:
     """Compares, shows what was found, and gives the exit code."""
+    call = extended(Call(extensions=extensions))
+    if isinstance(call, int):
+        return call
     check_diff_flags(show)
     rule_of(compared.decimals, compared.rtol, compared.atol, "float64", compared.inside)
     if compared.a is None or compared.b is None:
         raise ConventionError("two things are compared", "write attncli diff A B")
     sources = compared.a, compared.b
     if all(source.split("::")[0] == "-" for source in sources):
-        what = "standard input can be read only once"
-        raise ConventionError(what, "save one of the two to a file")
-    operands = [_operand(source, show, own) for source in sources]
-    if own.is_own and not any(x.is_computed for x in operands):
-        what = "formulas have no effect: neither of the two is computed"
-        raise ConventionError(what, "give a file of inputs: q, k and v")
+        problem = "standard input can be read only once"
+        raise ConventionError(problem, "save one of the two to a file")
+    operands = [_operand(source, show, call.program) for source in sources]
+    if call.program is not None and not any(x.is_computed for x in operands):
+        problem = "formulas have no effect: neither of the two is computed"
+        raise ConventionError(problem, "give a file of inputs: q, k and v")
     a, b = _traces(operands)
     tolerance = given_of(compared, "decimals", "rtol", "atol", "inside", "by_name")
     check_room(a, b, show)
@@ -76,23 +77,23 @@ def check_diff_flags(show: DisplayFlags) -> None:
         raise ConventionError(f"--{name} is of one computation", f"leave out --{name}")
 
 
-def present_diff(found: Comparison, show: DisplayFlags, *, stdin_used: bool = False) -> int:
+def present_diff(comparison: Comparison, show: DisplayFlags, *, stdin_used: bool = False) -> int:
     """Shows a comparison in the form that is asked for; 0 where both are the same, else 1."""
     page = show.form.holds == PAGE
     if show.form.name in ("json", "csv", "tsv") and not show.stage:
-        check_written(3 * sum(x.wrong.size for x in found.stages))
-    trace = found.trace(() if page else None)
+        check_written(3 * sum(x.wrong.size for x in comparison.stages))
+    trace = comparison.trace(() if page else None)
     if show.form.holds == FIGURE and not show.stage:
-        show = replace(show, stage=_pictured(found, trace))
-    present(trace, show, stdin_used=stdin_used, page=diff_page(found))
+        show = replace(show, stage=_pictured(comparison, trace))
+    present(trace, show, stdin_used=stdin_used, page=diff_page(comparison))
     if not show.form.notes:
         note(*trace.notes, quiet=show.quiet)
-    return 0 if found.same else 1
+    return 0 if comparison.same else 1
 
 
-def _pictured(found: Comparison, trace: Trace) -> list[str]:
+def _pictured(comparison: Comparison, trace: Trace) -> list[str]:
     """The names of what a figure shows: the first stage that differs, in both, and by how much."""
-    drawn = [x for x in (*found.differing, *found.stages) if not x.shapes]
+    drawn = [x for x in (*comparison.differing, *comparison.stages) if not x.shapes]
     stage = next((x for x in drawn if not x.is_given), drawn[0] if drawn else None)
     if stage is None:
         raise ShapeError("no stage has the same shape in both", "a figure shows their difference")
@@ -111,7 +112,7 @@ class _Operand(NamedTuple):
     is_computed: bool = False
 
 
-def _operand(source: str, show: DisplayFlags, own: FormulaFlags) -> _Operand:
+def _operand(source: str, show: DisplayFlags, program: Program | None) -> _Operand:
     """What a SOURCE holds, computed where it holds inputs alone."""
     loaded = load(source, selector=_is_wanted)
     if loaded.trace is not None:
@@ -120,21 +121,22 @@ def _operand(source: str, show: DisplayFlags, own: FormulaFlags) -> _Operand:
     if list(loaded.arrays) == [member]:
         return _Operand(loaded.origin, None, loaded.arrays[member], member)
     is_dump = any(map(_is_computed, loaded.arrays))
-    if own.formulas is not None and OUTPUT not in loaded.arrays:  # which may read the others
+    if (
+        program is not None and program.is_whole and OUTPUT not in loaded.arrays
+    ):  # which may read the others
         is_dump = is_dump and name_of(loaded, "q") is None
     if is_dump or not (name_of(loaded, "q") is not None or holds_x(loaded)):
         others = [x for x in (*loaded.unread, *loaded.others) if not is_field(x)]
         note(*loaded.unused_note(others), quiet=show.quiet)
         return _Operand(loaded.origin, _dumped(loaded))
-    if own.is_own:
-        from attncli.commands.formulas.command import own_trace
-
-        choices = ConventionFlags(formulas=own.formulas, lines=own.lines)
-        trace, _ = own_trace(InputFlags(q=source), choices, quiet=show.quiet)
+    if program is not None:
+        trace, _ = program.trace(InputFlags(q=source), ConventionFlags(), quiet=show.quiet)
         return _Operand(loaded.origin, trace, is_computed=True)
-    given = read_inputs(InputFlags(q=source), ConventionFlags(), loaded={source: loaded})
-    note(*loaded.warnings, *given.notes, quiet=show.quiet)
-    trace, _ = computed(given, DisplayFlags(full=True, quiet=show.quiet))
+    from attncli.cli.traces import computed
+
+    attention = read_inputs(InputFlags(q=source), ConventionFlags(), loaded={source: loaded})
+    note(*loaded.warnings, *attention.notes, quiet=show.quiet)
+    trace, _ = computed(attention, DisplayFlags(full=True, quiet=show.quiet))
     return _Operand(loaded.origin, trace)
 
 
@@ -148,19 +150,19 @@ def _is_wanted(name: str) -> object:
 
 def _is_computed(name: str) -> bool:
     """Whether an array of this name came out of a computation."""
-    own = _own_name(name)
-    if own in SPECS:
-        return SPECS[own].role == "step"
+    last = _own_name(name)
+    if last in SPECS:
+        return SPECS[last].role == "step"
     return not is_published(name)
 
 
 def _own_name(name: str) -> str:
     """The last part of a dotted name, as the registry of stages has it."""
-    own = name.rpartition(".")[2]
-    stages = stages_called(own)
-    if len(stages) == 1 and role_of(own) is None:
+    last = name.rpartition(".")[2]
+    stages = stages_called(last)
+    if len(stages) == 1 and role_of(last) is None:
         return stages[0]
-    return role_of(own) or (own.lower() if own.lower() in SPECS else own)
+    return role_of(last) or (last.lower() if last.lower() in SPECS else last)
 
 
 def _dumped(loaded: FileContents) -> Trace:
@@ -170,27 +172,27 @@ def _dumped(loaded: FileContents) -> Trace:
     stages: dict[str, Stage] = {}
     for name, array in loaded.arrays.items():
         prefix, dot, _ = name.rpartition(".")
-        own = _own_name(name)
-        if f"{prefix}{dot}{own}" in {*loaded.arrays, *stages}:  # Q beside q: each keeps its name
-            own = name.rpartition(".")[2]
-        if layout is not None and own in (*QKV, OUTPUT) and array.ndim == len(layout):
+        last = _own_name(name)
+        if f"{prefix}{dot}{last}" in {*loaded.arrays, *stages}:  # Q beside q: each keeps its name
+            last = name.rpartition(".")[2]
+        if layout is not None and last in (*QKV, OUTPUT) and array.ndim == len(layout):
             try:
                 array = heads_first(array, layout)  # noqa: PLW2901
             except ShapeError as error:
                 raise ShapeError(f"{loaded.origin}, {name}: {error.message}", error.hint) from None
-        stages[f"{prefix}{dot}{own}"] = _stage(own, array, labels)
+        stages[f"{prefix}{dot}{last}"] = stage_of(last, array, labels)
     blocks = list(dict.fromkeys(name.rpartition(".")[0] for name in stages))
     order = {name: at for at, name in enumerate(SPECS)}
 
     def place(name: str) -> tuple[int, int]:
-        prefix, _, own = name.rpartition(".")
-        return blocks.index(prefix), order.get(own, len(order))
+        prefix, _, last = name.rpartition(".")
+        return blocks.index(prefix), order.get(last, len(order))
 
     convention = Convention(**fields) if fields else None
     return nested("Dump", {name: stages[name] for name in sorted(stages, key=place)}, convention)
 
 
-def _stage(
+def stage_of(
     name: str, array: Array, labels: dict[str, tuple[str, ...] | None] | None = None
 ) -> Stage:
     """An array under its name, with the axes that a stage of this name has."""
@@ -213,24 +215,24 @@ def _traces(operands: list[_Operand]) -> tuple[Trace, Trace]:
         own_names = {first.name, second.name} - {""}
         name = own_names.pop() if len(own_names) == 1 else ARRAY
         arrays = [x.array for x in operands if x.array is not None]
-        a, b = (nested("Array", {name: _stage(_own_name(name), x)}) for x in arrays)
+        a, b = (nested("Array", {name: stage_of(_own_name(name), x)}) for x in arrays)
         return a, b
     alone, other = (first, second) if first.trace is None else (second, first)
     assert alone.array is not None  # noqa: S101 - just seen
     assert other.trace is not None  # noqa: S101
-    held = [*other.trace]
-    names = [name for name in held if name.rpartition(".")[2] == alone.name]
+    stages = [*other.trace]
+    names = [name for name in stages if name.rpartition(".")[2] == alone.name]
     if alone.name in other.trace:
         names = [alone.name]
-    if not alone.name and len(held) == 1:
-        names = held
+    if not alone.name and len(stages) == 1:
+        names = stages
     if len(names) != 1:
-        what = f"{alone.origin} is one array" + f", {alone.name}" * bool(alone.name)
-        several = f"{other.origin} holds several stages: {listing(held)}"
-        raise InputError(f"{what}; {several}", f"name one: {ask_for(other.origin, held[-1])}")
-    own = nested("Array", {names[0]: _stage(_own_name(names[0]), alone.array)})
-    kept = other.trace.keep({names[0]})
-    return (own, kept) if alone is first else (kept, own)
+        problem = f"{alone.origin} is one array" + f", {alone.name}" * bool(alone.name)
+        several = f"{other.origin} holds several stages: {listing(stages)}"
+        raise InputError(f"{problem}; {several}", f"name one: {ask_for(other.origin, stages[-1])}")
+    single = nested("Array", {names[0]: stage_of(_own_name(names[0]), alone.array)})
+    counterpart = other.trace.keep({names[0]})
+    return (single, counterpart) if alone is first else (counterpart, single)
 
 
 def _names(operands: list[_Operand], sources: tuple[str, str]) -> Names:
@@ -252,62 +254,3 @@ def check_room(a: Trace, b: Trace, show: DisplayFlags) -> None:
     if show.form.holds != PAGE:  # the differences of all stages
         need += sum(sizes[0]) * FLOAT
     check_free(need, "the comparison needs", "name one stage of each: FILE::NAME")
-
-
-# ---- check --formulas: what was observed beside the stages of the user's own formulas
-
-
-def check_own(
-    inputs: InputFlags,
-    choices: ConventionFlags,
-    observed: CheckFlags,
-    source: str,
-    *,
-    as_json: bool,
-) -> int:
-    """Compares what was observed with the stages of the formulas; 0 where all match, else 1."""
-    for name in given_of(observed, "rows", "head", "positions", "suggest", "single"):
-        hint = "leave it out: no bug is looked for in formulas of your own"
-        raise ConventionError(f"{flag_of(name)} has no effect with --formulas", hint)
-    from attncli.commands.formulas.command import own_trace
-
-    trace, _ = own_trace(inputs, choices, quiet=observed.quiet)
-    computed = [name for name, x in trace.stages() if x.expression]
-    forward = [name for name in computed if not trace[name].kind.heading]
-    file = load(source, selector=lambda name: True if _called(name, computed) else IF_NUMBERS)
-    if observed.stage is not None and observed.stage not in computed:
-        raise InputError(f"there is no stage {observed.stage!r}", nearest(observed.stage, forward))
-    wanted = computed if observed.stage is None else [observed.stage]
-    stages = {own: x for name, x in file.arrays.items() if (own := _called(name, wanted))}
-    if len(file.arrays) == 1 and not stages:
-        stages = dict.fromkeys([observed.stage or forward[-1]], *file.arrays.values())
-    if not stages:
-        hint = f"it has {listed(file.arrays)}; the stages are {', '.join(forward)}"
-        raise InputError(f"{file.origin} holds none of the stages of the formulas", hint)
-    numbers = nested("Observed", {name: _stage(name, x) for name, x in stages.items()})
-    names, tolerance = ("the formulas", "observed"), ("decimals", "rtol", "atol", "inside")
-    kept = trace.keep({*stages})
-    comparison = compare(kept, numbers, names=names, **given_of(observed, *tolerance))
-    first = next((x.name for x in comparison.differing), None)
-    head = "It matches: the numbers are those of these formulas."
-    if first is not None:
-        head = f"It differs. The first stage that does is {first}."
-    if as_json:
-        rows = [
-            {"stage": x.name, "matches": x.same, "tolerance": x.rule, "differ": x.n_wrong}
-            | {"of": x.wrong.size, "largest": x.largest, "at": x.place if x.at else x.shapes}
-            for x in comparison.stages
-        ]
-        report = {"matches": comparison.same, "first": first, "stages": rows}
-        write_report("", report, observed, as_json=True)
-    elif observed.output or not observed.quiet:
-        table, whole = FORMATS["table"].module(), comparison.trace(())
-        page = table.text(whole, DisplayOptions(), diff_page(comparison))
-        write_text([f"{head}\n\n", *page], observed)
-    return 0 if comparison.same else 1
-
-
-def _called(name: str, stages: Collection[str]) -> str:
-    """The stage that an array of this name is, or ""."""
-    names = (name, *stages_named(name))
-    return next((x for x in names if x in stages), "")

@@ -85,10 +85,10 @@ class StageDifference:
         with np.errstate(invalid="ignore", over="ignore"):
             value = b - a
         np.copyto(value, 0.0, where=(a == b) | (np.isnan(a) & np.isnan(b)))
-        own, formula = self.name.rpartition(".")[2], f"{names[1]} − {names[0]}"
+        last, formula = self.name.rpartition(".")[2], f"{names[1]} − {names[0]}"
         spec = self.a.spec
-        symbol = (spec_of(own) if spec is None or own in SPECS else spec).symbol
-        return Stage(own, f"Δ{symbol}", formula, value, self.a.axes, self.a.labels, spec=spec)
+        symbol = (spec_of(last) if spec is None or last in SPECS else spec).symbol
+        return Stage(last, f"Δ{symbol}", formula, value, self.a.axes, self.a.labels, spec=spec)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,10 +131,10 @@ class Comparison:
         return tuple(self._sentences())
 
     def _sentences(self) -> Iterator[str]:
-        given = [stage for stage in self.differing if stage.is_given]
-        for stage in given[:SAID]:
+        inputs = [stage for stage in self.differing if stage.is_given]
+        for stage in inputs[:SAID]:
             yield f"the inputs differ: {self._said(stage)}"
-        if others := given[SAID:]:
+        if others := inputs[SAID:]:
             yield f"other inputs that differ: {listing(stage.name for stage in others)}"
         if self.first is not None:
             yield f"the first stage that differs is {self._said(self.first)}"
@@ -155,8 +155,8 @@ class Comparison:
             return f"{stage.name}, of another shape: {stage.shapes}"
         (a, b), (x, y), n = self.names, stage.values(), stage.n_wrong
         count = f"{n} of {stage.wrong.size} numbers {'differs' if n == 1 else 'differ'}"
-        where = f" at {stage.place}" if stage.place else ""
-        most = f"the largest difference is {_text(stage.largest, 4)}{where}"
+        position = f" at {stage.place}" if stage.place else ""
+        most = f"the largest difference is {_text(stage.largest, 4)}{position}"
         both = f"({_text(x, 6)} in {a} and {_text(y, 6)} in {b})"
         typical = f"; RMS {stage.rms:.3g}" if np.isfinite(stage.largest) else ""
         return f"{stage.name}: {count} by more than {stage.rule}; {most} {both}{typical}"
@@ -167,8 +167,10 @@ class Comparison:
         `a.weights`, `b.weights` and `difference.weights`; `summary` has a row for each stage.
         names  the dotted names of the differences to compute; None: all of them
         """
-        chosen = [x for x in self.stages if not x.shapes and (names is None or x.name in names)]
-        inner = nested("Difference", {x.name: x.difference(self.names) for x in chosen})
+        differences = [
+            x for x in self.stages if not x.shapes and (names is None or x.name in names)
+        ]
+        inner = nested("Difference", {x.name: x.difference(self.names) for x in differences})
         title = f"{self.names[1]} compared with {self.names[0]}"
         parts = (
             _inside(self.a, "a", f"{self.names[0]}: {self.a.title}"),
@@ -211,10 +213,10 @@ def _inside(trace: Trace, name: str, title: str) -> Trace:
     """The trace as a part called so: what its stages read is named within the whole."""
 
     def within(part: Trace) -> Trace:
-        own = {step.name for step in part.steps}
+        siblings = {step.name for step in part.steps}
 
         def moved(stage: Stage) -> Stage:
-            reads = {p: x if x in own else f"{name}.{x}" for p, x in stage.reads.items()}
+            reads = {p: x if x in siblings else f"{name}.{x}" for p, x in stage.reads.items()}
             return replace(stage, reads=reads)
 
         steps = (within(x) if isinstance(x, Trace) else moved(x) for x in part.steps)

@@ -76,7 +76,7 @@ def diff(
         own_b = stages_b.get(name) or _in_its_place(name, stages_b, order)
         if own_a is not None and own_b is not None:
             pairs[name] = own_a, own_b
-    only_a, only_b = (tuple(n for n in own if n not in pairs) for own in (stages_a, stages_b))
+    only_a, only_b = (tuple(n for n in group if n not in pairs) for group in (stages_a, stages_b))
     only = only_a, only_b
     _check_common(pairs, only, names)
     rule = rule_of(decimals, rtol, atol, dtype_of(pairs.values(), (a, b)), inside)
@@ -89,20 +89,22 @@ def diff(
 def _in_order_of(a: Stage | None, b: Stage) -> Stage:
     """The stage b with each axis in the order of a, where both have the same names along it."""
     for at, axis in enumerate(b.axes):
-        own, names = (() if x is None else x.labels.get(axis, ()) for x in (a, b))
-        if own == names or sorted(own) != sorted(names):
+        order_of_a, names = (() if x is None else x.labels.get(axis, ()) for x in (a, b))
+        if order_of_a == names or sorted(order_of_a) != sorted(names):
             continue
         by_name = np.argsort(np.array(names), kind="stable")
-        order = by_name[np.argsort(np.argsort(np.array(own), kind="stable"), kind="stable")]
-        b = replace(b, value=np.take(b.value, order, axis=at), labels={**b.labels, axis: own})
+        order = by_name[np.argsort(np.argsort(np.array(order_of_a), kind="stable"), kind="stable")]
+        b = replace(
+            b, value=np.take(b.value, order, axis=at), labels={**b.labels, axis: order_of_a}
+        )
     return b
 
 
 def _merged(first: Sequence[str], second: Sequence[str]) -> list[str]:
     """The names of both in one order: those of the second alone after the one before them."""
-    order, known, at = list(first), set(first), 0
+    order, of_first, at = list(first), set(first), 0
     for name in second:
-        if name in known:
+        if name in of_first:
             at = order.index(name) + 1
         else:
             order.insert(at, name)
@@ -115,9 +117,9 @@ def _in_its_place(name: str, stages: Mapping[str, Stage], order: Sequence[str]) 
 
     That is the one before it, if a later stage has read it: else the stage is only not there.
     """
-    prefix, _, own = name.rpartition(".")
+    prefix, _, last_part = name.rpartition(".")
     prefix += "." * bool(prefix)
-    if own not in MAPS:
+    if last_part not in MAPS:
         return None
     at = order.index(name)
     beside = [(i, n) for i, n in enumerate(order) if n in stages and n.startswith(prefix)]
@@ -134,38 +136,40 @@ def _check_common(
     if pairs and not (all(is_given(*pair) for pair in pairs.values()) and all(only)):
         return
     shared = f"no stage but inputs in common ({listing(pairs)})" if pairs else "no stage in common"
-    held = (f"{name} holds {listing(x)}" for name, x in zip(names, only, strict=True))
-    raise InputError(f"{names[0]} and {names[1]} have {shared}", "; ".join(held))
+    contents = (f"{name} holds {listing(x)}" for name, x in zip(names, only, strict=True))
+    raise InputError(f"{names[0]} and {names[1]} have {shared}", "; ".join(contents))
 
 
 def _compared(name: str, a: Stage, b: Stage, noise: Noise, names: Names) -> StageDifference:
-    found = StageDifference(name, a, b, is_given(a, b))
+    result = StageDifference(name, a, b, is_given(a, b))
     x, y = a.value, b.value
     if _without_ones(x.shape) != _without_ones(y.shape):
-        return replace(found, shapes=_shapes(a, b, names))
-    own = dict(zip(reversed(b.axes), reversed(a.axes), strict=False))
-    words = {own[axis]: names for axis, names in b.labels.items() if own.get(axis) in a.axes}
-    found = replace(found, b=replace(b, value=y.reshape(x.shape), axes=a.axes, labels=words))
+        return replace(result, shapes=_shapes(a, b, names))
+    axis_of = dict(zip(reversed(b.axes), reversed(a.axes), strict=False))
+    words = {
+        axis_of[axis]: names for axis, names in b.labels.items() if axis_of.get(axis) in a.axes
+    }
+    result = replace(result, b=replace(b, value=y.reshape(x.shape), axes=a.axes, labels=words))
     if np.array_equal(x.reshape(-1), y.reshape(-1), equal_nan="f" in x.dtype.kind + y.dtype.kind):
         none = np.broadcast_to(np.False_, x.shape)
-        return replace(found, wrong=none, rule=noise.rule.describe())
+        return replace(result, wrong=none, rule=noise.rule.describe())
     four, other = (in_four(value) for value in (x, y))
-    rule = rule_as_printed(noise.rule, four, other) if not found.is_given else noise.rule
+    rule = rule_as_printed(noise.rule, four, other) if not result.is_given else noise.rule
     errors = StageErrors(other, four, rule)
-    if found.is_given and rule.kind == "noise":  # as exact as the numbers that are given
+    if result.is_given and rule.kind == "noise":  # as exact as the numbers that are given
         kind = narrower(fitting_type(four, "float64"), fitting_type(other, "float64"))
         least = SMALLEST if kind == "float16" else 0.0
         errors = replace(errors, rule=Rule("given", rtol=EPS[kind], atol=least))
-        said = f"rounding in {kind}"
+        tolerance = f"rounding in {kind}"
     else:
-        said = rule.describe()
+        tolerance = rule.describe()
         if rule.kind == "noise" and errors.largest > 0:
             errors = noise.put_in(name, errors)
     size = errors.errors
     at = tuple(map(int, np.unravel_index(int(size.argmax()), x.shape))) if x.size else ()
     typical = errors.typical if np.isfinite(errors.typical) else rms(size, np.isfinite(size))
     wrong = errors.wrong.reshape(x.shape)
-    return replace(found, wrong=wrong, largest=errors.largest, at=at, rms=typical, rule=said)
+    return replace(result, wrong=wrong, largest=errors.largest, at=at, rms=typical, rule=tolerance)
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -198,7 +202,7 @@ def _shapes(a: Stage, b: Stage, names: Names) -> str:
 
 def _conventions(a: Trace, b: Trace, names: Names) -> Iterator[str]:
     """Where the conventions of two traces differ, or those of a part in both."""
-    said: set[str] = set()
+    earlier: set[str] = set()
     for prefix, first, second in _parts(a, b, ""):
         if first.convention is None or second.convention is None:
             continue
@@ -209,19 +213,19 @@ def _conventions(a: Trace, b: Trace, names: Names) -> Iterator[str]:
             != (other := getattr(second.convention, name))
         ]
         texts = [_with_and_without(flags) for flags in zip(*pairs, strict=True)]
-        if texts and " ".join(texts) not in said:
-            said.add(" ".join(texts))
-            where = f" of {prefix}" if prefix else ""
+        if texts and " ".join(texts) not in earlier:
+            earlier.add(" ".join(texts))
+            place = f" of {prefix}" if prefix else ""
             both = (f"{name} {text}" for name, text in zip(names, texts, strict=True))
-            yield f"the conventions{where} differ: {', '.join(both)}"
+            yield f"the conventions{place} differ: {', '.join(both)}"
 
 
 def _with_and_without(flags: Sequence[str]) -> str:
     """with --causal and without --scale"""
-    left = [text.partition(" ")[2] for text in flags if text.startswith("without ")]
-    given = [text for text in flags if not text.startswith("without ")]
-    both = (("with", given), ("without", left))
-    return " and ".join(f"{word} {joined(own)}" for word, own in both if own)
+    absent = [text.partition(" ")[2] for text in flags if text.startswith("without ")]
+    present = [text for text in flags if not text.startswith("without ")]
+    both = (("with", present), ("without", absent))
+    return " and ".join(f"{word} {joined(group)}" for word, group in both if group)
 
 
 def _parts(a: Trace, b: Trace, prefix: str) -> Iterator[tuple[str, Trace, Trace]]:
@@ -246,12 +250,12 @@ def _labels(pairs: Iterable[tuple[Stage, Stage]], names: Names) -> Iterator[str]
 
 
 def _differing_names(a: Stage, b: Stage, axis: str, names: Names) -> str:
-    own, others = a.labels.get(axis), b.labels.get(axis)
-    if own is None or others is None:
-        return f"are in {names[0] if others is None else names[1]} alone"
-    differing = [(x, y) for x, y in zip(own, others, strict=False) if x != y]
-    if len(own) != len(others) or not differing:
+    names_of_a, names_of_b = a.labels.get(axis), b.labels.get(axis)
+    if names_of_a is None or names_of_b is None:
+        return f"are in {names[0] if names_of_b is None else names[1]} alone"
+    differing = [(x, y) for x, y in zip(names_of_a, names_of_b, strict=False) if x != y]
+    if len(names_of_a) != len(names_of_b) or not differing:
         return ""
     x, y = differing[0]
-    count = f"{len(differing)} of {len(own)}"
+    count = f"{len(differing)} of {len(names_of_a)}"
     return f'differ ({count}; first "{x}" in {names[0]}, "{y}" in {names[1]})'

@@ -12,7 +12,6 @@ from attncli.cli.options import (
     PRECISION_HELP,
     RTOL,
     DisplayFlags,
-    FormulaFlags,
     Inside,
 )
 
@@ -37,7 +36,7 @@ class DiffFlags:
 
 
 COMMAND = Command(
-    (DiffFlags, FormulaFlags, DisplayFlags),
+    (DiffFlags, DisplayFlags),
     without=("work", "cell", "query", "blank", "arcs"),
     other_help={
         "stage": "Show this stage (repeatable), instead of the first that differs.",

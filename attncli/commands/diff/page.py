@@ -36,63 +36,68 @@ ROWS, COLUMNS = 12, 8
 """Of a matrix with more rows or columns so many are shown, those around the largest difference."""
 
 
-def diff_page(found: Comparison) -> Page:
+def diff_page(comparison: Comparison) -> Page:
     """The page of a comparison; the trace that a format gives it is that of the comparison."""
-    return partial(_parts, found)
+    return partial(_parts, comparison)
 
 
-def _parts(found: Comparison, trace: Trace, options: DisplayOptions) -> Iterator[Part]:
-    shown = _shown(found, options)
-    n, m = len(found.stages), len(found.differing)
+def _parts(comparison: Comparison, trace: Trace, options: DisplayOptions) -> Iterator[Part]:
+    stages = _shown(comparison, options)
+    n, m = len(comparison.stages), len(comparison.differing)
     facts = [f"{n} stage{'s' * (n != 1)} in both", f"{m or 'none'} differ{'s' * (m == 1)}"]
     if options.every:  # where the weights of both stand beside the page, by these names
-        facts += [f"{own}: {sentence(name)}" for own, name in zip("ab", found.names, strict=True)]
-    yield Headline(sentence(trace.title), tuple(facts), (), tuple(map(sentence, found.conventions)))
-    yield Closing((("", tuple(map(sentence, found.sentences))),))
-    yield from _table(found, options)
-    for stage in shown:
-        yield from _stage(found, stage, options)
-    left = [x.name for x in found.differing if x not in shown and not x.shapes]
-    if left and not options.stages:
-        names = ", ".join(map(sentence, left[:3])) + " …" * (len(left) > 3)
+        facts += [
+            f"{letter}: {sentence(name)}"
+            for letter, name in zip("ab", comparison.names, strict=True)
+        ]
+    yield Headline(
+        sentence(trace.title), tuple(facts), (), tuple(map(sentence, comparison.conventions))
+    )
+    yield Closing((("", tuple(map(sentence, comparison.sentences))),))
+    yield from _table(comparison, options)
+    for stage in stages:
+        yield from _stage(comparison, stage, options)
+    others = [x.name for x in comparison.differing if x not in stages and not x.shapes]
+    if others and not options.stages:
+        names = ", ".join(map(sentence, others[:3])) + " …" * (len(others) > 3)
         yield Remark(f"also different: {names} (--stage NAME or --full)")
 
 
-def _shown(found: Comparison, options: DisplayOptions) -> list[StageDifference]:
+def _shown(comparison: Comparison, options: DisplayOptions) -> list[StageDifference]:
     """The stages whose matrices are shown: those named, all that differ, or the first of each role.
 
     Raises StageError or ShapeError for what is asked for and not there.
     """
-    pairs = {x.name: x for x in found.stages if not x.shapes}
-    own = {name: replace(x.a, name=name.rpartition(".")[2]) for name, x in pairs.items()}
-    wanted = tuple(name.removeprefix("difference.") for name in options.stages)
-    names = chosen(nested("", own), replace(options, stages=wanted))
+    pairs = {x.name: x for x in comparison.stages if not x.shapes}
+    stages = {name: replace(x.a, name=name.rpartition(".")[2]) for name, x in pairs.items()}
+    requests = tuple(name.removeprefix("difference.") for name in options.stages)
+    names = chosen(nested("", stages), replace(options, stages=requests))
     if options.stages:
         return [x for name, x in pairs.items() if name in names]
     differing = [x for x in pairs.values() if not x.same]
     if options.full:
         return differing
     computed = [x for x in differing if not x.is_given][:1]
-    given = [x for x in differing if x.is_given and (x.a.name != "mask" or not computed)][:1]
-    return given + computed
+    inputs = [x for x in differing if x.is_given and (x.a.name != "mask" or not computed)][:1]
+    return inputs + computed
 
 
 # ---- all stages as a table
 
 
-def _table(found: Comparison, options: DisplayOptions) -> Iterator[Part]:
+def _table(comparison: Comparison, options: DisplayOptions) -> Iterator[Part]:
     """A row for each stage; of several blocks the first that differs, and a line on the others."""
     blocks: dict[str, list[StageDifference]] = {}
-    for stage in found.stages:
+    for stage in comparison.stages:
         blocks.setdefault(stage.name.rpartition(".")[0], []).append(stage)
     differing = [name for name, stages in blocks.items() if not all(x.same for x in stages)]
-    shown = blocks if options.full or len(blocks) == 1 else differing[:1]
-    for name in shown:
+    listed = blocks if options.full or len(blocks) == 1 else differing[:1]
+    for name in listed:
         yield from [Heading(sentence(name))] if name else []
         yield _rows(blocks[name], options)
     for words, names in (
-        ("different too", [x for x in differing if x not in shown]),
-        ("the same", [x for x in blocks if x not in differing and x not in shown]),
+        ("different too", [x for x in differing if x not in listed]),
+        ("the same", [x for x in blocks if x not in differing and x not in listed]),
     ):
         counted = (_counted(name, blocks[name]) for name in names)
         yield from [Remark(f"{words}: {', '.join(counted)}")] if names else []
@@ -101,8 +106,8 @@ def _table(found: Comparison, options: DisplayOptions) -> Iterator[Part]:
 def _counted(name: str, stages: Sequence[StageDifference]) -> str:
     """A block in words: how many of its stages differ."""
     n = sum(not x.same for x in stages)
-    of = f"{n} of {len(stages)}" if n else f"{len(stages)}"
-    return f"{sentence(name) or 'outside of blocks'} ({of} stage{'s' * (len(stages) > 1)})"
+    count = f"{n} of {len(stages)}" if n else f"{len(stages)}"
+    return f"{sentence(name) or 'outside of blocks'} ({count} stage{'s' * (len(stages) > 1)})"
 
 
 def _rows(stages: Sequence[StageDifference], options: DisplayOptions) -> Matrix:
@@ -111,8 +116,8 @@ def _rows(stages: Sequence[StageDifference], options: DisplayOptions) -> Matrix:
     names = ("differ", "of", "largest", "RMS", "batch", "head", "row", "column")
     used = [j for j in range(len(names)) if j < 4 or any(row[j] for row in rows)]
     cells = np.array([[row[j] for j in used] for row in rows])
-    own = tuple(x.name.rpartition(".")[2] for x in stages)
-    labels = {"stage": own, "measure": tuple(names[j] for j in used)}
+    stage_names = tuple(x.name.rpartition(".")[2] for x in stages)
+    labels = {"stage": stage_names, "measure": tuple(names[j] for j in used)}
     table = table_of(Stage("", "", "", cells, ("stage", "measure"), labels), options)
     table.empty, table.facts = cells == "", ()
     return table
@@ -121,11 +126,11 @@ def _rows(stages: Sequence[StageDifference], options: DisplayOptions) -> Matrix:
 def _counts(stage: StageDifference) -> list[str]:
     if stage.shapes:
         return ["shape", "", "", ""]
-    of = str(stage.wrong.size)
+    total = str(stage.wrong.size)
     if stage.same:
-        return ["same", of, "", ""]
+        return ["same", total, "", ""]
     typical = short(stage.rms, 4) if np.isfinite(stage.largest) else ""
-    return [str(stage.n_wrong), of, short(stage.largest, 4), typical]
+    return [str(stage.n_wrong), total, short(stage.largest, 4), typical]
 
 
 def _place(stage: StageDifference) -> list[str]:
@@ -147,48 +152,54 @@ def _place(stage: StageDifference) -> list[str]:
 # ---- a stage in both
 
 
-def _stage(found: Comparison, stage: StageDifference, options: DisplayOptions) -> Iterator[Part]:
+def _stage(
+    comparison: Comparison, stage: StageDifference, options: DisplayOptions
+) -> Iterator[Part]:
     """Both matrices and their difference, where it is largest; with --full at every place."""
     stage = _as_matrix(stage)
-    difference = stage.difference(found.names)
+    difference = stage.difference(comparison.names)
     prefix = stage.name.rpartition(".")[0]
-    blocks = [_block(trace, prefix, x) for trace, x in ((found.a, stage.a), (found.b, stage.b))]
+    blocks = [
+        _block(trace, prefix, x) for trace, x in ((comparison.a, stage.a), (comparison.b, stage.b))
+    ]
     places, _ = places_of(blocks[0], [stage.a], replace(options, full=True))
     index_of = {id(place): blocks[0].place(stage.a, place.where) for place in places}
     differing = [x for x in places if stage.wrong[index_of[id(x)]].any()]
-    asked = options.full or (options.head, options.batch) != (None, None)
+    is_selected = options.full or (options.head, options.batch) != (None, None)
     n = len(stage.a.axes[:-2])
-    kept = differing if asked else [x for x in differing if index_of[id(x)] == stage.at[:n]]
+    selection = (
+        differing if is_selected else [x for x in differing if index_of[id(x)] == stage.at[:n]]
+    )
     if options.every:  # one of them is seen at a time
-        kept = places
-    kept = kept or places[:1]
-    for place in kept:
-        yield Heading(sentence(", ".join(filter(None, (_title(found, stage), place.heading)))))
+        selection = places
+    selection = selection or places[:1]
+    for place in selection:
+        yield Heading(sentence(", ".join(filter(None, (_title(comparison, stage), place.heading)))))
         index = index_of[id(place)]
-        yield from _matrices(found, stage, difference, blocks, place, index, options)
-    if left := len(differing) - len([x for x in kept if x in differing]):
-        more = f"it differs at {left} more of {len(places)} places"
+        yield from _matrices(comparison, stage, difference, blocks, place, index, options)
+    if rest := len(differing) - len([x for x in selection if x in differing]):
+        more = f"it differs at {rest} more of {len(places)} places"
         yield Remark(f"{more} (--head N, --batch N or --full)")
 
 
-def _as_matrix(found: StageDifference) -> StageDifference:
+def _as_matrix(stage: StageDifference) -> StageDifference:
     """The same, a vector beside a map with the axis that makes it a row or a column."""
-    a, b = as_matrix(found.a), as_matrix(found.b)
-    if found.shapes or a is found.a or b is found.b:
-        return found
-    at = list(found.at)
+    a, b = as_matrix(stage.a), as_matrix(stage.b)
+    if stage.shapes or a is stage.a or b is stage.b:
+        return stage
+    at = list(stage.at)
     if at:
         at.insert(a.axes.index(""), 0)
-    wrong = found.wrong.reshape(a.value.shape)
-    return replace(found, a=a, b=b, wrong=wrong, at=tuple(at))
+    wrong = stage.wrong.reshape(a.value.shape)
+    return replace(stage, a=a, b=b, wrong=wrong, at=tuple(at))
 
 
-def _title(found: Comparison, stage: StageDifference) -> str:
+def _title(comparison: Comparison, stage: StageDifference) -> str:
     """The name of a stage, and of that in its place where it is left out of one of the two."""
-    own = stage.name.rpartition(".")[2]
-    both = zip(found.names, (stage.a, stage.b), strict=True)
+    last = stage.name.rpartition(".")[2]
+    both = zip(comparison.names, (stage.a, stage.b), strict=True)
     others = [
-        f"{name} has no {own}; {x.name} is compared instead" for name, x in both if x.name != own
+        f"{name} has no {last}; {x.name} is compared instead" for name, x in both if x.name != last
     ]
     return f"{stage.name} ({others[0]})" if others else stage.name
 
@@ -202,7 +213,7 @@ def _block(trace: Trace, prefix: str, stage: Stage) -> Block:
 
 
 def _matrices(
-    found: Comparison,
+    comparison: Comparison,
     stage: StageDifference,
     difference: Stage,
     blocks: Sequence[Block],
@@ -214,10 +225,10 @@ def _matrices(
     cut = _around(wrong, np.atleast_2d(difference.value[index]), options)
     entries = entries_of(stage.a) if "row" not in stage.a.axes else ()
     first = Matrix(blocks[0], stage.a, place.where, cut, entries)
-    shown = [first, Matrix(blocks[1], stage.b, place.where, cut)]
-    sizes = [np.abs(m.values[np.isfinite(m.values)].astype(np.float64)) for m in shown]
+    matrices = [first, Matrix(blocks[1], stage.b, place.where, cut)]
+    sizes = [np.abs(m.values[np.isfinite(m.values)].astype(np.float64)) for m in matrices]
     least = max(float(x.max(initial=0.0)) for x in sizes)
-    for name, matrix in zip(found.names, shown, strict=True):
+    for name, matrix in zip(comparison.names, matrices, strict=True):
         matrix.name, matrix.number = shorten(name, 24), None
         matrix.shade, matrix.least = matrix.shade or "signed", least
         yield matrix

@@ -16,12 +16,12 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes
-from attncli.commands.check.observe import rounded_to
 from attncli.convention import Convention, DType
 from attncli.errors import AttncliError, StageError
 from attncli.formula.kernels import round_to
 from attncli.stages import BEFORE_SOFTMAX, MAPS, OUTPUT, QKV, SCORES, WEIGHTS, gradient_of, spec_of
 from attncli.tolerance.comparison import compared
+from attncli.tolerance.decimals import rounded_to
 from attncli.tolerance.number_types import EPS, SMALL, fitting_type, narrower, row_rms, sizes
 from attncli.tolerance.rule import Rule, StageErrors, rms
 from attncli.tolerance.run import all_of
@@ -92,11 +92,11 @@ def _type_of(stage: Stage) -> DType:
     x, types = stage.value, {np.dtype("float16"): "float16", np.dtype("float32"): "float32"}
     if x.dtype.kind != "f":
         return "float64"
-    own = cast("DType", types.get(x.dtype, "float64"))
+    dtype = cast("DType", types.get(x.dtype, "float64"))
     some = _some(x).astype(np.float64)
-    if some.size < x.size and fitting_type(some, own) == own and some.any():
-        return own
-    return fitting_type(x.astype(np.float64, copy=False), own)
+    if some.size < x.size and fitting_type(some, dtype) == dtype and some.any():
+        return dtype
+    return fitting_type(x.astype(np.float64, copy=False), dtype)
 
 
 class Noise:
@@ -109,32 +109,32 @@ class Noise:
 
     def put_in(self, name: str, errors: StageErrors) -> StageErrors:
         """The errors of the stage of this dotted name beside their noise."""
-        prefix, _, own = name.rpartition(".")
-        is_forward, pair = own in (*MAPS, OUTPUT), self.pairs[name]
+        prefix, _, last = name.rpartition(".")
+        is_forward, pair = last in (*MAPS, OUTPUT), self.pairs[name]
         if is_forward and prefix not in self.setups:
             self.setups[prefix] = self._setup(prefix)
         setup = self.setups.get(prefix) if is_forward else None
-        if setup is not None and pair[0].name == pair[1].name == own:
-            last = setup.inputs["v"].shape[-1] if own == OUTPUT else setup.shape[3]
-            if errors.expected.shape == (*setup.shape[:3], last):
-                return self._of_inputs(own, setup, errors)
+        if setup is not None and pair[0].name == pair[1].name == last:
+            width = setup.inputs["v"].shape[-1] if last == OUTPUT else setup.shape[3]
+            if errors.expected.shape == (*setup.shape[:3], width):
+                return self._of_inputs(last, setup, errors)
         kind = narrower(self.rule.dtype, *_INSIDE.get(self.rule.inside or "", ()))
         rows = row_rms(sizes(errors.expected))
         heads = row_rms(rows)[..., None]  # small rows, such as of scores, are sums that cancel
         rows = np.maximum(np.maximum(rows, heads), self._beside(name))
         return replace(errors, noise=UNITS[kind] * EPS[kind] * rows)
 
-    def _of_inputs(self, own: str, setup: Setup, errors: StageErrors) -> StageErrors:
+    def _of_inputs(self, name: str, setup: Setup, errors: StageErrors) -> StageErrors:
         """The errors beside the noise that check finds for these inputs."""
         subset = all_of(setup.shape)
-        known = compared(setup, subset, {own: errors.observed}, self.rule)[own]
-        known = replace(known, expected=errors.expected)
-        if self.rule.dtype not in SMALL or known.noise is None:
-            return known
+        result = compared(setup, subset, {name: errors.observed}, self.rule)[name]
+        result = replace(result, expected=errors.expected)
+        if self.rule.dtype not in SMALL or result.noise is None:
+            return result
         if fitting_type(errors.expected, "float64") != self.rule.dtype:
-            return known
+            return result
         # two results that are off, not one of them beside the exact numbers
-        return replace(known, noise=np.sqrt(2) * known.noise)
+        return replace(result, noise=np.sqrt(2) * result.noise)
 
     def _beside(self, name: str) -> float:
         """The size of the numbers next to which those of a stage may be as good as 0.
@@ -142,28 +142,28 @@ class Noise:
         Of scores that is the length of a query times that of a key, of a mean what it is of, of
         what softmax's gradient goes into that of the weights, from which their mean is taken.
         """
-        prefix, dot, own = name.rpartition(".")
+        prefix, dot, last = name.rpartition(".")
         stage = self.pairs[name][0]
         q, k, scores = (self.stages.get(prefix + dot + n) for n in ("q", "k", SCORES))
-        if own in BEFORE_SOFTMAX and q and k and scores:
+        if last in BEFORE_SOFTMAX and q and k and scores:
             scale = _size(stage) / max(_size(scores), 1e-300)
             return float(q.value.shape[-1]) * _size(q) * _size(k) * scale
         d_weights = self.stages.get(prefix + dot + gradient_of(WEIGHTS))
         factors: dict[str, Stage | None] = dict.fromkeys(map(gradient_of, BEFORE_SOFTMAX))
         factors |= {gradient_of("q"): k, gradient_of("k"): q}
-        if own in factors and d_weights:
-            factor = factors[own]
+        if last in factors and d_weights:
+            factor = factors[last]
             return _size(d_weights) * (_size(factor) if factor else 1.0)
-        read = stage.reads.get(spec_of(own).beside or stage.kind.beside, "")
+        read = stage.reads.get(spec_of(last).beside or stage.kind.beside, "")
         beside = self.stages.get(prefix + dot + read) or self.stages.get(read)
         return _size(beside) if beside else 0.0
 
     def _setup(self, prefix: str) -> Setup | None:
         """What an attention was computed from, where q, k and v are the same in both."""
         dot = f"{prefix}." if prefix else ""
-        given = [self.pairs.get(dot + name) for name in QKV]
+        operands = [self.pairs.get(dot + name) for name in QKV]
         convention = self._convention(prefix)
-        is_known = all(pair and self._are_equal(*pair) for pair in given)
+        is_known = all(pair and self._are_equal(*pair) for pair in operands)
         if not is_known or convention is None or convention.dropout:
             return None
         stages = {n: self.stages.get(dot + n) for n in (*QKV, "mask", "sinks")}

@@ -19,7 +19,7 @@ from attncli.attention.inputs import cast_input, inputs_of
 from attncli.attention.plan import Merge, plan
 from attncli.attention.positions import add_positions, sinusoidal, sinusoidal_steps
 from attncli.attention.run import Heading, Step, Values, run, trace_of
-from attncli.commands.compute.sweep import N_KEYS, sweep_widths
+from attncli.attention.sweep import N_KEYS, sweep_widths
 from attncli.commands.examples.input_types import (
     Changes,
     Matrix,
@@ -36,7 +36,6 @@ from attncli.commands.examples.input_types import (
     WordVectors,
     validated,
 )
-from attncli.commands.similarity import measures as words
 from attncli.convention import Convention
 from attncli.errors import InputError
 from attncli.files.messages import listing, quote, safe
@@ -44,6 +43,7 @@ from attncli.stages import RESIDUAL, spec_of
 from attncli.trace import Stage, Trace
 from attncli.transformer.layers import add_norm, layer_norm, of_rows
 from attncli.transformer.weights import Architecture
+from attncli.words import measures as words
 from attncli.words.vector_files import GLOVE_SITE
 from attncli.words.vectors import read_vectors
 

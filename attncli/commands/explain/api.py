@@ -84,14 +84,14 @@ def explain(  # noqa: PLR0913
     convention = convention_of(convention, fields)
     if block not in get_args(Kind):
         raise ConventionError(f"block is {block!r}", f"use {', '.join(get_args(Kind))}")
-    asked = Sentence.padded(_tokens(sentence), pad_to)
+    source = Sentence.padded(_tokens(sentence), pad_to)
     other = None if target is None else Sentence(_tokens(target))
-    words = [*asked.words, *(other.words if other else ())]
+    words = [*source.words, *(other.words if other else ())]
     vocabulary = _vocabulary(vectors, words, unknown=unknown, dim=dim, seed=convention.seed)
-    meant = None
+    allowed = None
     if mask is not None:
-        meant = meant_mask(np.asarray(mask), fields.get("mask_means"), convention)
-        meant = meaning(meant, convention.mask_means, convention.mask_numbers)
+        allowed = meant_mask(np.asarray(mask), fields.get("mask_means"), convention)
+        allowed = meaning(allowed, convention.mask_means, convention.mask_numbers)
         convention = replace(convention, mask_means="keep", mask_numbers=None)
     layout = Architecture(
         kind="encoder-decoder" if block == "decoder" else block,
@@ -114,13 +114,13 @@ def explain(  # noqa: PLR0913
     else:
         arrays = weights_from_arrays(weights, layout)
     return explained(
-        asked,
+        source,
         vocabulary,
         layout,
         arrays,
         positions=_positions(positions),
         target=other,
-        mask=meant,
+        mask=allowed,
         d_output=d_output,
         notes=notes,
     )
@@ -133,8 +133,8 @@ def _tokens(text: str | Sequence[str]) -> tuple[str, ...]:
 def _positions(positions: PositionKind | npt.ArrayLike) -> PositionKind | Array:
     if isinstance(positions, str):
         if positions not in get_args(PositionKind):
-            what = f"positions is {positions!r}"
-            raise ConventionError(what, "use paper, article, none or a matrix")
+            problem = f"positions is {positions!r}"
+            raise ConventionError(problem, "use paper, article, none or a matrix")
         return cast("PositionKind", positions)
     return as_numbers(positions, "positions")
 
@@ -153,14 +153,14 @@ def _vocabulary(
     if isinstance(vectors, str):
         return from_file(vectors, words, unknown=unknown, seed=seed, dim=dim)
     if isinstance(vectors, Mapping):
-        given = {word: as_numbers(x, word) for word, x in vectors.items()}
-        width = dim or max((x.size for x in given.values()), default=0)
-        missing = [word for word in words if word not in given]
+        arrays = {word: as_numbers(x, word) for word, x in vectors.items()}
+        width = dim or max((x.size for x in arrays.values()), default=0)
+        missing = [word for word in words if word not in arrays]
         if missing and unknown == "error":
             raise ConventionError(f"there is no vector for {missing[0]!r}", 'or unknown="random"')
         drawn = random_vocabulary(missing, width, seed).vectors if unknown == "random" else {}
         zeros = {word: np.zeros(width) for word in missing}
-        return Vocabulary({**zeros, **drawn, **given}, width, "as given")
+        return Vocabulary({**zeros, **drawn, **arrays}, width, "as given")
     matrix = as_numbers(vectors, "vectors")
     return Vocabulary({}, matrix.shape[-1], "as given", matrix=matrix)
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from attncli.attention.memory import WIDTHS, maps_of, size_of
 from attncli.budget import FLOAT, check_free
+from attncli.cli.extensions import Call, extended
 from attncli.cli.groups import check_flags, facts_of, given_of, of_lse
 from attncli.cli.options import ONES_SHOW, ConventionFlags, DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, note, present
 from attncli.cli.output_size import check_text, of_output
 from attncli.cli.parsing import is_of, tokens_of
-from attncli.commands.diff.against_flags import AgainstFlags
 from attncli.commands.explain.flags import BlockFlags, SentenceFlags, VectorFlags
 from attncli.commands.explain.pipeline import Keep
 from attncli.commands.explain.pipeline import explained as compute
@@ -29,13 +29,64 @@ from attncli.formats import EXACT, PAGE
 from attncli.page.explain import explain_page
 from attncli.page.outline import is_first_layer, outline_page
 from attncli.trace import Trace
-from attncli.transformer.layers import BACKWARD, Alter
+from attncli.transformer.layers import BACKWARD
 from attncli.transformer.weights import Architecture, Weights, axes_of, n_layers_of, random_weights
 from attncli.words.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
 from attncli.words.tokens import is_padding, tokenize
 
-Groups = tuple[SentenceFlags, VectorFlags, BlockFlags, ConventionFlags]
 PRECISION = 3  # a long page is read at a glance; --precision sets another
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainCall(Call):
+    """A call of explain, as its extensions see it."""
+
+    command: ClassVar[str] = "explain"
+    words: SentenceFlags
+    vectors: VectorFlags
+    flags: BlockFlags
+    choices: ConventionFlags
+    show: DisplayFlags
+
+    @property
+    def groups(self) -> tuple[Any, ...]:
+        """What its flags say, but for what is shown."""
+        return self.words, self.vectors, self.flags, self.choices, *self.extensions
+
+    def again(
+        self,
+        words: SentenceFlags,
+        vectors: VectorFlags,
+        flags: BlockFlags,
+        choices: ConventionFlags,
+        *extensions: Any,
+    ) -> ExplainCall:
+        """The same call with other groups, and with every stage whole."""
+        for message, hint in _contradictions(words, vectors, flags):
+            raise ConventionError(message, hint)
+        return replace(
+            self,
+            words=words,
+            vectors=vectors,
+            flags=flags,
+            choices=choices,
+            show=replace(self.show, full=True, stage=None),
+            extensions=extensions,
+        )
+
+    def reordered(self, sentence: str) -> ExplainCall:
+        """The same call of the words in another order; ConventionError where they are others."""
+        words = replace(self.words, sentence=sentence, tokens=None)
+        if sorted(_tokens(self.words)[0]) != sorted(_tokens(words)[0]):
+            hint = 'use each of them once, such as "AI love I" for "I love AI"'
+            raise ConventionError("--against-order has other words than the sentence", hint)
+        return self.again(words, *self.groups[1:])
+
+    def beside(self, other: ExplainCall) -> list[Trace]:
+        """The traces of two calls, whose notes are said once."""
+        traces, notes = zip(*(explained(call) for call in (self, other)), strict=True)
+        note(*dict.fromkeys(chain(*notes)), quiet=self.show.quiet)
+        return [*traces]
 
 
 def explain(
@@ -44,16 +95,24 @@ def explain(
     flags: BlockFlags,
     choices: ConventionFlags,
     show: DisplayFlags,
-    against: AgainstFlags | None = None,
+    *extensions: Any,
 ) -> int | None:
-    """Shows what the flags ask for, and notes what was wrong with a file; or compares."""
+    """Shows what the flags ask for, unless an extension does something else."""
     for message, hint in _contradictions(words, vectors, flags):
         raise ConventionError(message, hint)
-    if against is not None and against.against is not None:
-        return _compared((words, vectors, flags, choices), show, against.against)
-    if against is not None and against.against_order is not None:
-        return _in_order((words, vectors, flags, choices), show, against.against_order)
-    trace, warnings = explained(words, vectors, flags, choices, show)
+    call = extended(
+        ExplainCall(
+            words=words,
+            vectors=vectors,
+            flags=flags,
+            choices=choices,
+            show=show,
+            extensions=extensions,
+        )
+    )
+    if isinstance(call, int):
+        return call
+    trace, warnings = explained(call)
     note(*warnings, quiet=show.quiet)
     page = outline_page if flags.outline else explain_page
     height = 0 if show.stage else LEAST_HEIGHT
@@ -62,38 +121,6 @@ def explain(
     if not form.notes or (form.holds == PAGE and (show.cell or show.query)):
         note(*trace.notes, quiet=show.quiet)
     return None
-
-
-def _compared(groups: Groups, show: DisplayFlags, options: str) -> int:
-    """The call beside itself with further options; the exit code."""
-    from attncli.commands.diff.against import compared, further
-
-    words, vectors, flags, choices = further("explain", options, show, *groups)
-    whole = replace(show, full=True, stage=None)
-    for message, hint in _contradictions(words, vectors, flags):
-        raise ConventionError(f"--against {options!r}: {message}", hint)
-    return compared(_both(groups, (words, vectors, flags, choices), whole), options, show)
-
-
-def _in_order(groups: Groups, show: DisplayFlags, sentence: str) -> int:
-    """The sentence beside its words in another order, matched by word; the exit code."""
-    from attncli.commands.diff.against import compared
-    from attncli.commands.diff.command import check_diff_flags
-
-    check_diff_flags(show)
-    words, whole = groups[0], replace(show, full=True, stage=None)
-    other = replace(words, sentence=sentence, tokens=None)
-    if sorted(_tokens(words)[0]) != sorted(_tokens(other)[0]):
-        hint = 'use each of them once, such as "AI love I" for "I love AI"'
-        raise ConventionError("--against-order has other words than the sentence", hint)
-    return compared(_both(groups, (other, *groups[1:]), whole), repr(sentence), show, by_name=True)
-
-
-def _both(one: Groups, other: Groups, show: DisplayFlags) -> list[Trace]:
-    """The traces of two calls, whose notes are said once."""
-    traces, notes = zip(*(explained(*groups, show) for groups in (one, other)), strict=True)
-    note(*dict.fromkeys(chain(*notes)), quiet=show.quiet)
-    return [*traces]
 
 
 def _contradictions(
@@ -123,26 +150,24 @@ def _kept(show: DisplayFlags) -> Keep | None:
         return None
     if any(block.startswith(BACKWARD) for block in blocks):  # its arithmetic reads all layers
         return None
-    asked = (*show.stage, *blocks)
-    return lambda name: is_of(name, asked)
+    prefixes = (*show.stage, *blocks)
+    return lambda name: is_of(name, prefixes)
 
 
-def explained(
-    words: SentenceFlags,
-    vectors: VectorFlags,
-    flags: BlockFlags,
-    choices: ConventionFlags,
-    show: DisplayFlags,
-) -> tuple[Trace, tuple[str, ...]]:
+def explained(call: ExplainCall) -> tuple[Trace, tuple[str, ...]]:
     """The trace that the flags ask for, and what was wrong with the file of vectors."""
-    seed = int(choices.given.get("seed", 0))
-    embedded = given = None
+    words, vectors, flags = call.words, call.vectors, call.flags
+    choices, show = call.choices, call.show
+    seed = int(choices.fields.get("seed", 0))
+    embedded = file = None
     if vectors.embeddings is not None or flags.weights is not None:
         from attncli.commands.explain import files
 
-        own = words.sentence is not None or words.tokens is not None
-        embedded = files.embedded(vectors.embeddings, _tokens(words)[0] if own else None, flags)
-        given = files.weights_file(flags, embedded)
+        has_words = words.sentence is not None or words.tokens is not None
+        embedded = files.embedded(
+            vectors.embeddings, _tokens(words)[0] if has_words else None, flags
+        )
+        file = files.weights_file(flags, embedded)
     tokens, target = _tokens(words) if embedded is None else (embedded.tokens, None)
     every = [token for token in (*tokens, *(target or ())) if not is_padding(token)]
     vocabulary, dim = None, vectors.dim or DIM
@@ -152,9 +177,9 @@ def explained(
         dim = vocabulary.dim
     if embedded is not None:
         vocabulary, dim = embedded.vocabulary, embedded.vocabulary.dim
-    assumed = () if given is None else files.take_heads(flags, given, dim)
-    block = _block(flags, choices, dim, is_drawn=given is None)
-    arrays = None if given is None else files.weights_of(flags, given, block)
+    assumed = () if file is None else files.take_heads(flags, file, dim)
+    block = _block(flags, choices, dim, is_drawn=file is None)
+    arrays = None if file is None else files.weights_of(flags, file, block)
     sizes = Sentences(
         max(len(tokens), words.pad_to or 0), len(target or ()), len(target or tokens), words.mask
     )
@@ -166,32 +191,23 @@ def explained(
         vocabulary,
         block,
         weights,
-        positions=_positions(vectors, given=embedded is not None, quiet=show.quiet),
+        positions=_positions(vectors, has_vectors=embedded is not None, quiet=show.quiet),
         target=None if target is None else Sentence.padded(target),
         d_output=_gradient(flags.d_output, quiet=show.quiet),
         notes=(*notes, *assumed),
         mask=_mask(words.mask, choices, block, show),
         keep=_kept(show),
-        alter=_own(choices) if choices.is_own else None,
+        alter=None if call.program is None else call.program.alter(choices),
     )
     trace = replace(trace, title=choices.named(trace.title))
-    return trace, (*vocabulary.warnings, *(embedded.notes(given) if embedded else ()))
-
-
-def _own(choices: ConventionFlags) -> Alter:
-    """What puts the formulas of --formulas and --set in the place of ours."""
-    from attncli.programs.attend import replacing
-    from attncli.programs.variants import text_of
-
-    source = None if choices.formulas is None else text_of(choices.formulas)
-    return replacing(source, choices.lines or (), choices.over(Convention(), "seed").dtype)
+    return trace, (*vocabulary.warnings, *(embedded.notes(file) if embedded else ()))
 
 
 def _block(
     flags: BlockFlags, choices: ConventionFlags, dim: int, *, is_drawn: bool
 ) -> Architecture:
     """What the flags ask for; the layers are those of the weights where these are not drawn."""
-    seed = int(choices.given.get("seed", 0))
+    seed = int(choices.fields.get("seed", 0))
     convention = choices.over(Convention(seed=seed), "seed", "mask_means", "mask_numbers")
     return Architecture(
         kind=flags.kind,
@@ -222,9 +238,9 @@ def _tokens(words: SentenceFlags) -> tuple[tuple[str, ...], tuple[str, ...] | No
         raise InputError(f"--target: {error.message}", error.hint) from None
 
 
-def _positions(vectors: VectorFlags, *, given: bool, quiet: bool) -> PositionKind | Any:
+def _positions(vectors: VectorFlags, *, has_vectors: bool, quiet: bool) -> PositionKind | Any:
     """What is added to the vectors: a kind of table, or the matrix of a source."""
-    kind = vectors.positions or ("none" if given else "paper")
+    kind = vectors.positions or ("none" if has_vectors else "paper")
     if kind.lower() in get_args(PositionKind):
         return kind.lower()
     if kind.isalpha() and not Path(kind).exists():
@@ -255,7 +271,7 @@ def _mask(
     from attncli.attention.masks import checked_mask, meaning
 
     if convention.mask_numbers is None:
-        means, name = choices.given.get("mask_means"), f"the mask of {origin}"
+        means, name = choices.fields.get("mask_means"), f"the mask of {origin}"
         mask = checked_mask(mask, means, name, "--mask-means ")
     return meaning(mask, convention.mask_means, convention.mask_numbers)
 
@@ -268,11 +284,11 @@ def _gradient(source: str | None, *, quiet: bool) -> Any:
     return _array(source, D_OUTPUT, quiet=quiet)[1]
 
 
-def _array(source: str, role: Role, *, quiet: bool, **wanted: Any) -> tuple[str, Any]:
+def _array(source: str, role: Role, *, quiet: bool, **options: Any) -> tuple[str, Any]:
     """What messages call a source, and its array; notes on it are printed."""
     from attncli.files.load import load
 
-    loaded = load(source, role=role, **wanted)
+    loaded = load(source, role=role, **options)
     note(*loaded.notes, quiet=quiet)
     return loaded.origin, only(loaded, role)
 
@@ -308,23 +324,26 @@ def _check_room(
     )
     if flags.d_output is not None:  # each stage and each weight has a gradient
         of_weights, of_stages = 2 * of_weights, 2 * of_stages
-    what, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
+    purpose, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
     if of_weights <= of_stages or weights is not None:
-        what, hint = f"stages of {' × '.join(map(str, shape))} scores", "use fewer tokens or heads"
+        purpose, hint = (
+            f"stages of {' × '.join(map(str, shape))} scores",
+            "use fewer tokens or heads",
+        )
         if n_layers > 1:
-            what, hint = f"{what} in {n_layers} layers", f"{hint}, or --layers"
-    check_free(of_weights + of_stages, f"the {what} need", hint)
+            purpose, hint = f"{purpose} in {n_layers} layers", f"{hint}, or --layers"
+    check_free(of_weights + of_stages, f"the {purpose} need", hint)
     is_padded = sizes.n_keys > sizes.n_words or sizes.mask is not None
-    given = ["mask"] * is_padded + [D_OUTPUT] * (flags.d_output is not None)
+    inputs = ["mask"] * is_padded + [D_OUTPUT] * (flags.d_output is not None)
     layers = {"": (n_q, sizes.n_keys)}
     if block.kind != "attention":
         at = range(1, n_layers + 1)
         layers = {f"encoder.{n}.attention.": (sizes.n_keys, sizes.n_keys) for n in at}
         if sizes.n_target:
-            own, crossing = (sizes.n_target, sizes.n_target), (sizes.n_target, sizes.n_keys)
-            layers |= {f"decoder.{n}.attention.": own for n in at}
+            within, crossing = (sizes.n_target, sizes.n_target), (sizes.n_target, sizes.n_keys)
+            layers |= {f"decoder.{n}.attention.": within for n in at}
             layers |= {f"decoder.{n}.cross_attention.": crossing for n in at}
-    maps = maps_of(convention, shape, given)
+    maps = maps_of(convention, shape, inputs)
     check_text(
         show, [(f"{at}{name}", (shape[0], *two)) for at, two in layers.items() for name, _ in maps]
     )

@@ -57,8 +57,8 @@ def embedded(
     tokens = tokens or tuple(f"x{number}" for number in range(1, len(x) + 1))
     if len(tokens) != len(x):
         hint = "give a row for each token"
-        what = f"{count(len(x), 'row')} for {count(len(tokens), 'token')}"
-        raise InputError(f"{file.origin} has {what}", hint)
+        problem = f"{count(len(x), 'row')} for {count(len(tokens), 'token')}"
+        raise InputError(f"{file.origin} has {problem}", hint)
     note = f"read from {file.origin}"
     vocabulary = Vocabulary({}, x.shape[1], note, matrix=x.astype(np.float64))
     return Embedded(tokens, vocabulary, file, name)
@@ -69,18 +69,18 @@ def _is_weight(name: str, flags: BlockFlags) -> bool:
     return is_projection or is_weight(name, flags.kind)
 
 
-def weights_file(flags: BlockFlags, given: Embedded | None) -> FileContents | None:
+def weights_file(flags: BlockFlags, embeddings: Embedded | None) -> FileContents | None:
     """The file of the weights: that of --weights, or that of the embeddings where it holds some."""
     if flags.weights is not None:
         return load(flags.weights, selector=lambda name: _is_weight(name, flags))
-    file = given.file if given is not None and flags.projection is None else None
+    file = embeddings.file if embeddings is not None and flags.projection is None else None
     return file if file and any(map(is_published, file.arrays)) else None
 
 
 def take_heads(flags: BlockFlags, file: FileContents, dim: int) -> tuple[str, ...]:
     """Takes the heads that the arrays have, unless --heads is given; what was assumed."""
-    own = next(iter(blocks(file.arrays).values()), [])
-    arrays = {name: file.arrays[name] for name in own}
+    names_of_one = next(iter(blocks(file.arrays).values()), [])
+    arrays = {name: file.arrays[name] for name in names_of_one}
     with named(file.origin):
         first = published(
             arrays, [(1, dim)], n_heads=flags.heads, n_kv_heads=flags.kv_heads, whole=False
@@ -95,8 +95,8 @@ def weights_of(
     """The weights of a file, and notes on them. InputError or ShapeError where they do not fit."""
     kind = block.kind
     if "" in file.arrays and flags.weights is not None:
-        what = f"{file.origin} holds one matrix without a name"
-        raise InputError(what, "name w_q, w_k and so on")
+        problem = f"{file.origin} holds one matrix without a name"
+        raise InputError(problem, "name w_q, w_k and so on")
     arrays = {name: x for name, x in file.arrays.items() if is_weight(name, kind)}
     attentions = blocks(file.arrays)
     if kind == "attention" and len(attentions) == 1 and not arrays:  # of other names
@@ -109,10 +109,10 @@ def weights_of(
         arrays |= {name: np.zeros(0) for name in file.unread if name not in rest}
     with named(file.origin):
         weights = weights_from_arrays(arrays, block)
-    used, given = (sum(x.size for x in own.values()) for own in (weights, arrays))
+    used, total = (sum(x.size for x in group.values()) for group in (weights, arrays))
     notes = [f"The weights are those of {file.origin}: {listing(arrays)}."]
-    if used < given:
-        notes.append(f"{given - used} of its {given} numbers are for other blocks and not used.")
+    if used < total:
+        notes.append(f"{total - used} of its {total} numbers are for other blocks and not used.")
     if flags.weights is None:
         return weights, tuple(notes)
     return weights, (*notes, *file.warnings, *file.unused_note((*rest, *file.others)))

@@ -8,7 +8,6 @@ import typer
 
 from attncli.cli.groups import Command, flag, group
 from attncli.cli.options import MASK, PAGES, PRECISION_HELP, ConventionFlags, DisplayFlags
-from attncli.commands.diff.against_flags import AgainstFlags
 from attncli.files.roles import D_OUTPUT, ROLES
 
 
@@ -105,7 +104,7 @@ class BlockFlags:
 
 
 COMMAND = Command(
-    (SentenceFlags, VectorFlags, BlockFlags, ConventionFlags, DisplayFlags, AgainstFlags),
+    (SentenceFlags, VectorFlags, BlockFlags, ConventionFlags, DisplayFlags),
     stages=("static", "contextual", "added"),
     without=("batch",),
     other_help={"precision": PRECISION_HELP.format(3)},

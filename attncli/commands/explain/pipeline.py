@@ -21,7 +21,6 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.run import Heading
 from attncli.attention.shapes import Gradient, check_mask
-from attncli.commands.similarity.measures import SPECS, similarity
 from attncli.convention import Convention
 from attncli.errors import ConventionError
 from attncli.formula import common as formulas
@@ -30,6 +29,7 @@ from attncli.stages import HIDDEN, MASKED, PROJECTED, SCALED, WEIGHTS, spec_of
 from attncli.trace import Stage, Trace
 from attncli.transformer.layers import BACKWARD, Alter, LayerPlan
 from attncli.transformer.weights import Architecture, Weights
+from attncli.words.measures import SPECS, similarity
 from attncli.words.sentence import PositionKind, Sentence, Vocabulary, entry_stages
 from attncli.words.tokens import called
 
@@ -75,34 +75,36 @@ def explained(  # noqa: PLR0913 - what goes in, and how
     layers = LayerPlan(block, weights, alter)
     stages: dict[str, Stage] = {}
     ends = []
-    for prefix, asked in (("", sentence), ("target.", target)):
-        if asked is not None:
+    for prefix, reader in (("", sentence), ("target.", target)):
+        if reader is not None:
             mark = "_t" if prefix else ""  # the target's X is not the sentence's: X_t
-            entry = entry_stages(asked, vocabulary, positions, mark)
+            entry = entry_stages(reader, vocabulary, positions, mark)
             stages |= {prefix + stage.name: stage for stage in entry}
             end = entry[-1]
-            ends.append(layers.rows(prefix + end.name, end.value, asked.tokens, end.symbol))
+            ends.append(layers.rows(prefix + end.name, end.value, reader.tokens, end.symbol))
     padding = sentence.key_mask(), None if target is None else target.key_mask()
     is_alone = block.kind == "attention"
     last = _add_stages(layers, ends, padding, mask, d_output if is_alone else None)
     if d_output is not None and not is_alone:
         layers.gradients(last, d_output)
     convention, notes = block.convention, (*notes, *vocabulary.remarks)
-    own = convention if alter is None else None  # other formulas say what is computed
-    layers.headings[""] = Heading("From words to contextual vectors", own, notes=notes)
+    shared_convention = convention if alter is None else None  # other formulas say what is computed
+    layers.headings[""] = Heading(
+        "From words to contextual vectors", shared_convention, notes=notes
+    )
     layers.headings["target"] = Heading("Target")
-    kept = None if keep is None else _kept(layers, last, keep)
-    asked, prefix = (sentence, "") if target is None else (target, "target.")
+    held_back = None if keep is None else _kept(layers, last, keep)
+    reader, prefix = (sentence, "") if target is None else (target, "target.")
     restricting = mask is not None or convention.window is not None
-    is_start = bool(asked.is_word[: len(asked.words)].all())  # else rows are not those of stages
+    is_start = bool(reader.is_word[: len(reader.words)].all())  # else rows are not those of stages
 
     def finished(plain: Trace) -> Trace:
         """The trace with notes, and with what it means."""
         trace, again = _annotated(plain, block.n_heads), plain.compute
         part = meaning(
-            asked.words,
-            stages[f"{prefix}embeddings"].value[asked.is_word],
-            trace[last].value[asked.is_word],
+            reader.words,
+            stages[f"{prefix}embeddings"].value[reader.is_word],
+            trace[last].value[reader.is_word],
             placed=isinstance(positions, np.ndarray) or positions != "none",
             masked=restricting or convention.causal or "decoder" in block.kind,
             reads=(f"{prefix}embeddings", last) if is_start else ("", ""),
@@ -113,7 +115,7 @@ def explained(  # noqa: PLR0913 - what goes in, and how
         compute = None if again is None else lambda arrays: finished(again(arrays))
         return replace(trace, steps=steps, compute=compute)
 
-    return finished(layers.trace(kept, stages))
+    return finished(layers.trace(held_back, stages))
 
 
 def _add_stages(
@@ -128,7 +130,7 @@ def _add_stages(
     rows            the stages that go in: of the sentence and, where there is one, of the target
     paddings, mask  restrict which tokens of the sentence and the target are attended to
     """
-    (x, y), (padding, own), kind = (rows[0], rows[-1]), paddings, layers.block.kind
+    (x, y), (padding, target_padding), kind = (rows[0], rows[-1]), paddings, layers.block.kind
     total = padding if mask is None else mask
     if mask is not None and padding is not None:
         n_q = len(layers.like[y if kind == "attention" else x])
@@ -143,7 +145,7 @@ def _add_stages(
         return last
     if x == y:
         raise ConventionError("a decoder needs a target", "add --target")
-    return layers.stack(y, last, mask=own, memory_mask=padding)
+    return layers.stack(y, last, mask=target_padding, memory_mask=padding)
 
 
 def _kept(layers: LayerPlan, last: str, keep: Keep) -> set[str]:
@@ -151,11 +153,15 @@ def _kept(layers: LayerPlan, last: str, keep: Keep) -> set[str]:
     names = [step.name for step in layers.steps]
     forward = [name for name in names if not name.startswith(f"{BACKWARD}.")]
     ends = {".".join(name.split(".")[:2]): name for name in forward if _is_of_layer(name)}
-    own = {name: name.removeprefix(f"{BACKWARD}.") for name in (*layers.inputs, *names)}
-    wanted = {name for name, of in own.items() if not _is_of_layer(of) or keep(of)}
-    kinds = {name: spec_of(name) for name in wanted}
+    forward_names = {name: name.removeprefix(f"{BACKWARD}.") for name in (*layers.inputs, *names)}
+    stages = {
+        name
+        for name, forward_name in forward_names.items()
+        if not _is_of_layer(forward_name) or keep(forward_name)
+    }
+    kinds = {name: spec_of(name) for name in stages}
     hidden = {name for name, kind in kinds.items() if kind.role in HIDDEN or kind.asked}
-    return (wanted - hidden) | {*ends.values(), last}
+    return (stages - hidden) | {*ends.values(), last}
 
 
 def _is_of_layer(name: str) -> bool:
@@ -235,9 +241,9 @@ def meaning(
     before, after = np.asarray(static, dtype=np.float64), np.asarray(contextual, dtype=np.float64)
     if len(words) < 2 or not (np.isfinite(before).all() and np.isfinite(after).all()):
         return None
-    own, context = "between the words' own vectors", "between the vectors in their context"
+    static_words, context = "between the words' own vectors", "between the vectors in their context"
     stages: tuple[Stage, ...] = (
-        _cosines("static", f"before: {own}", words, before, reads[:1], letters[0]),
+        _cosines("static", f"before: {static_words}", words, before, reads[:1], letters[0]),
         _cosines("contextual", f"after: {context}", words, after, reads[1:], letters[1]),
     )
     a, b = (stage.value for stage in stages)
@@ -255,14 +261,14 @@ def meaning(
 
 
 def _cosines(
-    name: str, note: str, words: Sequence[str], matrix: Array, of: Sequence[str], letter: str
+    name: str, note: str, words: Sequence[str], matrix: Array, sources: Sequence[str], letter: str
 ) -> Stage:
     """The cosines of the rows of a matrix, made of one stage, or the sum of two."""
     stage = similarity(words, matrix)["cosines"]
     axes, names = ("token", "other"), {"token": tuple(words), "other": tuple(words)}
     note = f"cosines {note}{f'; {stage.note}' if stage.note else ''}"
-    text = formulas.ROW_COSINES if len(of) == 1 else formulas.SUM_COSINES
-    reads, text = (dict(zip("xy", of, strict=False)), text) if all(of) else ({}, "")
+    text = formulas.ROW_COSINES if len(sources) == 1 else formulas.SUM_COSINES
+    reads, text = (dict(zip("xy", sources, strict=False)), text) if all(sources) else ({}, "")
     formula = f"cos(a, b) = {stage.formula} of the rows a and b of {letter}"
     value, symbol = stage.value, f"cos {letter}"
     return Stage(
@@ -299,13 +305,13 @@ def _of_the_farthest(words: Sequence[str], before: Array, after: Array) -> Itera
     (a, b), *others = np.argwhere(np.abs(change) >= most - ALIKE).tolist()
     if words[a] == words[b] or most < ALIKE:
         return
-    where = "closer together" if change[a, b] > 0 else "further apart"
+    direction = "closer together" if change[a, b] > 0 else "further apart"
     if others:
-        where += f"; {len(others)} other pair{'s' * (len(others) > 1)} changed as much"
+        direction += f"; {len(others)} other pair{'s' * (len(others) > 1)} changed as much"
     elif len(words) > 2:
-        where += " than any other pair"
+        direction += " than any other pair"
     both = f"{cosine_text(before[a, b])} before, {cosine_text(after[a, b])} after"
-    yield f"{called(words, a)} and {called(words, b)}: cosine {both}: moved {where}"
+    yield f"{called(words, a)} and {called(words, b)}: cosine {both}: moved {direction}"
 
 
 def cosine_text(cosine: float) -> str:

@@ -43,9 +43,9 @@ def of_explanation(
     masks = ["mask"] if is_padded or sizes.mask else []
 
     def attention(n_q: int, n_k: int, *, causal: bool = convention.causal) -> int:
-        of_layer = replace(convention, causal=causal)
+        restricted = replace(convention, causal=causal)
         is_whole = causal or convention.window is not None or sizes.mask
-        maps = of_maps(of_layer, (n_heads, n_q, n_k), masks, n_q * n_k if is_whole else n_k)
+        maps = of_maps(restricted, (n_heads, n_q, n_k), masks, n_q * n_k if is_whole else n_k)
         return maps + n_q * (of_head + d["d_model"] + residual) * width
 
     if block == "attention":

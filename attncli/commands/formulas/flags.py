@@ -32,6 +32,6 @@ class ProgramFlags:
 
 COMMAND = Command(
     (ProgramFlags, InputFlags, ConventionFlags),
-    without=("source", "formulas", "lines", "tiles", "split", "tokens"),
+    without=("source", "tiles", "split", "tokens"),
     other_help={"dropout": DROPOUT},
 )

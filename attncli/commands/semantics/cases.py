@@ -61,8 +61,8 @@ class Call(NamedTuple):
         """Whether the mask, true for keep and numbers added, hides every key from a query."""
         if self.mask is None:
             return False
-        meant = meaning(self.mask, "keep")
-        hidden = ~meant if meant.dtype == np.bool_ else np.isneginf(meant)
+        allowed = meaning(self.mask, "keep")
+        hidden = ~allowed if allowed.dtype == np.bool_ else np.isneginf(allowed)
         return bool(np.atleast_1d(hidden).all(axis=-1).any())
 
 
@@ -70,8 +70,8 @@ class Case(NamedTuple):
     """One way in which libraries part."""
 
     name: str  # of its column
-    what: str  # the same in words
-    of: Callable[[Convention], str]  # the cell of a convention
+    words: str  # the same in words
+    cell_of: Callable[[Convention], str]  # the cell of a convention
     needs: tuple[Feature, ...]  # features of a call without which there is no such case
     arises: Callable[[Call], bool]  # whether a call is such a case
     show: str  # what to give so that a call is one
@@ -81,7 +81,7 @@ class Case(NamedTuple):
         """What the library does in this case; – where it takes no such call."""
         if preset.refusal(self.needs) is not None:
             return REFUSED
-        return self.of(Convention(**preset.fields))
+        return self.cell_of(Convention(**preset.fields))
 
 
 def _numbers(convention: Convention, added: str, truth: str, hides: str) -> str:

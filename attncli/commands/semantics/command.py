@@ -46,11 +46,11 @@ def semantics(
     else:
         first, second = names
         call = None
-        if inputs.mask is not None or choices.given:
+        if inputs.mask is not None or choices.fields:
             mask = None if inputs.mask is None else only(load(inputs.mask, role="mask"), "mask")
-            call = Call(kind_of_mask(mask), causal="causal" in choices.given)
-        found = recipe(first, second, call)
-        present(of_two(found), show, page=porting_page(found))
+            call = Call(kind_of_mask(mask), causal="causal" in choices.fields)
+        steps = recipe(first, second, call)
+        present(of_two(steps), show, page=porting_page(steps))
 
 
 def _has_input(inputs: InputFlags) -> bool:
@@ -81,17 +81,17 @@ def _contradictions(
 
 
 def _of_input(inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags) -> None:
-    given = read_inputs(inputs, replace(choices, semantics=_AS_GIVEN))
-    check_flags([inputs, choices], facts=given.facts)
-    note(*given.notes, quiet=show.quiet)
-    arguments = given.arguments
-    own = PRESETS[_AS_GIVEN].fields.items() - choices.given.items()
-    fields = dict(arguments.pop("convention").changes().items() - own)
-    of_output = math.prod(given.inputs.sizes.scores[:-1]) * arguments["v"].shape[-1] * FLOAT
-    need = of_attention(given.arguments, given.inputs.sizes.scores) + len(PRESETS) * of_output
+    source = read_inputs(inputs, replace(choices, semantics=_AS_GIVEN))
+    check_flags([inputs, choices], facts=source.facts)
+    note(*source.notes, quiet=show.quiet)
+    arguments = source.arguments
+    defaults = PRESETS[_AS_GIVEN].fields.items() - choices.fields.items()
+    fields = dict(arguments.pop("convention").changes().items() - defaults)
+    of_output = math.prod(source.inputs.sizes.scores[:-1]) * arguments["v"].shape[-1] * FLOAT
+    need = of_attention(source.arguments, source.inputs.sizes.scores) + len(PRESETS) * of_output
     check_free(need, "the outputs of all libraries need", "give fewer queries or heads")
-    found = outcomes(**arguments, fields=fields)
+    results = outcomes(**arguments, fields=fields)
     if show.form.holds == FIGURE and not show.stage:
         show = replace(show, stage=[APART])
-    trace = of_input(found, given.labels["query_labels"])
-    present(trace, show, stdin_used=given.stdin_used, page=outcomes_page(found))
+    trace = of_input(results, source.labels["query_labels"])
+    present(trace, show, stdin_used=source.stdin_used, page=outcomes_page(results))

@@ -33,7 +33,7 @@ _OF_AN_INPUT = "--q or --x or --weights"
 
 
 _OF_ONE_CALL = """
-source semantics formulas lines work cell query blank arcs batch head heatmap tiles split lse_base
+source semantics work cell query blank arcs batch head heatmap tiles split lse_base
 d_output
 """
 
@@ -46,9 +46,9 @@ COMMAND = Command(
         "dropout": DROPOUT,
     },
     needs={
-        own.name: _OF_AN_INPUT
-        for own in (*fields(InputFlags), *fields(ConventionFlags))
-        if flag_of(own.name) not in (*_OF_AN_INPUT.split(" or "), "--mask", "--causal")
+        option.name: _OF_AN_INPUT
+        for option in (*fields(InputFlags), *fields(ConventionFlags))
+        if flag_of(option.name) not in (*_OF_AN_INPUT.split(" or "), "--mask", "--causal")
     }
     | {"precision": _OF_AN_INPUT},
 )

@@ -64,17 +64,17 @@ def outcomes(
     layout = more.pop("layout", None)
     attention = inputs_of({"q": q, "k": k, "v": v, "mask": mask, **more}, base, layout=layout)
     inputs, sizes = attention.arrays, attention.sizes
-    given = None if mask is None else as_numbers(mask, "the mask")
+    raw_mask = None if mask is None else as_numbers(mask, "the mask")
     widths = sizes.d_k, inputs["v"].shape[-1]
-    call = Call(sizes.scores, sizes.n_kv_heads, widths, given, dict(fields), sizes.n_past)
+    call = Call(sizes.scores, sizes.n_kv_heads, widths, raw_mask, dict(fields), sizes.n_past)
     outputs: dict[str, Array] = {}
     refused: dict[str, str] = {}
     for preset in presets:
         convention = Convention(**{**preset.fields, **fields})
-        if (why := preset.refuses_call(convention, given, **call.sizes)) is not None:
+        if (why := preset.refuses_call(convention, raw_mask, **call.sizes)) is not None:
             refused[preset.name] = why
             continue
-        sizes = sizes.naming(sizes.inputs, convention, given)
+        sizes = sizes.naming(sizes.inputs, convention, raw_mask)
         outputs[preset.name] = run(plan(convention, sizes), inputs, [OUTPUT])[OUTPUT]
     unseen = tuple(case for case in CASES.values() if not case.arises(call))
     n_q, n_k = sizes.scores[-2:]
@@ -120,7 +120,7 @@ def _words(presets: Sequence[Preset], call: Call) -> Any:
             for case, row in varied.items()
             if row[names[0]] != REFUSED and len({row[name] for name in names}) == 1
         }
-        own = {case: cell for case, cell in common.items() if cell != most[case]}
-        return {case.name: cell for case, cell in (own or common).items()}
+        special = {case: cell for case, cell in common.items() if cell != most[case]}
+        return {case.name: cell for case, cell in (special or common).items()}
 
     return words

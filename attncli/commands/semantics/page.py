@@ -27,7 +27,7 @@ def library_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
         yield Closing((("", tuple(map(sentence, others))),))
 
 
-def porting_page(found: Recipe) -> Page:
+def porting_page(recipe: Recipe) -> Page:
     """What differs as a table and in words, and what to write."""
 
     def page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
@@ -39,43 +39,47 @@ def porting_page(found: Recipe) -> Page:
             yield from parts(trace, replace(options, stages=names))
         else:
             yield Headline(sentence(trace.title), (), (), tuple(map(sentence, trace.notes)))
-        for difference in found.differences:
-            yield from _difference(difference, found.source, found.target)
-        if found.code:
-            asked = f"for {found.call.words}"
-            yield Heading(f"{found.source}'s numbers by {found.target}, {asked}")
-            yield Code(tuple(map(clean, found.code.rstrip("\n").split("\n"))))
+        for difference in recipe.differences:
+            yield from _difference(difference, recipe.source, recipe.target)
+        if recipe.code:
+            calls = f"for {recipe.call.words}"
+            yield Heading(f"{recipe.source}'s numbers by {recipe.target}, {calls}")
+            yield Code(tuple(map(clean, recipe.code.rstrip("\n").split("\n"))))
 
     return page
 
 
-def _difference(found: Difference, source: str, target: str) -> Iterator[Part]:
+def _difference(difference: Difference, source: str, target: str) -> Iterator[Part]:
     """What both mean, and what makes up for it, where that is no part of the code."""
-    said = [f"{source}: {found.source}", f"{target}: {found.target}"]
-    is_apart = bool(found.write and found.why)
-    said += [f"{found.why}, write" if is_apart else found.why] if found.why else []
-    yield Closing(((found.about, tuple(map(sentence, said))),))
+    sentences = [f"{source}: {difference.source}", f"{target}: {difference.target}"]
+    is_apart = bool(difference.write and difference.why)
+    sentences += (
+        [f"{difference.why}, write" if is_apart else difference.why] if difference.why else []
+    )
+    yield Closing(((difference.about, tuple(map(sentence, sentences))),))
     if is_apart:
-        yield Code(tuple(map(clean, found.write.split("\n"))))
+        yield Code(tuple(map(clean, difference.write.split("\n"))))
 
 
-def outcomes_page(found: Outcomes) -> Page:
+def outcomes_page(outcomes: Outcomes) -> Page:
     """The libraries in groups that give the same, and what this input cannot show."""
 
     def page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
         if options.stages:
             yield from parts(trace, options)
             return
-        named = zip(found.lengths, (("query", "queries"), ("key", "keys")), strict=True)
-        facts = tuple(f"{n} {words[n != 1]}" for n, words in named)
+        lengths = zip(outcomes.lengths, (("query", "queries"), ("key", "keys")), strict=True)
+        facts = tuple(f"{n} {words[n != 1]}" for n, words in lengths)
         yield Headline(sentence(trace.title), facts, (), ())
         names = tuple(trace[APART].names("query"))
-        for at, group in enumerate(found.groups):
-            said = (" · ".join(group.names), *_rows(group, names if at else ()))
-            yield Closing(((words_of(group.does), said),))
-        refused = (f"{name}: {why}" for name, why in found.refused.items())
-        yield from [Closing((("refused", tuple(map(sentence, refused))),))] if found.refused else []
-        unseen = tuple(f"{case.what} (give {case.show})" for case in found.unseen)
+        for at, group in enumerate(outcomes.groups):
+            lines = (" · ".join(group.names), *_rows(group, names if at else ()))
+            yield Closing(((words_of(group.does), lines),))
+        refused = (f"{name}: {why}" for name, why in outcomes.refused.items())
+        yield from (
+            [Closing((("refused", tuple(map(sentence, refused))),))] if outcomes.refused else []
+        )
+        unseen = tuple(f"{case.words} (give {case.show})" for case in outcomes.unseen)
         yield Closing((("Not shown by this input", unseen),))
 
     return page
@@ -88,7 +92,7 @@ def _rows(group: Group, names: tuple[str, ...]) -> Iterator[str]:
     rows = np.flatnonzero(group.apart)
     queries = captions(names, rows[:NAMED].tolist(), quotes=True)
     more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
-    where = "every query" if len(rows) == len(names) else f"{', '.join(queries)}{more}"
+    place = "every query" if len(rows) == len(names) else f"{', '.join(queries)}{more}"
     largest = group.apart[rows].max()
     far = "NaN" if np.isnan(largest) else f"up to {largest:.3g} apart"
-    yield f"differs from the first group in {where}: {far}"
+    yield f"differs from the first group in {place}: {far}"

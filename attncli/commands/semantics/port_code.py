@@ -146,8 +146,8 @@ class _Writer:
         self.to = self.row.takes or layout_of(self.target)
         if self.layout == layout_of(self.target):
             self.to = self.layout
-        own = TARGETS.get(self.source.name)
-        self.returns = (own.returns if own else "") or self.layout
+        counterpart = TARGETS.get(self.source.name)
+        self.returns = (counterpart.returns if counterpart else "") or self.layout
         is_both = self.call.mask is not None and self.call.causal
         together = self.convention.mask_and_causal if is_both else "both"
         is_number = self.call.mask == "number"
@@ -206,17 +206,17 @@ class _Writer:
         self, names: Sequence[str], idioms: Iterable[str], about: About, **fields: str
     ) -> None:
         """Statements that bring arrays through idioms, or through templates of {x}."""
-        one, many = (names[0] if len(names) == 1 else "x"), ", ".join(names)
-        steps = [one]
+        single, many = (names[0] if len(names) == 1 else "x"), ", ".join(names)
+        steps = [single]
         for idiom in idioms:
             template = str(getattr(self.language, idiom, idiom))
-            if template.count("{x}") > 1 and steps[-1] != one:
-                steps.append(one)
+            if template.count("{x}") > 1 and steps[-1] != single:
+                steps.append(single)
             steps[-1] = template.format(x=steps[-1], m=self.language.module, **fields)
         for step in steps:
-            if step != one:
+            if step != single:
                 loop = f"{many} = ({step} for x in ({many}))"
-                self.add(f"{one} = {step}" if one == many else loop, about)
+                self.add(f"{single} = {step}" if single == many else loop, about)
 
     def sizes(self, about: Tag) -> None:
         """The statement that names n_q and n_k, where there is none yet."""
@@ -311,8 +311,10 @@ class _Writer:
             if self.call.mask == "boolean":
                 raise NoWayError("it adds nothing to the scores")
             self.turn(f"mask > {_INF}", "for masks of 0 and -inf alone")
-            what = f"{self.target.name} adds no numbers to the scores"
-            self.notes += [f"{what}: the code is for masks of 0 and −inf; use {self.row.instead}"]
+            problem = f"{self.target.name} adds no numbers to the scores"
+            self.notes += [
+                f"{problem}: the code is for masks of 0 and −inf; use {self.row.instead}"
+            ]
         elif self.sense == "add" and self.call.mask == "boolean" and there.mask_means != "add":
             cast = self.say("cast", x="mask")
             self.add(f"mask = {cast}", self.about_mask, f"{name} adds True as 1")
@@ -327,8 +329,8 @@ class _Writer:
             return
         about, is_top_left = self.about_causal, self.convention.causal_align == "top-left"
         if not self.argument:
-            what = "its causal differs unless there are as many queries as keys"
-            raise NoWayError(f"{what}, and {self.why_no_mask}")
+            problem = "its causal differs unless there are as many queries as keys"
+            raise NoWayError(f"{problem}, and {self.why_no_mask}")
         if self.sense is None:
             self.add_causal("mask", about)
             self.sense = "keep"
@@ -344,9 +346,9 @@ class _Writer:
         """Rows with no key as they are without the mask, where the source has them so."""
         if self.is_unmasked:
             around = "causal" if self.is_causal else "True"
-            seen = self.say("where", c=self.has_key(), x="mask", y=around)
+            visible = self.say("where", c=self.has_key(), x="mask", y=around)
             comment = f"a row with no key: unmasked, as in {self.source.name}"
-            self.add(f"mask = {seen}", self.about_empty, comment)
+            self.add(f"mask = {visible}", self.about_empty, comment)
 
     def give(self, argument: Argument, about: Tag, mask: str = "") -> None:
         """An argument of the call, or an attribute and an input of its node."""
@@ -404,8 +406,8 @@ class _Writer:
             has_key = "has_key"
         filled = self.say("where", c=has_key, x="out", y=filler)
         if self.row.is_layer:
-            what = f"the output projection of {self.target.name} comes before"
-            self.notes.append(f"{what} what is written for rows with no key")
+            problem = f"the output projection of {self.target.name} comes before"
+            self.notes.append(f"{problem} what is written for rows with no key")
         comment = f"a row with no key: {_EMPTY_WORDS[self.rule]}, as in {self.source.name}"
         self.add(f"out = {filled}", self.about_empty, comment)
 

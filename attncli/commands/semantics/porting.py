@@ -21,9 +21,9 @@ from attncli.commands.semantics.port_code import (
     layout_of,
     written,
 )
-from attncli.commands.semantics.words import sentence_of
 from attncli.convention import Convention
 from attncli.errors import ConventionError
+from attncli.page.conventions import sentence_of
 from attncli.presets import Preset, preset
 
 
@@ -87,12 +87,12 @@ def recipe(source: str, target: str, call: Call | None = None) -> Recipe:
     rows = preset(source), preset(target)
     if call and (why := call.refusal(rows[0])):
         raise ConventionError(f"{source} refuses this call: {why}")
-    code, problem, asked = None, "", call or _USUAL[-1]
-    for one in [call] if call else _USUAL:
-        if one.refusal(rows[0]):
+    code, problem, answered = None, "", call or _USUAL[-1]
+    for candidate in [call] if call else _USUAL:
+        if candidate.refusal(rows[0]):
             continue
         try:
-            code, asked = _written(*rows, one), one
+            code, answered = _written(*rows, candidate), candidate
             break
         except NoWayError as reason:
             problem = str(reason)
@@ -101,8 +101,8 @@ def recipe(source: str, target: str, call: Call | None = None) -> Recipe:
     differences = tuple(
         difference for about in _PROBES if (difference := _difference(*rows, about, code))
     )
-    own = code.code if code else ""
-    return Recipe(source, target, differences, own, asked, (*notes, *_notes(*rows)))
+    text = code.code if code else ""
+    return Recipe(source, target, differences, text, answered, (*notes, *_notes(*rows)))
 
 
 def _written(source: Preset, target: Preset, call: Call) -> Written:

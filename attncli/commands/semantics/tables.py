@@ -65,9 +65,9 @@ def of_one(name: str) -> Trace:
     return Trace(title, (_words(LIBRARY, cells, labels),), None, "", tuple(notes))
 
 
-def of_two(found: Recipe) -> Trace:
+def of_two(recipe: Recipe) -> Trace:
     """What differs between two libraries, [case, library] of words, and the code, [line, text]."""
-    source, target = found.source, found.target
+    source, target = recipe.source, recipe.target
     cells = ([*_cells(row), row.layout] for row in (preset(source), preset(target)))
     rows = zip([*CASES, "layout"], *cells, strict=True)
     differ = {name: cells for name, *cells in rows if cells[0] != cells[1]}
@@ -75,21 +75,21 @@ def of_two(found: Recipe) -> Trace:
     if differ:
         labels = {"case": [*differ], "library": [source, target]}
         steps.append(_words(DIFFERENCES, [*differ.values()], labels))
-    if found.code:
-        lines = found.code.rstrip("\n").split("\n")
+    if recipe.code:
+        lines = recipe.code.rstrip("\n").split("\n")
         numbered = {"line": [str(at + 1) for at in range(len(lines))], "text": ["code"]}
         steps.append(_words(CODE, [[line] for line in lines], numbered))
     notes = tuple(f"{name}: {preset(name).call}" for name in (source, target))
-    return Trace(f"From {source} to {target}", tuple(steps), None, "", (*notes, *found.notes))
+    return Trace(f"From {source} to {target}", tuple(steps), None, "", (*notes, *recipe.notes))
 
 
-def of_input(found: Outcomes, labels: Sequence[str] | None = None) -> Trace:
+def of_input(outcomes: Outcomes, labels: Sequence[str] | None = None) -> Trace:
     """What each library does with an input, in words, and how far its output is apart, by query."""
-    names = [name for group in found.groups for name in group.names]
-    does = [[words_of(group.does)] for group in found.groups for _ in group.names]
-    does += [[f"refused: {why}"] for why in found.refused.values()]
-    rows = {"library": [*names, *found.refused], "case": ["what it does"]}
-    apart = np.array([group.apart for group in found.groups for _ in group.names])
+    names = [name for group in outcomes.groups for name in group.names]
+    does = [[words_of(group.does)] for group in outcomes.groups for _ in group.names]
+    does += [[f"refused: {why}"] for why in outcomes.refused.values()]
+    rows = {"library": [*names, *outcomes.refused], "case": ["what it does"]}
+    apart = np.array([group.apart for group in outcomes.groups for _ in group.names])
     queries = {"library": tuple(names)} | ({} if labels is None else {"query": tuple(labels)})
     stage = Stage(APART, "", "", apart, ("library", "query"), queries, spec=DISTANCES)
     steps = _words(OUTCOMES, does, rows), stage
@@ -107,5 +107,5 @@ def _cells(row: Preset) -> list[str]:
 
 def _words(name: str, cells: Sequence[Sequence[str]], labels: dict[str, list[str]]) -> Stage:
     """A stage of words, with these axes and labels along them."""
-    named = {axis: tuple(names) for axis, names in labels.items()}
-    return Stage(name, "", "", np.array(cells), tuple(named), named, spec=WORDS)
+    labels_of = {axis: tuple(names) for axis, names in labels.items()}
+    return Stage(name, "", "", np.array(cells), tuple(labels_of), labels_of, spec=WORDS)

@@ -13,13 +13,13 @@ from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note, present
 from attncli.cli.output_size import LABEL, of_output
 from attncli.commands.similarity.flags import WordFlags
-from attncli.commands.similarity.measures import analogy, pca
-from attncli.commands.similarity.measures import similarity as alike
 from attncli.errors import ConventionError, InputError
 from attncli.files.messages import listing, quote, safe
 from attncli.formats import PAGE
 from attncli.page.matrix import WIDEST
 from attncli.trace import Stage, Trace
+from attncli.words.measures import analogy, pca
+from attncli.words.measures import similarity as alike
 from attncli.words.vector_files import BUILTIN
 from attncli.words.vectors import Vectors, nearest, read_vectors, suggestion
 
