@@ -122,7 +122,7 @@ def _recorded(
         fields,
         name=recorder.names[module],
         mask=mask,
-        left=window_left,
+        window_left=window_left,
         empty="nan" if implementation == "eager" else "zero",
         tracked=tracked,
         placed=lambda name, x: x.transpose(1, 2) if name == OUTPUT else x,
