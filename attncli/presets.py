@@ -5,7 +5,7 @@
 A preset is a path through a library, not a package: another kernel, layer or backend of it may
 mean something else. `fields` are those of Convention that are not the default; `refuses` says which
 calls it does not take, with the library's own message in quotation marks where it has one. To add a
-preset: a row here, and in tests/semantics/libraries.py the call that runs it.
+preset: a row here, and in tests/commands/semantics/libraries.py the call that runs it.
 """
 
 from __future__ import annotations

@@ -9,6 +9,10 @@ for library in ("OPENBLAS", "OMP", "MKL"):
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
+from tests.calls import call, three  # noqa: E402
+
+__all__ = ["call", "three"]
+
 settings.register_profile(
     "default", max_examples=25, deadline=None, derandomize=True, database=None
 )

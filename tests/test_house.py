@@ -46,7 +46,7 @@ BY_PUBLIC_NAME = ("attncli.trace", "attncli.attention.attend")
 
 BETWEEN_ROOMS: dict[str, set[str]] = {
     "model": {"check"},  # the verdict on what a model computed
-    "examples": {"compute", "similarity"},  # what an example says to compute
+    "diff": {"formulas"},  # check --formulas takes what --formulas takes
 }
 
 LIBRARIES = {
@@ -83,7 +83,7 @@ NO_NOUNS = [
     "taken",
     "meant",
 ]
-MOST_NO_NOUNS = 150
+MOST_NO_NOUNS = 40
 """Of these there may be so many, in all: some of them are right where they stand."""
 
 

@@ -18,7 +18,7 @@ from attncli.cli.main import LazyGroup, run
 from attncli.cli.registry import COMMANDS
 from attncli.commands.semantics.cases import CASES
 from attncli.presets import PRESETS
-from tests.cli.test_model import models
+from tests.commands.model.test_command import models
 
 __all__ = ["models"]
 

@@ -29,7 +29,7 @@ from attncli.page.cell import Entry
 from attncli.page.places import places_of
 from attncli.page.select import DisplayOptions, blocks_of
 from attncli.words.measures import similarity
-from tests.views.traces import every_kind
+from tests.page.traces import every_kind
 
 HOWS: list[dict[str, Any]] = [
     {},

@@ -18,7 +18,7 @@ from attncli.attention.positions import (
 )
 from attncli.errors import AttncliError
 from tests import plain
-from tests.check.planted.parts import rotate
+from tests.commands.check.planted.parts import rotate
 
 # ---- sinusoids
 

@@ -31,7 +31,7 @@ from attncli.page.select import DisplayOptions  # noqa: E402
 from attncli.page.text import clean, sentence, shorten  # noqa: E402
 from attncli.trace import Stage, Trace  # noqa: E402
 from tests.benchmarks.programs import installed, of_npm, run  # noqa: E402
-from tests.views.hostile import LABELS  # noqa: E402
+from tests.formats.hostile import LABELS  # noqa: E402
 
 WHOLE = DisplayOptions(full=True)
 PACKAGES = ("mermaid@11.17.2", "jsdom@29.1.1")

@@ -31,8 +31,8 @@ from attncli.formats import latex  # noqa: E402
 from attncli.page.select import DisplayOptions  # noqa: E402
 from attncli.trace import Stage, Trace  # noqa: E402
 from tests.benchmarks.programs import installed, of_npm  # noqa: E402
-from tests.views.hostile import LABELS  # noqa: E402
-from tests.views.traces import attention, causal, every_kind, numbers  # noqa: E402
+from tests.formats.hostile import LABELS  # noqa: E402
+from tests.page.traces import attention, causal, every_kind, numbers  # noqa: E402
 
 PACKAGES = ("katex@0.19.1",)
 TOO_WIDE = 10.0  # points: less is not seen

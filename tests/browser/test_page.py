@@ -19,9 +19,9 @@ from attncli.commands.diff.page import diff_page
 from attncli.errors import ShapeError, StageError
 from attncli.page.worksheet import without_numbers
 from attncli.trace import Trace
+from tests.formats.hostile import LABELS
+from tests.page.traces import CAUSAL, attention, every_kind, matrix, numbers, shown
 from tests.turns import in_turn
-from tests.views.hostile import LABELS
-from tests.views.traces import CAUSAL, attention, every_kind, matrix, numbers, shown
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
@@ -32,7 +32,7 @@ Opener = Any  # what `opened` gives: a function from text and options of a conte
 def browser() -> Iterator[Any]:
     """Chromium, or what ATTNCLI_BROWSER says: the path of a Firefox."""
     if program := os.environ.get("ATTNCLI_BROWSER"):
-        from .firefox import started
+        from tests.browser.firefox import started
 
         with started(program) as firefox:
             yield firefox

@@ -11,7 +11,7 @@ import os
 import pytest
 from rich.cells import cell_len
 
-from .conftest import ROOT, SAMPLES, Call
+from tests.calls import ROOT, SAMPLES, Call
 
 HERE = ROOT / "tests" / "golden"
 THREE, HEADS = "three-tokens.json", "heads.json"

@@ -10,9 +10,7 @@ import pytest
 
 from attncli.cli.main import LazyGroup
 from attncli.cli.registry import COMMANDS
-
-from .conftest import SAMPLES, Call
-from .test_wrong_calls import arguments_of
+from tests.calls import SAMPLES, Call, arguments_of
 
 THREE = str(SAMPLES / "three-tokens.json")
 BANK = "'She visited the money bank, near the river bank' --positions none"

@@ -21,8 +21,7 @@ import attncli
 from attncli.cli import main
 from attncli.files.load import load
 from attncli.stages import spec_of
-
-from .conftest import SAMPLES, Call
+from tests.calls import SAMPLES, Call
 
 resource = pytest.importorskip("resource")
 

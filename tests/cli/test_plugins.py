@@ -8,7 +8,7 @@ from zipfile import ZipFile
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from .conftest import ROOT, forked
+from tests.calls import ROOT, forked
 
 if sys.platform == "win32":
     pytest.skip("a process is forked for each call", allow_module_level=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .conftest import LISTEN, LISTENING, ROOT, SAMPLES
+from tests.calls import LISTEN, LISTENING, ROOT, SAMPLES
 
 if sys.platform == "win32":
     pytest.skip("signals, shells and /proc", allow_module_level=True)

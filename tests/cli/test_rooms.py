@@ -13,8 +13,7 @@ import pytest
 from attncli.cli.groups import check_flags, flag, group
 from attncli.cli.registry import COMMANDS
 from attncli.errors import ConventionError
-
-from .conftest import ROOT, SAMPLES, Result, forked
+from tests.calls import ROOT, SAMPLES, Result, forked
 
 if sys.platform == "win32":
     pytest.skip("a process is forked for each call", allow_module_level=True)

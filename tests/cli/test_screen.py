@@ -11,8 +11,7 @@ import pytest
 import attncli
 from attncli.cli.main import LazyGroup, near
 from attncli.cli.registry import COMMANDS
-
-from .conftest import SAMPLES, Call
+from tests.calls import SAMPLES, Call
 
 TRUE = "\x1b[38;2;"  # what a shade of 16 million colours begins with
 

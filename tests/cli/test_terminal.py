@@ -20,9 +20,8 @@ from attncli.cli.groups import typer_command
 from attncli.cli.main import run
 from attncli.cli.registry import COMMANDS
 from attncli.formats import FORMATS
-from tests.views.hostile import LABELS
-
-from .conftest import SAMPLES
+from tests.calls import SAMPLES
+from tests.formats.hostile import LABELS
 
 HELP = Path(attncli.__file__).parent / "help"
 TEXTS = [name for name, form in FORMATS.items() if not form.binary]

@@ -1,7 +1,6 @@
 """Every wrong call is refused in one line that helps: exit code 2, nothing printed or written."""
 
 import json
-import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ import numpy as np
 import pytest
 
 from attncli.cli.main import run
-
-from .conftest import SAMPLES, Call
+from tests.calls import SAMPLES, Call, arguments_of
 
 EYE = [[1, 0], [0, 1]]
 RNG = np.random.default_rng(8)
@@ -264,25 +262,6 @@ LEAST = {  # the first is less than 1
     "similarity king --vectors words.txt": "--nearest 0",
 }
 # fmt: on
-
-REPLACED = {
-    "LONG-X": "long-x.npz --heads 2 --max-size 100MB",
-    "LONG": "long.npz --max-size 100MB",
-    "XKV": '"x": EYE, "w_k": EYE, "w_v": EYE',  # all but w_q
-    "XW": '"x": EYE, WEIGHTS',
-    "WEIGHTS": '"w_q": EYE, "w_k": EYE, "w_v": EYE',
-    "QO": '"q": [[1]], "output": [[1]]',
-    "EYE": "[[1,0],[0,1]]",
-    "OUT": "[[5,5],[6.016681,3.983319],[6.276174,3.723826]]",
-    "MASK": "[[true,false,true],[false,false,false],[true,true,true]]",
-}
-
-
-def arguments_of(line: str) -> list[str]:
-    """The words of a call, as a shell splits them, with what stands for a document in its place."""
-    for name, text in REPLACED.items():
-        line = line.replace(name, text)
-    return shlex.split(line)
 
 
 @pytest.fixture(scope="module")

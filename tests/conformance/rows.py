@@ -187,7 +187,7 @@ BY_HAND = [
 
 
 def of_libraries() -> list[Row]:
-    """What libraries gave for calls of tests/semantics, in float32."""
+    """What libraries gave for calls of tests/commands/semantics, in float32."""
     rows = []
     with np.load(FIXTURES / "library_outputs.npz") as file:
         for entry in json.loads(str(file["index"])):

@@ -18,8 +18,7 @@ from attncli.files.load import load
 from attncli.files.lookup import only, pick
 from attncli.files.roles import ROLES
 from attncli.formula.numerals import number
-
-from .conftest import Folder, cell_name, encrypted, header, npy, npz, safetensors, zipped
+from tests.files.conftest import Folder, cell_name, encrypted, header, npy, npz, safetensors, zipped
 
 INF, MAX = math.inf, 2**63
 Q = np.arange(15).reshape(3, 5)

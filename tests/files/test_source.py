@@ -19,8 +19,7 @@ import pytest
 from attncli.budget import limited
 from attncli.errors import InputError, SizeError
 from attncli.files.load import load
-
-from .conftest import Folder, encrypted, npy, npz, safetensors, zipped
+from tests.files.conftest import Folder, encrypted, npy, npz, safetensors, zipped
 
 JSON = b'{"q": [[1, 2]], "k": [[3, 4]]}'
 PACKED = {"q.json": JSON, "q.npy": npy([[1, 2]]), "q.npz": npz(q=[[1, 2]], k=[[3, 4]])}

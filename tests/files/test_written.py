@@ -32,8 +32,7 @@ from attncli.files.write import AT_ONCE, document_of, trace_json, write_atomical
 from attncli.formats.csv import text as csv_text
 from attncli.page.select import DisplayOptions
 from attncli.trace import Stage, Trace
-
-from .conftest import Folder, npz, trace_npz
+from tests.files.conftest import Folder, npz, trace_npz
 
 # ---- a saved trace
 

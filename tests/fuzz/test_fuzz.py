@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from attncli.cli.main import run
 from tests import plain
-from tests.examples.made import CATALOG
+from tests.commands.examples.made import CATALOG
 from tests.fuzz import forms, reading
 from tests.fuzz.forms import FORMS, SINGLE, Arrays, damaged
 from tests.turns import in_turn

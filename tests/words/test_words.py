@@ -1,4 +1,4 @@
-"""Tokens, random vectors, and similarity by hand; numbers of documents are in tests/examples."""
+"""Tokens, random vectors, and similarity by hand; numbers of documents are in tests/commands/examples."""
 
 import math
 import time

@@ -1,0 +1,175 @@
+"""The catalogue against the list of what the documents print, typed here by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import numpy as np
+import pydantic
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+from attncli.cli.registry import COMMANDS
+from attncli.commands.examples.judge import Result, judge
+from attncli.commands.examples.printed import VERDICTS
+from attncli.commands.examples.schema import Document, load_catalog, load_examples
+from attncli.errors import InputError
+from tests.commands.examples.made import CATALOG
+
+EXAMPLES = {example.name: example for example in load_catalog()}
+R, A, D, N, SAME, _ = VERDICTS
+HALF = np.sqrt(0.5)
+PRINTED_PLANE = [
+    [-2.40062016, 0.00478901], [-2.54245794, -0.37579669], [-2.24764634, -0.12963368],
+    [3.02004564, 2.88826688], [4.17067881, -2.38762552],
+]  # fmt: skip
+
+# Every number the documents print: example → verdict and what comes out, claim by claim; None
+# where it was not worked out by hand, or where a test below speaks of it. For those with made-up
+# numbers what NumPy and a pencil give.
+TABLE: dict[str, list[tuple[str, Any] | None]] = {
+    "000-length": [(R, 2.4006249368060817), (A, 2.4006249368060817)],
+    "000-dot-products": [(N, 5.395124299364358), (N, -10.023649994662344)],
+    "000-pca": [None], "000-pca-again": [(A, PRINTED_PLANE)],
+    "000-pca-code": [(N, [2]), (N, [0.755136, 0.244864])],
+    "000-function-words": [(A, 300 / 7)], "000-layer-norm": [(R, -3 / np.sqrt(4 + 1e-5)), (R, [0, 0]), (R, None)],
+    "000-heads": [(R, [64])] * 2, "000-product": [(R, 0.27)], "000-padding": [(R, [0, 0, 0]), (R, [1, 1, 1])],
+    "000-dot-formula": [(R, 24), (R, [5, 5]), (R, 0.96), (R, 0)],
+    "000-figure": [
+        (R, [0.9889585, 0.9982241]),
+        (R, [[-7.2361505, -10.02365], [-8.7637401, -9.7065137], [-7.1624112, -9.0646943]]),
+    ],
+    "000-shortened-sentence": [(R, [0.0019661, 0.0019661, 0.0027899, 0.0027899]), None, (R, 0.9999999)],
+    "000-values": [(D, 2), (R, 4)], "000-big-numbers": [None] * 3,
+    "000-softmax-gaps": [*[(R, [[0.04201, 0.114195, 0.843795]])] * 2, (R, [1]), (R, 0.843795)],
+    "000-rotation": [(R, np.cos(np.pi / 6)), (R, -0.5), (R, (np.sqrt(3) + 1) / 2), (R, 0)],
+    "000-dropout": [(R, 0), (R, [0.5] * 3), (R, 3.5)], "000-skip": [(R, [4.5, 4.5]), (R, 5.5), (R, 9.5)],
+    "001-money-bank": [(R, [1] * 10), (R, [0] * 45)],
+    "001-lifesaver": [(R, [1] * 6), (R, [0] * 15)],
+    "001-bank-without-positions": [(R, [1] * 10), (R, [0] * 4), (R, [0] * 4)],
+    "001-bank-with-positions": [(R, [0] * 4), (R, None)],
+    "001-bank-in-context": [(R, [0.9376195]), (R, [0.9820837]), (R, 1), (R, 0.0564538)],
+    # σ (1 − σ) of 1 and of 30
+    "001-softmax-gradients": [(D, -0.1966119), (R, 0.1966119), (R, [0, 0])], "001-variance": [None] * 4,
+    "001-masked-heads": [(R, [-np.inf] * 30), (R, [0] * 30), None, (R, [6, 4]), (R, [6, 8]), (R, [6, 8])],
+    "001-cross-attention": [(R, [3, 5]), (R, [1] * 3), (R, [3, 4])],
+    "002-positions": [(R, [0, 1] * 4), (R, [0.14112, -0.989992, 0.29552, 0.955336, 0.029996, 0.99955, 0.003, 0.999996])],
+    "002-concatenated": [(D, [3, 4])],
+    # The rows less their means 7/3, 4, 14/3, 3, over √(14/9), √(26/3), √(38/9), √6.
+    "002-norm-over-batch": [(D, [-0.617813, 0.254611, 0.363202]), (R, [0, 0, 0, 0])],
+    "002-masked-softmax": [(D, [0, 0, 0]), (R, [-np.inf] * 3), (R, [1, 1, 1])],
+    "002-saturation": [(D, [[0.9996645, 0.0003354, 1e-7]]), (R, 0.9996645), (R, [1])], "002-scale": [None] * 2,
+    "003-analogy": [(R, [0.2, 0.7, 0.9])], "003-cosines": [(A, 0.8801730942), (A, 0.5177825398)],
+    "003-shapes": [(R, [128, 16])] * 3 + [(R, [7, 7]), (R, [7, 16])] + [(R, [7, 128])] * 3 + [(R, [[1] * 7])],
+    "003-softmax-columns": [(R, [1] * 7), None],
+    "003-yogurt": [
+        (R, 2), (R, [3, 3]), (R, [6 * HALF] * 2), (R, [0, 0, 0.6 * HALF, 0, 0]), (R, [0.480898] * 2),
+        (R, [1, 1]), (N, [0.962853, 0.007601]), (N, [0, 0.962853, 0, 0.007601]),
+        (N, [1, 0.962853, 0, 0.007601]), (R, 0), (R, 0.672691), (R, 0.371391), (R, 0.875681),
+    ],
+    "003-weighted-values": [(N, [0.962853, 0.007601]), (R, 0.962853), (R, [1])],
+    "003-code-numbers": [None, (R, [1] * 7), (D, [[0] * 16] * 6)],
+    "003-analogy-differences": [(R, [0, 0, 0])],
+    "004-first-example": [(R, [1, 1, 0]), (R, [HALF, HALF, 0]), (D, [0.401112, 0.401112, 0.197776]), (D, [5.0, 5.0])],
+    "004-second-example": [
+        (R, [[1, 1, 0], [1, 0, 1], [2, 1, 1]]), (R, [[HALF, HALF, 0], [HALF, 0, HALF], [2 * HALF, HALF, HALF]]),
+        (A, [0.401112, 0.401112, 0.197776]), (D, [5.0, 5.0]), None, (N, [[6.016681, 3.983319], [6.276174, 3.723826]]),
+    ],
+    # 0.99995000042 rounds to 1.0000, though of another angle
+    "004-positions": [(R, [0, 1, 0, 1]), (A, [0.841471, 0.540302]), (D, 0.01), (D, 0.0099998), (D, 0.99995), (A, 0.99995)],
+    "004-positions-code": [(N, [[np.sin(p), np.cos(p), np.sin(p / 1e4), np.cos(p / 1e4)] for p in range(5)])],
+    "004-position-sum": [(R, [0.5, 1.2, 1.141, 0.640])], "004-position-mix": [(D, [0, 1, 0, 1])],
+    "004-dominating": [None] * 2, "004-her": [(R, [0.987758])],
+    "004-order-without-positions": [(R, [[0] * 4] * 3)],
+    "004-order-with-positions": [
+        (R, [-0.34959, 0.5319, -0.065973, 0.214577]), (R, [0.178083, -0.119456, -0.112943, -0.163271]),
+    ],
+    "004-nearness": [(R, 4), (R, 3.535256), (R, 0), (R, [2.563718, 1.96489, 2.266609])],
+    "004-longer-sequences": [(R, [0.0357488, -0.9993608, 0.8268795, 0.5623791])],
+    "why-scale": [None] * 7,
+}  # fmt: skip
+
+
+def result(name: str) -> Result:
+    return judge(EXAMPLES[name])
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_each_claim_comes_out_as_listed(name: str) -> None:
+    for judgement, row in zip(result(name).judgements, TABLE[name], strict=True):
+        assert judgement.ok
+        if row is not None:
+            is_ours = judgement.claim.basis == "shown here" and row[0] == R
+            assert judgement.verdict == judgement.claim.verdict == (SAME if is_ours else row[0])
+            assert row[1] is None or judgement.ours == pytest.approx(np.array(row[1]), rel=1e-9, abs=6e-7)  # fmt: skip
+
+
+def test_the_whole_catalogue_is_listed_verifies_and_explains_its_differences() -> None:
+    assert EXAMPLES.keys() == TABLE.keys()
+    assert len(EXAMPLES) == len(load_catalog())
+    own = {name for name, e in EXAMPLES.items() if not name.startswith(e.source.id + "-")}
+    assert own == {"why-scale"}
+    results = [judge(example) for example in EXAMPLES.values()]
+    assert [result.example.name for result in results if result.needs] == ["000-pca"]
+    differing = [j.claim for result in results for j in result.judgements if j.verdict == D]
+    assert len(differing) == 15
+    assert all(claim.why and (claim.alternatives or claim.states) for claim in differing)
+    by_path = [e.name for e in load_examples(str(CATALOG / "004.json"))]
+    assert by_path == [name for name in EXAMPLES if name.startswith("004")]
+
+
+def test_random_queries_and_keys_have_dot_products_of_deviation_root_d_k() -> None:
+    for name in ("why-scale", "000-big-numbers", "001-variance", "002-scale"):
+        judged: Any = result(name)
+        without, scaled = (judged.trace[f"{word}_scale"].value for word in ("without", "with"))
+        deviations = np.sqrt(judged.example.inputs.d_k)  # 1 / √(2 · 1024 · 8) is 0.8 %
+        assert without[:, 0] == pytest.approx(deviations, rel=0.05)
+        assert scaled[:, 0] == pytest.approx(1, rel=0.05)
+        gradients, largest = without[:, -1], without[:, 1]
+        assert (np.diff(gradients) < 0).all()
+        assert (np.diff(largest) > 0).all()
+    code: Any = result("003-code-numbers").judgements[0]  # 128 · 1/2 · 1/2 is 32
+    assert code.ours.mean() == pytest.approx(16 * 32 * 32 / 4, rel=0.1)
+
+
+def glove_file(folder: Path, last: str) -> str:
+    """The printed points, turned into 100 dimensions and moved, as GloVe writes vectors."""
+    basis = np.linalg.qr(np.random.default_rng(7).normal(size=(100, 2)))[0].T
+    rows = (np.array(PRINTED_PLANE) * [1, -1] @ basis + 0.25).tolist()
+    words = ["florida", "california", "texas", "politics", last]
+    lines = [f"{word} {' '.join(map(repr, row))}\n" for word, row in zip(words, rows, strict=True)]
+    (folder / "glove.txt").write_text("".join(lines))
+    return str(folder / "glove.txt")
+
+
+def test_the_pca_needs_a_file_and_agrees_up_to_the_sign_of_each_component(tmp_path: Path) -> None:
+    (judgement,) = result("000-pca").judgements
+    assert (judgement.verdict, judgement.ours, judgement.ok) == ("needs --glove FILE", None, True)
+    assert "glove.6B.100d.txt" in result("000-pca").needs
+    (judgement,) = judge(EXAMPLES["000-pca"], glove_file(tmp_path, "truth")).judgements
+    assert judgement.verdict == A
+    assert judgement.ours == pytest.approx(np.array(PRINTED_PLANE), abs=5e-9)
+    with pytest.raises(InputError, match=r"glove.txt has no vector for truth"):
+        judge(EXAMPLES["000-pca"], glove_file(tmp_path, "lie"))
+
+
+@pytest.mark.skipif(
+    tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 14),
+    reason="pydantic before 2.14 does not write the longest text of a model into its schema",
+)
+def test_the_schema_is_what_the_model_writes() -> None:
+    # if not: write this text to the file
+    text = json.dumps(Document.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
+    assert CATALOG.with_name("catalog.schema.json").read_text("utf-8") == text
+
+
+def test_the_wheel_holds_the_data_that_the_package_reads(tmp_path: Path) -> None:
+    builder = WheelBuilder(str(CATALOG.parents[3]))
+    (path,) = builder.build(directory=str(tmp_path), versions=["standard"])
+    shipped = {f"attncli/commands/examples/catalog/{file.name}" for file in CATALOG.glob("*.json")}
+    assert len(shipped) == 6
+    shipped |= {"attncli/commands/examples/catalog.schema.json"}
+    shipped |= {"attncli/words/glove.npz", "attncli/words/glove.md", "attncli/help/help.txt"}
+    shipped |= {f"attncli/commands/{name}/help.txt" for name in COMMANDS}
+    assert shipped <= {*ZipFile(path).namelist()}

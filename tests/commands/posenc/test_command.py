@@ -1,0 +1,62 @@
+"""attncli posenc: its tables, and vectors that they turn or are added to."""
+
+from math import cos, sin
+
+import numpy as np
+import pytest
+
+from attncli import attend
+from tests.calls import SAMPLES, Call, arguments_of, stages
+
+THREE = f"--q {SAMPLES / 'three-tokens.json'}"
+MINE, WORDS = SAMPLES / "my-examples.json", SAMPLES / "words.txt"
+FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
+
+
+@pytest.mark.parametrize(
+    ("line", "texts"),
+    [
+        ("posenc --len 5 --dim 4 --cell 2,3", ["w[λ628] = 10000^(2/4)", "= cos(0.02)", "= 0.9998"]),
+        ("posenc --len 5 --dim 4 --cell 'pos 2,cos λ628'", ["= cos(0.02)"]),
+        ("posenc --len 2 --dim 5", ["5 is odd"]),
+        ("posenc --len 2 --dim 4 --exponent article", ["4i/d"]),
+    ],
+)  # fmt: skip
+def test_what_is_shown(call: Call, line: str, texts: list[str]) -> None:
+    done = call(*arguments_of(line))
+    assert (done.code, done.err) == (0, "")
+    assert [text for text in texts if text not in done.out] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "stage", "row"),
+    [
+        ("--add [[0,0,0,0],[0.5,0.2,0.3,0.1]]", "input",
+         [sin(1) + 0.5, cos(1) + 0.2, sin(0.01) + 0.3, cos(0.01) + 0.1]),
+        ("--kind rope --apply [[0,0,0,0],[1,2,3,4]] --layout halves", "rotated", [
+            cos(1) - 3 * sin(1), 2 * cos(0.01) - 4 * sin(0.01),
+            sin(1) + 3 * cos(1), 2 * sin(0.01) + 4 * cos(0.01)]),
+        ("--kind rope --apply [[0,0,0,0],[1,2,3,4]] --layout interleaved", "rotated", [
+            cos(1) - 2 * sin(1), sin(1) + 2 * cos(1),
+            3 * cos(0.01) - 4 * sin(0.01), 3 * sin(0.01) + 4 * cos(0.01)]),
+    ],
+)  # fmt: skip
+def test_positions_and_turned_vectors(call: Call, line: str, stage: str, row: list[float]) -> None:
+    table = stages(call("posenc", *line.split(), "--format", "json").json)[stage]
+    np.testing.assert_allclose(table[1], row, atol=1e-15)
+
+
+def test_tables_feed_compute(call: Call) -> None:
+    turned = ("--kind", "rope", "--apply", SAMPLES / "heads.json", "--output", "turned.npz")
+    assert call("posenc", *turned).code == 0
+    flags = ("--q", "turned.npz::queries.rotated", "--k", "turned.npz::keys.rotated")
+    assert call("compute", *flags, "--quiet", "--format", "csv").code == 0
+    alibi = ("--kind", "alibi", "--heads", "4", "--len", "3", "--output", "bias.npy")
+    assert call("posenc", *alibi).code == 0
+    bias = np.load("bias.npy")
+    assert bias[0, 2].tolist() == [-0.5, -0.25, 0.0]  # slope 2^(−8/4) = 1/4, ALiBi section 3
+    q = np.random.default_rng(3).normal(size=(4, 3, 2))
+    np.save("q.npy", q)
+    done = call("compute", "--q", "q.npy", "--mask", "bias.npy", "--quiet", "--format", "json")
+    expected = attend(q, q, q, mask=bias)["output"].value
+    np.testing.assert_array_equal(stages(done.json)["output"], expected)
