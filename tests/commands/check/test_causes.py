@@ -102,7 +102,7 @@ def test_one_wrong_number_is_no_factor_where_a_mask_leaves_one_query() -> None:
     assert check(observed, q, k, v, mask=mask).status == "no match"
 
 
-@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 80), marks=MORE)])
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 43), marks=MORE)])
 def test_one_wrong_number_of_few_is_never_named_by_a_fitted_one(seeds: range) -> None:
     for seed in seeds:
         rng = np.random.default_rng([5, seed])
