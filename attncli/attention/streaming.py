@@ -235,10 +235,8 @@ class Job:
         arrays  q, k and v of the head, as the scores read them, and what else the stages follow
                 from, by query
         """
-        d_k, arrays = (
-            arrays["q"].shape[1],
-            {self.reads.get(operand, operand): x for operand, x in arrays.items()},
-        )
+        d_k = arrays["q"].shape[1]
+        arrays = {self.reads.get(operand, operand): x for operand, x in arrays.items()}
         inputs = {self.reads[operand]: arrays[self.reads[operand]] for operand in ("k", "v")}
         if self.mask is not None:
             inputs["given_mask"] = self.mask[rows.batch, rows.head]

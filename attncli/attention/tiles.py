@@ -154,10 +154,8 @@ def tile_steps(convention: Convention, sizes: Sizes, bounds: Sequence[int]) -> l
     text = parts.text(BY_SUM)
     parts.add(OUTPUT, text, "{acc} / {total}", reads | filler, function=by_sum, **params)
     words = {"e": "{m} + ln {total}", "2": "({m} + ln {total}) / ln 2"}[convention.lse_base]
-    reads, text = (
-        {"m": f"{last}m", "total": f"{last}l"},
-        parts.text(LSE_OF_PARTS[convention.lse_base]),
-    )
+    reads = {"m": f"{last}m", "total": f"{last}l"}
+    text = parts.text(LSE_OF_PARTS[convention.lse_base])
     parts.add(LSE, text, words, reads, base=convention.lse_base)
     return parts.steps
 

@@ -34,11 +34,8 @@ _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage o
 
 def computed(source: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
     """The trace of what is asked for, from x to heads side by side, and what is left to choose."""
-    attention, shape, convention = (
-        source.inputs,
-        source.inputs.sizes.scores,
-        source.inputs.convention,
-    )
+    attention = source.inputs
+    shape, convention = attention.sizes.scores, attention.convention
     if source.flags.tiles is not None or source.flags.split is not None:
         return _in_parts(source, show), show
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(source, show)
@@ -51,7 +48,7 @@ def computed(source: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displa
         need = f"the output of {shape[-2]} queries needs"
         check_free(memory.of_streaming(source.arguments, shape), need, _FEWER)
         return attention.trace_of({OUTPUT: _streamed(source, show)}), show
-    check_text(show, memory.maps_of(convention, shape, source.inputs.originals))
+    check_text(show, memory.maps_of(convention, shape, attention.originals))
     if is_free(_need(source, shape, show)):
         return attention.trace(), show
     rows, selection, hint = None, show, _FEWER
@@ -64,15 +61,11 @@ def computed(source: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displa
         note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
         source = source.without_gradient()
         attention = source.inputs
-    if (
-        not convention.dropout and convention.softmax_over == "keys"
-    ):  # else no row can be computed alone
+    # With dropout, or with softmax over queries, no row can be computed alone.
+    if not convention.dropout and convention.softmax_over == "keys":
         rows, selection = _rows(source, show)
-        shape, hint, attention = (
-            (*shape[:-2], len(rows), shape[-1]),
-            _ADVICE,
-            attention.of_rows(rows),
-        )
+        shape, hint = (*shape[:-2], len(rows), shape[-1]), _ADVICE
+        attention = attention.of_rows(rows)
     need = f"the stages of {' × '.join(map(str, shape))} scores need"
     check_free(_need(source, shape, selection), need, hint)
     n_q = source.inputs.sizes.scores[-2]
@@ -111,12 +104,9 @@ def _need(source: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) -
     from attncli.attention.memory import of_attention
     from attncli.cli.output_size import of_output
 
-    restricts = source.inputs.originals.keys() & {"given_mask", "kv_len"}
-    is_masked = (
-        source.inputs.convention.causal
-        or source.inputs.convention.window is not None
-        or bool(restricts)
-    )
+    convention = source.inputs.convention
+    restricts = bool(source.inputs.originals.keys() & {"given_mask", "kv_len"})
+    is_masked = convention.causal or convention.window is not None or restricts
     need = of_attention(source.arguments, shape)
     return need + of_output(show, shape, masked=is_masked, weights=True)
 

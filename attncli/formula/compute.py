@@ -215,10 +215,8 @@ class _Compiler(NamedTuple):
         axis = axes if len(axes) > 1 else axes[0]
 
         def run(values: Mapping[str, Any]) -> Array:
-            x, counted = (
-                np.asarray(terms(values)),
-                condition and np.asarray(condition(values), dtype=bool),
-            )
+            x = np.asarray(terms(values))
+            counted = condition and np.asarray(condition(values), dtype=bool)
             full = ((1,) * (len(inner) - x.ndim) + x.shape)[: len(inner) - len(ends)] + ends
             end = sink and sink(values)
             if end is not None:  # which may have letters that the terms lack

@@ -271,10 +271,8 @@ class Matrix:
                 axis, summands = -2, self.values[:, at[1]]
             with np.errstate(all="ignore"):
                 total = summands.astype(np.float64, copy=False).sum(axis=axis, keepdims=True)
-                whole, top = (
-                    np.round(total),
-                    np.abs(summands).max(axis=axis, initial=1, keepdims=True),
-                )
+                whole = np.round(total)
+                top = np.abs(summands).max(axis=axis, initial=1, keepdims=True)
                 # Rounding makes a sum of n float64 shares wrong by n · 1e-16; in float32 it shows.
                 is_whole = np.abs(total - whole) < 1e-12 * self.values.shape[axis] * top
             sums = [np.where(is_whole, whole, total)]

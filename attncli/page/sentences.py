@@ -158,10 +158,8 @@ def empty_rows(block: Block, index: Index) -> str:
         return ""
     names = [named(shares.stage, shares.axis, i) for i in empty[:NAMED]]
     names += [f"{len(empty) - NAMED} more"] if len(empty) > NAMED else []
-    other, each = (
-        "query" if shares.over_queries else "key",
-        short(float(shares_of_empty.flat[0]), 4),
-    )
+    other = "query" if shares.over_queries else "key"
+    each = short(float(shares_of_empty.flat[0]), 4)
     convention, value = block.convention, block.mask_value
     is_empty = math.isinf(value)
     used = shares.stage.params.get("empty", convention.empty_rows)

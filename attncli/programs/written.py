@@ -108,10 +108,8 @@ def _by_formulas(step: Step, steps: Sequence[Step], inputs: Values) -> Iterator[
         yield step._replace(text=text, function=None)
     elif isinstance(step.function, partial):  # after a cache
         new, (projection,) = f"new_{step.name}", step.function.args
-        past, reads = (
-            step.reads["past"],
-            {x: stage for x, stage in step.reads.items() if x != "past"},
-        )
+        past = step.reads["past"]
+        reads = {x: stage for x, stage in step.reads.items() if x != "past"}
         n = inputs[past].shape[-2] + inputs[reads["x"]].shape[-2]
         text = relettered(projection.expression, j="l")
         yield projection._replace(name=new, symbol=new, text=text, reads=reads)

@@ -127,11 +127,9 @@ class Comparison:
         Where stages depend on all queries: of whole batch items and key heads, without the sums
         over these, but where it is all or nothing else is left.
         """
-        over, is_whole, of_keys = (
-            self.setup.convention.softmax_over,
-            self.is_whole,
-            tuple[Indices, ...](),
-        )
+        over = self.setup.convention.softmax_over
+        is_whole = self.is_whole
+        of_keys = tuple[Indices, ...]()
         if is_whole:
             keys = self.setup.key_heads_of(self.subset.head[at.head])
             mine = self.setup.key_heads_by_grouping[self.subset.head]
@@ -247,10 +245,8 @@ def _draw_again(
     draws: int,
 ) -> None:
     """Puts more draws into the noise of these stages, of the rows that are off by too much."""
-    is_of_rows, rows = (
-        not is_whole(noise, setup.convention.softmax_over),
-        np.arange(subset.sizes[2]),
-    )
+    is_of_rows = not is_whole(noise, setup.convention.softmax_over)
+    rows = np.arange(subset.sizes[2])
     if is_of_rows:
         wrong = np.any([x.wrong_rows.any(axis=(0, 1)) for x in unsure.values()], axis=0)
         rows = rows[wrong] if wrong.any() else rows

@@ -44,11 +44,9 @@ def fitted(stage: str, array: Array, dtype: DType, setup: Setup, subset: Subset)
 
     Raises WrongShapeError.
     """
-    axes, inputs, over = (
-        spec_of(stage).axes.split(),
-        {**setup.inputs},
-        setup.convention.softmax_over,
-    )
+    axes = spec_of(stage).axes.split()
+    inputs = {**setup.inputs}
+    over = setup.convention.softmax_over
     if stage in OF_X and setup.projected is not None:
         inputs |= setup.projected.values
     if stage == DELTA and over == "queries":

@@ -126,10 +126,8 @@ class LayerPlan:
         (1, 2, 2)
         """
         convention, stack = self.convention, "decoder" if memory else "encoder"
-        causal, crossing = (
-            replace(convention, causal=True),
-            replace(convention, causal=False, window=None),
-        )
+        causal = replace(convention, causal=True)
+        crossing = replace(convention, causal=False, window=None)
         self._head(stack, stack.capitalize(), convention, x)
         if not (n_layers := n_layers_of(self.weights, stack)):
             raise ShapeError(f"the {stack} has no layers", "give it at least one")

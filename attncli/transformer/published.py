@@ -59,10 +59,8 @@ class Parameter(NamedTuple):
 
     def arranged(self, order: str, *, heads_first: bool = False) -> Parameter:
         """The matrix as [in, out], its heads side by side: [in, head·out], or [head·in, out]."""
-        axes, target = (
-            order.split(),
-            ("head", "in", "out") if heads_first else ("in", "head", "out"),
-        )
+        axes = order.split()
+        target = ("head", "in", "out") if heads_first else ("in", "head", "out")
         if len(axes) != self.value.ndim:
             return self._replace(order=order)
         if heads_first or len(self.names) > 1:  # numbered, or of W_o: on the first axis already
@@ -123,10 +121,8 @@ def published(
     own_heads, own_kv_heads = _heads_of(weights, heads, n_heads, n_kv_heads)
     if "w_o" in parameters:
         n = own_heads or n_heads or 1
-        width, d_out = (
-            _width(weights, "w_v") // (own_kv_heads or n) * n,
-            None if whole else shapes[0][-1],
-        )
+        width = _width(weights, "w_v") // (own_kv_heads or n) * n
+        d_out = None if whole else shapes[0][-1]
         matrices["w_o"] = weights["w_o"] = _output(parameters["w_o"], matrices, width, axes, d_out)
     for leaf, bias in parameters.items():
         if leaf[0] == "b":

@@ -230,10 +230,8 @@ def _kept(search: Search, choices: UserChoices, matches: Sequence[Match]) -> tup
     conventions = []
     for convention, match in fitting.items():
         if any(match is x for x in distinct):
-            fields, flag = (
-                _differing(convention, plain.convention),
-                f"--semantics {names[convention][0]}",
-            )
+            fields = _differing(convention, plain.convention)
+            flag = f"--semantics {names[convention][0]}"
             conventions.append(Meaning((*names[convention],), (*sentences(fields),), flag, fields))
     return tuple(sorted(conventions, key=lambda meaning: len(meaning.fields)))
 

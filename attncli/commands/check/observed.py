@@ -66,10 +66,8 @@ def known_stages(tiles: int | None) -> Collection[str]:
 
 def as_observed(attention: AttentionInputs) -> AttentionInputs:
     """The same, with no axes to move or split where the observed q is the given one as it is."""
-    loaded, q = (
-        attention.observed,
-        cast_input(attention.inputs.qkv["q"], attention.inputs.convention),
-    )
+    loaded = attention.observed
+    q = cast_input(attention.inputs.qkv["q"], attention.inputs.convention)
     name = None if loaded is None else name_of(loaded, "q")
     if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
         return attention

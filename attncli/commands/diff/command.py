@@ -121,9 +121,8 @@ def _operand(source: str, show: DisplayFlags, program: Program | None) -> _Opera
     if list(loaded.arrays) == [member]:
         return _Operand(loaded.origin, None, loaded.arrays[member], member)
     is_dump = any(map(_is_computed, loaded.arrays))
-    if (
-        program is not None and program.is_whole and OUTPUT not in loaded.arrays
-    ):  # which may read the others
+    # A program may read arrays under any name, those of our stages too.
+    if program is not None and program.is_whole and OUTPUT not in loaded.arrays:
         is_dump = is_dump and name_of(loaded, "q") is None
     if is_dump or not (name_of(loaded, "q") is not None or holds_x(loaded)):
         others = [x for x in (*loaded.unread, *loaded.others) if not is_field(x)]

@@ -326,10 +326,8 @@ def _check_room(
         of_weights, of_stages = 2 * of_weights, 2 * of_stages
     purpose, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
     if of_weights <= of_stages or weights is not None:
-        purpose, hint = (
-            f"stages of {' × '.join(map(str, shape))} scores",
-            "use fewer tokens or heads",
-        )
+        purpose = f"stages of {' × '.join(map(str, shape))} scores"
+        hint = "use fewer tokens or heads"
         if n_layers > 1:
             purpose, hint = f"{purpose} in {n_layers} layers", f"{hint}, or --layers"
     check_free(of_weights + of_stages, f"the {purpose} need", hint)

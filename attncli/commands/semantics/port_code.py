@@ -136,10 +136,8 @@ class _Writer:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.convention, self.there = (
-            Convention.of(self.source.name),
-            Convention.of(self.target.name),
-        )
+        self.convention = Convention.of(self.source.name)
+        self.there = Convention.of(self.target.name)
         self.row = TARGETS[self.target.name]
         self.language = LANGUAGES[self.row.language]
         self.layout = layout_of(self.source)

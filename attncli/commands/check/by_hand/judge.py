@@ -124,9 +124,8 @@ class _Marker:
     def __init__(
         self, setup: Setup, sheet: Mapping[str, Written], labels: Mapping[str, Sequence[str] | None]
     ) -> None:
-        if (
-            SCALED in sheet and setup.convention.scale == "none"
-        ):  # a form may have it: the scores again
+        # A form may have a column of scaled scores where nothing scales: the scores again.
+        if SCALED in sheet and setup.convention.scale == "none":
             setup = setup.with_convention(scale=1.0)
         self.setup, self.sheet, self.written = setup, sheet, dict[str, tuple[Array, Array]]()
         self.unrounded = dict[str, Array]()

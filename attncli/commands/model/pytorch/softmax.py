@@ -169,9 +169,8 @@ class OfSoftmax(TorchDispatchMode):  # type: ignore[misc]
                 """A gradient with the axes of q, k, v or the output."""
                 sources = {**tracked, name: x}
                 if name in ("v", OUTPUT):
-                    return placed(sources["v"], sources[OUTPUT], moves, shape, turned)[
-                        name == OUTPUT
-                    ]
+                    pair = placed(sources["v"], sources[OUTPUT], moves, shape, turned)[:2]
+                    return pair[name == OUTPUT]
                 pair = (sources["q"], sources["k"]) if is_first else (sources["k"], sources["q"])
                 return factors(pair, before, shape)[name == "k"]
 
