@@ -29,16 +29,23 @@ def entry_points(group: str) -> Mapping[str, EntryPoint]:
 
 
 def load(group: str, name: str, kind: type[T]) -> T:
-    """The object that an entry point names; AttncliError where it cannot be imported."""
+    """The object that an entry point names; AttncliError where it cannot be imported.
+
+    A module that ends the process, as a script without a guard does, cannot be imported either.
+    """
+    try:
+        thing = entry_points(group)[name].load()
+    except (Exception, SystemExit) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise broken(group, name, f"cannot be imported: {reason}") from error
+    if not isinstance(thing, kind):
+        raise broken(group, name, f"is no {kind.__name__} but {type(thing).__name__}")
+    return thing
+
+
+def broken(group: str, name: str, problem: str) -> AttncliError:
+    """The error of an entry point, which names its package."""
     point = entry_points(group)[name]
     package = f" of {point.dist.name}" if point.dist else ""
-    plugin = f"the plug-in {name} ({point.value}{package})"
     hint = "mend the package, or uninstall it"
-    try:
-        thing = point.load()
-    except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise AttncliError(f"{plugin} cannot be imported: {reason}", hint) from error
-    if not isinstance(thing, kind):
-        raise AttncliError(f"{plugin} is no {kind.__name__} but {type(thing).__name__}", hint)
-    return thing
+    return AttncliError(f"the plug-in {name} ({point.value}{package}) {problem}", hint)

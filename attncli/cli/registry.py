@@ -85,9 +85,15 @@ def find(name: str) -> Command | None:
     """The command of a name, ours or of another package; AttncliError where that is broken."""
     if name in COMMANDS:
         return COMMANDS[name]
-    if name in plugins.entry_points(plugins.COMMANDS):
-        return plugins.load(plugins.COMMANDS, name, Command)
-    return None
+    return _added(name) if name in plugins.entry_points(plugins.COMMANDS) else None
+
+
+def _added(name: str) -> Command:
+    """The command of another package. AttncliError where it cannot be imported, or cannot run."""
+    command = plugins.load(plugins.COMMANDS, name, Command)
+    if command.run is None:
+        raise plugins.broken(plugins.COMMANDS, name, "has no function to run: Command(…, run=…)")
+    return command
 
 
 def summary(name: str) -> str:
@@ -95,7 +101,6 @@ def summary(name: str) -> str:
     if name in HELP:
         return HELP[name]
     try:
-        command = plugins.load(plugins.COMMANDS, name, Command)
+        return _added(name).help.partition("\n")[0]
     except AttncliError as error:
         return error.message
-    return command.help.partition("\n")[0]

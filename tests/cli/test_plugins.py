@@ -19,6 +19,8 @@ BROKEN = """
 broken = attncli_broken:COMMAND
 none = attncli_none:COMMAND
 other = attncli_onehot:FORMAT
+idle = attncli_idle:COMMAND
+script = attncli_script:COMMAND
 compute = attncli_broken:COMMAND
 help = attncli_broken:COMMAND
 
@@ -40,6 +42,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with ZipFile(wheel) as archive:
         archive.extractall(site)
     (site / "attncli_broken.py").write_text("raise RuntimeError('torn\\nin two')\n")
+    idle = "from attncli.cli.groups import Command\nCOMMAND = Command((), 'Nothing.')\n"
+    (site / "attncli_idle.py").write_text(idle)
+    (site / "attncli_script.py").write_text("raise SystemExit(9)\n")
     folder = site / "attncli_broken-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: attncli-broken\nVersion: 1.0\n")
@@ -81,24 +86,26 @@ def test_a_broken_package_is_a_line_and_replaces_nothing(site: Path, tmp_path: P
     torn = "cannot be imported: RuntimeError: torn in two"
     calls = [
         ["broken"], ["broken", "--help"], ["none", "--causal"], ["other"], [*q, "--format", "torn"],
-        ["--help"], ["help"], [*q, "--format", "json"], ["compute", "--nonsense"],
+        ["idle"], ["script"], ["--help"], ["help"], [*q, "--format", "json"], ["compute", "--nonsense"],
         ["help", "help"], [*q, "--output", "a.xyz"],
     ]  # fmt: skip
     results = forked(calls, tmp_path, site, ROOT)
-    assert [result.code for result in results] == [2, 2, 2, 2, 2, 0, 0, 0, 2, 0, 2]
-    for result in results[:5]:
+    assert [result.code for result in results] == [2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 2, 0, 2]
+    for result in results[:7]:
         assert (result.out, result.err.count("\n")) == ("", 1)
         assert result.err.startswith("attncli: the plug-in ")
     assert f"broken (attncli_broken:COMMAND of attncli-broken) {torn}" in results[0].err
     assert "ModuleNotFoundError: No module named 'attncli_none'" in results[2].err
     assert "is no Command but Format" in results[3].err
     assert torn in results[4].err
-    for result in results[5:7]:
+    assert "idle (attncli_idle:COMMAND of attncli-broken) has no function to run" in results[5].err
+    assert "cannot be imported: SystemExit: 9" in results[6].err
+    for result in results[7:9]:
         assert torn in " ".join(result.out.split())
         assert "Attention among one-hot tokens." in result.out
-    assert results[7].json["steps"][-1]["value"] == [[1, 0]]
-    assert "No such option: --nonsense" in results[8].err
-    assert results[9].out == results[6].out
+    assert results[9].json["steps"][-1]["value"] == [[1, 0]]
+    assert "No such option: --nonsense" in results[10].err
+    assert results[11].out == results[8].out
 
 
 def test_a_call_of_ours_reads_no_entry_points(site: Path, tmp_path: Path) -> None:
