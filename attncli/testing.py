@@ -14,13 +14,13 @@ from attncli.commands.check.diagnose import check
 from attncli.commands.check.verdict import report_text
 
 
-def assert_attention(observed: Any, q: Any, k: Any, v: Any, **convention: Any) -> None:
+def assert_attention(observed: Any, q: Any, k: Any, v: Any, **options: Any) -> None:
     """Pass where `observed` is the attention of q, k and v; else say which bug it is.
 
     observed  the output, or the stage that `stage` names, or a mapping of several; any array that
               NumPy or DLPack takes, PyTorch and JAX tensors included (those that track gradients
               and those of 8 and 16 bits too)
-    how       further keywords of `attncli.check`, such as mask, kv_len, stage; layout="bshd"
+    options   further keywords of `attncli.check`, such as mask, kv_len, stage; layout="bshd"
               for tokens before heads; causal, scale, window and every other field of Convention;
               decimals, or rtol and atol, else the noise floor of the observed number type
 
@@ -37,6 +37,6 @@ def assert_attention(observed: Any, q: Any, k: Any, v: Any, **convention: Any) -
     ...
     """
     __tracebackhide__ = True
-    verdict = check(observed, q, k, v, **convention)
+    verdict = check(observed, q, k, v, **options)
     if not verdict.matches:
         raise AssertionError(report_text(verdict))

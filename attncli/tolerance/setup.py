@@ -38,15 +38,16 @@ class Setup:
                   kv_len, kept (which weights dropout keeps), given_gradient [batch, head, n_q,
                   d_v], and every other array that `attend` takes. The axes are those of the
                   registry of stages
-    how           the convention
+    convention    how scores, masks and weights are computed
     n_past        number of keys before the first query's own
     ndim          number of axes of the caller's q
     projected     x, the weights and how they make q, k and v, where these are made of them
     positions     the positions to put into q, k and v; None: none
     edits         functions from the plan to another one
     patched       the places of the plan that these change
-    grouping      the order in which the caller's query heads share key heads, whatever `how` says:
-                  of some query heads it tells which key heads have their gradients compared
+    grouping      the order in which the caller's query heads share key heads, whatever the
+                  convention says: of some query heads it tells which key heads have their
+                  gradients compared
     whole         the axes (0 batch, 1 head, 2 query) that a changed step needs complete
     instead       axis (0 batch, 1 head, 2 query) → the index that is computed in place of each;
                   ZEROS or NANS: none, and the output is that there

@@ -115,12 +115,12 @@ class Call:
             notes.append(f"Between Q Kᵀ and softmax: {' → '.join(self.operations)}.")
         return replace(trace, title=title, notes=(*notes, *self.notes))
 
-    def check(self, **convention: Any) -> Verdict:
+    def check(self, **options: Any) -> Verdict:
         """Do the model's own weights and output agree with exact attention of its q, k and v?
 
         And its gradients, where they were asked for and have come.
         The reference is computed from what went in and from what the model asks for, never by the
-        function that the model called. how: further keywords of `attncli.check`.
+        function that the model called. options: further keywords of `attncli.check`.
         """
         from attncli.commands.check.diagnose import check
 
@@ -129,7 +129,7 @@ class Call:
         observed = {name: self._one(name) for name in names if name in self.arrays}
         is_bfloat16 = self.dtype == "bfloat16"  # which the arrays do not tell
         typed = replace(self.convention, dtype="bfloat16" if is_bfloat16 else "float64")
-        verdict = check(observed, **self._inputs(), convention=typed, **convention)
+        verdict = check(observed, **self._inputs(), convention=typed, **options)
         missing = (_NO_GRADIENTS,) if self.asks_gradients and not has_gradients else ()
         return replace(verdict, notes=(*verdict.notes, *self.notes, *missing))
 
