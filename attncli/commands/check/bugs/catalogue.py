@@ -80,7 +80,6 @@ _BUGS, _UNITS, _TEMPLATES = catalogue()[1:]
 CATALOGUE, UNITS = (tuple(_rows(part)) for part in (_BUGS, _UNITS))
 TEMPLATES = tuple(_TEMPLATES.strip().splitlines())
 BACKWARD = tuple(bug for bug in CATALOGUE if GRADIENT in bug.touches)
-RUNNING = tuple(bug for bug in CATALOGUE if TILES in bug.touches)
 
 
 def named(name: str) -> Bug:
