@@ -4,24 +4,26 @@
     class AgainstFlags:
         against: str | None = flag("Compute once more with these options …", "OPTIONS")
 
-        def applied(self, call: Any) -> Any:
+        def applied(self, call: Call) -> Call | Result:
             return call if self.against is None else compared(call, self.against)
 
-`applied` takes a call and gives the call back, changed, or the exit code where it has answered it.
-`registry.EXTENSIONS` says which commands have which extensions. A command reads as
+`applied` takes a call and gives the call back, changed, or the result where it has answered it.
+`registry.EXTENSIONS` says which commands have which extensions. A call reads as
 
-    load → extensions → compute → present
+    load → extensions → the command's function → present
 
-and knows none of them. An extension imports its engine where its option is given, not before.
+and no command knows its extensions. One imports its engine where its option is given, not before.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
+    from attncli.cli.results import Result
     from attncli.trace import Trace
     from attncli.transformer.layers import Alter
 
@@ -49,21 +51,29 @@ class Program(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call of a command, as its extensions see it; a command adds its groups of flags."""
+    """A call of a command, as its extensions see it.
 
-    extensions: tuple[Any, ...] = ()  # those that have not acted yet
-    program: Program | None = None
+    command     its name
+    function    what runs it: it takes the groups, and gives a Result or an exit code
+    groups      its option groups, filled in
+    extensions  those that have not acted yet
+    keywords    what extensions give to the function, such as `program`
+    """
 
+    command: str
+    function: Callable[..., Result | int | None]
+    groups: tuple[Any, ...]
+    extensions: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
 
-C = TypeVar("C", bound=Call)
+    def result(self) -> Result | int | None:
+        """What the command gives, or the first extension that answers the call."""
+        if not self.extensions:
+            return self.function(*self.groups, **self.keywords)
+        first, *others = self.extensions
+        answer: Call | Result = first.applied(replace(self, extensions=tuple(others)))
+        return answer.result() if isinstance(answer, Call) else answer
 
-
-def extended(call: C) -> C | int:
-    """The call as its extensions leave it, or the exit code where one of them has answered it."""
-    while call.extensions:
-        first, *others = call.extensions
-        result: C | int = first.applied(replace(call, extensions=tuple(others)))
-        if isinstance(result, int):
-            return result
-        call = result
-    return call
+    def with_keyword(self, name: str, value: Any) -> Call:
+        """The call whose function is given one keyword more."""
+        return replace(self, keywords={**self.keywords, name: value})

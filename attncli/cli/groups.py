@@ -24,8 +24,8 @@ role, or a field of Convention, which a file may set as well: it is known once t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from types import MappingProxyType
@@ -45,6 +45,7 @@ import typer
 from typer.core import TyperCommand
 
 from attncli.budget import DEFAULT, limited
+from attncli.cli.extensions import Call
 from attncli.cli.terminal import unshielded
 from attncli.convention import (
     ADDED,
@@ -64,6 +65,7 @@ from attncli.stages import LSE
 
 if TYPE_CHECKING:
     from attncli.arrays import Array
+    from attncli.cli.results import Result
 
 T = TypeVar("T")
 
@@ -71,8 +73,9 @@ T = TypeVar("T")
 class Command(NamedTuple):
     """The option groups that a command takes, its help, and what runs it.
 
-    run  takes the groups, filled in, and gives the exit code, or None for 0; where it is None, that
-         is the function of the command's name in command.py of its room
+    run  takes the groups, filled in, and gives what is presented (results.py), or, where it has
+         written all itself, the exit code or None for 0; where it is None, that is the function of
+         the command's name in command.py of its room
     """
 
     groups: tuple[Any, ...]
@@ -82,7 +85,7 @@ class Command(NamedTuple):
     needs: Mapping[str, str] = MappingProxyType({})  # field → what its flag needs here instead
     stages: tuple[str, ...] = ()  # names of stages that have no row in attncli/stages.py
     extensions: tuple[Any, ...] = ()  # option groups of other rooms: see extensions.py
-    run: Callable[..., int | None] | None = None
+    run: Callable[..., Result | int | None] | None = None
 
     @property
     def ordered(self) -> tuple[Any, ...]:
@@ -230,25 +233,11 @@ def flag(
 
 
 def typer_command(name: str, command: Command) -> Any:
-    """A command as Typer takes it: it imports and calls what runs it."""
+    """A command as Typer takes it: it imports and calls what runs it, and presents the result."""
 
     def flat(**values: Any) -> int | None:
-        size, groups = DEFAULT, dict[Any, Any]()
-        for kind in command.ordered:
-            arguments = {x.name: values[x.name] for x in fields(kind) if x.name in values}
-            if arguments.get("max_size") is not None:
-                size = import_module("attncli.cli.parsing").bytes_of(arguments["max_size"])
-            groups[kind] = kind(**arguments)
-        with limited(size):
-            check_flags([*groups.values()], command.needs)
-            for show in (group for group in groups.values() if hasattr(group, "form")):
-                import_module("attncli.cli.output").display_options(show)
-            run = command.run or getattr(import_module(f"attncli.commands.{name}.command"), name)
-            errstate = import_module("numpy").errstate
-            with errstate(all="ignore"):  # infinity and NaN are shown, not warned about
-                every = (*command.groups, *command.extensions)
-                code: int | None = run(*(groups[kind] for kind in every))
-        return code
+        with called(name, command, values) as result:
+            return result if result is None or isinstance(result, int) else result.present()
 
     parameters = []
     options = [(kind, item) for kind in command.ordered for item in fields(kind) if item.metadata]
@@ -275,6 +264,32 @@ def typer_command(name: str, command: Command) -> Any:
         vars(param)["choices"] = choices_of.get(param.name)
     vars(result)["stages"] = command.stages
     return result
+
+
+@contextmanager
+def called(name: str, command: Command, values: Mapping[str, Any]) -> Iterator[Result | int | None]:
+    """What a command gives for the values of its options; within it, as much memory as they allow.
+
+    AttncliError for a call or an input that is wrong.
+    """
+    size, groups = DEFAULT, dict[Any, Any]()
+    for kind in command.ordered:
+        arguments = {x.name: values[x.name] for x in fields(kind) if x.name in values}
+        if arguments.get("max_size") is not None:
+            size = import_module("attncli.cli.parsing").bytes_of(arguments["max_size"])
+        groups[kind] = kind(**arguments)
+    with limited(size):
+        check_flags([*groups.values()], command.needs)
+        for show in (group for group in groups.values() if hasattr(group, "form")):
+            import_module("attncli.cli.output").display_options(show)
+        run = command.run or getattr(import_module(f"attncli.commands.{name}.command"), name)
+        of_command, of_others = (
+            tuple(groups[kind] for kind in kinds) for kinds in (command.groups, command.extensions)
+        )
+        call = Call(command=name, function=run, groups=of_command, extensions=of_others)
+        errstate = import_module("numpy").errstate
+        with errstate(all="ignore"):  # infinity and NaN are shown, not warned about
+            yield call.result()
 
 
 def options_of(command: Command) -> set[str]:

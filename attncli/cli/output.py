@@ -139,10 +139,28 @@ def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOp
     return options
 
 
+_printed: set[str] | None = None  # the notes so far, within notes_once
+
+
+@contextmanager
+def notes_once() -> Iterator[None]:
+    """Within it no note is printed twice."""
+    global _printed  # noqa: PLW0603 - as standard error is one for all
+    _printed = set()
+    try:
+        yield
+    finally:
+        _printed = None
+
+
 def note(*texts: str, quiet: bool) -> None:
     """A line for each on standard error, besides the result, unless --quiet was given."""
     try:
         for text in () if quiet else texts:
+            if _printed is not None:
+                if text in _printed:
+                    continue
+                _printed.add(text)
             tell(f"note: {text}")
     except OSError:  # a full disk, or a reader that went away: the notes are lost, the result not
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

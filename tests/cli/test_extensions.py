@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from attncli.cli import registry
-from attncli.cli.extensions import Call, extended
+from attncli.cli.extensions import Call
 from attncli.cli.groups import flag, group
 
 
@@ -19,23 +18,23 @@ class SizeFlags:
     size: int | None = flag("The size.")
 
     def applied(self, call: Any) -> Any:
-        """The call with a size, or 7 where that is 0."""
-        return 7 if self.size == 0 else replace(call, sizes=(*call.sizes, self.size))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SizeCall(Call):
-    """A call that extensions change."""
-
-    sizes: tuple[int, ...] = ()
+        """The call with a size more, or 0 where that is 0."""
+        sizes = (*call.keywords.get("sizes", ()), self.size)
+        return 0 if self.size == 0 else call.with_keyword("sizes", sizes)
 
 
 def test_extensions_change_a_call_in_their_order_or_answer_it() -> None:
     first, second, answer = (SizeFlags(size=n) for n in (3, 5, 0))
-    call = extended(SizeCall(extensions=(first, second)))
-    assert isinstance(call, SizeCall)
-    assert (call.sizes, call.extensions) == ((3, 5), ())
-    assert extended(SizeCall(extensions=(first, answer, second))) == 7
+
+    def function(group: str, *, sizes: tuple[int, ...]) -> Any:
+        return group, sizes
+
+    def result(*extensions: SizeFlags) -> Any:
+        call = Call(command="", function=function, groups=("a",), extensions=extensions)
+        return call.result()
+
+    assert result(first, second) == ("a", (3, 5))
+    assert result(first, answer, second) == 0
 
 
 def test_an_extension_is_listed_before_the_first_panel_that_it_names() -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from attncli.budget import check_free, taken
-from attncli.cli.extensions import Call, extended
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.options import ConventionFlags, InputFlags, ending_of
-from attncli.cli.output import note, progress_bar, write_report
+from attncli.cli.options import ConventionFlags, InputFlags
+from attncli.cli.output import note, progress_bar
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
+from attncli.cli.results import ReportResult
 from attncli.commands.check.by_hand.marking import Marking
 from attncli.commands.check.diagnose import check as compare
 from attncli.commands.check.explanations import OF_HEADS
@@ -32,9 +32,6 @@ from attncli.files.roles import D_OUTPUT, stages_named
 from attncli.files.write import check_target, write_atomically
 from attncli.stages import GRADIENTS, MEAN_WEIGHTS, OF_TILES, OUTPUT, PROJECTED, WEIGHTS
 
-ENDINGS = {"json": "json", "txt": "text", "log": "text"}
-"""Ending of --output → format of the verdict."""
-
 ASSUMED = (
     "marked by hand, as no known bug fits and the numbers have at most 4 decimals "
     "(--no-by-hand shows the usual check)"
@@ -44,27 +41,8 @@ ROUNDED = "computed by hand, with rounding at every step, they would be right (-
 """What is said where such a sheet has no mistake."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckCall(Call):
-    """A call of check, as its extensions see it."""
-
-    inputs: InputFlags
-    choices: ConventionFlags
-    observed: CheckFlags
-
-    def of_program(self) -> tuple[InputFlags, str, bool]:
-        """The inputs of formulas, the source of what was observed, and whether JSON is written."""
-        main, source = _sources(self.inputs, self.observed)
-        inputs = replace(self.inputs, source=None)
-        if not (inputs.x or inputs.weights):
-            inputs.q = main
-        return inputs, source, form_of(self.observed) == "json"
-
-
-def check(
-    inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags, *extensions: Any
-) -> int:
-    """Compares, says what was found, and gives the exit code."""
+def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) -> ReportResult:
+    """What was found, and the exit code: 0 where all matches."""
     if observed.sheets and not observed.by_hand:
         message = f"{observed.sheets[0]} has no effect without --by-hand"
         raise ConventionError(message, "add it to mark several sheets, or give one file")
@@ -72,16 +50,13 @@ def check(
         from attncli.commands.check.bugs.command import explain
 
         options = [*given_of(replace(inputs, source=None)), *choices.fields]
-        return explain(inputs.source, options, observed, as_json=form_of(observed) == "json")
-    call = CheckCall(inputs=inputs, choices=choices, observed=observed, extensions=extensions)
-    if isinstance(code := extended(call), int):
-        return code
+        return explain(inputs.source, options, observed)
     _check_flags(observed, inputs)
     if observed.by_hand:
         from attncli.commands.check.by_hand.command import by_hand
 
-        return by_hand(inputs, choices, observed, form_of(observed))
-    main, source = _sources(inputs, observed)
+        return by_hand(inputs, choices, observed)
+    main, source = observed.sources(inputs)
     try:
         verdict, attention, numbers = _checked(inputs, choices, observed, main, source)
     except SeveralError as several:
@@ -94,19 +69,21 @@ def check(
         from attncli.commands.check.by_hand.command import assumed
 
         marking = assumed(inputs, choices, observed, attention, numbers)
-    _report(verdict, marking, observed)
     if observed.suggest is not None:
         note(_suggest(verdict, attention, observed, observed.suggest), quiet=observed.quiet)
-    return 0 if verdict.matches else 1
+    return _report(verdict, marking, observed)
 
 
-def _report(verdict: Verdict, marking: Marking | None, observed: CheckFlags) -> None:
-    """Writes the verdict, or the marking of numbers that were computed by hand."""
+def _report(verdict: Verdict, marking: Marking | None, observed: CheckFlags) -> ReportResult:
+    """The verdict, or the marking of numbers that were computed by hand."""
     text, data = report_text(verdict), verdict_to_dict(verdict)
     if marking is not None:
         text = f"{ASSUMED}\n{marking}" if marking.mistakes else f"{text}\n{ROUNDED}"
         data = {**data, "by_hand": marking.to_dict()}
-    write_report(text, data, observed, as_json=form_of(observed) == "json")
+    code = 0 if verdict.matches else 1
+    return ReportResult(
+        text=text, data=data, show=observed, as_json=observed.verdict_form == "json", code=code
+    )
 
 
 def _check_each(
@@ -115,16 +92,20 @@ def _check_each(
     observed: CheckFlags,
     file: str,
     parts: tuple[str, ...],
-) -> int:
-    """Checks every attention that a file holds; 0 where all match."""
+) -> ReportResult:
+    """The verdicts on every attention that a file holds; 0 where all match."""
     verdicts, notes = dict[str, Verdict](), list[str]()
     for part in parts:
         source = f"{file}::{part}"
         with named(part):
             verdicts[part] = _checked(replace(inputs), choices, observed, source, source, notes)[0]
-    as_json = form_of(observed) == "json"
-    write_report(summary_text(verdicts), summary_to_dict(verdicts), observed, as_json=as_json)
-    return 0 if all(verdicts.values()) else 1
+    return ReportResult(
+        text=summary_text(verdicts),
+        data=summary_to_dict(verdicts),
+        show=observed,
+        as_json=observed.verdict_form == "json",
+        code=0 if all(verdicts.values()) else 1,
+    )
 
 
 def _checked(
@@ -178,7 +159,7 @@ def _check_flags(observed: CheckFlags, inputs: InputFlags) -> None:
         if not observed.suggest.endswith(".npz"):
             raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
         check_target(observed.suggest, force=observed.force)
-    form_of(observed)
+    _ = observed.verdict_form  # which --output may not have
     if observed.suggest is not None and observed.suggest == observed.output:
         raise ConventionError("--output and --suggest name one file", "name two")
     if observed.rows is not None:
@@ -190,31 +171,6 @@ def stages_of(name: str) -> tuple[str, ...]:
     stages = stages_named(name) or (name,)
     merged_names = {OUTPUT: PROJECTED, WEIGHTS: MEAN_WEIGHTS}  # of all heads
     return (*stages, *(merged_names[x] for x in stages if x in merged_names))
-
-
-def form_of(observed: CheckFlags) -> str:
-    """The form of the verdict: --format, else what the ending of --output says, else text."""
-    ending = None if observed.output is None else ending_of(observed.output)
-    if observed.format is not None or ending is None:
-        return observed.format or "text"
-    if ending not in ENDINGS:
-        message = f"{observed.output} does not end in a format of a verdict"
-        raise ConventionError(message, "add --format text or json")
-    return ENDINGS[ending]
-
-
-def _sources(inputs: InputFlags, observed: CheckFlags) -> tuple[str, str]:
-    """Where q and the observed numbers come from: SOURCE is what is not named, or both."""
-    q = inputs.q or inputs.x or inputs.weights
-    numbers, source = observed.observed, inputs.source
-    if None not in (q, numbers, source):
-        message = "SOURCE is given beside --q and --observed"
-        raise ConventionError(message, "leave one of the three out")
-    q, numbers = q or source or numbers, numbers or source or q
-    if q is None or numbers is None:
-        hint = "name a file that holds q, k, v and the output, or add --q and --observed"
-        raise ConventionError("there is nothing to check", hint)
-    return q, numbers
 
 
 def _verdict(

@@ -17,7 +17,9 @@ from attncli.cli.options import (
     ConventionFlags,
     InputFlags,
     Inside,
+    ending_of,
 )
+from attncli.errors import ConventionError
 from attncli.files.roles import gradient_named
 from attncli.stages import (
     CONCAT,
@@ -32,6 +34,9 @@ from attncli.stages import (
 
 STAGES = (*MAPS, MEAN_WEIGHTS, LSE, OUTPUT, CONCAT, PROJECTED, *GRADIENTS)
 """The stages that can be checked."""
+
+ENDINGS = {"json": "json", "txt": "text", "log": "text"}
+"""Ending of --output → format of the verdict."""
 
 
 @group("Checking")
@@ -81,6 +86,30 @@ class CheckFlags:
             self.stage = self.stage if stages else gradient_named(self.stage.lower())
         elif self.stage:
             self.stage = stages[0]
+
+    @property
+    def verdict_form(self) -> str:
+        """The form of the verdict: --format, else what the ending of --output says, else text."""
+        ending = None if self.output is None else ending_of(self.output)
+        if self.format is not None or ending is None:
+            return self.format or "text"
+        if ending not in ENDINGS:
+            message = f"{self.output} does not end in a format of a verdict"
+            raise ConventionError(message, "add --format text or json")
+        return ENDINGS[ending]
+
+    def sources(self, inputs: InputFlags) -> tuple[str, str]:
+        """Where q and the observed numbers come from: SOURCE is what is not named, or both."""
+        q = inputs.q or inputs.x or inputs.weights
+        numbers, source = self.observed, inputs.source
+        if None not in (q, numbers, source):
+            message = "SOURCE is given beside --q and --observed"
+            raise ConventionError(message, "leave one of the three out")
+        q, numbers = q or source or numbers, numbers or source or q
+        if q is None or numbers is None:
+            hint = "name a file that holds q, k, v and the output, or add --q and --observed"
+            raise ConventionError("there is nothing to check", hint)
+        return q, numbers
 
 
 COMMAND = Command(

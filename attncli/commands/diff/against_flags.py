@@ -19,7 +19,7 @@ class AgainstFlags:
     )
 
     def applied(self, call: Any) -> Any:
-        """The call, or the exit code of its comparison with one of further options."""
+        """The call, or its comparison with one of further options."""
         if self.against is None:
             return call
         from attncli.commands.diff.against import with_options
@@ -40,7 +40,7 @@ class OrderFlags:
     )
 
     def applied(self, call: Any) -> Any:
-        """The call, or the exit code of its comparison with the words in another order."""
+        """The call, or its comparison with the words in another order."""
         if self.against_order is None:
             return call
         from attncli.commands.diff.against import in_order

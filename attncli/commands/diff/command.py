@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from os.path import basename
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first
 from attncli.budget import FLOAT, check_free
-from attncli.cli.extensions import Call, Program, extended
+from attncli.cli.extensions import Program
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
-from attncli.cli.output import note, present
+from attncli.cli.output import note
+from attncli.cli.results import TraceResult
 from attncli.cli.sources import holds_x
 from attncli.commands.diff.comparison import Comparison, Names, nested
 from attncli.commands.diff.diff import diff as compare
@@ -45,11 +46,8 @@ _GENERIC = ("batch", "head", "row", "column")
 _COPIES = 5  # of the largest stage: both in float64, their difference, its size, which differ
 
 
-def diff(compared: DiffFlags, show: DisplayFlags, *extensions: Any) -> int:
-    """Compares, shows what was found, and gives the exit code."""
-    call = extended(Call(extensions=extensions))
-    if isinstance(call, int):
-        return call
+def diff(compared: DiffFlags, show: DisplayFlags, program: Program | None = None) -> TraceResult:
+    """The comparison of the two; 0 where they are the same, else 1."""
     check_diff_flags(show)
     rule_of(compared.decimals, compared.rtol, compared.atol, "float64", compared.inside)
     if compared.a is None or compared.b is None:
@@ -58,15 +56,16 @@ def diff(compared: DiffFlags, show: DisplayFlags, *extensions: Any) -> int:
     if all(source.split("::")[0] == "-" for source in sources):
         problem = "standard input can be read only once"
         raise ConventionError(problem, "save one of the two to a file")
-    operands = [_operand(source, show, call.program) for source in sources]
-    if call.program is not None and not any(x.is_computed for x in operands):
+    operands = [_operand(source, show, program) for source in sources]
+    if program is not None and not any(x.is_computed for x in operands):
         problem = "formulas have no effect: neither of the two is computed"
         raise ConventionError(problem, "give a file of inputs: q, k and v")
     a, b = _traces(operands)
     tolerance = given_of(compared, "decimals", "rtol", "atol", "inside", "by_name")
     check_room(a, b, show)
     comparison = compare(a, b, names=_names(operands, sources), **tolerance)
-    return present_diff(comparison, show, stdin_used="-" in [x.split("::")[0] for x in sources])
+    stdin_used = "-" in [x.split("::")[0] for x in sources]
+    return result_of(comparison, show, stdin_used=stdin_used)
 
 
 def check_diff_flags(show: DisplayFlags) -> None:
@@ -77,18 +76,24 @@ def check_diff_flags(show: DisplayFlags) -> None:
         raise ConventionError(f"--{name} is of one computation", f"leave out --{name}")
 
 
-def present_diff(comparison: Comparison, show: DisplayFlags, *, stdin_used: bool = False) -> int:
-    """Shows a comparison in the form that is asked for; 0 where both are the same, else 1."""
+def result_of(
+    comparison: Comparison, show: DisplayFlags, *, stdin_used: bool = False
+) -> TraceResult:
+    """A comparison in the form that is asked for; 0 where both are the same, else 1."""
     page = show.form.holds == PAGE
     if show.form.name in ("json", "csv", "tsv") and not show.stage:
         check_written(3 * sum(x.wrong.size for x in comparison.stages))
     trace = comparison.trace(() if page else None)
     if show.form.holds == FIGURE and not show.stage:
         show = replace(show, stage=_pictured(comparison, trace))
-    present(trace, show, stdin_used=stdin_used, page=diff_page(comparison))
-    if not show.form.notes:
-        note(*trace.notes, quiet=show.quiet)
-    return 0 if comparison.same else 1
+    return TraceResult(
+        trace=trace,
+        show=show,
+        page=diff_page(comparison),
+        stdin_used=stdin_used,
+        remarks=() if show.form.notes else trace.notes,
+        code=0 if comparison.same else 1,
+    )
 
 
 def _pictured(comparison: Comparison, trace: Trace) -> list[str]:

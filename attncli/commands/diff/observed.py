@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from dataclasses import replace
 
-from attncli.cli.extensions import Program
+from attncli.cli.extensions import Call, Program
 from attncli.cli.groups import given_of
-from attncli.cli.output import write_report, write_text
+from attncli.cli.results import ReportResult, Result, TextResult
 from attncli.commands.diff.command import stage_of
 from attncli.commands.diff.comparison import nested
 from attncli.commands.diff.diff import diff as compare
@@ -21,16 +21,20 @@ from attncli.formats import FORMATS
 from attncli.page.select import DisplayOptions
 
 
-def beside_program(call: Any, program: Program) -> int:
-    """Compares what was observed with the stages of formulas; 0 where all match, else 1.
+def beside_program(call: Call, program: Program) -> Result:
+    """What was observed beside the stages of formulas; 0 where all match, else 1.
 
-    call  of check: `of_program` says which inputs the formulas read, and where the numbers are
+    call  of check: its groups say where the inputs of the formulas and the numbers are
     """
-    observed, (inputs, source, as_json) = call.observed, call.of_program()
+    inputs, choices, observed = call.groups
+    main, source = observed.sources(inputs)
+    inputs = replace(inputs, source=None)
+    if not (inputs.x or inputs.weights):
+        inputs.q = main
     for name in given_of(observed, "rows", "head", "positions", "suggest", "single"):
         hint = "leave it out: no bug is looked for in formulas of your own"
         raise ConventionError(f"{flag_of(name)} has no effect with --formulas", hint)
-    trace, _ = program.trace(inputs, call.choices, quiet=observed.quiet)
+    trace, _ = program.trace(inputs, choices, quiet=observed.quiet)
     computed = [name for name, x in trace.stages() if x.expression]
     forward = [name for name in computed if not trace[name].kind.heading]
     file = load(source, selector=lambda name: True if _called(name, computed) else IF_NUMBERS)
@@ -51,19 +55,20 @@ def beside_program(call: Any, program: Program) -> int:
     head = "It matches: the numbers are those of these formulas."
     if first is not None:
         head = f"It differs. The first stage that does is {first}."
-    if as_json:
+    code = 0 if comparison.same else 1
+    if observed.verdict_form == "json":
         rows = [
             {"stage": x.name, "matches": x.same, "tolerance": x.rule, "differ": x.n_wrong}
             | {"of": x.wrong.size, "largest": x.largest, "at": x.place if x.at else x.shapes}
             for x in comparison.stages
         ]
         report = {"matches": comparison.same, "first": first, "stages": rows}
-        write_report("", report, observed, as_json=True)
-    elif observed.output or not observed.quiet:
+        return ReportResult(text="", data=report, show=observed, as_json=True, code=code)
+    page: list[str] = []
+    if observed.output or not observed.quiet:
         table, whole = FORMATS["table"].module(), comparison.trace(())
-        page = table.text(whole, DisplayOptions(), diff_page(comparison))
-        write_text([f"{head}\n\n", *page], observed)
-    return 0 if comparison.same else 1
+        page = [f"{head}\n\n", *table.text(whole, DisplayOptions(), diff_page(comparison))]
+    return TextResult(pieces=page, show=observed, code=code)
 
 
 def _called(name: str, stages: Collection[str]) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import note, present, text_width, write_text
+from attncli.cli.output import note, text_width
+from attncli.cli.results import Result, TextResult, TraceResult
 from attncli.commands.examples import page as views
 from attncli.commands.examples.flags import ExampleFlags
 from attncli.commands.examples.judge import judge
@@ -19,20 +20,19 @@ from attncli.files.messages import listing, safe
 from attncli.files.write import json_text
 
 
-def examples(which: ExampleFlags, show: DisplayFlags) -> int | None:
-    """Lists, shows or verifies what the flags ask for; 1 where --verify finds a difference."""
+def examples(which: ExampleFlags, show: DisplayFlags) -> Result:
+    """The list, an example or the verdicts that the flags ask for."""
     catalog = load_catalog() if which.file is None else load_examples(which.file)
     selection = catalog if which.name is None else _named(catalog, which.name)
     names = [example.name for example in selection]
     if (which.name is None or len(names) > 1) and not which.verify:
-        _list(selection, which, show)
-        return None
+        return _list(selection, which, show)
     if which.glove is not None and not any(example.inputs.needs for example in selection):
         why = f"{listing(names, 3)} {'needs' if len(names) == 1 else 'need'} no file of vectors"
         note(f"--glove {safe(which.glove)} is not used: {why}", quiet=show.quiet)
     if _of_a_trace(show):
-        present(_trace(selection, which), show, stdin_used=which.file == "-")
-        return None
+        trace = _trace(selection, which)
+        return TraceResult(trace=trace, show=show, stdin_used=which.file == "-")
     if show.color == "always":
         raise ConventionError("verdicts have no colours", "add --stage NAME, or leave out --color")
     if show.form.name not in {"table", "markdown", "json"}:
@@ -62,7 +62,7 @@ def _named(catalog: Iterable[Example], name: str) -> list[Example]:
     raise ConventionError(f"there is no example {name!r}", hint)
 
 
-def _list(selection: Iterable[Example], which: ExampleFlags, show: DisplayFlags) -> None:
+def _list(selection: Iterable[Example], which: ExampleFlags, show: DisplayFlags) -> TextResult:
     form = show.form.name
     wrong = [*_of_a_trace(show), *["--color"] * (show.color == "always")]
     wrong += ["--glove"] * (which.glove is not None) + [f"the format {form}"] * (form != "table")
@@ -70,7 +70,8 @@ def _list(selection: Iterable[Example], which: ExampleFlags, show: DisplayFlags)
         message = f"{wrong[0]} has no effect on the list of examples"
         raise ConventionError(message, "name an example, or --verify")
     width = text_width(show.output, show.width)
-    write_text((f"{line}\n" for line in list_lines(tuple(selection), width)), show)
+    lines = list_lines(tuple(selection), width)
+    return TextResult(pieces=(f"{line}\n" for line in lines), show=show)
 
 
 def _trace(selection: Iterable[Example], which: ExampleFlags) -> Any:
@@ -83,7 +84,8 @@ def _trace(selection: Iterable[Example], which: ExampleFlags) -> Any:
     return result.trace
 
 
-def _verdicts(selection: Iterable[Example], which: ExampleFlags, show: DisplayFlags) -> int:
+def _verdicts(selection: Iterable[Example], which: ExampleFlags, show: DisplayFlags) -> TextResult:
+    """What was recomputed beside what is printed; 1 where --verify finds a difference."""
     results = [judge(example, which.glove) for example in selection]
     form = show.form.name
     if form == "json":
@@ -94,5 +96,6 @@ def _verdicts(selection: Iterable[Example], which: ExampleFlags, show: DisplayFl
         lines = views.verification_lines(results, text_width(show.output, show.width))
     else:
         lines = views.result_lines(results[0], text_width(show.output, show.width))
-    write_text((f"{line}\n" for line in lines), show, is_safe=form == "json")
-    return 0 if all(result.ok for result in results) or not which.verify else 1
+    code = 0 if all(result.ok for result in results) or not which.verify else 1
+    pieces = (f"{line}\n" for line in lines)
+    return TextResult(pieces=pieces, show=show, is_safe=form == "json", code=code)

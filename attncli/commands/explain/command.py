@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 from attncli.attention.memory import WIDTHS, maps_of, size_of
 from attncli.budget import FLOAT, check_free
-from attncli.cli.extensions import Call, extended
+from attncli.cli.extensions import Program
 from attncli.cli.groups import check_flags, facts_of, given_of, of_lse
 from attncli.cli.options import ONES_SHOW, ConventionFlags, DisplayFlags
-from attncli.cli.output import LEAST_HEIGHT, note, present
+from attncli.cli.output import LEAST_HEIGHT, note
 from attncli.cli.output_size import check_text, of_output
-from attncli.cli.parsing import is_of, tokens_of
+from attncli.cli.parsing import is_of
+from attncli.cli.results import TraceResult
 from attncli.commands.explain.flags import BlockFlags, SentenceFlags, VectorFlags
 from attncli.commands.explain.pipeline import Keep
 from attncli.commands.explain.pipeline import explained as compute
 from attncli.commands.explain.size import Sentences, of_explanation
 from attncli.convention import Convention
-from attncli.errors import ConventionError, InputError, ShapeError
+from attncli.errors import ConventionError, ShapeError
 from attncli.files.lookup import only
 from attncli.files.roles import D_OUTPUT, ONES, RANDOM, Role, role_of
 from attncli.formats import EXACT, PAGE
@@ -32,61 +32,9 @@ from attncli.trace import Trace
 from attncli.transformer.layers import BACKWARD
 from attncli.transformer.weights import Architecture, Weights, axes_of, n_layers_of, random_weights
 from attncli.words.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
-from attncli.words.tokens import is_padding, tokenize
+from attncli.words.tokens import is_padding
 
 PRECISION = 3  # a long page is read at a glance; --precision sets another
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplainCall(Call):
-    """A call of explain, as its extensions see it."""
-
-    command: ClassVar[str] = "explain"
-    words: SentenceFlags
-    vectors: VectorFlags
-    flags: BlockFlags
-    choices: ConventionFlags
-    show: DisplayFlags
-
-    @property
-    def groups(self) -> tuple[Any, ...]:
-        """What its flags say, but for what is shown."""
-        return self.words, self.vectors, self.flags, self.choices, *self.extensions
-
-    def again(
-        self,
-        words: SentenceFlags,
-        vectors: VectorFlags,
-        flags: BlockFlags,
-        choices: ConventionFlags,
-        *extensions: Any,
-    ) -> ExplainCall:
-        """The same call with other groups, and with every stage whole."""
-        for message, hint in _contradictions(words, vectors, flags):
-            raise ConventionError(message, hint)
-        return replace(
-            self,
-            words=words,
-            vectors=vectors,
-            flags=flags,
-            choices=choices,
-            show=replace(self.show, full=True, stage=None),
-            extensions=extensions,
-        )
-
-    def reordered(self, sentence: str) -> ExplainCall:
-        """The same call of the words in another order; ConventionError where they are others."""
-        words = replace(self.words, sentence=sentence, tokens=None)
-        if sorted(_tokens(self.words)[0]) != sorted(_tokens(words)[0]):
-            hint = 'use each of them once, such as "AI love I" for "I love AI"'
-            raise ConventionError("--against-order has other words than the sentence", hint)
-        return self.again(words, *self.groups[1:])
-
-    def beside(self, other: ExplainCall) -> list[Trace]:
-        """The traces of two calls, whose notes are said once."""
-        traces, notes = zip(*(explained(call) for call in (self, other)), strict=True)
-        note(*dict.fromkeys(chain(*notes)), quiet=self.show.quiet)
-        return [*traces]
 
 
 def explain(
@@ -95,32 +43,23 @@ def explain(
     flags: BlockFlags,
     choices: ConventionFlags,
     show: DisplayFlags,
-    *extensions: Any,
-) -> int | None:
-    """Shows what the flags ask for, unless an extension does something else."""
+    program: Program | None = None,
+) -> TraceResult:
+    """The trace that the flags ask for, by the formulas of `program` where there are some."""
     for message, hint in _contradictions(words, vectors, flags):
         raise ConventionError(message, hint)
-    call = extended(
-        ExplainCall(
-            words=words,
-            vectors=vectors,
-            flags=flags,
-            choices=choices,
-            show=show,
-            extensions=extensions,
-        )
-    )
-    if isinstance(call, int):
-        return call
-    trace, warnings = explained(call)
+    trace, warnings = _explained(words, vectors, flags, choices, show, program)
     note(*warnings, quiet=show.quiet)
-    page = outline_page if flags.outline else explain_page
-    height = 0 if show.stage else LEAST_HEIGHT
-    present(trace, show, page=page, precision=PRECISION, least_height=height)
     form = show.form
-    if not form.notes or (form.holds == PAGE and (show.cell or show.query)):
-        note(*trace.notes, quiet=show.quiet)
-    return None
+    has_notes = form.notes and not (form.holds == PAGE and (show.cell or show.query))
+    return TraceResult(
+        trace=trace,
+        show=show,
+        page=outline_page if flags.outline else explain_page,
+        precision=PRECISION,
+        least_height=0 if show.stage else LEAST_HEIGHT,
+        remarks=() if has_notes else trace.notes,
+    )
 
 
 def _contradictions(
@@ -154,21 +93,24 @@ def _kept(show: DisplayFlags) -> Keep | None:
     return lambda name: is_of(name, prefixes)
 
 
-def explained(call: ExplainCall) -> tuple[Trace, tuple[str, ...]]:
-    """The trace that the flags ask for, and what was wrong with the file of vectors."""
-    words, vectors, flags = call.words, call.vectors, call.flags
-    choices, show = call.choices, call.show
+def _explained(
+    words: SentenceFlags,
+    vectors: VectorFlags,
+    flags: BlockFlags,
+    choices: ConventionFlags,
+    show: DisplayFlags,
+    program: Program | None,
+) -> tuple[Trace, tuple[str, ...]]:
+    """The trace, and what was wrong with the file of vectors."""
     seed = int(choices.fields.get("seed", 0))
     embedded = file = None
     if vectors.embeddings is not None or flags.weights is not None:
         from attncli.commands.explain import files
 
         has_words = words.sentence is not None or words.tokens is not None
-        embedded = files.embedded(
-            vectors.embeddings, _tokens(words)[0] if has_words else None, flags
-        )
+        embedded = files.embedded(vectors.embeddings, words.read()[0] if has_words else None, flags)
         file = files.weights_file(flags, embedded)
-    tokens, target = _tokens(words) if embedded is None else (embedded.tokens, None)
+    tokens, target = words.read() if embedded is None else (embedded.tokens, None)
     every = [token for token in (*tokens, *(target or ())) if not is_padding(token)]
     vocabulary, dim = None, vectors.dim or DIM
     if vectors.glove is not None:
@@ -197,7 +139,7 @@ def explained(call: ExplainCall) -> tuple[Trace, tuple[str, ...]]:
         notes=(*notes, *assumed),
         mask=_mask(words.mask, choices, block, show),
         keep=_kept(show),
-        alter=None if call.program is None else call.program.alter(choices),
+        alter=None if program is None else program.alter(choices),
     )
     trace = replace(trace, title=choices.named(trace.title))
     return trace, (*vocabulary.warnings, *(embedded.notes(file) if embedded else ()))
@@ -221,21 +163,6 @@ def _block(
         convention=convention,
         **given_of(flags, "d_k", "d_v", "d_ff"),
     )
-
-
-def _tokens(words: SentenceFlags) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The tokens of the sentence and of the target, without padding; InputError for none."""
-    if words.tokens is None:
-        tokens = tokenize(words.sentence or "", words.lowercase)
-    else:
-        tokens = tokens_of(words.tokens)
-        tokens = tuple(token.lower() for token in tokens) if words.lowercase else tokens
-    if words.target is None:
-        return tokens, None
-    try:
-        return tokens, tokenize(words.target, words.lowercase)
-    except InputError as error:
-        raise InputError(f"--target: {error.message}", error.hint) from None
 
 
 def _positions(vectors: VectorFlags, *, has_vectors: bool, quiet: bool) -> PositionKind | Any:

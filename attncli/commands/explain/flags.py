@@ -2,12 +2,15 @@
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, Self
 
 import typer
 
 from attncli.cli.groups import Command, flag, group
 from attncli.cli.options import MASK, PAGES, PRECISION_HELP, ConventionFlags, DisplayFlags
+from attncli.cli.parsing import tokens_of
+from attncli.errors import ConventionError, InputError
 from attncli.files.roles import D_OUTPUT, ROLES
 
 
@@ -27,6 +30,30 @@ class SentenceFlags:
         "SENTENCE",
         excludes="--block encoder",
     )
+
+    def read(self) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+        """The tokens of the sentence and of the target, without padding; InputError for none."""
+        from attncli.words.tokens import tokenize
+
+        if self.tokens is None:
+            tokens = tokenize(self.sentence or "", self.lowercase)
+        else:
+            tokens = tokens_of(self.tokens)
+            tokens = tuple(token.lower() for token in tokens) if self.lowercase else tokens
+        if self.target is None:
+            return tokens, None
+        try:
+            return tokens, tokenize(self.target, self.lowercase)
+        except InputError as error:
+            raise InputError(f"--target: {error.message}", error.hint) from None
+
+    def reordered(self, sentence: str) -> Self:
+        """The same words in another order; ConventionError where they are others."""
+        words = replace(self, sentence=sentence, tokens=None)
+        if sorted(self.read()[0]) != sorted(words.read()[0]):
+            hint = 'use each of them once, such as "AI love I" for "I love AI"'
+            raise ConventionError("--against-order has other words than the sentence", hint)
+        return words
 
 
 @group("Vectors")

@@ -10,7 +10,8 @@ from attncli.attention.inputs import inputs_of
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.options import ConventionFlags, InputFlags, ending_of
-from attncli.cli.output import note, write_text
+from attncli.cli.output import note
+from attncli.cli.results import TextResult
 from attncli.commands.formulas.flags import ProgramFlags
 from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError
@@ -21,16 +22,15 @@ from attncli.programs.written import written
 _FORMS = {"tex": "latex", "md": "markdown"}
 
 
-def formulas(program: ProgramFlags, inputs: InputFlags, choices: ConventionFlags) -> None:
-    """Prints the program that a call with these flags computes, or that of a variant."""
+def formulas(program: ProgramFlags, inputs: InputFlags, choices: ConventionFlags) -> TextResult:
+    """The program that a call with these flags computes, or that of a variant."""
     if program.list:
         names = variants()
         width = max(map(len, names))
         lines = [
             f"{n.ljust(width)}  {x.partition(chr(10))[0].lstrip('# ')}" for n, x in names.items()
         ]
-        write_text([f"{line}\n" for line in lines], program)
-        return
+        return TextResult(pieces=[f"{line}\n" for line in lines], show=program)
     if program.name is not None and (others := [*given_of(inputs), *choices.fields]):
         problem = f"{flag_of(others[0])} has no effect on a variant"
         raise ConventionError(problem, "leave it out, or print the program without a name")
@@ -51,7 +51,7 @@ def formulas(program: ProgramFlags, inputs: InputFlags, choices: ConventionFlags
         rows = [f"  {math(name)} &= {math(shown(formula))}" for name, formula in sides]
         body = " \\\\\n".join(rows)
         text = f"{''.join(comments)}\\begin{{align*}}\n{body}\n\\end{{align*}}\n"
-    write_text([text], program)
+    return TextResult(pieces=[text], show=program)
 
 
 def _of_flags(inputs: InputFlags, choices: ConventionFlags, *, quiet: bool) -> str:

@@ -2,7 +2,6 @@
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
-from dataclasses import replace
 from typing import Any
 
 from attncli.cli.groups import flag, group
@@ -42,7 +41,7 @@ class FormulaFlags:
 
     def applied(self, call: Any) -> Any:
         """The call, computed by these formulas where there are any."""
-        return replace(call, program=self) if self.is_used else call
+        return call.with_keyword("program", self) if self.is_used else call
 
     def trace(self, *groups: Any, **options: Any) -> Any:
         """The trace by these formulas, and whether standard input was read for it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,8 @@ from attncli import budget
 from attncli.budget import FLOAT
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import LEAST_HEIGHT, note, present, write_report
+from attncli.cli.output import LEAST_HEIGHT, note
+from attncli.cli.results import ReportResult, Result, TraceResult
 from attncli.commands.model.call import Calls
 from attncli.commands.model.directory import Directory, open_directory
 from attncli.commands.model.flags import ModelFlags
@@ -38,8 +39,32 @@ _OF_REPORTS = {"format", "force", "quiet", "debug", "color", "max_size"}
 _PACKAGES = {"torch", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
 
 
-def model(read: ModelFlags, show: DisplayFlags) -> int | None:
-    """Runs the model, and shows what the flags ask for of its attentions, or checks them."""
+@dataclass(frozen=True)
+class DumpedResult:
+    """A result, and the captured calls that are written once it has been shown."""
+
+    result: Result
+    ran: Ran
+    path: str
+    force: bool
+
+    def present(self) -> int:
+        """Shows it, and writes the file, last: now the call is known to be right; the exit code."""
+        try:
+            code = self.result.present()
+        except (BrokenPipeError, SystemExit):  # a reader that went away, as Rich says it, too
+            self._dump()
+            raise
+        self._dump()
+        return code
+
+    def _dump(self) -> None:
+        calls = (attention.call for attention in self.ran.attentions)
+        Calls(calls).save(self.path, force=self.force)
+
+
+def model(read: ModelFlags, show: DisplayFlags) -> Result:
+    """What the flags ask for of the attentions of a model, which is run, or their verdicts."""
     _check_call(read, show)
     if read.dump is not None:
         check_dump(read.dump, force=show.force)
@@ -60,49 +85,47 @@ def model(read: ModelFlags, show: DisplayFlags) -> int | None:
     dtype = read.dtype or "stored"
     ran = run(directory, read.sentence or "", read.target, dtype=dtype, before=before)
     note(*ran.notes, quiet=show.quiet)
-    try:
-        code = _checked(ran, read.layer, show) if read.check else _shown(ran, read, directory, show)
-    except (BrokenPipeError, SystemExit):  # a reader that went away, as Rich says it, too
-        _dump(ran, read.dump, force=show.force)
-        raise
-    _dump(ran, read.dump, force=show.force)  # last: now the call is known to be right
-    return code
+    result = _checked(ran, read.layer, show) if read.check else _shown(ran, read, directory, show)
+    return result if read.dump is None else DumpedResult(result, ran, read.dump, show.force)
 
 
-def _dump(ran: Ran, path: str | None, *, force: bool) -> None:
-    """Writes the captured calls to the file of --dump."""
-    if path is not None:
-        Calls(attention.call for attention in ran.attentions).save(path, force=force)
-
-
-def _shown(ran: Ran, read: ModelFlags, directory: Directory, show: DisplayFlags) -> int:
-    """Shows the summary, or the layer that was asked for; the exit code."""
-    stages = None if read.layer is not None else _kept(show)
-    trace = _trace(ran, read, directory, stages)
+def _shown(ran: Ran, read: ModelFlags, directory: Directory, show: DisplayFlags) -> Result:
+    """The summary, or the layer that was asked for."""
+    stages, page = None if read.layer is not None else _kept(show), explain_page
+    trace, decimals, height = _trace(ran, read, directory, stages), PRECISION, LEAST_HEIGHT
     if read.layer is None:
+        page = summary_page
         decimals = PRECISION if stages is None or show.stage else OF_SUMMARY
-        present(trace, show, page=summary_page, precision=decimals, least_height=LEAST_HEIGHT)
-    else:
-        height = 0 if show.stage else LEAST_HEIGHT
-        present(trace, show, page=explain_page, precision=PRECISION, least_height=height)
+    elif show.stage:
+        height = 0
     form = show.form
     # A derivation or a walk has no room for them.
-    if not form.notes or (form.holds == PAGE and (show.cell or show.query)):
-        note(*trace.notes, quiet=show.quiet)
-    return 0
+    has_notes = form.notes and not (form.holds == PAGE and (show.cell or show.query))
+    return TraceResult(
+        trace=trace,
+        show=show,
+        page=page,
+        precision=decimals,
+        least_height=height,
+        remarks=() if has_notes else trace.notes,
+    )
 
 
-def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> int:
-    """Says whether the model's own outputs are exact attention of its q, k and v; the exit code."""
+def _checked(ran: Ran, layer: int | None, show: DisplayFlags) -> Result:
+    """Whether the model's own outputs are exact attention of its q, k and v."""
     from attncli.commands.check.report import summary_text, summary_to_dict
 
     attentions = (
         [attention for _, attention in of_layer(ran.attentions, layer)] if layer else ran.attentions
     )
     verdicts = {attention.call.key: attention.call.check() for attention in attentions}
-    as_json = show.form.name == "json"
-    write_report(summary_text(verdicts), summary_to_dict(verdicts), show, as_json=as_json)
-    return 0 if all(verdicts.values()) else 1
+    return ReportResult(
+        text=summary_text(verdicts),
+        data=summary_to_dict(verdicts),
+        show=show,
+        as_json=show.form.name == "json",
+        code=0 if all(verdicts.values()) else 1,
+    )
 
 
 def _check_call(read: ModelFlags, show: DisplayFlags) -> None:

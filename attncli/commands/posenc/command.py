@@ -20,8 +20,9 @@ from attncli.attention.positions import (
 from attncli.budget import FLOAT, check_free
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import note, present
+from attncli.cli.output import note
 from attncli.cli.output_size import LABEL, of_output
+from attncli.cli.results import TraceResult
 from attncli.commands.posenc.flags import PositionFlags
 from attncli.errors import ConventionError
 from attncli.files.lookup import only, pick
@@ -29,11 +30,12 @@ from attncli.files.roles import role_of
 from attncli.trace import Trace
 
 
-def posenc(positions: PositionFlags, show: DisplayFlags) -> None:
-    """Makes the table that the flags ask for, and shows it."""
+def posenc(positions: PositionFlags, show: DisplayFlags) -> TraceResult:
+    """The table that the flags ask for."""
     kind = positions.kind or "sinusoidal"
     make = {"sinusoidal": _sinusoidal, "rope": _rope, "alibi": _alibi}[kind]
-    present(make(positions, show), show, stdin_used="-" in {positions.add, positions.apply})
+    stdin_used = "-" in {positions.add, positions.apply}
+    return TraceResult(trace=make(positions, show), show=show, stdin_used=stdin_used)
 
 
 def _needed(value: int | None, flag: str, instead: str = "") -> int:

@@ -11,7 +11,8 @@ from attncli.budget import FLOAT, check_free
 from attncli.cli.groups import check_flags, given_of
 from attncli.cli.inputs import read_inputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
-from attncli.cli.output import note, present
+from attncli.cli.output import note
+from attncli.cli.results import TraceResult
 from attncli.commands.semantics.flags import SemanticsFlags
 from attncli.commands.semantics.outcomes import outcomes
 from attncli.commands.semantics.page import library_page, outcomes_page, porting_page
@@ -23,7 +24,6 @@ from attncli.errors import ConventionError
 from attncli.files.load import load
 from attncli.files.lookup import only
 from attncli.formats import FIGURE, PAGE
-from attncli.page.page import parts
 from attncli.presets import PRESETS, kind_of_mask
 
 _AS_GIVEN = "torch-sdpa"  # with its semantics a mask is read as it is: what it means is not asked
@@ -32,25 +32,24 @@ _NUMBERS = ("rows", "cols", "precision")  # say how numbers are shown, and the p
 
 def semantics(
     libraries: SemanticsFlags, inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags
-) -> None:
-    """Shows the table, one library, two libraries, or what they give for an input."""
+) -> TraceResult:
+    """The table, one library, two libraries, or what they give for an input."""
     names = libraries.names or []
     for message, hint in _contradictions(names, inputs, choices, show):
         raise ConventionError(message, hint)
     if _has_input(inputs):
-        _of_input(inputs, choices, show)
-    elif not names:
-        present(table(), show, page=parts)
-    elif len(names) == 1:
-        present(of_one(names[0]), show, page=library_page)
-    else:
-        first, second = names
-        call = None
-        if inputs.mask is not None or choices.fields:
-            mask = None if inputs.mask is None else only(load(inputs.mask, role="mask"), "mask")
-            call = Call(kind_of_mask(mask), causal="causal" in choices.fields)
-        steps = recipe(first, second, call)
-        present(of_two(steps), show, page=porting_page(steps))
+        return _of_input(inputs, choices, show)
+    if not names:
+        return TraceResult(trace=table(), show=show)
+    if len(names) == 1:
+        return TraceResult(trace=of_one(names[0]), show=show, page=library_page)
+    first, second = names
+    call = None
+    if inputs.mask is not None or choices.fields:
+        mask = None if inputs.mask is None else only(load(inputs.mask, role="mask"), "mask")
+        call = Call(kind_of_mask(mask), causal="causal" in choices.fields)
+    steps = recipe(first, second, call)
+    return TraceResult(trace=of_two(steps), show=show, page=porting_page(steps))
 
 
 def _has_input(inputs: InputFlags) -> bool:
@@ -80,7 +79,7 @@ def _contradictions(
         yield f"{flag_of(flag)} has no effect without --q", "add --q SOURCE, or leave it out"
 
 
-def _of_input(inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags) -> None:
+def _of_input(inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags) -> TraceResult:
     source = read_inputs(inputs, replace(choices, semantics=_AS_GIVEN))
     check_flags([inputs, choices], facts=source.facts)
     note(*source.notes, quiet=show.quiet)
@@ -94,4 +93,6 @@ def _of_input(inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags) 
     if show.form.holds == FIGURE and not show.stage:
         show = replace(show, stage=[APART])
     trace = of_input(results, source.labels["query_labels"])
-    present(trace, show, stdin_used=source.stdin_used, page=outcomes_page(results))
+    return TraceResult(
+        trace=trace, show=show, stdin_used=source.stdin_used, page=outcomes_page(results)
+    )

@@ -10,8 +10,9 @@ import numpy as np
 
 from attncli.budget import FLOAT, check_free
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import note, present
+from attncli.cli.output import note
 from attncli.cli.output_size import LABEL, of_output
+from attncli.cli.results import TraceResult
 from attncli.commands.similarity.flags import WordFlags
 from attncli.errors import ConventionError, InputError
 from attncli.files.messages import listing, quote, safe
@@ -26,8 +27,8 @@ from attncli.words.vectors import Vectors, nearest, read_vectors, suggestion
 NEAREST = 5  # words shown after an analogy, unless --nearest says how many
 
 
-def similarity(words: WordFlags, show: DisplayFlags) -> None:
-    """Compares the words that the flags name, and shows it."""
+def similarity(words: WordFlags, show: DisplayFlags) -> TraceResult:
+    """The comparison of the words that the flags name."""
     names, source = _source(words)
     n = len(names)
     if not words.pca:
@@ -46,7 +47,7 @@ def similarity(words: WordFlags, show: DisplayFlags) -> None:
     if show.form.holds == PAGE:
         is_pair = len(vectors.words) == 2 and words.analogy is None and not words.pca
         show = _readable(trace, show, shows_pair=is_pair)
-    present(trace, show)
+    return TraceResult(trace=trace, show=show)
 
 
 def _check_room(n: int, dim: int, words: WordFlags, show: DisplayFlags) -> None:

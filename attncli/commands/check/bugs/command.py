@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from attncli.arrays import Array
 from attncli.cli.groups import given_of
-from attncli.cli.output import write_report
+from attncli.cli.results import ReportResult
 from attncli.commands.check.bugs.catalogue import named
 from attncli.commands.check.bugs.page import (
     Example,
@@ -34,14 +34,14 @@ MOST = 6
 """So many numbers of a row are shown."""
 
 
-def explain(text: str | None, flags: Sequence[str], observed: CheckFlags, *, as_json: bool) -> int:
-    """Writes the list of bugs that have these words, or the page of one; 0.
+def explain(text: str | None, flags: Sequence[str], observed: CheckFlags) -> ReportResult:
+    """The list of bugs that have these words, or the page of one.
 
     flags  those that were given beside those of `observed`
     """
     if observed.bugs and observed.bug is not None:
         raise ConventionError("--bugs lists bugs, --bug explains one", "leave one of them out")
-    flag = "--bugs" if observed.bugs else "--bug"
+    as_json, flag = observed.verdict_form == "json", "--bugs" if observed.bugs else "--bug"
     names = [x.name for x in fields(CheckFlags) if x.name not in KEPT]
     if others := [*flags, *given_of(observed, *names)]:
         message = f"{flag_of(others[0])} has no effect with {flag}"
@@ -51,8 +51,8 @@ def explain(text: str | None, flags: Sequence[str], observed: CheckFlags, *, as_
             raise ConventionError(f"--bug needs no SOURCE: {text!r}", "leave it out")
         bug_page = page(named(observed.bug))
         data = {"schema": SCHEMA, **page_to_dict(bug_page)}
-        write_report("\n".join(_page(bug_page)), data, observed, as_json=as_json)
-        return 0
+        report = "\n".join(_page(bug_page))
+        return ReportResult(text=report, data=data, show=observed, as_json=as_json)
     bugs = listed(text or "")
     if not bugs:
         raise ConventionError(f"no bug has the words {text!r}", "attncli check --bugs lists all")
@@ -61,8 +61,7 @@ def explain(text: str | None, flags: Sequence[str], observed: CheckFlags, *, as_
         groups.setdefault(group_of(bug), []).append(f"  {bug.id}: {bug.sentence}")
     report = "\n\n".join("\n".join([name, *lines]) for name, lines in groups.items())
     data = {"schema": SCHEMA, "bugs": [bug_to_dict(bug) for bug in bugs]}
-    write_report(report, data, observed, as_json=as_json)
-    return 0
+    return ReportResult(text=report, data=data, show=observed, as_json=as_json)
 
 
 def _page(bug_page: Page) -> Iterator[str]:

@@ -21,8 +21,9 @@ import numpy as np
 from attncli.cli.groups import given_of
 from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import ConventionFlags, InputFlags
-from attncli.cli.output import note, text_width, write_report
+from attncli.cli.output import note, text_width
 from attncli.cli.parsing import rows_of
+from attncli.cli.results import ReportResult
 from attncli.commands.check.by_hand.judge import MOST_CELLS, mark
 from attncli.commands.check.by_hand.marking import Marking, Written
 from attncli.commands.check.flags import CheckFlags
@@ -56,9 +57,9 @@ MOST_DECIMALS = 4
 """So many decimals are written by hand; numbers with more come from a program."""
 
 
-def by_hand(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags, form: str) -> int:
-    """Marks every sheet; 0 where all is right, 1 where there is a mistake, 2 for a sheet that
-    cannot be used."""
+def by_hand(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) -> ReportResult:
+    """The marks of every sheet; 0 where all is right, 1 where there is a mistake, 2 for a sheet
+    that cannot be used."""
     if used := [*given_of(observed, *_NOT_BY_HAND)]:
         raise ConventionError(f"--by-hand cannot be used with --{used[0]}", "leave one of them out")
     inputs, sheets = _sheets(inputs, observed)
@@ -83,9 +84,14 @@ def by_hand(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags, 
     is_one = len(results) == 1
     text = "".join(map(str, results.values())) if is_one else _table(results, observed.output)
     whole = data[sheets[0]] if is_one else {"sheets": data}
-    write_report(text, whole, observed, as_json=form == "json")
     codes = (bool(x.mistakes) if isinstance(x, Marking) else 2 for x in results.values())
-    return int(max(codes))
+    return ReportResult(
+        text=text,
+        data=whole,
+        show=observed,
+        as_json=observed.verdict_form == "json",
+        code=int(max(codes)),
+    )
 
 
 def assumed(

@@ -1,0 +1,88 @@
+"""What a command gives: a trace, a text or a report, which the line that called it presents.
+
+flags ── the function of a command ──> Result ── .present() ──> the screen, a pipe or a file
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from attncli.cli.options import DisplayFlags
+from attncli.cli.output import PRECISION, Destination, note, present, write_report, write_text
+from attncli.page.page import Page, parts
+from attncli.trace import Trace
+
+
+class Result(Protocol):
+    """What a command gives."""
+
+    def present(self) -> int:
+        """Writes it where its flags say; the exit code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceResult:
+    """A trace, and how it is shown.
+
+    page          what tables and markdown lay out
+    precision     decimals, where `show` has none
+    least_height  lines that a matrix may take its share of, however low the screen
+    stdin_used    the input came from standard input, so --step reads keys from the terminal
+    remarks       notes that are printed below it
+    code          the exit code
+    """
+
+    trace: Trace
+    show: DisplayFlags
+    page: Page = parts
+    precision: int = PRECISION
+    least_height: int = 0
+    stdin_used: bool = False
+    remarks: tuple[str, ...] = ()
+    code: int = 0
+
+    def present(self) -> int:
+        """Writes it where its flags say; the exit code."""
+        present(
+            self.trace,
+            self.show,
+            stdin_used=self.stdin_used,
+            page=self.page,
+            precision=self.precision,
+            least_height=self.least_height,
+        )
+        note(*self.remarks, quiet=self.show.quiet)
+        return self.code
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextResult:
+    """Pieces of text; is_safe: no terminal acts on them."""
+
+    pieces: Iterable[str]
+    show: Destination
+    is_safe: bool = False
+    code: int = 0
+
+    def present(self) -> int:
+        """Writes it where its flags say; the exit code."""
+        write_text(self.pieces, self.show, is_safe=self.is_safe)
+        return self.code
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportResult:
+    """A report, in words and as data for JSON."""
+
+    text: str
+    data: dict[str, Any]
+    show: Destination
+    as_json: bool = False
+    code: int = 0
+
+    def present(self) -> int:
+        """Writes it where its flags say; the exit code."""
+        write_report(self.text, self.data, self.show, as_json=self.as_json)
+        return self.code
