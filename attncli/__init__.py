@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from attncli.attention.attend import attend, attend_heads
     from attncli.attention.heads import heads_first, merge_heads, split_heads
+    from attncli.attention.inputs import Inputs
     from attncli.attention.stream_gradients import stream_gradients
     from attncli.attention.streaming import stream
     from attncli.attention.tiles import attend_split, attend_tiles
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         SizeError,
         StageError,
     )
+    from attncli.files.inputs import load
     from attncli.formats.render import plot, render
     from attncli.programs.attend import attend_by
     from attncli.programs.written import program_of
@@ -53,6 +55,7 @@ __all__ = [
     "Convention",
     "ConventionError",
     "InputError",
+    "Inputs",
     "MissingExtraError",
     "OutputError",
     "Projections",
@@ -72,6 +75,7 @@ __all__ = [
     "diff",
     "explain",
     "heads_first",
+    "load",
     "merge_heads",
     "multi_head_attention",
     "plot",
@@ -90,6 +94,8 @@ _MODULES = (
     "trace",
     "attention.heads",
     "attention.attend",
+    "attention.inputs",
+    "files.inputs",
     "transformer.multi_head",
     "attention.streaming",
     "attention.stream_gradients",

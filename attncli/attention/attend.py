@@ -6,12 +6,12 @@ S = Q Kᵀ  →  Z = S / √d_k  →  L = Z + M  →  A = softmax(L)  →  O = A
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 import numpy.typing as npt
 
 from attncli.attention.heads import shape_text, split_heads
-from attncli.attention.inputs import from_keywords
+from attncli.attention.inputs import Inputs, from_keywords
 from attncli.attention.run import Labels
 from attncli.attention.shapes import Gradient, as_numbers, in_order
 from attncli.convention import Convention, Fields, Layout, convention_of
@@ -19,10 +19,37 @@ from attncli.errors import ConventionError, ShapeError
 from attncli.trace import Trace
 
 
-def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
+@overload
+def attend(q: Inputs) -> Trace: ...
+
+
+@overload
+def attend(
     q: npt.ArrayLike,
     k: npt.ArrayLike,
     v: npt.ArrayLike,
+    *,
+    mask: npt.ArrayLike | None = None,
+    past_k: npt.ArrayLike | None = None,
+    past_v: npt.ArrayLike | None = None,
+    kv_len: npt.ArrayLike | None = None,
+    sinks: npt.ArrayLike | None = None,
+    d_output: Gradient | None = None,
+    layout: Layout | None = None,
+    query_labels: Labels = None,
+    key_labels: Labels = None,
+    rows: Sequence[int] | None = None,
+    formulas: str | None = None,
+    inputs: Mapping[str, npt.ArrayLike] = {},
+    convention: Convention | None = None,
+    **fields: Unpack[Fields],
+) -> Trace: ...
+
+
+def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
+    q: npt.ArrayLike | Inputs,
+    k: npt.ArrayLike | None = None,
+    v: npt.ArrayLike | None = None,
     *,
     mask: npt.ArrayLike | None = None,
     past_k: npt.ArrayLike | None = None,
@@ -43,7 +70,8 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
 
     softmax(Q Kᵀ / √d_k) V, and whatever else the convention asks for.
 
-    q            [n_q, d_k], [head, n_q, d_k] or [batch, head, n_q, d_k]
+    q            [n_q, d_k], [head, n_q, d_k] or [batch, head, n_q, d_k]; or Inputs of `load`, which
+                 hold everything else
     k, v         [..., n_k, d_k], [..., n_k, d_v]; fewer heads than q are shared between them
     mask         True/False, or numbers that are added to the scores; broadcasts from the right.
                  One of nothing but 0 and 1 needs `mask_means`
@@ -77,6 +105,23 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     """
     arrays: dict[str, Any] = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
     arrays["sinks"] = sinks
+    others: dict[str, Any] = {"d_output": d_output, "layout": layout, "rows": rows}
+    others |= {"query_labels": query_labels, "key_labels": key_labels}
+    if isinstance(q, Inputs):
+        every = {
+            "k": k,
+            "v": v,
+            **arrays,
+            **others,
+            "formulas": formulas,
+            "convention": convention,
+            **fields,
+        }
+        for name in (name for name, x in every.items() if x is not None):
+            raise ConventionError(f"{name} is given beside inputs", f"give it to load: {name}=…")
+        return q.trace()
+    if k is None or v is None:
+        raise TypeError("attend takes q, k and v, or the inputs of load")
     if formulas is not None:
         import attncli
 
@@ -92,9 +137,7 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
         )
     if inputs:
         raise ConventionError("inputs are read by formulas alone", "give formulas=…")
-    arrays |= {"d_output": d_output, "rows": rows, "layout": layout}
-    arrays |= {"query_labels": query_labels, "key_labels": key_labels}
-    return from_keywords(q, k, v, **arrays, convention=convention, **fields).trace()
+    return from_keywords(q, k, v, **arrays, **others, convention=convention, **fields).trace()
 
 
 def attend_heads(

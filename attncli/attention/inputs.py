@@ -59,6 +59,7 @@ class Inputs:
     merge      what becomes of the outputs of the heads, see `plan`
     labels     axis → the names of all queries, and of all keys
     title      of the trace
+    notes      what was assumed where they were read from files, a line each
     """
 
     originals: Mapping[str, Array]
@@ -67,6 +68,7 @@ class Inputs:
     merge: Merge
     labels: Mapping[str, Labels]
     title: str
+    notes: tuple[str, ...] = ()
 
     @property
     def is_of_x(self) -> bool:
@@ -97,6 +99,30 @@ class Inputs:
             if past in self.originals:
                 whole[name] = np.concatenate([self.originals[past], whole[name]], axis=-2)
         return whole
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """q, k and v, and what else `attend` and `check` take, by their keywords."""
+        keyword_of = {"given_mask": "mask", GIVEN_GRADIENT: "d_output"}
+        arrays = {keyword_of.get(name, name): x for name, x in self.originals.items()}
+        if self.is_of_x:
+            arrays |= self.qkv
+            for name in CACHE:  # without the cache, which is an argument of its own
+                arrays[name] = arrays[name][..., self.sizes.n_past :, :]
+            arrays |= {"d_output": self.d_output} if "d_output" in arrays else {}
+            arrays = {name: x for name, x in arrays.items() if name not in (*EMBEDDINGS, *WEIGHTS)}
+        return {**arrays, "convention": self.convention}
+
+    @property
+    def label_keywords(self) -> dict[str, Any]:
+        """query_labels and key_labels, as `attend` and `check` take them."""
+        return {f"{axis}_labels": names for axis, names in self.labels.items()}
+
+    @property
+    def query_names(self) -> tuple[str, ...]:
+        """What the queries are called: their labels, else q1, q2 …"""
+        labels, n_q = self.labels.get("query"), self.sizes.scores[-2]
+        return tuple(labels) if labels else tuple(f"q{row + 1}" for row in range(n_q))
 
     @cached_property
     def values(self) -> dict[str, Array]:

@@ -14,7 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from attncli.arrays import Array, BoolArray
-from attncli.convention import CausalAlign, Convention, MaskMeans, MaskNumbers
+from attncli.convention import (
+    ADDED,
+    MASK,
+    NUMBERS,
+    REPLACED,
+    SHARED,
+    CausalAlign,
+    Convention,
+    MaskMeans,
+    MaskNumbers,
+)
 from attncli.errors import ConventionError
 from attncli.formula.compute import compute
 from attncli.formula.expression import line_of
@@ -168,6 +178,19 @@ def adds(mask: Array | None, convention: Convention) -> bool:
         return False
     is_truth = mask.dtype == np.bool_ or convention.mask_numbers == "truth"
     return convention.mask_means == "add" or not is_truth
+
+
+def facts_of(convention: Convention, mask: Array | None, heads: tuple[int, int]) -> set[str]:
+    """What of a call its convention, its mask as read, and its heads of Q and K have."""
+    is_added = mask is not None and adds(mask, convention)
+    holds = {
+        MASK: mask is not None,
+        NUMBERS: mask is not None and mask.dtype.kind != "b",
+        ADDED: is_added,
+        SHARED: heads[0] != heads[1],
+        REPLACED: not (is_added and convention.empty_rows_inf),
+    }
+    return {*convention.changes(), *(fact for fact, is_so in holds.items() if is_so)}
 
 
 def meant_mask(mask: Array, means: MaskMeans | None, convention: Convention) -> Array:

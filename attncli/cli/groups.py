@@ -48,14 +48,8 @@ from attncli.budget import DEFAULT, limited
 from attncli.cli.extensions import Call
 from attncli.cli.terminal import unshielded
 from attncli.convention import (
-    ADDED,
     KNOBS,
     LOG_SUM,
-    MASK,
-    NUMBERS,
-    REPLACED,
-    SHARED,
-    Convention,
     flag_of,
 )
 from attncli.errors import ConventionError
@@ -64,7 +58,6 @@ from attncli.formats import is_among
 from attncli.stages import LSE
 
 if TYPE_CHECKING:
-    from attncli.arrays import Array
     from attncli.cli.results import Result
 
 T = TypeVar("T")
@@ -350,21 +343,6 @@ def check_flags(
                 continue  # of a command that is not there
             if is_asked and not any(_holds(text, values) for text in conditions):
                 raise _no_effect(on, need, values)
-
-
-def facts_of(convention: Convention, mask: Array | None, heads: tuple[int, int]) -> set[str]:
-    """What of a call its convention, its mask as read, and its heads of Q and K have."""
-    from attncli.attention.masks import adds
-
-    is_added = mask is not None and adds(mask, convention)
-    holds = {
-        MASK: mask is not None,
-        NUMBERS: mask is not None and mask.dtype.kind != "b",
-        ADDED: is_added,
-        SHARED: heads[0] != heads[1],
-        REPLACED: not (is_added and convention.empty_rows_inf),
-    }
-    return {*convention.changes(), *(fact for fact, is_so in holds.items() if is_so)}
 
 
 def of_lse(stages: Iterable[str]) -> set[str]:

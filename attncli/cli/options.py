@@ -6,15 +6,16 @@ None means "not given" throughout, so that a command can tell a choice from a de
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, make_dataclass, replace
+from dataclasses import field, make_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from attncli.choices import Choices
 from attncli.cli.groups import flag, group
-from attncli.cli.parsing import unclear
-from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of, flag_text
+from attncli.cli.parsing import tokens_of, unclear, whole_numbers
+from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
 from attncli.formats import EXACT, FIGURE, FORMATS, PAGE, names_where, of_ending
@@ -23,6 +24,8 @@ from attncli.formats import names as names_of_formats
 from attncli.presets import PRESETS
 
 if TYPE_CHECKING:
+    from attncli.files.input_sources import Sources
+
     Format = str
     Semantics = str
 else:
@@ -49,17 +52,15 @@ MAX_SIZE = flag(
     "SIZE",
 )
 MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel)
-ONES_SHOW = (
-    "--d-output ones is the gradient of output.sum(): mix-ups of queries, heads or dimensions stay "
-    "hidden; --d-output random shows them"
-)
-"""What is said of `--d-output ones`."""
 _ROLES = [
     (role, str | None, flag(row.help, "SOURCE", panel=row.panel)) for role, row in ROLES.items()
 ]
 _Sources: Any = make_dataclass(
     "_Sources", _ROLES, kw_only=True, eq=False, repr=False, match_args=False
 )
+
+
+_AXES = "layout", "heads", "kv_heads"
 
 
 @group("Inputs")
@@ -102,6 +103,20 @@ class InputFlags(_Sources):  # type: ignore[misc]
         panel="Scores",
     )
 
+    def sources(self, choices: Choices, observed: str | None = None) -> "Sources":
+        """Where everything comes from; observed: one more source to read, for `check`."""
+        from attncli.files.input_sources import Sources
+
+        form = "N[,N…], one per batch item"
+        return Sources(
+            roles={role: x for role in ROLES if (x := getattr(self, role)) is not None},
+            observed=observed,
+            kv_len=None if self.kv_len is None else whole_numbers(self.kv_len, "--kv-len", form),
+            tokens=None if self.tokens is None else tokens_of(self.tokens),
+            choices=choices,
+            **{x: getattr(self, x) for x in ("weights", "weights_axes", *_AXES)},
+        )
+
 
 _TAKES: dict[str, Any] = {  # a switch, text to be parsed, or one of a few
     name: bool
@@ -127,7 +142,7 @@ _Knobs: Any = make_dataclass("_Knobs", _KNOBS, kw_only=True, eq=False, repr=Fals
 
 
 @group("Masking")
-class ConventionFlags(_Knobs):  # type: ignore[misc]
+class ConventionFlags(_Knobs, Choices):  # type: ignore[misc]
     """A flag for every field of Convention; `fields` are those that were given, parsed."""
 
     semantics: Semantics | None = flag(
@@ -150,34 +165,6 @@ class ConventionFlags(_Knobs):  # type: ignore[misc]
                 raise unclear(flag_of(name), value, knob.form) from None
         Convention(**fields)  # which refuses what is out of range
         self.fields = fields
-
-    def over(self, base: Convention, *without: str) -> Convention:
-        """The base, which an input brings, with every flag that was given put in its place.
-
-        What neither says is as --semantics has it; the fields `without` are as the base has them.
-        """
-        fields = {name: value for name, value in self.fields.items() if name not in without}
-        fixed = base.changes().keys() | {*without}
-        defaults = {name: x for name, x in self.meant_for(2).items() if name not in fixed}
-        return replace(base, **defaults | fields)
-
-    def meant_for(self, n_queries: int) -> dict[str, Any]:
-        """The fields of the convention as --semantics has them for so many queries."""
-        return PRESETS[self.semantics].fields_for(n_queries) if self.semantics else {}
-
-    def check_call(self, convention: Convention, mask: Any, **sizes: tuple[int, int]) -> None:
-        """ConventionError where the library of --semantics takes no call of these sizes."""
-        row = None if self.semantics is None else PRESETS[self.semantics]
-        if row and (why := row.refuses_call(convention, mask, **sizes)) is not None:
-            hint = f"attncli semantics {row.name} says what it takes"
-            raise ConventionError(f"{row.name} refuses this call: {why}", hint)
-
-    def named(self, title: str) -> str:
-        """The title of a trace with the library of --semantics, and the flags beside it."""
-        if self.semantics is None:
-            return title
-        beside = " ".join(flag_text(name, value) for name, value in self.fields.items())
-        return f"{title}, as {self.semantics} has it" + f" but for {beside}" * bool(beside)
 
 
 @group("Showing")

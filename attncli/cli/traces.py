@@ -13,8 +13,7 @@ from dataclasses import replace
 from attncli.arrays import Array
 from attncli.attention.inputs import Inputs
 from attncli.budget import FLOAT, check_free, is_free, is_limited
-from attncli.cli.inputs import AttentionInputs
-from attncli.cli.options import DisplayFlags
+from attncli.cli.options import DisplayFlags, InputFlags
 from attncli.cli.output import note, progress_bar
 from attncli.cli.parsing import cell_of, rows_of, whole_numbers
 from attncli.errors import ConventionError, ShapeError
@@ -32,13 +31,14 @@ _FEWER_OF_GRADIENTS = "ask for those of q, k, v, x and weights alone, or give fe
 _ADVICE = "name some with --rows A:B, or ask for the output alone with --stage output"
 
 
-def computed(source: AttentionInputs, show: DisplayFlags) -> tuple[Trace, DisplayFlags]:
+def computed(
+    attention: Inputs, show: DisplayFlags, flags: InputFlags
+) -> tuple[Trace, DisplayFlags]:
     """The trace of what is asked for, from x to heads side by side, and what is left to choose."""
-    attention = source.inputs
     shape, convention = attention.sizes.scores, attention.convention
-    if source.flags.tiles is not None or source.flags.split is not None:
-        return _in_parts(source, show), show
-    streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(source, show)
+    if flags.tiles is not None or flags.split is not None:
+        return _in_parts(attention, show, flags), show
+    streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(attention, show)
     if math.prod(shape) <= _SURELY_FITS and not streams:
         return attention.trace(), show
     from attncli.attention import memory
@@ -46,78 +46,92 @@ def computed(source: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displa
 
     if streams:
         need = f"the output of {shape[-2]} queries needs"
-        check_free(memory.of_streaming(source.arguments, shape), need, _FEWER)
-        return attention.trace_of({OUTPUT: _streamed(source, show)}), show
+        check_free(memory.of_streaming(attention.keywords, shape), need, _FEWER)
+        return attention.trace_of({OUTPUT: _streamed(attention, show)}), show
     check_text(show, memory.maps_of(convention, shape, attention.originals))
-    if is_free(_need(source, shape, show)):
+    if is_free(_need(attention, shape, show)):
         return attention.trace(), show
     rows, selection, hint = None, show, _FEWER
     if GIVEN_GRADIENT in attention.originals:
         if any(spec_of(name).heading for name in show.stage or ()):
-            if _are_streamed(source, show):
-                return _streamed_gradients(source, show), show
-            check_free(_need(source, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
+            if _are_streamed(attention, show):
+                return _streamed_gradients(attention, show), show
+            check_free(_need(attention, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
             return attention.trace(), show
         note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
-        source = source.without_gradient()
-        attention = source.inputs
+        attention = attention.without(GIVEN_GRADIENT)
     # With dropout, or with softmax over queries, no row can be computed alone.
     if not convention.dropout and convention.softmax_over == "keys":
-        rows, selection = _rows(source, show)
+        rows, selection = _rows(attention, show)
         shape, hint = (*shape[:-2], len(rows), shape[-1]), _ADVICE
         attention = attention.of_rows(rows)
     need = f"the stages of {' × '.join(map(str, shape))} scores need"
-    check_free(_need(source, shape, selection), need, hint)
-    n_q = source.inputs.sizes.scores[-2]
+    check_free(_need(attention, shape, selection), need, hint)
+    n_q = attention.sizes.scores[-2]
     text = f"too large for memory at once: {shape[-2]} of {n_q} queries computed"
     note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows) or len(rows or ()) == 1)
     return attention.trace(), selection
 
 
-def _in_parts(source: AttentionInputs, show: DisplayFlags) -> Trace:
+def every_stage(attention: Inputs, *, quiet: bool) -> Trace:
+    """The trace of all stages, without gradients where these are too large.
+
+    SizeError where the stages do not fit into memory.
+    """
+    shape, show = attention.sizes.scores, DisplayFlags(full=True)
+    if math.prod(shape) > _SURELY_FITS and not is_free(_need(attention, shape, show)):
+        if GIVEN_GRADIENT in attention.originals:
+            note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=quiet)
+            attention = attention.without(GIVEN_GRADIENT)
+        need = f"the stages of {' × '.join(map(str, shape))} scores need"
+        check_free(_need(attention, shape, show), need, _ADVICE)
+    return attention.trace()
+
+
+def _in_parts(attention: Inputs, show: DisplayFlags, flags: InputFlags) -> Trace:
     """The trace of --tiles or --split. SizeError where it does not fit into memory."""
     from attncli.attention import memory
     from attncli.attention.tiles import split_bounds, tile_bounds, trace_in_splits, trace_in_tiles
     from attncli.cli.output_size import check_text
 
-    flags, shape = source.flags, source.inputs.sizes.scores
-    if GIVEN_GRADIENT in source.inputs.originals and flags.d_output is None:
+    shape = attention.sizes.scores
+    if GIVEN_GRADIENT in attention.originals and flags.d_output is None:
         note("the gradient in the file is not used: parts of the keys have none", quiet=show.quiet)
-        source = source.without_gradient()
+        attention = attention.without(GIVEN_GRADIENT)
     places = whole_numbers(flags.split, "--split", "A,B,…, such as 2,5") if flags.split else []
     if flags.tiles is None:
         bounds = split_bounds(shape[-1], places)
     else:
         bounds = tile_bounds(shape[-1], flags.tiles)
-    maps = memory.maps_of(source.inputs.convention, shape, source.inputs.originals)
+    maps = memory.maps_of(attention.convention, shape, attention.originals)
     check_text(show, [] if show.stage else maps)
-    need = memory.of_parts(source.arguments, shape, len(bounds) - 1)
+    need = memory.of_parts(attention.keywords, shape, len(bounds) - 1)
     purpose = f"the stages of {len(bounds) - 1} parts of the keys need"
     check_free(need, purpose, "give larger parts, or fewer queries or heads")
     if flags.tiles is None:
-        return trace_in_splits(source.inputs, places)
-    return trace_in_tiles(source.inputs, flags.tiles)
+        return trace_in_splits(attention, places)
+    return trace_in_tiles(attention, flags.tiles)
 
 
-def _need(source: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) -> int:
+def _need(attention: Inputs, shape: tuple[int, ...], show: DisplayFlags) -> int:
     """Bytes of the stages of scores of this shape, and of writing them."""
     from attncli.attention.memory import of_attention
     from attncli.cli.output_size import of_output
 
-    convention = source.inputs.convention
-    restricts = bool(source.inputs.originals.keys() & {"given_mask", "kv_len"})
+    convention = attention.convention
+    restricts = bool(attention.originals.keys() & {"given_mask", "kv_len"})
     is_masked = convention.causal or convention.window is not None or restricts
-    need = of_attention(source.arguments, shape)
+    need = of_attention(attention.keywords, shape)
     return need + of_output(show, shape, masked=is_masked, weights=True)
 
 
-def _is_output_alone(source: AttentionInputs, show: DisplayFlags) -> bool:
+def _is_output_alone(attention: Inputs, show: DisplayFlags) -> bool:
     """Whether nothing but the output is asked for, and it can be streamed."""
-    last = {OUTPUT, *source.inputs.last}
+    last = {OUTPUT, *attention.last}
     names = set(show.stage or (last if show.form.one_stage else ()))
     if not names or names - last or show.work or show.cell or show.query:
         return False
-    return _can_be_streamed(source.inputs)
+    return _can_be_streamed(attention)
 
 
 def _can_be_streamed(attention: Inputs) -> bool:
@@ -132,28 +146,28 @@ def _can_be_streamed(attention: Inputs) -> bool:
     return True
 
 
-def _streamed(source: AttentionInputs, show: DisplayFlags) -> Array:
+def _streamed(attention: Inputs, show: DisplayFlags) -> Array:
     from attncli.attention.streaming import streamed
 
     with progress_bar("blocks of queries", quiet=show.quiet) as progress:
-        return streamed(source.inputs, n_threads=1 if is_limited() else None, progress=progress)
+        return streamed(attention, n_threads=1 if is_limited() else None, progress=progress)
 
 
-def _are_streamed(source: AttentionInputs, show: DisplayFlags) -> bool:
+def _are_streamed(attention: Inputs, show: DisplayFlags) -> bool:
     """Whether the gradients asked for are those of q, k and v and what they are made of alone."""
-    gradients = {*map(gradient_of, QKV), *source.inputs.gradients_around}
+    gradients = {*map(gradient_of, QKV), *attention.gradients_around}
     if {*(show.stage or ())} - gradients or show.work or show.cell or show.query:
         return False
-    return _can_be_streamed(source.inputs)
+    return _can_be_streamed(attention)
 
 
-def _streamed_gradients(source: AttentionInputs, show: DisplayFlags) -> Trace:
+def _streamed_gradients(attention: Inputs, show: DisplayFlags) -> Trace:
     from attncli.attention import memory
     from attncli.attention.stream_gradients import streamed_gradients
 
-    attention, names = source.inputs, {*(show.stage or ())}
+    names = {*(show.stage or ())}
     shape = attention.sizes.scores
-    need = memory.of_stream_gradients(source.arguments, shape)
+    need = memory.of_stream_gradients(attention.keywords, shape)
     need += memory.size_of(attention.values.values(), FLOAT) if attention.is_of_x else 0
     check_free(need, f"the gradients of {shape[-2]} queries need", _FEWER)
     with progress_bar("heads", quiet=show.quiet) as progress:
@@ -161,14 +175,14 @@ def _streamed_gradients(source: AttentionInputs, show: DisplayFlags) -> Trace:
         values = streamed_gradients(attention, d, n_threads=n_threads, progress=progress)
     if around := names & {*attention.gradients_around}:
         of_w_o = gradient_of("w_o") in names
-        output = {OUTPUT: _streamed(source, show)} if of_w_o else {}
+        output = {OUTPUT: _streamed(attention, show)} if of_w_o else {}
         values |= attention.run(around, **values, **output)
     return attention.trace_of(values)
 
 
-def _rows(source: AttentionInputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:
+def _rows(attention: Inputs, show: DisplayFlags) -> tuple[list[int], DisplayFlags]:
     """The queries to compute, and the flags that choose from what is computed of them."""
-    n_q, names = source.inputs.sizes.scores[-2], {*(show.stage or ())}
+    n_q, names = attention.sizes.scores[-2], {*(show.stage or ())}
     inputs = {name for name in names if spec_of(name).role in ("operand", "parameter")} - {"q"}
     if inputs and inputs == names:
         return [0], show
@@ -177,16 +191,10 @@ def _rows(source: AttentionInputs, show: DisplayFlags) -> tuple[list[int], Displ
         raise ShapeError(problem, "ask for it by itself")
     if show.cell is not None:
         query, key = cell_of(show.cell)
-        return [find(names_of_queries(source), "query", query)], replace(show, cell=f"1,{key}")
+        return [find(attention.query_names, "query", query)], replace(show, cell=f"1,{key}")
     if show.query is not None:
-        return [find(names_of_queries(source), "query", show.query)], replace(show, query="1")
+        return [find(attention.query_names, "query", show.query)], replace(show, query="1")
     if show.rows is None and show.form.holds == PAGE and not show.full:
         return sorted({*range(n_q)[: _ROWS // 2], *range(n_q)[-_ROWS // 2 :]}), show
     rows = slice(None) if show.rows is None else rows_of(show.rows, n_q)
     return list(range(n_q)[rows]), replace(show, rows=None)
-
-
-def names_of_queries(source: AttentionInputs) -> tuple[str, ...]:
-    """What the queries are called."""
-    names, n_q = source.inputs.labels["query"], source.inputs.sizes.scores[-2]
-    return tuple(names) if names else tuple(f"q{row + 1}" for row in range(n_q))

@@ -99,6 +99,11 @@ ROLES: dict[Role, Names] = {
 D_OUTPUT = "d_output"
 """The role of the gradient that all others follow from; ONES and RANDOM stand for numbers of it."""
 ONES, RANDOM = "ones", "random"
+ONES_SHOW = (
+    "--d-output ones is the gradient of output.sum(): mix-ups of queries, heads or dimensions stay "
+    "hidden; --d-output random shows them"
+)
+"""What is said of `--d-output ones`."""
 
 EMBEDDINGS = ("x", "x_kv", "x_v")
 """Those of which q, k and v are made; they are not given beside these."""

@@ -217,7 +217,7 @@ def test_keywords_are_a_convention() -> None:
     capped = attncli.attend_heads(Q, K, V, n_heads=1, softcap=2.0)
     assert capped.convention == Convention(softcap=2.0)
     with pytest.raises(TypeError, match=r"sclae.*did you mean scale"):
-        attend(Q, K, V, sclae=0.5)  # type: ignore[call-arg]
+        attend(Q, K, V, sclae=0.5)  # type: ignore[call-overload]
 
 
 def test_a_mask_of_nothing_but_0_and_1_asks() -> None:

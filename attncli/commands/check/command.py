@@ -11,7 +11,6 @@ import numpy as np
 
 from attncli.budget import check_free, taken
 from attncli.cli.groups import check_flags, given_of, of_lse
-from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import ConventionFlags, InputFlags
 from attncli.cli.output import note, progress_bar
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
@@ -27,6 +26,7 @@ from attncli.commands.check.size import of_check
 from attncli.commands.check.suggest import Suggestion, showing_input, suggest_input
 from attncli.commands.check.verdict import Verdict, report_text
 from attncli.errors import ConventionError, SeveralError, ShapeError, nearest
+from attncli.files.inputs import Reading, read
 from attncli.files.messages import named
 from attncli.files.roles import D_OUTPUT, stages_named
 from attncli.files.write import check_target, write_atomically
@@ -58,7 +58,7 @@ def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) ->
         return by_hand(inputs, choices, observed)
     main, source = observed.sources(inputs)
     try:
-        verdict, attention, numbers = _checked(inputs, choices, observed, main, source)
+        verdict, reading, numbers = _checked(inputs, choices, observed, main, source)
     except SeveralError as several:
         if main != source or observed.suggest or not several.parts:
             raise
@@ -68,9 +68,9 @@ def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) ->
     if not (verdict or verdict.explanations or verdict.meanings) and observed.by_hand is None:
         from attncli.commands.check.by_hand.command import assumed
 
-        marking = assumed(inputs, choices, observed, attention, numbers)
+        marking = assumed(inputs, choices, observed, reading, numbers)
     if observed.suggest is not None:
-        note(_suggest(verdict, attention, observed, observed.suggest), quiet=observed.quiet)
+        note(_suggest(verdict, reading, observed, observed.suggest), quiet=observed.quiet)
     return _report(verdict, marking, observed)
 
 
@@ -115,29 +115,29 @@ def _checked(
     main: str,
     source: str,
     earlier: list[str] | None = None,
-) -> tuple[Verdict, AttentionInputs, dict[str, Any]]:
+) -> tuple[Verdict, Reading, dict[str, Any]]:
     """The verdict on a source, its inputs and what was observed; no note of `earlier` again."""
     is_shared = main == source and None in (inputs.q, observed.observed)
     if not (inputs.x or inputs.weights):
         inputs = replace(inputs)
         inputs.q = main
     stages = known_stages(inputs.tiles) if observed.stage is None else (observed.stage,)
-    attention = as_observed(read_inputs(inputs, choices, source, stages))
-    numbers, notes = numbers_of(observed, attention, is_shared=is_shared)
+    reading = as_observed(read(inputs.sources(choices, source), stages=stages))
+    numbers, notes = numbers_of(observed, reading, is_shared=is_shared, tiles=inputs.tiles)
     lse = of_lse(stage for name in numbers for stage in stages_of(name))
-    check_flags([inputs, choices], facts=attention.facts | lse)
+    check_flags([inputs, choices], facts=reading.facts | lse)
     earlier = [] if earlier is None else earlier
-    new = [text for text in (*attention.notes, *notes) if text not in earlier]
+    new = [text for text in (*reading.inputs.notes, *notes) if text not in earlier]
     earlier += new
     note(*new, quiet=observed.quiet)
-    verdict = _verdict(numbers, attention, observed, _chosen(choices, attention))
-    return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), attention, numbers
+    verdict = _verdict(numbers, reading, inputs, observed, _chosen(choices, reading))
+    return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), reading, numbers
 
 
-def _chosen(choices: ConventionFlags, attention: AttentionInputs) -> set[str]:
+def _chosen(choices: ConventionFlags, reading: Reading) -> set[str]:
     """The fields of the convention that a flag or the file has chosen, not --semantics."""
-    preset = choices.meant_for(attention.inputs.sizes.scores[-2])
-    changes = attention.inputs.convention.changes()
+    preset = choices.meant_for(reading.inputs.sizes.scores[-2])
+    changes = reading.inputs.convention.changes()
     names = {n for n, value in changes.items() if n not in preset or preset[n] != value}
     return names | {*choices.fields}
 
@@ -175,11 +175,12 @@ def stages_of(name: str) -> tuple[str, ...]:
 
 def _verdict(
     numbers: dict[str, Any],
-    attention: AttentionInputs,
+    reading: Reading,
+    flags: InputFlags,
     observed: CheckFlags,
     chosen_fields: set[str],
 ) -> Verdict:
-    shape, flags = attention.inputs.sizes.scores, attention.flags
+    shape, layout = reading.inputs.sizes.scores, reading.sources.layout
     n_q, n_heads = shape[-2], shape[-3] if len(shape) > 2 else 1
     rows = None if observed.rows is None else rows_of(observed.rows, n_q)
     if observed.head is not None and observed.head > n_heads:
@@ -187,14 +188,14 @@ def _verdict(
         raise ShapeError(f"there is no head {observed.head}", f"there {heads}")
     for name in [name for name in numbers if OUTPUT in stages_named(name)]:
         sizes = (n_heads if observed.head is None else 1, len(range(n_q)[rows or slice(None)]))
-        numbers = numbers | {name: heads_to_front(numbers[name], flags.layout, sizes)}
-    decimals = {} if attention.observed is None else attention.observed.decimals
+        numbers = numbers | {name: heads_to_front(numbers[name], layout, sizes)}
+    decimals = {} if reading.observed is None else reading.observed.decimals
     zeros = {stage: n for name, n in decimals.items() for stage in stages_of(name)}
     if len(zeros) == 1:  # the only array, whatever it is called
         zeros = dict.fromkeys(numbers, *zeros.values())
     form = "A,B,…, such as 2,5"
     split = None if flags.split is None else whole_numbers(flags.split, "--split", form)
-    check_room = _room(numbers, attention)
+    check_room = _room(numbers, reading)
     check_room("the comparison needs", searches=False)
     searching = "it differs, and the search for a bug needs"
     with progress_bar("bugs tried", quiet=observed.quiet) as progress:
@@ -202,25 +203,25 @@ def _verdict(
             numbers,
             rows=rows,
             heads=None if observed.head is None else observed.head - 1,
-            projected=attention.inputs if attention.inputs.is_of_x else None,
+            projected=reading.inputs if reading.inputs.is_of_x else None,
             pairs=not observed.single,
             tiles=flags.tiles,
             split=split,
             progress=progress,
             before_search=partial(check_room, searching, searches=True),
             chosen=chosen_fields,
-            layout=flags.layout and ("bhsd" if len(shape) > 3 else "hsd"),
-            **attention.arguments,
-            **attention.labels,
-            **projection_of(attention),
+            layout=layout and ("bhsd" if len(shape) > 3 else "hsd"),
+            **reading.inputs.keywords,
+            **reading.inputs.label_keywords,
+            **projection_of(reading),
             zeros=zeros,
             **given_of(observed, "positions", "decimals", "rtol", "atol", "inside"),
         )
 
 
-def _room(numbers: dict[str, Any], attention: AttentionInputs) -> Callable[..., None]:
+def _room(numbers: dict[str, Any], reading: Reading) -> Callable[..., None]:
     """What raises SizeError where there is no room for a comparison, or for a search."""
-    arguments, shape, before = attention.arguments, attention.inputs.sizes.scores, taken()
+    arguments, shape, before = reading.inputs.keywords, reading.inputs.sizes.scores, taken()
     arrays = [x for name, x in numbers.items() if name not in GIVEN]
     whole = any(name in GRADIENTS for name in numbers)
 
@@ -231,9 +232,9 @@ def _room(numbers: dict[str, Any], attention: AttentionInputs) -> Callable[..., 
     return check_room
 
 
-def _suggest(verdict: Verdict, attention: AttentionInputs, observed: CheckFlags, path: str) -> str:
+def _suggest(verdict: Verdict, reading: Reading, observed: CheckFlags, path: str) -> str:
     """Writes an input on which the bugs that fit all differ; says what it is, or why not."""
-    convention, positions = attention.inputs.convention, observed.positions
+    convention, positions = reading.inputs.convention, observed.positions
     if verdict.hidden:
         small: Suggestion | None = showing_input(convention, positions)
     elif len(verdict.explanations) < 2:

@@ -13,14 +13,13 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import shape_text
-from attncli.attention.inputs import cast_input
-from attncli.cli.inputs import AttentionInputs
-from attncli.cli.layouts import CACHE, in_heads
-from attncli.cli.options import InputFlags
+from attncli.attention.inputs import CACHE, cast_input
 from attncli.commands.check.flags import STAGES, CheckFlags
 from attncli.convention import Layout, flag_text
 from attncli.errors import AttncliError, InputError, ShapeError
 from attncli.files.contents import IF_NUMBERS, FileContents
+from attncli.files.input_sources import Sources
+from attncli.files.inputs import Reading, in_heads
 from attncli.files.load import load
 from attncli.files.lookup import fields_of, kv_len_of, name_of, outermost
 from attncli.files.messages import LITERAL, STANDARD_INPUT, listing, quote
@@ -64,36 +63,35 @@ def known_stages(tiles: int | None) -> Collection[str]:
     return STAGES if tiles is None else _StagesOfTiles((OUTPUT, LSE))
 
 
-def as_observed(attention: AttentionInputs) -> AttentionInputs:
+def as_observed(reading: Reading) -> Reading:
     """The same, with no axes to move or split where the observed q is the given one as it is."""
-    loaded = attention.observed
-    q = cast_input(attention.inputs.qkv["q"], attention.inputs.convention)
+    loaded = reading.observed
+    q = cast_input(reading.inputs.qkv["q"], reading.inputs.convention)
     name = None if loaded is None else name_of(loaded, "q")
     if loaded is None or name is None or not np.array_equal(loaded.arrays[name], q, equal_nan=True):
-        return attention
+        return reading
     front: Layout = "bhsd" if q.ndim > 3 else "hsd"
-    layout = front if attention.flags.layout else None
-    return attention._replace(
-        flags=replace(attention.flags, layout=layout, heads=None, kv_heads=None)
-    )
+    layout = front if reading.sources.layout else None
+    sources = replace(reading.sources, layout=layout, heads=None, kv_heads=None)
+    return replace(reading, sources=sources)
 
 
 def numbers_of(
-    observed: CheckFlags, attention: AttentionInputs, *, is_shared: bool
+    observed: CheckFlags, reading: Reading, *, is_shared: bool, tiles: int | None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The observed stages by name, the inputs they came with, and notes on their file."""
-    loaded = attention.observed
+    loaded = reading.observed
     assert loaded is not None  # noqa: S101 - it was asked for
-    stage_names = known_stages(attention.flags.tiles)
-    if loaded.member is None and loaded.trace is None and attention.flags.tiles is None:
+    stage_names = known_stages(tiles)
+    if loaded.member is None and loaded.trace is None and tiles is None:
         check_names(loaded)
-    stages = _stages(loaded, stage_names, attention)
-    stages = {name: _arranged(name, x, attention) for name, x in stages.items()}
+    stages = _stages(loaded, stage_names, reading)
+    stages = {name: _arranged(name, x, reading) for name, x in stages.items()}
     if observed.stage is not None:
         is_there = not is_shared or any(map(_may_be(observed.stage), stages))
         stages = {observed.stage: _only(loaded, stages, observed.stage)} if is_there else {}
-    stages = {_side_by_side(name, x, attention): x for name, x in stages.items()}
-    stages, left_out = _that_follow(stages, attention)
+    stages = {_side_by_side(name, x, reading): x for name, x in stages.items()}
+    stages, left_out = _that_follow(stages, reading)
     if is_shared:
         if not stages:
             stage_name = observed.stage or "output, weights …"
@@ -108,21 +106,21 @@ def numbers_of(
         others = [x for x in others if not any(loaded.arrays.get(x) is y for y in stages.values())]
         text = f"{loaded.origin}: not compared, as they are no stages: {listing(others)}"
         notes = [*left_out, *([text] if others else [])]
-        return stages | _observed_inputs(attention), (*notes, *_other_convention(loaded, attention))
+        return stages | _observed_inputs(reading), (*notes, *_other_convention(loaded, reading))
     if stages:
         return stages, left_out
     array = _only(loaded, stages, "")
     name = loaded.corner if loaded.corner in stage_names else OUTPUT
-    return {_side_by_side(name, array, attention): array}, ()
+    return {_side_by_side(name, array, reading): array}, ()
 
 
-def _side_by_side(name: str, array: Any, attention: AttentionInputs) -> str:
+def _side_by_side(name: str, array: Any, reading: Reading) -> str:
     """The name of an observed array; concat, where it is an output whose heads are side by side.
 
     Where there is an output projection it may be that after it: both are tried.
     """
-    is_merged = attention.in_heads and array.ndim == len(attention.inputs.sizes.scores) - 1
-    arrays = {**attention.inputs.originals, **projection_of(attention)}
+    is_merged = reading.in_heads and array.ndim == len(reading.inputs.sizes.scores) - 1
+    arrays = {**reading.inputs.originals, **projection_of(reading)}
     may_be = OUTPUT in stages_named(name) and "w_o" not in arrays
     return CONCAT if is_merged and may_be else name
 
@@ -134,18 +132,18 @@ def _may_be(stage: str) -> Callable[[str], bool]:
 
 
 def _that_follow(
-    stages: dict[str, Any], attention: AttentionInputs
+    stages: dict[str, Any], reading: Reading
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The stages that follow from what is given, and a note on those that do not: gradients need
     that of the output, those of weights also x. Where no other is there, all: an error follows."""
     lacking = {
         name
         for name in stages
-        if name in GRADIENTS and GIVEN_GRADIENT not in attention.inputs.originals
+        if name in GRADIENTS and GIVEN_GRADIENT not in reading.inputs.originals
     }
-    if not attention.inputs.is_of_x:
+    if not reading.inputs.is_of_x:
         lacking |= {name for name in stages if name in OF_X}
-    if "w_o" not in {**attention.inputs.originals, **projection_of(attention)}:
+    if "w_o" not in {**reading.inputs.originals, **projection_of(reading)}:
         lacking |= {name for name in stages if PROJECTED in {name, *stages_named(name)}}
     if not lacking or lacking == stages.keys():
         return stages, ()
@@ -153,19 +151,17 @@ def _that_follow(
     return {name: x for name, x in stages.items() if name not in lacking}, (text,)
 
 
-def projection_of(attention: AttentionInputs) -> dict[str, Any]:
+def projection_of(reading: Reading) -> dict[str, Any]:
     """W_o and b_o that the observed file holds beside q, k and v; of x they are given by it."""
-    loaded = attention.observed
-    if loaded is None or attention.inputs.is_of_x:
+    loaded = reading.observed
+    if loaded is None or reading.inputs.is_of_x:
         return {}
     prefix = "" if loaded.trace is None else outermost(loaded) or ""
     arrays = {name: loaded.arrays.get(f"{prefix}{name}") for name in ("w_o", "b_o")}
     return {name: x for name, x in arrays.items() if x is not None and arrays["w_o"] is not None}
 
 
-def _stages(
-    loaded: FileContents, options: Collection[str], attention: AttentionInputs
-) -> dict[str, Any]:
+def _stages(loaded: FileContents, options: Collection[str], reading: Reading) -> dict[str, Any]:
     """The stages that a file names, gradients by ours, others by the file's names for them; of a
     saved trace, those of its outermost attention."""
     prefix = "" if loaded.trace is None else outermost(loaded) or ""
@@ -173,7 +169,7 @@ def _stages(
     stages: dict[str, Any] = {}
     for name, whole in names.items():
         may_be = [name] if name in options else [x for x in stages_named(name) if x in options]
-        is_input = role_of(name) in EMBEDDINGS and attention.inputs.is_of_x  # such as a context
+        is_input = role_of(name) in EMBEDDINGS and reading.inputs.is_of_x  # such as a context
         if not may_be or is_input:
             continue
         is_other = may_be[0] != name
@@ -187,15 +183,15 @@ def _stages(
     return stages
 
 
-def _arranged(stage: str, array: Any, attention: AttentionInputs) -> Any:
+def _arranged(stage: str, array: Any, reading: Reading) -> Any:
     """A gradient of q, k or v in the order of axes and the heads that these are given in."""
     operand = next((name for name in QKV if gradient_of(name) == stage), None)
-    return array if operand is None else _as_inputs(array, operand, attention.flags)
+    return array if operand is None else _as_inputs(array, operand, reading.sources)
 
 
-def _other_convention(loaded: FileContents, attention: AttentionInputs) -> Iterator[str]:
+def _other_convention(loaded: FileContents, reading: Reading) -> Iterator[str]:
     """A note on every field of the observed file's convention that is not the one compared with."""
-    convention = attention.inputs.convention
+    convention = reading.inputs.convention
     for name, value in fields_of(loaded).items():
         if getattr(convention, name) != value:
             used = flag_text(name, getattr(convention, name))
@@ -235,9 +231,9 @@ def _holdings(loaded: FileContents) -> str:
     return listing(f"{name} ({shapes[name]})" if name in shapes else name for name in names)
 
 
-def _observed_inputs(given: AttentionInputs) -> dict[str, Any]:
+def _observed_inputs(reading: Reading) -> dict[str, Any]:
     """The inputs that the observed file brings itself, arranged as the given ones are."""
-    loaded, inputs = given.observed, given.flags
+    loaded, sources = reading.observed, reading.sources
     if loaded is None or loaded.member in loaded.arrays:
         return {}
     lengths = kv_len_of(loaded)
@@ -247,16 +243,16 @@ def _observed_inputs(given: AttentionInputs) -> dict[str, Any]:
         if name is None:
             continue
         arrays[role] = loaded.arrays[name]
-        is_split = role in CACHE and arrays[role].ndim == len(given.inputs.sizes.scores)
-        if role in (*QKV, *CACHE) and not is_split:
-            arrays[role] = _as_inputs(arrays[role], role, inputs)
+        is_split = role in CACHE.values() and arrays[role].ndim == len(reading.inputs.sizes.scores)
+        if role in (*QKV, *CACHE.values()) and not is_split:
+            arrays[role] = _as_inputs(arrays[role], role, sources)
     return arrays
 
 
-def _as_inputs(array: Array, role: Role, inputs: InputFlags) -> Array:
+def _as_inputs(array: Array, role: Role, sources: Sources) -> Array:
     """An observed array in the layout and heads of the given ones, where it has their axes."""
-    heads = inputs.heads if role == "q" else inputs.kv_heads or inputs.heads
+    heads = sources.heads if role == "q" else sources.kv_heads or sources.heads
     with suppress(ShapeError):  # in heads already, or of other axes: then it differs
-        if inputs.layout or inputs.heads:
-            return in_heads(array, inputs.layout, heads)
+        if sources.layout or sources.heads:
+            return in_heads(array, sources.layout, heads)
     return array

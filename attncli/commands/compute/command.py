@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from attncli.cli.extensions import Program
 from attncli.cli.groups import check_flags, of_lse
-from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.output import note
 from attncli.cli.results import TraceResult
-from attncli.cli.traces import computed, names_of_queries
+from attncli.cli.traces import computed
 from attncli.commands.compute.flags import ExerciseFlags
 from attncli.errors import ConventionError
+from attncli.files.inputs import Reading, read
 from attncli.files.messages import quote
 from attncli.page.text import find
 from attncli.stages import LSE
@@ -38,30 +38,31 @@ def compute(
     if program is not None:
         trace, stdin_used = program.trace(inputs, choices, quiet=show.quiet, show=show)
         return TraceResult(trace=trace, show=show, stdin_used=stdin_used)
-    source = _read(inputs, choices, show, is_drawn=is_drawn)
-    note(*source.notes, quiet=show.quiet)
+    reading = _read(inputs, choices, show, is_drawn=is_drawn)
+    attention = reading.inputs
+    note(*attention.notes, quiet=show.quiet)
     if name:
-        row = None if show.query is None else find(names_of_queries(source), "query", show.query)
-        trace = of_knob(name, values, source, row)
+        row = None if show.query is None else find(attention.query_names, "query", show.query)
+        trace = of_knob(name, values, attention, row)
         return TraceResult(trace=trace, show=replace(show, query=None))
-    trace, choice = computed(source, show)
+    trace, choice = computed(attention, show, inputs)
     if choices.semantics is not None:
         trace = replace(trace, title=choices.named(trace.title))
-    return TraceResult(trace=trace, show=choice, stdin_used=source.stdin_used)
+    return TraceResult(trace=trace, show=choice, stdin_used=reading.sources.reads_stdin)
 
 
 def _read(
     inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags, *, is_drawn: bool
-) -> AttentionInputs:
+) -> Reading:
     """The inputs. ConventionError for a flag that has no effect on them."""
     if inputs.q is not None and inputs.source is not None:
         problem = f"both {quote(inputs.source)} and --q are given"
         raise ConventionError(problem, "leave one of the two out")
     inputs.q = inputs.source if inputs.q is None else inputs.q
-    source = read_inputs(inputs, choices)
+    reading = read(inputs.sources(choices))
     in_parts = inputs.tiles is not None or inputs.split is not None
-    facts = source.facts | ({"dropout"} if is_drawn else set())  # both have a seed
+    facts = reading.facts | ({"dropout"} if is_drawn else set())  # both have a seed
     if in_parts or show.stage:
         facts |= of_lse([*(show.stage or ()), *[LSE] * in_parts])
     check_flags([inputs, choices], facts=facts)
-    return source
+    return reading

@@ -7,9 +7,9 @@ import math
 from contextlib import suppress
 from typing import Any
 
+from attncli.attention.inputs import Inputs
 from attncli.attention.sweep import N_KEYS, exercise, sweep, sweep_widths
 from attncli.cli.groups import given_of
-from attncli.cli.inputs import AttentionInputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.parsing import sizes_of, unclear, whole_numbers
 from attncli.commands.compute.flags import ExerciseFlags
@@ -77,8 +77,8 @@ def of_widths(
     return sweep_widths([int(x) for x in values], n_keys, choices.fields.get("seed", 0))
 
 
-def of_knob(name: str, values: list[float], source: AttentionInputs, row: int | None) -> Trace:
+def of_knob(name: str, values: list[float], attention: Inputs, row: int | None) -> Trace:
     """The sweep of a number of the convention; of the weights of a query where there is a row."""
-    if math.prod(source.inputs.sizes.scores) > MOST_SCORES:
+    if math.prod(attention.sizes.scores) > MOST_SCORES:
         raise SizeError(f"a sweep is of up to {MOST_SCORES} scores", "give fewer queries or keys")
-    return sweep(name, values, {**source.arguments, **source.labels}, row)
+    return sweep(name, values, {**attention.keywords, **attention.label_keywords}, row)

@@ -17,11 +17,9 @@ from attncli.attention.heads import heads_first
 from attncli.budget import FLOAT, check_free
 from attncli.cli.extensions import Program
 from attncli.cli.groups import given_of
-from attncli.cli.inputs import read_inputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.output import note
 from attncli.cli.results import TraceResult
-from attncli.cli.sources import holds_x
 from attncli.commands.diff.comparison import Comparison, Names, nested
 from attncli.commands.diff.diff import diff as compare
 from attncli.commands.diff.flags import DiffFlags
@@ -29,6 +27,8 @@ from attncli.commands.diff.page import diff_page
 from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.contents import IF_NUMBERS, FileContents
+from attncli.files.input_sources import Sources, holds_x
+from attncli.files.inputs import read
 from attncli.files.load import load
 from attncli.files.lookup import fields_of, layout_of, name_of
 from attncli.files.messages import LITERAL, ask_for, listing
@@ -136,12 +136,11 @@ def _operand(source: str, show: DisplayFlags, program: Program | None) -> _Opera
     if program is not None:
         trace, _ = program.trace(InputFlags(q=source), ConventionFlags(), quiet=show.quiet)
         return _Operand(loaded.origin, trace, is_computed=True)
-    from attncli.cli.traces import computed
+    from attncli.cli.traces import every_stage
 
-    attention = read_inputs(InputFlags(q=source), ConventionFlags(), loaded={source: loaded})
-    note(*loaded.warnings, *attention.notes, quiet=show.quiet)
-    trace, _ = computed(attention, DisplayFlags(full=True, quiet=show.quiet))
-    return _Operand(loaded.origin, trace)
+    inputs = read(Sources(roles={"q": source}), loaded={source: loaded}).inputs
+    note(*loaded.warnings, *inputs.notes, quiet=show.quiet)
+    return _Operand(loaded.origin, every_stage(inputs, quiet=show.quiet))
 
 
 def _is_wanted(name: str) -> object:

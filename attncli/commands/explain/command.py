@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+from attncli.attention.masks import checked_mask, facts_of, meaning
 from attncli.attention.memory import WIDTHS, maps_of, size_of
 from attncli.budget import FLOAT, check_free
 from attncli.cli.extensions import Program
-from attncli.cli.groups import check_flags, facts_of, given_of, of_lse
-from attncli.cli.options import ONES_SHOW, ConventionFlags, DisplayFlags
+from attncli.cli.groups import check_flags, given_of, of_lse
+from attncli.cli.options import ConventionFlags, DisplayFlags
 from attncli.cli.output import LEAST_HEIGHT, note
 from attncli.cli.output_size import check_text, of_output
 from attncli.cli.parsing import is_of
@@ -24,7 +25,7 @@ from attncli.commands.explain.size import Sentences, of_explanation
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
 from attncli.files.lookup import only
-from attncli.files.roles import D_OUTPUT, ONES, RANDOM, Role, role_of
+from attncli.files.roles import D_OUTPUT, ONES, ONES_SHOW, RANDOM, Role, role_of
 from attncli.formats import EXACT, PAGE
 from attncli.page.explain import explain_page
 from attncli.page.outline import is_first_layer, outline_page
@@ -195,8 +196,6 @@ def _mask(
     choices.check_call(convention, mask, heads=heads, widths=(d_k, block.d_v or d_k))
     if mask is None:
         return None
-    from attncli.attention.masks import checked_mask, meaning
-
     if convention.mask_numbers is None:
         means, name = choices.fields.get("mask_means"), f"the mask of {origin}"
         mask = checked_mask(mask, means, name, "--mask-means ")

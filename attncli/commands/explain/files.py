@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attncli.cli.embeddings import several_weights
 from attncli.commands.explain.flags import BlockFlags
 from attncli.errors import InputError
 from attncli.files.contents import FileContents
+from attncli.files.embeddings import several_weights
 from attncli.files.load import load
 from attncli.files.lookup import only
 from attncli.files.messages import count, listing, named

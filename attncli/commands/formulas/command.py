@@ -8,13 +8,13 @@ import numpy as np
 
 from attncli.attention.inputs import inputs_of
 from attncli.cli.groups import given_of
-from attncli.cli.inputs import read_inputs
 from attncli.cli.options import ConventionFlags, InputFlags, ending_of
 from attncli.cli.output import note
 from attncli.cli.results import TextResult
 from attncli.commands.formulas.flags import ProgramFlags
 from attncli.convention import Convention, flag_of, flag_text
 from attncli.errors import ConventionError
+from attncli.files.inputs import read
 from attncli.files.roles import D_OUTPUT, ONES
 from attncli.programs.variants import text_of, variants
 from attncli.programs.written import written
@@ -57,7 +57,7 @@ def formulas(program: ProgramFlags, inputs: InputFlags, choices: ConventionFlags
 def _of_flags(inputs: InputFlags, choices: ConventionFlags, *, quiet: bool) -> str:
     """The program of the conventions, for the inputs that are given or for any."""
     if given_of(inputs, "q", "k", "v", "x", "weights"):
-        attention = read_inputs(inputs, choices).inputs
+        attention = read(inputs.sources(choices)).inputs
     else:
         n_kv_heads = inputs.kv_heads or inputs.heads or 2
         n_heads = inputs.heads or (n_kv_heads if inputs.kv_heads is None else 2 * n_kv_heads)

@@ -11,14 +11,12 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.inputs import CACHE
-from attncli.cli.inputs import AttentionInputs, read_inputs
-from attncli.cli.layouts import complete
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.output import note
 from attncli.cli.output_size import check_written_out
-from attncli.cli.parsing import tokens_of
-from attncli.cli.sources import Files, arrays_of, named_arrays, read_files, sources_of
 from attncli.convention import Convention
+from attncli.files.input_sources import Opened, Sources, open_sources
+from attncli.files.inputs import Reading, complete, read
 from attncli.files.lookup import name_of
 from attncli.files.roles import D_OUTPUT, ROLES, role_of
 from attncli.programs.attend import attend_by, replacing
@@ -50,20 +48,20 @@ def program_trace(
     """
     ready = None if show is None else partial(check_written_out, show)
     inputs.q = inputs.q or inputs.source
+    sources = inputs.sources(choices)
     if formulas is None:
         names = arrays_named(x for line in lines for x in lines_of(line, "--set"))
-        attention = read_inputs(inputs, choices, names=names)
-        trace = lines_trace(attention, lines, ready)
+        reading = read(sources, names=names)
+        trace = lines_trace(reading, lines, ready)
         remarks = (x for x in trace.notes if x.startswith("--set"))  # not on lines of ours
-        note(*attention.notes, *remarks, quiet=quiet)
-        return replace(trace, notes=()), attention.stdin_used
+        note(*reading.inputs.notes, *remarks, quiet=quiet)
+        return replace(trace, notes=()), sources.reads_stdin
     program, origin = text_of(formulas)
-    (sources, drawn), notes = sources_of(inputs), list[str]()
     names = arrays_named(lines_of(program, origin, lines))
-    files = read_files(sources, (), notes, {}, names)
-    arrays, main = _arrays(files, inputs, names, notes), files["q"]
-    queries = tokens_of(inputs.tokens) if inputs.tokens else main.query_labels or main.row_labels
-    d_output = drawn or arrays.pop(D_OUTPUT, None)
+    opened = open_sources(sources, names=names)
+    arrays, main = _arrays(opened, sources, names), opened.main
+    queries = sources.tokens or main.query_labels or main.row_labels
+    d_output = sources.drawn or arrays.pop(D_OUTPUT, None)
     trace = attend_by(
         program,
         arrays,
@@ -74,42 +72,39 @@ def program_trace(
         origin=origin,
         ready=ready,
     )
-    note(*notes, *trace.notes, quiet=quiet)
-    stdin_used = any(source.split("::")[0] == "-" for source in sources.values())
-    return replace(trace, notes=()), stdin_used
+    note(*opened.notes, *trace.notes, quiet=quiet)
+    return replace(trace, notes=()), sources.reads_stdin
 
 
-def _arrays(
-    files: Files, inputs: InputFlags, names: set[str], notes: list[str]
-) -> dict[str, Array]:
+def _arrays(opened: Opened, sources: Sources, names: set[str]) -> dict[str, Array]:
     """The arrays that a program may read: by name, else by the role that a name is."""
-    main, arrays = files["q"], named_arrays(files, names)
+    main, arrays = opened.main, opened.arrays_named(names)
     roles = {_ALIASES.get(name, name) for name in names} | {*CACHE.values(), D_OUTPUT}
     if not ("" in main.arrays or name_of(main, "q")):
         roles.discard("q")
-    arrays |= arrays_of([x for x in ROLES if x in roles - arrays.keys()], files)
-    complete(arrays, main, inputs, notes, names)
+    arrays |= opened.arrays_of(x for x in ROLES if x in roles - arrays.keys())
+    complete(arrays, opened, sources, names)
     for name, past in CACHE.items():
         if past not in names and past in arrays and name in arrays:
             arrays[name] = np.concatenate([arrays.pop(past), arrays[name]], axis=-2)
-            notes.append(f"{past} is put before {name}")
+            opened.notes.append(f"{past} is put before {name}")
     used = {"", *names, *(x for x in main.arrays if role_of(x) in roles)}
     unused = {*main.arrays, *main.unread} - used
-    notes += main.unused_note(sorted(unused))
+    opened.notes += main.unused_note(sorted(unused))
     return arrays | {name: arrays[role] for name, role in _ALIASES.items() if role in arrays}
 
 
 def lines_trace(
-    source: AttentionInputs,
+    reading: Reading,
     lines: Sequence[str],
     ready: Callable[[Mapping[str, tuple[int, ...]]], None] | None = None,
 ) -> Trace:
     """The trace of an attention with other formulas for some of its stages."""
-    attention, convention = source.inputs.without(GIVEN_GRADIENT), source.inputs.convention
+    attention, convention = reading.inputs.without(GIVEN_GRADIENT), reading.inputs.convention
     drawn = attention.run(["kept"]) if convention.dropout else {}
-    others = source.others.keys() - {step.name for step in attention.steps}
-    arrays = {**{name: source.others[name] for name in others}, **drawn, **attention.arrays}
-    gradient, heading = source.inputs.originals.get(GIVEN_GRADIENT), attention.heading
+    others = reading.others.keys() - {step.name for step in attention.steps}
+    arrays = {**{name: reading.others[name] for name in others}, **drawn, **attention.arrays}
+    gradient, heading = reading.inputs.originals.get(GIVEN_GRADIENT), attention.heading
     targets = " and ".join(re.split(r"[\[=:]", line)[0].strip() for line in lines)
     return attend_by(
         written(attention.steps, arrays),

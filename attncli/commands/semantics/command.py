@@ -9,7 +9,6 @@ from dataclasses import replace
 from attncli.attention.memory import of_attention
 from attncli.budget import FLOAT, check_free
 from attncli.cli.groups import check_flags, given_of
-from attncli.cli.inputs import read_inputs
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.output import note
 from attncli.cli.results import TraceResult
@@ -21,6 +20,7 @@ from attncli.commands.semantics.porting import recipe
 from attncli.commands.semantics.tables import APART, of_input, of_one, of_two, table
 from attncli.convention import flag_of
 from attncli.errors import ConventionError
+from attncli.files.inputs import read
 from attncli.files.load import load
 from attncli.files.lookup import only
 from attncli.formats import FIGURE, PAGE
@@ -80,19 +80,20 @@ def _contradictions(
 
 
 def _of_input(inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags) -> TraceResult:
-    source = read_inputs(inputs, replace(choices, semantics=_AS_GIVEN))
-    check_flags([inputs, choices], facts=source.facts)
-    note(*source.notes, quiet=show.quiet)
-    arguments = source.arguments
+    reading = read(inputs.sources(replace(choices, semantics=_AS_GIVEN)))
+    attention = reading.inputs
+    check_flags([inputs, choices], facts=reading.facts)
+    note(*attention.notes, quiet=show.quiet)
+    arguments = attention.keywords
     defaults = PRESETS[_AS_GIVEN].fields.items() - choices.fields.items()
     fields = dict(arguments.pop("convention").changes().items() - defaults)
-    of_output = math.prod(source.inputs.sizes.scores[:-1]) * arguments["v"].shape[-1] * FLOAT
-    need = of_attention(source.arguments, source.inputs.sizes.scores) + len(PRESETS) * of_output
+    of_output = math.prod(attention.sizes.scores[:-1]) * arguments["v"].shape[-1] * FLOAT
+    need = of_attention(attention.keywords, attention.sizes.scores) + len(PRESETS) * of_output
     check_free(need, "the outputs of all libraries need", "give fewer queries or heads")
     results = outcomes(**arguments, fields=fields)
     if show.form.holds == FIGURE and not show.stage:
         show = replace(show, stage=[APART])
-    trace = of_input(results, source.labels["query_labels"])
+    trace = of_input(results, attention.labels["query"])
     return TraceResult(
-        trace=trace, show=show, stdin_used=source.stdin_used, page=outcomes_page(results)
+        trace=trace, show=show, stdin_used=reading.sources.reads_stdin, page=outcomes_page(results)
     )

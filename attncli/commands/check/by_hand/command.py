@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from attncli.cli.groups import given_of
-from attncli.cli.inputs import AttentionInputs, read_inputs
 from attncli.cli.options import ConventionFlags, InputFlags
 from attncli.cli.output import note, text_width
 from attncli.cli.parsing import rows_of
@@ -32,6 +31,7 @@ from attncli.commands.check.observed import check_names
 from attncli.convention import Layout
 from attncli.errors import AttncliError, ConventionError, InputError, ShapeError
 from attncli.files.contents import IF_NUMBERS, FileContents
+from attncli.files.inputs import Reading, read
 from attncli.files.json_text import Printed, parse
 from attncli.files.load import load
 from attncli.files.messages import count, location, quote
@@ -98,7 +98,7 @@ def assumed(
     inputs: InputFlags,
     choices: ConventionFlags,
     observed: CheckFlags,
-    attention: AttentionInputs,
+    reading: Reading,
     numbers: Mapping[str, Any],
 ) -> Marking | None:
     """The marking of numbers with so few decimals as are written by hand, in whatever form they
@@ -107,7 +107,7 @@ def assumed(
     flags = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     flags |= given_of(inputs, "tiles", "split")
     tables = {name: x for name, x in numbers.items() if name in (*STAGES, CONCAT)}
-    is_large = math.prod(attention.inputs.sizes.scores) > MOST_CELLS
+    is_large = math.prod(reading.inputs.sizes.scores) > MOST_CELLS
     if flags or not tables or is_large or any(np.size(x) > MOST_CELLS for x in tables.values()):
         return None
     _, sheets = _sheets(inputs, observed)
@@ -116,13 +116,13 @@ def assumed(
     if others & {*GRADIENTS, LSE} or (others and not is_file):  # these come from a program
         return None
     try:
-        written = {name: _of_array(x, name, attention) for name, x in tables.items()}
+        written = {name: _of_array(x, name, reading) for name, x in tables.items()}
         if max(x.decimals for x in written.values()) > MOST_DECIMALS:
             return None
         if is_file:
             marking = marked(sheets[0], inputs, choices, observed, quiet=True)
         else:
-            marking = _marking(attention, written, observed)
+            marking = _marking(reading, written, observed)
     except AttncliError:  # it is no sheet: the usual check has said what it found
         return None
     # where no slip is known, or an array has a wrong shape, the usual check says more
@@ -180,42 +180,41 @@ def marked(
             contents[sheet] = load("-", stdin=io.BytesIO(text), selector=wanted, origin=origin)
         if text and not is_trace:
             check_names(contents[sheet])
-    attention = read_inputs(inputs, choices, loaded=contents, stages={*names.values()})
+    reading = read(inputs.sources(choices), loaded=contents, stages={*names.values()})
     if not tables:
         hint = "stages are called scores, scaled, masked, weights, output"
         raise InputError(f"{origin} holds no stage to mark", hint)
     if all(np.isnan(x.values).all() for x in tables.values()):
         raise InputError(f"{origin} holds no number to mark", "all its cells are blank")
-    notes = (text for text in attention.notes if not text.startswith(f"{origin} sets "))
+    notes = (text for text in reading.inputs.notes if not text.startswith(f"{origin} sets "))
     note(*notes, quiet=quiet)
-    return _marking(attention, tables, observed)
+    return _marking(reading, tables, observed)
 
 
-def _of_array(x: Any, name: str, attention: AttentionInputs) -> Written:
+def _of_array(x: Any, name: str, reading: Reading) -> Written:
     """An array as it was written; its decimals may end in zeros, where that is known."""
     values, _ = to_numpy(x, name)
     if np.isnan(values).any():
         raise InputError(f"{name} holds NaN, which is no number", "leave out --by-hand")
-    printed = {} if attention.observed is None else attention.observed.decimals
+    printed = {} if reading.observed is None else reading.observed.decimals
     decimals = [_number(float(number), name)[1] for number in values[np.isfinite(values)].flat]
     may_be = {key: {key, *stages_named(key)} for key in printed}
     zeros = [n for key, n in printed.items() if len(printed) == 1 or name in may_be[key]]
     return Written(values.astype(np.float64), max([*decimals, *zeros], default=0))
 
 
-def _marking(
-    attention: AttentionInputs, tables: Mapping[str, Written], observed: CheckFlags
-) -> Marking:
+def _marking(reading: Reading, tables: Mapping[str, Written], observed: CheckFlags) -> Marking:
     """The marking of stages of an attention, or of the rows and heads that were asked for."""
-    layout = attention.flags.layout and (
-        "bhsd" if len(attention.inputs.sizes.scores) > 3 else "hsd"
-    )
-    setup = setup_of(**attention.arguments, layout=layout)
-    setup = replace(setup, projected=attention.inputs if attention.inputs.is_of_x else None)
+    is_batch = len(reading.inputs.sizes.scores) > 3
+    layout: Layout | None = None
+    if reading.sources.layout is not None:
+        layout = "bhsd" if is_batch else "hsd"
+    setup = setup_of(**reading.inputs.keywords, layout=layout)
+    setup = replace(setup, projected=reading.inputs if reading.inputs.is_of_x else None)
     is_part = given_of(observed, "rows", "head") or CONCAT in tables
     sheet = _whole(setup, tables, observed, layout) if is_part else tables
     blank = int(sum(np.isnan(x.values).sum() for x in tables.values()))
-    return mark(setup, sheet, attention.inputs.labels)._replace(blank=blank)
+    return mark(setup, sheet, reading.inputs.labels)._replace(blank=blank)
 
 
 def _whole(
