@@ -184,7 +184,10 @@ def changed(document: dict[str, Any], path: str, value: Any) -> str:
 
 
 REFUSED = [
-    ("version", 3, "version '3' of the trace format"),
+    *(
+        ("version", n, f"version '{n}' of the trace format, this attncli reads version 2")
+        for n in (1, 3)
+    ),
     ("steps", [], "a trace without a stage"),
     ("steps.1.name", "q", "two stages of one name"),
     ("steps.0", 5, "step 1: should be an object"),
