@@ -93,9 +93,6 @@ CALLS = {
     },
     "check three.json --observed OUT": {
         "--output -": "--output - standard output", "--output v.npz": "v.npz --format text json",
-        "--suggest x.json": "x.json npz", "--suggest no/x.npz": "folder no",
-        "--suggest there.npz --output x.txt": "there.npz exists",
-        "--output x.npz --suggest x.npz --format text": "--output --suggest one file",
         "--head 2": "no head 2 only 1", "--rtol -1": "rtol -1",
     },
     "check": {

@@ -27,7 +27,7 @@ def beside_program(call: Any, program: Program) -> int:
     call  of check: `of_program` says which inputs the formulas read, and where the numbers are
     """
     observed, (inputs, source, as_json) = call.observed, call.of_program()
-    for name in given_of(observed, "rows", "head", "positions", "suggest", "single"):
+    for name in given_of(observed, "rows", "head", "positions", "single"):
         hint = "leave it out: no bug is looked for in formulas of your own"
         raise ConventionError(f"{flag_of(name)} has no effect with --formulas", hint)
     trace, _ = program.trace(inputs, call.choices, quiet=observed.quiet)
