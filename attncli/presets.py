@@ -57,6 +57,7 @@ class Preset(NamedTuple):
     sources: tuple[str, ...] = ()  # where it is documented, or discussed
     notes: tuple[str, ...] = ()  # what the columns of the table leave open
     one_query: Mapping[str, Any] = MappingProxyType({})  # fields that are others for one query
+    projects: bool = False  # it projects q, k, v and its output by weights of its own
 
     def fields_for(self, n_queries: int) -> dict[str, Any]:
         """The fields of Convention that are not the default for so many queries."""
@@ -172,6 +173,7 @@ _ROWS = (
             "reads the row (run).",
             _LEAKS,
         ),
+        projects=True,
     ),
     Preset(
         "torch-mha-fast",
@@ -188,6 +190,7 @@ _ROWS = (
             "Gradients of a row without keys are 0 (run).",
             _LEAKS,
         ),
+        projects=True,
     ),
     Preset(
         "transformers-eager",
@@ -284,6 +287,7 @@ _ROWS = (
             "On JAX, values must be as wide as keys (documented).",
             _LEAKS,
         ),
+        projects=True,
     ),
     Preset(
         "keras-attention",
@@ -314,6 +318,7 @@ _ROWS = (
             "It has no batch: jax.vmap makes one. vo_size sets d_v.",
             _LEAKS,
         ),
+        projects=True,
     ),
     Preset(
         "mlx",

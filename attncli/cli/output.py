@@ -79,12 +79,12 @@ def present(
         import logging
 
         logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
-    module = form.module()
+    module, writer = form.module(), form.load()
     if form.binary:
         names = (form.name,) if form.holds == FIGURE else ()
-        _write(lambda file: module.write(trace, options, file, *names), show)
+        _write(lambda file: writer(trace, options, file, *names), show)
     elif form is not FORMATS["table"]:
-        text = getattr(module, "standalone", module.text) if show.output else module.text
+        text = getattr(module, "standalone", writer) if show.output else writer
         write_text(text(trace, options, page), show, is_safe=form.is_data)
     elif show.output and show.color == "always":
         write_text(coloured_text(trace, show, options, page), show, is_safe=True)

@@ -239,10 +239,6 @@ def trace_from(
     document: dict[str, Any], origin: str, arrays: dict[str, Array] | None = None
 ) -> Trace:
     """The trace that a document describes; `arrays` are those of an npz, by dotted name."""
-    if document.get("version") == 1:
-        from attncli.files.earlier import with_formulas
-
-        document = {**with_formulas(document), "version": VERSION}
     if document.get("version") != VERSION:
         version = quote(str(document.get("version")))
         text = f"{origin} has version {version} of the trace format, this attncli reads version"

@@ -33,7 +33,7 @@ ENTRY = "__trace__"
 OPTIONAL = ("note", "reads", "params", "expression", "sizes")
 """Fields of a stage that are written where they hold something."""
 VERSION = 2
-"""The version of the format that is written, version 1 is read too."""
+"""The version of the format that is written and read."""
 
 AT_ONCE = 1 << 16
 """Numbers of a row that are written at once: a few megabytes, however long it is."""

@@ -1,11 +1,11 @@
-"""The forms of a result: one row here and one module each.
+"""The forms of a result: one row here for each, and the function that writes it.
 
 A form of another package is an entry point in the group of plugins.FORMATS: its row, beside which
-its functions stand.
+its function stands.
 
-The module of a form has `text(trace, options, page)`, which gives the text piece by piece, or
-`write(trace, options, file)` where the form is binary; that of figures has both. They raise
-StageError or ShapeError for what is asked for and not there.
+The function of a form is `text(trace, options, page)`, which gives the text piece by piece, or
+`write(trace, options, file)` where the form is binary. It raises StageError or ShapeError for what
+is asked for and not there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Format(NamedTuple):
     one_stage it holds the output alone, where no stage is named
     """
 
-    name: str  # as --format has it, and of its module in this package
+    name: str  # as --format has it
     endings: tuple[str, ...]  # of the files that hold it
     holds: Literal["the page", "the exact numbers", "formulas and shapes", "a figure"] = PAGE
     binary: bool = False  # it is not text
@@ -44,6 +44,7 @@ class Format(NamedTuple):
     needs: str = ""  # a package that writes it, which the extra `figures` installs
     blanks: bool = False  # numbers may be left out of it: a worksheet
     writer: str = ""  # the module that writes it, where it is not that of its name in this package
+    function: str = ""  # the one in it that does, where that is not text, or write if it is binary
 
     @property
     def is_data(self) -> bool:
@@ -72,17 +73,31 @@ class Format(NamedTuple):
             message = f"Matplotlib refuses MPLBACKEND={os.environ.get('MPLBACKEND', '')}"
             raise ConventionError(message, "unset it: no window is opened") from problem
 
+    def load(self) -> Any:
+        """The function that writes it."""
+        return getattr(self.module(), self.function or ("write" if self.binary else "text"))
 
+
+_EXACT = "attncli.formats.exact"
 _ROWS = (
     Format("table", ("txt",), blanks=True),
-    Format("json", ("json",), EXACT),
-    Format("csv", ("csv",), EXACT, notes=False, rounds=True),
-    Format("tsv", ("tsv",), EXACT, notes=False, rounds=True),
+    Format("json", ("json",), EXACT, writer=_EXACT, function="json_text"),
+    Format("csv", ("csv",), EXACT, notes=False, rounds=True, writer=_EXACT, function="csv_text"),
+    Format("tsv", ("tsv",), EXACT, notes=False, rounds=True, writer=_EXACT, function="tsv_text"),
     Format("markdown", ("md", "markdown"), blanks=True),
     Format("html", ("html", "htm"), opens=True, every=True, blanks=True),
     Format("mermaid", ("mmd",), "formulas and shapes", notes=False),
-    Format("npz", ("npz",), EXACT, binary=True),
-    Format("npy", ("npy",), EXACT, binary=True, notes=False, one_stage=True),
+    Format("npz", ("npz",), EXACT, binary=True, writer=_EXACT, function="npz_file"),
+    Format(
+        "npy",
+        ("npy",),
+        EXACT,
+        binary=True,
+        notes=False,
+        one_stage=True,
+        writer=_EXACT,
+        function="npy_file",
+    ),
     Format("latex", ("tex",), shades=False, blanks=True),
     *(
         Format(

@@ -98,10 +98,6 @@ def _lines(part: kinds.Part) -> Iterator[str]:
                 yield from ["\\begin{itemize}", *items, "\\end{itemize}"] if items else []
         case kinds.Tree(branches):
             yield from map(_branch, branches)
-        case kinds.Code(program):
-            for line in program:
-                indent = "~" * (len(line) - len(line.lstrip()))
-                yield _line(f"\\texttt{{{indent}{escape(line.lstrip())}}}")
 
 
 def _branch(branch: kinds.Branch) -> str:

@@ -56,8 +56,6 @@ def _lines(part: kinds.Part) -> Iterator[str]:
                 yield from (f"- {escape(line)}" for line in sentences)
         case kinds.Tree():
             yield from _tree(part)
-        case kinds.Code(lines):
-            yield from _fenced(lines)
 
 
 def _matrix(part: Matrix) -> Iterator[str]:

@@ -82,7 +82,7 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
             raise ConventionError(f"no numbers can be left out of {form}", "leave blank out")
         trace = without_numbers(trace, names)
     row = FORMATS["html" if form == "notebook" else form]
-    written = getattr(row.module(), "fragment" if form == "notebook" else "text")
+    written = row.module().fragment if form == "notebook" else row.load()
     is_of_sentence = any(name.endswith("tokens") for name in trace)
     if row.holds == PAGE and is_of_sentence:
         from attncli.page.explain import explain_page

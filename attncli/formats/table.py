@@ -122,8 +122,6 @@ def _lines(part: kinds.Part, screen: Screen) -> Iterator[Line]:  # noqa: PLR0912
                     yield from ([(line, PLAIN)] for line in folded)
         case kinds.Tree():
             yield from _tree(part, screen)
-        case kinds.Code(program):
-            yield from ([((" " * INDENT + line).rstrip(), PLAIN)] for line in program)
 
 
 def _title(

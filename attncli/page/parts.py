@@ -61,12 +61,6 @@ class Closing(NamedTuple):
     stage: str = ""
 
 
-class Code(NamedTuple):
-    """Lines of a program, as they are."""
-
-    lines: tuple[str, ...]
-
-
 class Branch(NamedTuple):
     """A line of a tree: what is drawn before it, the step's name, its shape and formula."""
 
@@ -115,4 +109,4 @@ class Derivation(NamedTuple):
     stages: tuple[DerivedStage, ...]
 
 
-Part = Headline | Heading | Matrix | Plot | Derivation | Closing | Remark | Tree | Code
+Part = Headline | Heading | Matrix | Plot | Derivation | Closing | Remark | Tree

@@ -32,8 +32,7 @@ def wishing(block: Block) -> Stage | None:
 def _sources(block: Block) -> list[Stage | None]:
     """The gradients of what softmax reads, those of the weights, and the weights."""
     stage = next((s for s in block.stages.values() if is_of_softmax(s)), None)
-    weights = "a" if stage and "a" in stage.reads else "y"  # in traces of version 1, and now
-    return [stage, *(stage and block.read(stage, parameter) for parameter in ("d", weights))]
+    return [stage, *(stage and block.read(stage, parameter) for parameter in ("d", "y"))]
 
 
 def wishes(shares: Shares, i: int) -> str:

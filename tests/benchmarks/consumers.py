@@ -23,10 +23,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from attncli.files.table import guarded  # noqa: E402
-from attncli.formats import (  # noqa: E402
-    csv,
-    mermaid,
-)
+from attncli.formats import mermaid  # noqa: E402
+from attncli.formats.exact import csv_text  # noqa: E402
 from attncli.page.select import DisplayOptions  # noqa: E402
 from attncli.page.text import clean, sentence, shorten  # noqa: E402
 from attncli.trace import Stage, Trace  # noqa: E402
@@ -109,7 +107,7 @@ def wrong_cells(folder: Path) -> list[str]:
     stage = Stage("scaled", "Z", "", ones, ("query", "key"), {"query": labels, "key": labels})
     wrong = []
     for form, delimiter in (("csv", ","), ("tsv", "\t")):
-        text = "".join(csv.text(Trace("Labels", (stage,)), WHOLE, delimiter=delimiter))
+        text = "".join(csv_text(Trace("Labels", (stage,)), WHOLE, delimiter=delimiter))
         cells, formulas = cells_of(folder / f"labels.{form}", text)
         if formulas:
             wrong.append(f"LibreOffice, {form}: {formulas} formulas")

@@ -163,10 +163,9 @@ def test_a_pipe_as_the_file_takes_every_form(call: Call, folder: Path) -> None:
 @pytest.mark.parametrize("through", ["its name", "a symbolic link", "a hard link"])
 @pytest.mark.parametrize(
     ("line", "output"),
-    [  # with one query, a mask that is left out looks like one that is aligned bottom-right
+    [
         ("compute --q q.npz", "--format npz --output"),
         ("check --q q.npz --observed [[9,9],[9,9]]", "--format json -o"),
-        ("check --q [[1,0]] --k q.npz::k --v q.npz::v --causal --observed [[0.67,0.33]] --decimals 2", "--suggest"),
     ],
 )  # fmt: skip
 def test_output_is_input(call: Call, folder: Path, line: str, output: str, through: str) -> None:

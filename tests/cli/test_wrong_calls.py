@@ -93,9 +93,6 @@ CALLS = {
     },
     "check three.json --observed OUT": {
         "--output -": "--output - standard output", "--output v.npz": "v.npz --format text json",
-        "--suggest x.json": "x.json npz", "--suggest no/x.npz": "folder no",
-        "--suggest there.npz --output x.txt": "there.npz exists",
-        "--output x.npz --suggest x.npz --format text": "--output --suggest one file",
         "--head 2": "no head 2 only 1", "--rtol -1": "rtol -1",
     },
     "check": {
@@ -249,7 +246,7 @@ IDLE = {  # the first has no effect
     "posenc --len 3 --dim 4": "--heads 2|--layout halves --kind rope",
     "posenc --len 3 --kind alibi": "--dim 4|--start 0 --heads 2",
     "examples": "--stage weights|--precision 0|--glove x.txt|--cell 1,1 --format json",
-    "semantics": "--precision 2|--causal|--mask [[true]]|--rows 1:2 --q three.json",
+    "semantics": "--precision 2|--causal|--mask [[true]]|--rows 1:2 --q three.json|jax mlx --causal",
 }
 UNREAD = {  # the first has a value that is not understood
     "compute three.json":
@@ -344,7 +341,7 @@ compute three.json --mask MASK --semantics jax --mask-value -5|
 compute three.json --tiles 2 --lse-base 2|explain 'the bank' --outline --heads 2 --causal|
 compute --random 3X2|compute --random 3×2x4|explain --help learning|help masks checking|
 compute --q '[[1, 2, 3, 4]]' --heads 2 --kv-heads 1 --k '[[1, 2]]' --head-order tiled|
-semantics --q three.json --stage apart --rows 1:2 --precision 2|semantics jax torch-mha --causal
+semantics --q three.json --stage apart --rows 1:2 --precision 2
 """
 
 

@@ -29,7 +29,7 @@ from attncli.files.load import load
 from attncli.files.lookup import only, pick
 from attncli.files.trace import schema, trace_from
 from attncli.files.write import AT_ONCE, document_of, trace_json, write_atomically, write_npy
-from attncli.formats.csv import text as csv_text
+from attncli.formats.exact import csv_text
 from attncli.page.select import DisplayOptions
 from attncli.trace import Stage, Trace
 from tests.files.conftest import Folder, npz, trace_npz
@@ -184,7 +184,10 @@ def changed(document: dict[str, Any], path: str, value: Any) -> str:
 
 
 REFUSED = [
-    ("version", 3, "version '3' of the trace format"),
+    *(
+        ("version", n, f"version '{n}' of the trace format, this attncli reads version 2")
+        for n in (1, 3)
+    ),
     ("steps", [], "a trace without a stage"),
     ("steps.1.name", "q", "two stages of one name"),
     ("steps.0", 5, "step 1: should be an object"),

@@ -114,12 +114,12 @@ def matrix(
 
 def shown(trace: Trace, form: str = "table", page: Any = None, **options: Any) -> str:
     """The text of a form as a command writes it: like `render`, with rows, columns and a screen."""
-    module = FORMATS[form].module()
+    text = FORMATS[form].load()
     size = options.pop("width", None), options.pop("height", None)
     screen = (Screen(*size),) if form == "table" else ()
     shown_page = page or (explain_page if any(n.endswith("tokens") for n in trace) else parts)
     trace = trace.computing(options.get("stages", ()))
-    return "".join(module.text(trace, DisplayOptions(**options), shown_page, *screen))
+    return "".join(text(trace, DisplayOptions(**options), shown_page, *screen))
 
 
 def lines_of(trace: Trace, **options: Any) -> list[str]:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from attncli.budget import check_free, taken
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.options import ConventionFlags, InputFlags
@@ -17,19 +15,16 @@ from attncli.cli.parsing import rows_of, slice_of, whole_numbers
 from attncli.cli.results import ReportResult
 from attncli.commands.check.by_hand.marking import Marking
 from attncli.commands.check.diagnose import check as compare
-from attncli.commands.check.explanations import OF_HEADS
 from attncli.commands.check.flags import STAGES, CheckFlags
 from attncli.commands.check.observe import GIVEN, heads_to_front
 from attncli.commands.check.observed import as_observed, known_stages, numbers_of, projection_of
 from attncli.commands.check.report import summary_text, summary_to_dict, verdict_to_dict
 from attncli.commands.check.size import of_check
-from attncli.commands.check.suggest import Suggestion, showing_input, suggest_input
 from attncli.commands.check.verdict import Verdict, report_text
 from attncli.errors import ConventionError, SeveralError, ShapeError, nearest
 from attncli.files.inputs import Reading, read
 from attncli.files.messages import named
-from attncli.files.roles import D_OUTPUT, stages_named
-from attncli.files.write import check_target, write_atomically
+from attncli.files.roles import stages_named
 from attncli.stages import GRADIENTS, MEAN_WEIGHTS, OF_TILES, OUTPUT, PROJECTED, WEIGHTS
 
 ASSUMED = (
@@ -60,7 +55,7 @@ def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) ->
     try:
         verdict, reading, numbers = _checked(inputs, choices, observed, main, source)
     except SeveralError as several:
-        if main != source or observed.suggest or not several.parts:
+        if main != source or not several.parts:
             raise
         file = main.removesuffix(f"::{several.selection}")
         return _check_each(inputs, choices, observed, file, several.parts)
@@ -69,8 +64,6 @@ def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) ->
         from attncli.commands.check.by_hand.command import assumed
 
         marking = assumed(inputs, choices, observed, reading, numbers)
-    if observed.suggest is not None:
-        note(_suggest(verdict, reading, observed, observed.suggest), quiet=observed.quiet)
     return _report(verdict, marking, observed)
 
 
@@ -155,13 +148,7 @@ def _check_flags(observed: CheckFlags, inputs: InputFlags) -> None:
         of_tiles = f"use tile.1.m, {', '.join(OF_TILES)} …"
         hint = nearest(observed.stage, STAGES) if inputs.tiles is None else of_tiles
         raise ConventionError(f"there is no stage {observed.stage!r}", hint)
-    if observed.suggest is not None:
-        if not observed.suggest.endswith(".npz"):
-            raise ConventionError(f"--suggest {observed.suggest} is no npz file", "end it in .npz")
-        check_target(observed.suggest, force=observed.force)
     _ = observed.verdict_form  # which --output may not have
-    if observed.suggest is not None and observed.suggest == observed.output:
-        raise ConventionError("--output and --suggest name one file", "name two")
     if observed.rows is not None:
         slice_of(observed.rows, "--rows")
 
@@ -230,28 +217,3 @@ def _room(numbers: dict[str, Any], reading: Reading) -> Callable[..., None]:
         check_free(before + need - taken(), subject, "check fewer rows or heads: --rows, --head")
 
     return check_room
-
-
-def _suggest(verdict: Verdict, reading: Reading, observed: CheckFlags, path: str) -> str:
-    """Writes an input on which the bugs that fit all differ; says what it is, or why not."""
-    convention, positions = reading.inputs.convention, observed.positions
-    if verdict.hidden:
-        small: Suggestion | None = showing_input(convention, positions)
-    elif len(verdict.explanations) < 2:
-        return f"{path} is not written: there are no two bugs to distinguish"
-    else:
-        names = tuple(OF_HEADS.get(x.name, x.name) for x in verdict.stages) or (OUTPUT,)
-        small = suggest_input(
-            verdict.explanations, convention=convention, positions=positions, stages=names
-        )
-    if small is None:
-        return "no small input distinguishes them: they may always compute the same"
-    n = small.n_past
-    arrays: dict[str, Any] = {"q": small.q, "k": small.k[..., n:, :], "v": small.v[..., n:, :]}
-    if n:
-        arrays |= {"past_k": small.k[..., :n, :], "past_v": small.v[..., :n, :]}
-    more = {"mask": small.mask, "sinks": small.sinks, D_OUTPUT: small.d_output}
-    arrays |= {name: x for name, x in more.items() if x is not None}
-    write_atomically(path, lambda file: np.savez(file, **arrays), force=observed.force)
-    lengths = "" if small.kv_len is None else f", --kv-len {','.join(map(str, small.kv_len))}"
-    return f"{path}: {small.words}{lengths}; run yours on it"

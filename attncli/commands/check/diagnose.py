@@ -429,7 +429,7 @@ def _explained(verdict: Verdict, matches: Sequence[Match], comparison: Compariso
     verdict = replace(verdict, status=status, explanations=explanations)
     if len(matches) < 2 or comparison.setup.tiles:
         return verdict
-    tell_apart = distinguished_by(matches, explanations, comparison)
+    tell_apart = distinguished_by(matches, comparison)
     return replace(verdict, common=in_common(matches, comparison), tell_apart=tell_apart)
 
 

@@ -18,17 +18,14 @@ from attncli.commands.check.bugs.catalogue import BACKWARD
 from attncli.commands.check.bugs.rewrite import formula_of
 from attncli.commands.check.findings import Explanation, Residual
 from attncli.commands.check.search import Match, Search, changes, differ
-from attncli.commands.check.suggest import FAR, suggest_input
 from attncli.convention import KNOBS, flag_text
 from attncli.formula.expression import Cell, Expr, Formula, letters_in, line_of, rebuilt
 from attncli.formula.matrices import shown
 from attncli.stages import (
     GRADIENTS,
     MASKED,
-    MEAN_WEIGHTS,
     OF_X,
     OUTPUT,
-    PROJECTED,
     SCALED,
     SCORES,
     WEIGHTS,
@@ -226,34 +223,8 @@ def in_common(matches: Sequence[Match], comparison: Comparison) -> str:
     return f"they all change the same thing ({same}), and {alike}"
 
 
-def distinguished_by(
-    matches: Sequence[Match], explanations: Sequence[Explanation], comparison: Comparison
-) -> str:
-    """Which gradient, else which input, or which stage as well, distinguishes the explanations."""
-    if telling := _told_by(matches, comparison):
-        return telling
-    convention, positions = comparison.setup.convention, comparison.setup.positions
-    kind = None if positions is None else positions.kind
-    for more in (None, SCORES, SCALED, MASKED, WEIGHTS):
-        names = (OF_HEADS.get(name, name) for name in comparison.errors)
-        stages = [*names, *([more] if more else [])]
-        suggestion = suggest_input(
-            explanations, convention=convention, positions=kind, stages=stages
-        )
-        if suggestion is not None:
-            observed = f"the {more} observed as well, on " if more else ""
-            return f"{observed}an input with {suggestion.words}"
-    return "no input that was tried: they may always compute the same numbers"
-
-
-OF_HEADS = {PROJECTED: OUTPUT, MEAN_WEIGHTS: WEIGHTS}
-"""Stages that are made of all heads → those of each head, which q, k and v alone give."""
-
-
-def _told_by(matches: Sequence[Match], comparison: Comparison) -> str:
-    """Which gradient that was not observed differs between the explanations on this input."""
-    if not any(name in GRADIENTS for name in comparison.observed):
-        return ""
+def distinguished_by(matches: Sequence[Match], comparison: Comparison) -> str:
+    """Which stage that was not observed differs between the explanations on this input, if any."""
     sample = wide_sample_of(comparison) or sample_of(comparison)
     setups = [match.fits[0].setup for match in matches]
     for name in TELLING:
@@ -263,11 +234,16 @@ def _told_by(matches: Sequence[Match], comparison: Comparison) -> str:
         if all(differ(x, y, by=FAR) for x, y in combinations(each, 2)):
             names = (" and ".join(bug.name for bug in match.bugs) for match in matches)
             return f"{name} would distinguish them: {' | '.join(names)}"
-    return ""
+    return "another input, if any: check --bug ID shows one for each bug"
 
 
-TELLING = (OUTPUT, "d_q", "d_k", "d_v", SCORES, *GRADIENTS[: -len(OF_X)])
+TELLING = (OUTPUT, "d_q", "d_k", "d_v", SCORES, *GRADIENTS[: -len(OF_X)], SCALED, MASKED, WEIGHTS)
 """Stages that may tell explanations apart: those that are at hand first."""
+
+FAR = 1e-3
+"""Stages that tell explanations apart differ by this share of the largest number, which every
+number type shows: the coarsest, bfloat16, has about 2 decimals for a number, and many of them are
+compared."""
 
 
 def hidden_bugs(search: Search) -> list[Bug]:

@@ -68,14 +68,9 @@ class CheckFlags:
     )
     bugs: bool = flag("List the known bugs, or those that have the words of SOURCE.")
     bug: str | None = flag("Explain this bug: its formula, right and wrong, and an example.", "ID")
-    suggest: str | None = flag(
-        "Write an input (.npz): if several bugs fit, one that distinguishes them; if gradients "
-        "match, one that shows the bugs which your input cannot show.",
-        "FILE",
-    )
     format: Literal["text", "json"] | None = flag("Form: text (the default) or json.")
     output: str | None = flag("Write the verdict to a file.", "FILE", names=("--output", "-o"))
-    force: bool = flag("Replace the files written.", needs="--output or --suggest")
+    force: bool = flag("Replace the file written.", needs="--output")
     quiet: bool = flag("Print nothing; use the exit code.")
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE

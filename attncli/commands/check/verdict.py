@@ -41,7 +41,7 @@ class Verdict:
     quiet             whether every error is within rounding, and its direction alone tells the bug
     inside            the less exact arithmetic that explains every error, or None
     common            what several explanations have in common, or ""
-    tell_apart        which input would distinguish them, or ""
+    tell_apart        which stage or input would distinguish them, or ""
     shape             what is wrong with the shape, and which layout would be right, or ""
     exactness         in 16 bits, how exact matching numbers are, or ""
     undecided         bugs that would be within rounding on this input, so that it cannot show them
@@ -130,7 +130,7 @@ def _stages(verdict: Verdict) -> Iterator[str]:
         yield f"  bugs too small to be seen on this input: {listing}"
     if verdict.hidden:
         bugs = f"{len(verdict.hidden)} known bug{'s' * (len(verdict.hidden) > 1)}"
-        yield f"  this input cannot show {bugs}: --suggest input.npz writes one that does"
+        yield f"  this input cannot show {bugs}; check --bug ID has an input that shows one"
 
 
 def _edit(edit: Edit) -> Iterator[str]:

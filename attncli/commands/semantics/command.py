@@ -14,17 +14,12 @@ from attncli.cli.output import note
 from attncli.cli.results import TraceResult
 from attncli.commands.semantics.flags import SemanticsFlags
 from attncli.commands.semantics.outcomes import outcomes
-from attncli.commands.semantics.page import library_page, outcomes_page, porting_page
-from attncli.commands.semantics.port_code import Call
-from attncli.commands.semantics.porting import recipe
+from attncli.commands.semantics.page import library_page, outcomes_page, two_libraries_page
 from attncli.commands.semantics.tables import APART, of_input, of_one, of_two, table
-from attncli.convention import flag_of
 from attncli.errors import ConventionError
 from attncli.files.inputs import read
-from attncli.files.load import load
-from attncli.files.lookup import only
 from attncli.formats import FIGURE, PAGE
-from attncli.presets import PRESETS, kind_of_mask
+from attncli.presets import PRESETS
 
 _AS_GIVEN = "torch-sdpa"  # with its semantics a mask is read as it is: what it means is not asked
 _NUMBERS = ("rows", "cols", "precision")  # say how numbers are shown, and the page holds words
@@ -35,7 +30,7 @@ def semantics(
 ) -> TraceResult:
     """The table, one library, two libraries, or what they give for an input."""
     names = libraries.names or []
-    for message, hint in _contradictions(names, inputs, choices, show):
+    for message, hint in _contradictions(names, inputs, show):
         raise ConventionError(message, hint)
     if _has_input(inputs):
         return _of_input(inputs, choices, show)
@@ -43,13 +38,7 @@ def semantics(
         return TraceResult(trace=table(), show=show)
     if len(names) == 1:
         return TraceResult(trace=of_one(names[0]), show=show, page=library_page)
-    first, second = names
-    call = None
-    if inputs.mask is not None or choices.fields:
-        mask = None if inputs.mask is None else only(load(inputs.mask, role="mask"), "mask")
-        call = Call(kind_of_mask(mask), causal="causal" in choices.fields)
-    steps = recipe(first, second, call)
-    return TraceResult(trace=of_two(steps), show=show, page=porting_page(steps))
+    return TraceResult(trace=of_two(*names), show=show, page=two_libraries_page(*names))
 
 
 def _has_input(inputs: InputFlags) -> bool:
@@ -57,7 +46,7 @@ def _has_input(inputs: InputFlags) -> bool:
 
 
 def _contradictions(
-    names: list[str], inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags
+    names: list[str], inputs: InputFlags, show: DisplayFlags
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with the names and flags together, and how to mend it."""
     form = show.form
@@ -75,8 +64,6 @@ def _contradictions(
         return
     if form.holds == FIGURE:
         yield "a figure shows numbers, not words", "use another --format"
-    for flag in given_of(inputs, "mask") | given_of(choices, "causal") if len(names) < 2 else ():
-        yield f"{flag_of(flag)} has no effect without --q", "add --q SOURCE, or leave it out"
 
 
 def _of_input(inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags) -> TraceResult:

@@ -48,7 +48,7 @@ COMMAND = Command(
     needs={
         option.name: _OF_AN_INPUT
         for option in (*fields(InputFlags), *fields(ConventionFlags))
-        if flag_of(option.name) not in (*_OF_AN_INPUT.split(" or "), "--mask", "--causal")
+        if flag_of(option.name) not in _OF_AN_INPUT.split(" or ")
     }
     | {"precision": _OF_AN_INPUT},
 )

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from attncli.commands.semantics.differences import differences
 from attncli.commands.semantics.outcomes import Group, Outcomes
-from attncli.commands.semantics.porting import Difference, Recipe
-from attncli.commands.semantics.tables import APART, CODE, words_of
+from attncli.commands.semantics.tables import APART, words_of
 from attncli.page.page import Page, parts
-from attncli.page.parts import Closing, Code, Heading, Headline, Part
+from attncli.page.parts import Closing, Headline, Part
 from attncli.page.select import DisplayOptions
-from attncli.page.text import captions, clean, sentence
+from attncli.page.text import captions, sentence
 from attncli.trace import Trace
 
 NAMED = 5  # queries called by name
@@ -27,38 +27,16 @@ def library_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
         yield Closing((("", tuple(map(sentence, others))),))
 
 
-def porting_page(recipe: Recipe) -> Page:
-    """What differs as a table and in words, and what to write."""
+def two_libraries_page(source: str, target: str) -> Page:
+    """What differs as a table, then in words."""
 
     def page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
-        if options.stages:
-            yield from parts(trace, options)
-            return
-        names = tuple(name for name in trace if name != CODE)
-        if names:
-            yield from parts(trace, replace(options, stages=names))
-        else:
-            yield Headline(sentence(trace.title), (), (), tuple(map(sentence, trace.notes)))
-        for difference in recipe.differences:
-            yield from _difference(difference, recipe.source, recipe.target)
-        if recipe.code:
-            calls = f"for {recipe.call.words}"
-            yield Heading(f"{recipe.source}'s numbers by {recipe.target}, {calls}")
-            yield Code(tuple(map(clean, recipe.code.rstrip("\n").split("\n"))))
+        yield from parts(trace, options)
+        for about, ours, theirs in [] if options.stages else differences(source, target):
+            sentences = f"{source}: {ours}", f"{target}: {theirs}"
+            yield Closing(((about, tuple(map(sentence, sentences))),))
 
     return page
-
-
-def _difference(difference: Difference, source: str, target: str) -> Iterator[Part]:
-    """What both mean, and what makes up for it, where that is no part of the code."""
-    sentences = [f"{source}: {difference.source}", f"{target}: {difference.target}"]
-    is_apart = bool(difference.write and difference.why)
-    sentences += (
-        [f"{difference.why}, write" if is_apart else difference.why] if difference.why else []
-    )
-    yield Closing(((difference.about, tuple(map(sentence, sentences))),))
-    if is_apart:
-        yield Code(tuple(map(clean, difference.write.split("\n"))))
 
 
 def outcomes_page(outcomes: Outcomes) -> Page:

@@ -2,7 +2,7 @@
 
 table ── libraries               every library and case
 of_one ── library                one library beside what most do
-of_two ── differences, code      one library beside another, and what to write to move
+of_two ── differences            one library beside another
 of_input ── outcomes, apart      where they differ on an input
 """
 
@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from attncli.commands.semantics.cases import CASES, REFUSED
+from attncli.commands.semantics.differences import notes_of
 from attncli.commands.semantics.outcomes import Outcomes
-from attncli.commands.semantics.porting import Recipe
 from attncli.convention import Convention, flag_text
 from attncli.presets import PRESETS, Feature, Preset, preset
 from attncli.stages import StageSpec
 from attncli.trace import Stage, Trace
 
 LIBRARIES, LIBRARY, DIFFERENCES = "libraries", "library", "differences"
-CODE, OUTCOMES, APART = "code", "outcomes", "apart"
+OUTCOMES, APART = "outcomes", "apart"
 WORDS, DISTANCES = StageSpec("", words=True), StageSpec("", "library query")
 """What is known of these stages: of those of words, and of numbers."""
 _CALLS: Mapping[Feature, str] = {
@@ -58,29 +58,28 @@ def of_one(name: str) -> Trace:
     notes += [f"its arrays are {row.layout}: {', '.join(_LETTERS[x] for x in row.layout)}"]
     notes += [f"it refuses {_CALLS[feature]}: {why}" for feature, why in row.refuses.items()]
     notes += [*row.notes, f"sources: {', '.join(row.sources)}"] if row.sources else row.notes
-    changes = Convention.of(name).changes()
-    flags = " ".join(flag_text(field, value) for field, value in changes.items())
-    notes += [f"the same as flags: {flags}"] if flags else []
+    notes += [f"the same as flags: {flags}"] if (flags := _flags(name)) else []
     title = f"How {name} computes attention"
     return Trace(title, (_words(LIBRARY, cells, labels),), None, "", tuple(notes))
 
 
-def of_two(recipe: Recipe) -> Trace:
-    """What differs between two libraries, [case, library] of words, and the code, [line, text]."""
-    source, target = recipe.source, recipe.target
+def of_two(source: str, target: str) -> Trace:
+    """What differs between two libraries: stage "differences" [case, library] of words.
+
+    Where nothing does, stage "library" has what both mean in every case.
+    """
     cells = ([*_cells(row), row.layout] for row in (preset(source), preset(target)))
-    rows = zip([*CASES, "layout"], *cells, strict=True)
-    differ = {name: cells for name, *cells in rows if cells[0] != cells[1]}
-    steps = []
-    if differ:
-        labels = {"case": [*differ], "library": [source, target]}
-        steps.append(_words(DIFFERENCES, [*differ.values()], labels))
-    if recipe.code:
-        lines = recipe.code.rstrip("\n").split("\n")
-        numbered = {"line": [str(at + 1) for at in range(len(lines))], "text": ["code"]}
-        steps.append(_words(CODE, [[line] for line in lines], numbered))
-    notes = tuple(f"{name}: {preset(name).call}" for name in (source, target))
-    return Trace(f"From {source} to {target}", tuple(steps), None, "", (*notes, *recipe.notes))
+    rows = {case: pair for case, *pair in zip([*CASES, "layout"], *cells, strict=True)}
+    differing = {case: pair for case, pair in rows.items() if pair[0] != pair[1]}
+    stage, rows = (DIFFERENCES, differing) if differing else (LIBRARY, rows)
+    labels = {"case": [*rows], "library": [source, target]}
+    notes = [f"{name}: {preset(name).call}" for name in (source, target)]
+    for name in (source, target):
+        notes += [f"{name} is the same as flags: {flags}"] if (flags := _flags(name)) else []
+    notes += [*notes_of(source, target)]
+    notes += [] if differing else ["they mean the same in every case"]
+    words = (_words(stage, [*rows.values()], labels),)
+    return Trace(f"From {source} to {target}", words, None, "", tuple(notes))
 
 
 def of_input(outcomes: Outcomes, labels: Sequence[str] | None = None) -> Trace:
@@ -99,6 +98,12 @@ def of_input(outcomes: Outcomes, labels: Sequence[str] | None = None) -> Trace:
 def words_of(does: Mapping[str, str]) -> str:
     """What libraries do, in one line: true: hides · no key: NaN."""
     return " · ".join(f"{case}: {cell}" for case, cell in does.items()) or "all the same"
+
+
+def _flags(name: str) -> str:
+    """The flags of attncli that mean what a library means; "" where it means the defaults."""
+    changes = Convention.of(name).changes()
+    return " ".join(flag_text(field, value) for field, value in changes.items())
 
 
 def _cells(row: Preset) -> list[str]:

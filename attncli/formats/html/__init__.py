@@ -109,7 +109,7 @@ class _Writer:
                 self.headings = [*_heading(part, 2)]
             case Matrix() if part.block.prefix + part.stage.name in self.names:
                 self._add_table(part)
-            case kinds.Remark() | kinds.Tree() | kinds.Code():
+            case kinds.Remark() | kinds.Tree():
                 self.below += self._lines(part)
             case _:  # results, which are hidden as long as what they follow from is
                 headings, self.headings = self.headings, []
@@ -135,8 +135,6 @@ class _Writer:
                 for heading, sentences in heads:
                     items = "".join(f"<li>{_isolated(words)}</li>" for words in sentences)
                     yield f"<h2>{_isolated(heading or 'In words')}</h2><ul>{items}</ul>"
-            case kinds.Code(program):
-                yield _lines_of(program)
             case kinds.Tree(branches):
                 lines = [f"{b.lead}{b.name}  {b.shape}  {b.formula}".rstrip() for b in branches]
                 yield f"<details><summary>Steps</summary>{_lines_of(lines)}</details>"

@@ -14,19 +14,33 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.attention.plan import Sizes, plan
+from attncli.attention.run import Step
+from attncli.files.write import plain_lists
 from attncli.formats.html.copied import file_of
-from attncli.formats.html.masked import if_masked
-from attncli.formats.html.tree import bytes_of, stage_tree
+from attncli.formats.html.tree import bytes_of, formula, stage_tree
+from attncli.formula.evaluate import sizes_of
+from attncli.formula.expression import Shape
+from attncli.formula.parser import parse
 from attncli.page.select import BlankStage, Block, blocks_of, has_blanks
 from attncli.page.text import clean, sentence, shorten
-from attncli.stages import MASKED, OUTPUT, PARTS, SCORES, SPECS, WEIGHTS
+from attncli.stages import (
+    GIVEN_GRADIENT,
+    MASKED,
+    OUTPUT,
+    PARTS,
+    SCORES,
+    SPECS,
+    WEIGHTS,
+    gradient_of,
+)
 from attncli.trace import Stage, Trace
 
 LABEL = 40  # cells of a label
@@ -93,7 +107,7 @@ class PageData:
 
     def masked(self, block: Block) -> list[dict[str, Any]]:
         """The stages of a mask that may be added, and the formulas that others have with it."""
-        changed = if_masked(block)
+        changed = _if_masked(block)
         if not changed:
             return []
         scores, zeros = block.stages[SCORES], np.zeros(block.stages[SCORES].value.shape)
@@ -230,3 +244,64 @@ def picture(stage: Stage, edge: int) -> dict[str, Any]:
     data = pixels.astype(np.uint8)
     fields = {"shape": values.shape, "rows": values.shape[-2], "cols": values.shape[-1]}
     return {**fields, "bytes": b64encode(data.tobytes()).decode()}
+
+
+# ---- a mask that is added on the page
+
+
+def _if_masked(block: Block) -> list[dict[str, Any]]:
+    """What the formulas of an attention without a mask are with one, to be added on the page.
+
+    They are those of attncli's own plan with a mask, so cap, dropout, sinks and gradients stay in
+    the order of the convention. Nothing where there is a mask, or where it would take more stages
+    than the masked scores.
+    """
+    stages, convention = block.stages, block.convention
+    needed = {SCORES, WEIGHTS, OUTPUT, "q", "k", "v"}
+    if not needed <= stages.keys() or block.mask is not None or convention.softmax_over != "keys":
+        return []
+    shapes = {name: stage.value.shape for name, stage in stages.items()}
+    n_kv = shapes["k"][-3] if len(shapes["k"]) > 2 else 1
+    sizes = Sizes(shapes[SCORES], n_kv, shapes["q"][-1])
+    inputs = {"q", "k", "v", *({"sinks"} & stages.keys())}
+    if any(stage.kind.heading for stage in stages.values()):
+        inputs.add(GIVEN_GRADIENT)
+    steps = [*plan(replace(convention, causal=True), sizes._replace(inputs=frozenset(inputs)))]
+    old = next((n for n, stage in stages.items() if "delta" in stage.reads), "")
+    new = next((step.name for step in steps if "delta" in step.reads), "")
+    shapes["mask"], shapes[MASKED] = shapes[SCORES][-2:], shapes[SCORES]
+    steps = [step for step in steps if step.name not in ("mask", "kept", "lse", *inputs)]
+    present = {*shapes, GIVEN_GRADIENT, "kept", new}
+    if any(step.name not in present for step in steps if step.name != gradient_of(OUTPUT)):
+        return []
+
+    def name_of(name: str) -> str:
+        name = gradient_of(OUTPUT) if name == GIVEN_GRADIENT else name
+        return old if name == new and new else name
+
+    return [*_changed(block, steps, shapes, name_of)]
+
+
+def _changed(
+    block: Block, steps: Sequence[Step], shapes: dict[str, Shape], name_of: Callable[[str], str]
+) -> Iterator[dict[str, Any]]:
+    """Those of the steps that are not what the trace has, as the page adds them."""
+    for step in steps:
+        name = name_of(step.name)
+        stage = block.stages.get(name)
+        reads = {p: name_of(n) for p, n in step.reads.items() if p != "kept"}
+        is_same = stage and (stage.expression, dict(stage.reads)) == (step.expression, reads)
+        if name not in shapes or not step.expression or is_same:
+            continue
+        line = parse(step.expression)
+        read_shapes = {p: shapes[n] for p, n in reads.items()} | {"mask": shapes["mask"]}
+        sizes = sizes_of(line, shapes[name], read_shapes, step.sizes)
+        reads |= {"mask": "mask"} if "mask[" in step.expression else {}
+        params = {p: x for p, x in step.params.items() if isinstance(x, int | float)}
+        yield {
+            "id": block.prefix + name,
+            "formula": step.formula,
+            **formula(line, sizes),
+            "reads": {p: block.prefix + n for p, n in reads.items()},
+            "params": {p: plain_lists(np.asarray(float(x))) for p, x in params.items()},
+        }

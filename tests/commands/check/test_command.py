@@ -60,9 +60,8 @@ def test_the_verdict_and_its_exit_code(call: Call) -> None:
     shape = call("check", *THREE, "--observed", "[5, 5]")
     assert (shape.code, "has 2 numbers" in shape.out, "rows=" in shape.out) == (1, True, False)
     wrong = ("check", *THREE, *PRINTED, "--single")
-    for more in ((), ("--suggest", "x.npz")):
-        quiet = call(*wrong, *more, "--quiet")
-        assert (quiet.code, quiet.out, quiet.err) == (1, "", "")
+    quiet = call(*wrong, "--quiet")
+    assert (quiet.code, quiet.out, quiet.err) == (1, "", "")
     assert call(*wrong, "--output", "verdict.json").out == ""
     assert json.loads(Path("verdict.json").read_text())["status"] == "found"
     call(*wrong, "--output", "json")  # no ending: text
@@ -384,10 +383,8 @@ def test_gradients_of_a_file(call: Call) -> None:
     write("alone.npz", INPUTS)
     flags = ("--q", "alone.npz", "--observed", write("o.npz", {"dq": right["d_q"]}) + "::dq")
     assert call("check", *flags, "--stage", "dQ", "--d-output", "d.npy").code == 0
-    done = call("check", write("k.npz", INPUTS | {"d_output": d_output, "dk": right["d_k"]}),
-                "--suggest", "more.npz")  # fmt: skip
+    done = call("check", write("k.npz", INPUTS | {"d_output": d_output, "dk": right["d_k"]}))
     assert (done.code, "cannot show" in done.out) == (0, True)
-    assert {"q", "k", "v", "d_output"} <= {*np.load("more.npz")}
     noted = call("check", write("n.npz", INPUTS | seen() | {"dq": right["d_q"]}))
     assert (noted.code, "do not follow" in noted.err) == (0, True)
     for ending in ("json", "npz"):  # widths, not gradients

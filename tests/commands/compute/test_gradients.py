@@ -84,9 +84,8 @@ def test_x_and_weights_have_gradients_that_are_checked(call: Call) -> None:
         assert (done.code, "w_o is not used" in done.err) == (0, False)
         again = call("check", "o.npz")
         assert (again.code, "d_w_q" in again.err) == (0, True)
-    others = ("--scale", "none", "--suggest", "more.npz")
-    wrong = call("check", "--x", *line, "--observed", "g.npz", *others)  # several causes
-    assert (wrong.code, "distinguished by: an input with" in wrong.out) == (1, True)
+    wrong = call("check", "--x", *line, "--observed", "g.npz", "--scale", "none")  # several causes
+    assert (wrong.code, "distinguished by: " in wrong.out) == (1, True)
     past: dict[str, Any] = {f"past_{n}": RNG.normal(size=(7, 14)) for n in "kv"}
     np.savez("past.npz", x=x, **past, **{name: weights[name] for name in ("w_q", "w_k", "w_v")})
     assert call("compute", "past.npz", "--d-output", "random", "--output", "c.npz").code == 0

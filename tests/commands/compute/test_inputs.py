@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncli import render
-from attncli.files.load import load
-from tests.calls import ROOT, SAMPLES, Call, stages
+from tests.calls import Call, stages
 from tests.plain import attention
 from tests.turns import in_turn
 
@@ -209,14 +207,3 @@ def test_the_output_alone_of_many_tokens_has_sinks_too(call: Call) -> None:
     assert done.code == 0, done.err
     expected = attention({"q": q, "k": k, "v": k, "sinks": np.array([3.5])}, {})["output"]
     np.testing.assert_allclose(np.load("out.npy"), expected, rtol=1e-9)
-
-
-@pytest.mark.parametrize("line", ["q heads --causal --softcap 3 --seed 1", "x homework"])
-def test_a_trace_of_version_1_has_the_arithmetic_of_now(call: Call, line: str) -> None:
-    flag, name, *more = line.split()
-    more += ["--d-output", "random" if name == "heads" else "ones", "--output", "now.json"]
-    call("compute", f"--{flag}", SAMPLES / f"{name}.json", *more)
-    saved = ROOT / "tests" / "fixtures" / f"trace-1-{name}.json"
-    traces = [load(str(path)).trace for path in (saved, "now.json")]
-    then, now = (render(x, work=True, stages=[*x]) for x in traces if x is not None)
-    assert then == now

@@ -1,7 +1,6 @@
 """How each library is called on NumPy arrays [batch, head, token, d], as its preset says.
 
     LIBRARIES["jax"].run(q, k, v, mask, causal) -> the library's own output, or its own exception
-    LIBRARIES["jax"].run_code(code, arrays, sizes) -> that of a recipe written for the library
 
 To add one: a row of LIBRARIES and its function here, and its row in attncli/presets.py.
 Nothing is imported before it is run.
@@ -9,18 +8,13 @@ Nothing is imported before it is run.
 
 from __future__ import annotations
 
-import inspect
 import os
-import shutil
-import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 
@@ -28,7 +22,8 @@ from attncli import heads_first
 from attncli.arrays import Array
 from attncli.convention import Layout
 
-for setting in ("KERAS_BACKEND=torch", "DEV=CPU", "JAX_PLATFORMS=cpu"):  # DEV is tinygrad's
+# DEV is tinygrad's: run by Python it needs no compiler.
+for setting in ("KERAS_BACKEND=torch", "DEV=PYTHON", "JAX_PLATFORMS=cpu"):
     os.environ.setdefault(*setting.split("="))
 
 Arrays = Mapping[str, Array]
@@ -60,7 +55,7 @@ def as_laid_out(layout: str, x: Array) -> Array:
     """[batch, head, token, d] as a source of this layout has it."""
     tokens_first = np.swapaxes(x, 1, 2)
     flat = tokens_first.reshape(*tokens_first.shape[:2], -1)
-    own = {"one head": x[:, 0], "bhsd": x, "bshd": tokens_first, "bsd": flat, "sd": flat[0]}
+    own = {"bhsd": x, "bshd": tokens_first, "bsd": flat}
     return np.ascontiguousarray(own[layout])
 
 
@@ -70,8 +65,6 @@ class Library(NamedTuple):
     function  (sizes, q, k, v, mask, causal) -> output; further keywords are the library's own
     layout    of its inputs and output
     lacks     for what it has no argument: causal, groups, mask, both (a mask beside causal)
-    first     the first input of a recipe's function, where that is a layer or what runs a node
-    programs  that it runs
     """
 
     needs: tuple[str, ...]
@@ -80,14 +73,11 @@ class Library(NamedTuple):
     function: Callable[..., Any]
     layout: Layout = "bhsd"
     lacks: str = ""
-    first: Callable[[Sizes], Any] = lambda _: None
-    programs: tuple[str, ...] = ()
 
     @property
     def missing(self) -> list[str]:
         """What it needs that is not installed."""
-        modules = [name for name in self.needs if find_spec(name) is None]
-        return modules + [name for name in self.programs if shutil.which(name) is None]
+        return [name for name in self.needs if find_spec(name) is None]
 
     def run(self, q: Array, k: Array, v: Array, mask: Any, causal: bool, **more: Any) -> Array:
         sizes, is_masked = Sizes.of(q, k, v), mask is not None
@@ -99,27 +89,6 @@ class Library(NamedTuple):
         entered = self.enter(mask) if is_masked else None
         output = self.leave(self.function(sizes, *arrays, entered, causal, **more))
         return heads_first(np.asarray(output), self.layout, sizes.heads)
-
-    def run_code(self, code: str, arrays: Arrays, sizes: Sizes) -> Array:
-        """The output of the function `attention` of the code, as the source has it."""
-        names: dict[str, Any] = {}
-        exec(code, names)  # noqa: S102 - that it runs is what is tested
-        known = {name: self.enter(x) for name, x in arrays.items()}
-        known |= {"n_heads": sizes.heads, "n_kv_heads": sizes.kv_heads}
-        parameters = inspect.signature(names["attention"]).parameters
-        values = [known[name] if name in known else self.first(sizes) for name in parameters]
-        with warnings.catch_warnings(), uncompiled(code):
-            warnings.filterwarnings("ignore", message="__array__ implementation")  # Keras's own
-            return np.asarray(self.leave(names["attention"](*values)))
-
-
-def uncompiled(code: str) -> AbstractContextManager[Any]:
-    """PyTorch's flex_attention without Dynamo, which would trace every call for a second."""
-    if "flex_attention" not in code:
-        return nullcontext()
-    from torch.nn.attention import flex_attention
-
-    return patch.object(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", new=True)
 
 
 # ---- layers with identities as their projections
@@ -191,16 +160,11 @@ def torch_mha(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, **m
         return torch_layer(sizes)(q, k, v, attn_mask=mask, is_causal=causal, **more)[0]
 
 
-def transformers_module(sizes: Sizes, is_causal: bool = True) -> Any:
-    """As a decoder's layer has them: is_causal is true unless the call says otherwise."""
-    groups = sizes.heads // sizes.kv_heads
-    return SimpleNamespace(num_key_value_groups=groups, training=False, is_causal=is_causal)
-
-
 def transformers(sizes: Sizes, q: Any, k: Any, v: Any, mask: Any, causal: bool, where: str) -> Any:
     function = of(*f"transformers.{where}".rsplit(".", 1))
     more = {"is_causal": causal} if causal else {}
-    module = transformers_module(sizes, is_causal=False)
+    groups = sizes.heads // sizes.kv_heads
+    module = SimpleNamespace(num_key_value_groups=groups, training=False, is_causal=False)
     given = module, q, k, v, of_batch_and_head(mask)
     return function(*given, scaling=sizes.d_k**-0.5, **more)[0].swapaxes(1, 2)
 
@@ -349,34 +313,32 @@ def of(module: str, name: str) -> Callable[..., Any]:
 
 
 TORCH = partial(Library, ("torch",), into_torch, lambda x: x.detach().numpy())
-TRANSFORMERS = partial(TORCH, first=transformers_module)
 JAX = partial(Library, enter=of("jax.numpy", "asarray"), leave=np.asarray)
 INTO_KERAS, OUT_OF_KERAS = (of("keras.ops", f"convert_to_{x}") for x in ("tensor", "numpy"))
 KERAS = partial(Library, ("torch", "keras"), INTO_KERAS, OUT_OF_KERAS)
 BOTH = "onnx", "onnxruntime"
-ORT = partial(Library, BOTH, np.asarray, np.asarray, first=lambda _: in_onnxruntime)
+ORT = partial(Library, BOTH, np.asarray, np.asarray)
 EAGER = "models.llama.modeling_llama.eager_attention_forward"
 SDPA = "integrations.sdpa_attention.sdpa_attention_forward"
 LIBRARIES = {
     "torch-sdpa": TORCH(torch_sdpa),
     "torch-flex": TORCH(torch_flex, lacks="both"),
-    "torch-mha": TORCH(partial(torch_mha, need_weights=True), "bsd", "groups", torch_layer),
-    "torch-mha-fast": TORCH(partial(torch_mha, need_weights=False), "bsd", "groups", torch_layer),
-    "transformers-eager": TRANSFORMERS(partial(transformers, where=EAGER), lacks="causal"),
-    "transformers-sdpa": TRANSFORMERS(partial(transformers, where=SDPA)),
+    "torch-mha": TORCH(partial(torch_mha, need_weights=True), "bsd", "groups"),
+    "torch-mha-fast": TORCH(partial(torch_mha, need_weights=False), "bsd", "groups"),
+    "transformers-eager": TORCH(partial(transformers, where=EAGER), lacks="causal"),
+    "transformers-sdpa": TORCH(partial(transformers, where=SDPA)),
     "jax": JAX(("jax",), function=jax_nn, layout="bshd"),
     "flax": JAX(("jax", "flax"), function=flax_linen, layout="bshd", lacks="causal"),
     "keras-ops": KERAS(keras_ops, "bshd"),
-    "keras-mha": KERAS(keras_mha, "bsd", "groups", keras_layer),
+    "keras-mha": KERAS(keras_mha, "bsd", "groups"),
     "keras-attention": KERAS(keras_one, lacks="mask groups"),
-    "equinox": JAX(("jax", "equinox"), function=equinox_mha, layout="bsd", lacks="causal groups",
-                   first=equinox_layer),
+    "equinox": JAX(("jax", "equinox"), function=equinox_mha, layout="bsd", lacks="causal groups"),
     "mlx": Library(("mlx",), into_mlx, np.array, mlx_fast, lacks="both"),
     "tinygrad": Library(("tinygrad",), lambda x: of("tinygrad", "Tensor")(np.ascontiguousarray(x)),
-                        lambda x: x.numpy(), tinygrad_sdpa, programs=("clang",)),
+                        lambda x: x.numpy(), tinygrad_sdpa),
     "onnx": ORT(partial(onnx_node, run=in_onnxruntime)),
     "onnx-reference": Library(("onnx",), np.asarray, np.asarray,
-                              partial(onnx_node, run=in_reference), first=lambda _: in_reference),
+                              partial(onnx_node, run=in_reference)),
     "ort-mha": ORT(ort_mha, "bsd"),
     "ort-gqa": ORT(ort_gqa, lacks="mask"),
 }  # fmt: skip

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from attncli.commands.semantics.cases import CASES, REFUSED
+from attncli.commands.semantics.differences import differences
 from attncli.commands.semantics.outcomes import outcomes
-from attncli.commands.semantics.porting import recipe
 from attncli.commands.semantics.tables import of_one, of_two, table
 from attncli.convention import Convention
 from attncli.errors import ConventionError
@@ -72,10 +72,53 @@ def test_a_preset_is_one_row() -> None:
 
 
 def test_what_no_screen_shows() -> None:
-    assert [*of_two(recipe("onnx", "onnx-reference"))] == ["code"]  # of one meaning
     with pytest.raises(ConventionError, match="torch-spda") as problem:
         Convention.of("torch-spda")
     assert problem.value.hint == "did you mean torch-sdpa?"
     masked, scale = sentences({"mask_value": -10000.0, "mask_value_rule": "add", "scale": "none"})
     assert ("10000" in masked, "not scaled" in scale) == (True, True)
     assert [*features_of(mask=None, causal=False, lengths=(3, 5))] == ["lengths"]
+
+
+# ---- two libraries
+
+
+def test_what_differs_between_two_libraries() -> None:
+    """By hand from their documents: a mask and causal, and refusals in the target's words."""
+    moves = {about: (ours, theirs) for about, ours, theirs in differences("keras-mha", "mlx")}
+    assert {*moves} == {"numbers in a mask", "causal", "mask and causal", "layout"}
+    assert moves["causal"] == (
+        "query 1 is at the position of key 1",
+        "the last query is at the position of the last key",
+    )
+    assert moves["mask and causal"][1].startswith("refused: ")
+    assert moves["layout"] == ("[batch, token, head * d]", "[batch, head, token, d]")
+    from_one_head = {about: words for about, *words in differences("keras-attention", "jax")}
+    assert from_one_head["layout"] == ["[batch, token, d]", "[batch, token, head, d]"]
+    assert "rows with no key" not in from_one_head  # it takes no mask that could hide all keys
+    late = {about: words for about, *words in differences("flash-attn", "torch-sdpa")}
+    assert "rows with no key" not in late  # both give zeros
+    assert "rows with no key" in {about for about, *_ in differences("flash-attn", "jax")}
+    with pytest.raises(ConventionError, match="torch"):
+        differences("torch", "jax")
+
+
+@pytest.mark.parametrize("source", PRESETS)
+def test_no_difference_is_of_two_that_are_the_same(source: str) -> None:
+    assert differences(source, source) == []
+    for target in PRESETS:
+        assert [x for x in differences(source, target) if x.source == x.target] == []
+
+
+def test_the_page_of_two_libraries() -> None:
+    trace = of_two("torch-mha", "flash-attn")
+    stage = trace["differences"]
+    cells = dict(zip(stage.names("case"), stage.value.tolist(), strict=True))
+    assert cells["true"] == ["hides", REFUSED]
+    flags = "torch-mha is the same as flags: --mask-and-causal mask --mask-means ignore"
+    assert [note for note in trace.notes if note.startswith(flags)]
+    assert any("torch-mha projects" in note for note in trace.notes)
+    assert any("flash-attn" in note and "not run" in note for note in trace.notes)
+    same = of_two("onnx", "onnx-reference")
+    assert ([*same], same["library"].names("library")) == (["library"], ("onnx", "onnx-reference"))
+    assert any("the same in every case" in note for note in same.notes)

@@ -19,9 +19,9 @@ from attncli.commands.check.bugs import edits
 from attncli.commands.check.bugs.bug import Bug, Evidence
 from attncli.commands.check.bugs.catalogue import CATALOGUE, GRADIENT
 from attncli.commands.check.bugs.rewrite import letters_of
+from attncli.commands.check.bugs.small_input import Shape, Small, small_input
 from attncli.commands.check.explanations import Change, changes_between
 from attncli.commands.check.search import differ
-from attncli.commands.check.suggest import Shape, Small, small_input
 from attncli.convention import Convention, flag_text
 from attncli.files.numbers import nan_to_text
 from attncli.formula.matrices import shown

@@ -50,7 +50,7 @@ _PART = "stage", "rows", "head"
 _BLANK = re.compile(r"[\s_/·.?-]*")
 _BINARY = ("npy", "npz", "zip", "safetensors")
 _INFINITE = ("inf", "infinity", "∞")
-_NOT_BY_HAND = "positions", "decimals", "rtol", "atol", "inside", "single", "suggest"
+_NOT_BY_HAND = "positions", "decimals", "rtol", "atol", "inside", "single"
 MOST_COLUMNS = 10_000
 """Of the table of several sheets in a pipe or a file, where no line is wrapped."""
 MOST_DECIMALS = 4

@@ -1,23 +1,22 @@
-"""Comma-separated values: every chosen number, for spreadsheets and scripts.
+"""The exact numbers of a trace: as json, csv, tsv, npz and npy.
 
-Each matrix has a header row of its name and column labels, then a row for each label and its
-numbers; a blank line separates matrices. Nothing is left out or added, and nothing is rounded
-unless decimals are asked for.
+Every chosen number is there, none is added, and none is rounded unless decimals of csv or tsv are
+asked for. json and npz hold the inputs too where no stage is named.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from attncli.errors import ConventionError
 from attncli.files.numbers import nan_to_text
-from attncli.files.table import guarded
+from attncli.files.write import trace_json, write_npy, write_npz
 from attncli.page.matrix import NUMERIC
 from attncli.page.numbers import style_of
 from attncli.page.page import Page, parts
@@ -29,10 +28,45 @@ AT_ONCE = 1 << 16
 """Fields of a row that are made at once: a few megabytes, however long it is."""
 
 
-def text(
+def json_text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
+    """The trace as a document, piece by piece. Raises SizeError too."""
+    cut = select(trace, options, inputs=not options.stages)
+    check_written(sum(stage.value.size for _, stage in cut.stages()))
+    yield from trace_json(cut)
+
+
+def npz_file(trace: Trace, options: DisplayOptions, file: BinaryIO) -> None:
+    """Writes an array for each stage."""
+    write_npz(select(trace, options, inputs=not options.stages), file)
+
+
+def npy_file(trace: Trace, options: DisplayOptions, file: BinaryIO) -> None:
+    """Writes the array of one stage, the chosen one or else the last, which is the output.
+
+    Raises ConventionError too, for several stages.
+    """
+    stages = list(select(trace, options).stages())
+    if options.stages and len(stages) != 1:
+        names = ", ".join(name for name, _ in stages)
+        raise ConventionError(f"npy holds one stage, not {names}", "name one --stage, or use npz")
+    write_npy(stages[-1][1], file)
+
+
+def tsv_text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
+    """The same as csv, separated by tabs."""
+    yield from csv_text(trace, options, page, delimiter="\t")
+
+
+def csv_text(
     trace: Trace, options: DisplayOptions, page: Page = parts, delimiter: str = ","
 ) -> Iterator[str]:
-    """The chosen stages as delimited text, some fields of a row at a time."""
+    """The chosen stages as delimited text, some fields of a row at a time.
+
+    Each matrix has a header row of its name and column labels, then a row for each label and its
+    numbers; a blank line separates matrices.
+    """
+    import csv
+
     cut = select(trace, options)
     check_written(sum(stage.value.size for _, stage in cut.stages()))
     places = (
@@ -56,6 +90,8 @@ def text(
 
 
 def _rows(block: Block, place: Place, options: DisplayOptions) -> Iterator[Iterable[str]]:
+    from attncli.files.table import guarded
+
     stage, title = place.stage, " ".join([f"{block.prefix}{place.stage.name}", *place.names])
     if stage.value.ndim >= 2:
         labels, columns = (stage.names(axis) for axis in stage.axes[-2:])
@@ -67,15 +103,14 @@ def _rows(block: Block, place: Place, options: DisplayOptions) -> Iterator[Itera
     rounded = style_of(matrix, options.precision).write if is_rounded else repr
     for label, values in zip(labels, matrix, strict=True):
         is_plain = values.dtype.kind == "f" and np.isfinite(values).all()
-        write = rounded if is_plain else partial(_value, write=rounded)
+        write: Callable[[Any], str] = rounded if is_plain else partial(_value, write=rounded)
+        write = guarded if values.dtype.kind == "U" else write
         parts = (values[at : at + AT_ONCE].tolist() for at in range(0, len(values), AT_ONCE))
         yield chain([guarded(label)], map(write, chain.from_iterable(parts)))
 
 
 def _value(x: Any, write: Callable[[Any], str]) -> str:
     """A number as it is written; NaN and infinity by name, truth as true and false."""
-    if isinstance(x, str):
-        return guarded(x)
     number = nan_to_text(x)
     if isinstance(number, str):
         return number
