@@ -4,16 +4,21 @@
 
 `tokens` may be {"queries": […], "keys": […]}. A name with null is as if it were not there. The
 names of nested objects are joined, attention.query.weight, and those of a list of objects too:
-heads.0.w_q. An array may be {"word": [numbers], …}: a row for each word.
+heads.0.w_q. An array may be {"word": [numbers], …}: a row for each word. Or it is drawn, where the
+numbers do not matter: {"random": [7, 16], "seed": 1} is 7 rows of 16 numbers, evenly from 0 to 1.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from attncli.arrays import Array
+from attncli.budget import check_cells
 from attncli.errors import InputError
 from attncli.files.contents import (
     LABELS,
@@ -74,6 +79,8 @@ def read(source: Source, selector: Callable[[str], object]) -> FileContents:
             labels[name.lower()] = value
         elif name.lower() == "scale":
             scale = scale_of(value, origin)
+        elif _is_drawn(value):
+            arrays[name] = partial(_drawn, location(origin, name), **value)
         elif isinstance(value, dict) and _are_vectors(value):
             arrays[name], words[name] = partial(array, name, [*value.values()]), (*value,)
         elif isinstance(value, list) and not (role_of(name) in EMBEDDINGS and _is_text(value)):
@@ -92,7 +99,7 @@ def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[t
         inside = value
         if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
             inside = {str(number): x for number, x in enumerate(value)}
-        is_whole = not isinstance(inside, dict)
+        is_whole = not isinstance(inside, dict) or _is_drawn(inside)
         is_whole = is_whole or not any(isinstance(x, list | dict) for x in inside.values())
         if depth == 0 and not is_whole:
             is_own = name.lower() in LABELS or is_field(name)
@@ -104,6 +111,22 @@ def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[t
             continue
         for inner_name, x in _joined(inside, origin, depth + 1):
             yield f"{name}.{inner_name}", x
+
+
+def _is_drawn(value: object) -> bool:
+    """Whether it is {"random": [n, …], "seed": n}."""
+    is_pair = isinstance(value, dict) and value.keys() == {"random", "seed"}
+    return is_pair and isinstance(value["random"], list) and type(value["seed"]) is int
+
+
+def _drawn(place: str, random: list[Any], seed: int) -> Array:
+    """Numbers drawn evenly from 0 to 1, in an array of this shape."""
+    if not 1 <= len(random) <= MAX_DEPTH or not all(type(n) is int and n > 0 for n in random):
+        raise InputError(f"{place}: {quote(str(random))[1:-1]} is no shape", 'write "random": [7, 16]')
+    if seed < 0:
+        raise InputError(f"{place}: the seed is {seed}", "use a whole number from 0")
+    check_cells(math.prod(random), f"{place} has", "draw fewer")
+    return np.random.default_rng(seed).random(random)
 
 
 def _are_vectors(document: dict[str, Any]) -> bool:
