@@ -45,7 +45,9 @@ def read(source: Source, selector: Callable[[str], object]) -> FileContents:
     document = parse(source.read(TEXT), origin, other_forms=True)
     decimals: dict[str, int] = {}
 
-    def array(name: str, nested: list[Any]) -> Array:
+    def array(name: str, nested: list[Any] | dict[str, Any]) -> Array:
+        if isinstance(nested, dict):
+            return _drawn(location(origin, name), **nested)
         values = to_array(nested, location(origin, name))
         decimals[name] = decimals_of(nested) if values.dtype.kind == "f" else 0
         return values
@@ -79,11 +81,9 @@ def read(source: Source, selector: Callable[[str], object]) -> FileContents:
             labels[name.lower()] = value
         elif name.lower() == "scale":
             scale = scale_of(value, origin)
-        elif _is_drawn(value):
-            arrays[name] = partial(_drawn, location(origin, name), **value)
         elif isinstance(value, dict) and _are_vectors(value):
             arrays[name], words[name] = partial(array, name, [*value.values()]), (*value,)
-        elif isinstance(value, list) and not (role_of(name) in EMBEDDINGS and _is_text(value)):
+        elif _is_drawn(value) or _is_array(name, value):
             arrays[name] = partial(array, name, value)
         else:
             others[name] = f"{location(origin, name)} is {described(value)}, not an array"
@@ -115,14 +115,16 @@ def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[t
 
 def _is_drawn(value: object) -> bool:
     """Whether it is {"random": [n, …], "seed": n}."""
-    is_pair = isinstance(value, dict) and value.keys() == {"random", "seed"}
-    return is_pair and isinstance(value["random"], list) and type(value["seed"]) is int
+    if not isinstance(value, dict) or value.keys() != {"random", "seed"}:
+        return False
+    return isinstance(value["random"], list) and type(value["seed"]) is int
 
 
 def _drawn(place: str, random: list[Any], seed: int) -> Array:
     """Numbers drawn evenly from 0 to 1, in an array of this shape."""
     if not 1 <= len(random) <= MAX_DEPTH or not all(type(n) is int and n > 0 for n in random):
-        raise InputError(f"{place}: {quote(str(random))[1:-1]} is no shape", 'write "random": [7, 16]')
+        shape = quote(str(random))[1:-1]
+        raise InputError(f"{place}: {shape} is no shape", 'write "random": [7, 16]')
     if seed < 0:
         raise InputError(f"{place}: the seed is {seed}", "use a whole number from 0")
     check_cells(math.prod(random), f"{place} has", "draw fewer")
@@ -136,6 +138,9 @@ def _are_vectors(document: dict[str, Any]) -> bool:
     return are_lists and not any(isinstance(row[0], list | dict | str) for row in rows)
 
 
-def _is_text(items: list[Any]) -> bool:
-    """Whether a list begins with text that is no number."""
-    return bool(items) and isinstance(items[0], str) and items[0] not in NOT_JSON
+def _is_array(name: str, value: object) -> bool:
+    """Whether it is a list of numbers, and not the words that embeddings of this name are of."""
+    if not isinstance(value, list):
+        return False
+    is_text = bool(value) and isinstance(value[0], str) and value[0] not in NOT_JSON
+    return not (role_of(name) in EMBEDDINGS and is_text)
