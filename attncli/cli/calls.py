@@ -1,6 +1,6 @@
 """A call of a command in Python, parsed and computed as the command line does.
 
-trace_of("compute --random --causal") ── parsed ── groups.called ──> Trace
+trace_of("compute --random --causal") ── parsed ── trace_from ──> Trace
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import io
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import typer
 
-from attncli.cli.groups import called
+from attncli.cli.groups import Command, called
 from attncli.cli.registry import find, names
 from attncli.errors import ConventionError
 from attncli.trace import Trace
@@ -23,10 +23,11 @@ from attncli.trace import Trace
 def parsed(command: str, words: Sequence[str]) -> dict[str, Any]:
     """The values of a command's options in the words after its name.
 
-    ConventionError where they are not understood.
+    ConventionError where they are not understood, or there is no such command.
     """
     from attncli.cli.main import LazyGroup
 
+    _found(command)
     parser = LazyGroup().get_command(None, command)
     try:
         with parser.make_context(f"attncli {command}", [*words]) as context:
@@ -52,15 +53,23 @@ def trace_of(call: str | Sequence[str], stdin: str = "") -> Trace:
     (2, 2)
     """
     name, *words = shlex.split(call) if isinstance(call, str) else call
+    return trace_from(name, parsed(name, words), stdin)
+
+
+def trace_from(command: str, values: Mapping[str, Any], stdin: str = "") -> Trace:
+    """The trace of a command for the values of its options, as `parsed` gives them."""
+    with _standard_input(stdin), called(command, _found(command), values) as result:
+        trace: Trace | None = getattr(result, "trace", None)
+        if trace is None:
+            raise ConventionError(f"{command} gives no trace here", "ask it for one computation")
+        return trace
+
+
+def _found(name: str) -> Command:
     command = find(name)
     if command is None:
         raise ConventionError(f"there is no command {name!r}", f"use {', '.join(names())}")
-    values = parsed(name, words)
-    with _standard_input(stdin), called(name, command, values) as result:
-        trace: Trace | None = getattr(result, "trace", None)
-        if trace is None:
-            raise ConventionError(f"{name} gives no trace here", "ask it for one computation")
-        return trace
+    return command
 
 
 @contextmanager

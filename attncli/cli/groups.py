@@ -44,7 +44,7 @@ from typing import (
 import typer
 from typer.core import TyperCommand
 
-from attncli.budget import DEFAULT, limited
+from attncli.budget import allowed, limited
 from attncli.cli.extensions import Call
 from attncli.cli.terminal import unshielded
 from attncli.convention import (
@@ -265,7 +265,7 @@ def called(name: str, command: Command, values: Mapping[str, Any]) -> Iterator[R
 
     AttncliError for a call or an input that is wrong.
     """
-    size, groups = DEFAULT, dict[Any, Any]()
+    size, groups = allowed(), dict[Any, Any]()
     for kind in command.ordered:
         arguments = {x.name: values[x.name] for x in fields(kind) if x.name in values}
         if arguments.get("max_size") is not None:

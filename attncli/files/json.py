@@ -4,16 +4,21 @@
 
 `tokens` may be {"queries": […], "keys": […]}. A name with null is as if it were not there. The
 names of nested objects are joined, attention.query.weight, and those of a list of objects too:
-heads.0.w_q. An array may be {"word": [numbers], …}: a row for each word.
+heads.0.w_q. An array may be {"word": [numbers], …}: a row for each word. Or it is drawn, where the
+numbers do not matter: {"random": [7, 16], "seed": 1} is 7 rows of 16 numbers, evenly from 0 to 1.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from attncli.arrays import Array
+from attncli.budget import check_cells
 from attncli.errors import InputError
 from attncli.files.contents import (
     LABELS,
@@ -40,7 +45,9 @@ def read(source: Source, selector: Callable[[str], object]) -> FileContents:
     document = parse(source.read(TEXT), origin, other_forms=True)
     decimals: dict[str, int] = {}
 
-    def array(name: str, nested: list[Any]) -> Array:
+    def array(name: str, nested: list[Any] | dict[str, Any]) -> Array:
+        if isinstance(nested, dict):
+            return _drawn(location(origin, name), **nested)
         values = to_array(nested, location(origin, name))
         decimals[name] = decimals_of(nested) if values.dtype.kind == "f" else 0
         return values
@@ -76,7 +83,7 @@ def read(source: Source, selector: Callable[[str], object]) -> FileContents:
             scale = scale_of(value, origin)
         elif isinstance(value, dict) and _are_vectors(value):
             arrays[name], words[name] = partial(array, name, [*value.values()]), (*value,)
-        elif isinstance(value, list) and not (role_of(name) in EMBEDDINGS and _is_text(value)):
+        elif _is_drawn(value) or _is_array(name, value):
             arrays[name] = partial(array, name, value)
         else:
             others[name] = f"{location(origin, name)} is {described(value)}, not an array"
@@ -92,7 +99,7 @@ def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[t
         inside = value
         if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
             inside = {str(number): x for number, x in enumerate(value)}
-        is_whole = not isinstance(inside, dict)
+        is_whole = not isinstance(inside, dict) or _is_drawn(inside)
         is_whole = is_whole or not any(isinstance(x, list | dict) for x in inside.values())
         if depth == 0 and not is_whole:
             is_own = name.lower() in LABELS or is_field(name)
@@ -106,6 +113,24 @@ def _joined(document: dict[str, Any], origin: str, depth: int = 0) -> Iterator[t
             yield f"{name}.{inner_name}", x
 
 
+def _is_drawn(value: object) -> bool:
+    """Whether it is {"random": [n, …], "seed": n}."""
+    if not isinstance(value, dict) or value.keys() != {"random", "seed"}:
+        return False
+    return isinstance(value["random"], list) and type(value["seed"]) is int
+
+
+def _drawn(place: str, random: list[Any], seed: int) -> Array:
+    """Numbers drawn evenly from 0 to 1, in an array of this shape."""
+    if not 1 <= len(random) <= MAX_DEPTH or not all(type(n) is int and n > 0 for n in random):
+        shape = quote(str(random))[1:-1]
+        raise InputError(f"{place}: {shape} is no shape", 'write "random": [7, 16]')
+    if seed < 0:
+        raise InputError(f"{place}: the seed is {seed}", "use a whole number from 0")
+    check_cells(math.prod(random), f"{place} has", "draw fewer")
+    return np.random.default_rng(seed).random(random)
+
+
 def _are_vectors(document: dict[str, Any]) -> bool:
     """Whether it may be {"word": [numbers], …}."""
     rows = document.values()
@@ -113,6 +138,9 @@ def _are_vectors(document: dict[str, Any]) -> bool:
     return are_lists and not any(isinstance(row[0], list | dict | str) for row in rows)
 
 
-def _is_text(items: list[Any]) -> bool:
-    """Whether a list begins with text that is no number."""
-    return bool(items) and isinstance(items[0], str) and items[0] not in NOT_JSON
+def _is_array(name: str, value: object) -> bool:
+    """Whether it is a list of numbers, and not the words that embeddings of this name are of."""
+    if not isinstance(value, list):
+        return False
+    is_text = bool(value) and isinstance(value[0], str) and value[0] not in NOT_JSON
+    return not (role_of(name) in EMBEDDINGS and is_text)

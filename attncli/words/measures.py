@@ -55,6 +55,9 @@ _FARTHEST_POWER = 500
 # Parallel unit vectors differ by this at most: each of their numbers is rounded three times.
 _ROUNDED = 8 * np.finfo(np.float64).eps
 
+# Farther from the cosine of an angle than rounding takes it, and nearer than a printed number.
+_OTHER = 1e-12
+
 
 def similarity(
     words: Sequence[str] | Mapping[str, npt.ArrayLike], matrix: npt.ArrayLike | None = None
@@ -84,8 +87,8 @@ def similarity(
     if np.abs(_powers(vectors)).max(initial=0) > _FARTHEST_POWER:
         reads = {"x": "vectors"}
         cosines = cosines._replace(function=_scaled_cosines, reads=reads, text="")
-    # arccos keeps half of the digits of a cosine near 1: with the vectors at hand it is not used.
-    angles = angles._replace(function=lambda x: angles_of(vectors))
+    # arccos keeps half of the digits of a cosine near 1: it is used only of other cosines
+    angles = angles._replace(function=lambda x: _angles_of_cosines(x, vectors))
     zeros = [called(words, at) for at, row in enumerate(vectors) if not row.any()]
     notes = []
     if zeros:
@@ -144,6 +147,17 @@ def angles_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
     for lengths in (apart, together):
         np.copyto(lengths, 0.0, where=lengths < _ROUNDED)
     return np.asarray(np.degrees(2 * np.arctan2(apart, together)))
+
+
+def _angles_of_cosines(
+    x: FloatArray, vectors: FloatArray
+) -> FloatArray:  # [n, n], [n, d] -> [n, n]
+    """The angles of these cosines in degrees: those of the vectors, but where x is not theirs."""
+    angles = angles_of(vectors)
+    for row, cosines in zip(angles, x, strict=True):
+        is_other = np.abs(np.cos(np.radians(row)) - cosines) > _OTHER
+        row[is_other] = np.degrees(np.arccos(cosines[is_other]))
+    return angles
 
 
 def _scaled_cosines(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]

@@ -35,6 +35,7 @@ EVERYTHING = """{"q": [[1, 2], [3, 4.5]], "Keys": [[1, 2]], "v": [[5, 6, 7]], "m
     "tokens": {"queries": ["the", "cat"], "keys": ["sat"]}, "scale": 0.25, "title": "x", "c": null}"""
 NESTED = '{"layer": {"q": [[1]], "k": {"deep": [[2]]}, "name": "x"}, "heads": [{"v": [[3]]}, {"v": [[4]]}]}'
 AS_TEXT = {"q": {"the": [1, 0], "cat": [0, 1]}, "k": [[1, 1]]}
+DRAWN = np.random.default_rng(7).random((2, 3)).tolist()
 SCALED = '{"q": [[1]], "k": [[2]], "scale": 0.5}'
 UNREAD = {"q.npy": npy([[1]]), "x.npy": b"?", "n.txt": b""}
 UNREAD["meta.npy"] = npy([None], allow_pickle=True)
@@ -59,6 +60,9 @@ READ: list[tuple[str, str | bytes, Any, dict[str, Any]]] = [
     *(("x.json", "[[1, 2]]".encode(code), [[1, 2]], {}) for code in ("utf-8-sig", "utf-16", "utf-32")),
     ("x.json", json.dumps(AS_TEXT), {"q": [[1, 0], [0, 1]], "k": [[1, 1]]}, {"words": {"q": ("the", "cat")}}),
     ("x.json", '{"q": [[1]], "key": {"weight": [[2]]}}', {"q": [[1]]}, {"unread": ("key.weight",)}),
+    ("x.json", '{"q": {"random": [2, 3], "seed": 7}, "k": [[1]]}', {"q": DRAWN, "k": [[1]]}, {"words": {}}),
+    ("x.json", '{"h": {"w_q": {"random": [2, 3], "seed": 7}}}', {"h.w_q": DRAWN}, {}),
+    ("x.json", '{"q": {"random": [2, 3], "cat": [4, 5]}}', {"q": [[2, 3], [4, 5]]}, {"words": {"q": ("random", "cat")}}),
     ("x.json::k", SCALED, {"k": [[2]]}, {"scale": 0.5, "member": "k"}),
     ("x.json::b", '{"a": [[1]], "b": [[2]], "c": [null]}', {"b": [[2]]}, {"notes": ()}),
     ("x.json::layer.k.deep", NESTED, {"layer.k.deep": [[2]]}, {}),
@@ -198,6 +202,10 @@ REFUSED: list[tuple[str | bytes, ...]] = [
     ("x.json", "is empty", "", "   \n", "[]", "[[], []]"),
     ("x.json", "neither a list nor an object", "5", '"q"', "null"),
     ("x.json", "no array", "{}", '{"title": "x"}', '{"n": 5}'),
+    ("x.json", "q: [2, 1.5] is no shape", '{"q": {"random": [2, 1.5], "seed": 7}}'),
+    ("x.json", "q: [0] is no shape", '{"q": {"random": [0], "seed": 7}}'),
+    ("x.json", "q: the seed is -7", '{"q": {"random": [2], "seed": -7}}'),
+    ("x.json", "q has 100 million numbers", '{"q": {"random": [10000, 10000], "seed": 7}}'),
     ("x.json", "row 2 has 2 entries, row 1 has 3", "[[1, 2, 3], [4, 5], [6, 7, 8]]"),
     ("x.json", "q: head 2 has 1 entry, head 1 has 2", '{"q": [[[1], [2]], [[3]]]}'),
     ("x.json", "v: row 1 of head 2 of batch 2 has 2", '{"v": [[[[1]], [[2]]], [[[3]], [[4, 5]]]]}'),

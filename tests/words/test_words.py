@@ -141,6 +141,15 @@ def test_parallel_vectors_have_an_angle_of_0_or_180_and_small_angles_their_digit
     assert math.radians(angle) == pytest.approx(1e-9, rel=1e-12)
 
 
+def test_angles_follow_other_cosines_and_vectors() -> None:
+    trace = similarity(["a", "b"], [[1.0, 1.0], [1.0, 2.0]])  # 18.4349 degrees apart
+    assert trace.again(cosines=[[1.0, 0.5], [0.0, 1.0]])["angles"].value == pytest.approx(
+        np.array([[0.0, 60.0], [90.0, 0.0]]), abs=1e-9
+    )
+    turned = trace.again(vectors=[[1.0, 0.0], [1.0, 1.0]])["angles"].value
+    assert turned == pytest.approx(np.array([[0.0, 45.0], [45.0, 0.0]]), abs=1e-6)
+
+
 @given(arrays(np.float64, (5, 3), elements=NUMBERS))
 def test_cosines_are_what_the_math_module_says(matrix: npt.NDArray[np.float64]) -> None:
     cosines = similarity("abcde", matrix)["cosines"].value

@@ -27,7 +27,7 @@ def examples(which: ExampleFlags, show: DisplayFlags) -> Result:
     names = [example.name for example in selection]
     if (which.name is None or len(names) > 1) and not which.verify:
         return _list(selection, which, show)
-    if which.glove is not None and not any(example.inputs.needs for example in selection):
+    if which.glove is not None and not any(example.needs for example in selection):
         why = f"{listing(names, 3)} {'needs' if len(names) == 1 else 'need'} no file of vectors"
         note(f"--glove {safe(which.glove)} is not used: {why}", quiet=show.quiet)
     if _of_a_trace(show):

@@ -1,6 +1,6 @@
-"""Judging: an example is computed with the library's own functions, and each claim is compared.
+"""Judging: the call of an example is computed, and each claim is compared with its trace.
 
-Example ── computed ── Trace ── select ── ours ── compare ── Judgement ──┐
+Example ── run ── Trace ── select ── ours ── compare ── Judgement ───────┐
    claims ── cause: from printed earlier stages ── Recomputed ───────────┼── Result
       └───── alternatives, recomputed ──────────── Recomputed ───────────┘
 
@@ -16,7 +16,7 @@ wrong. So the printed numbers of an earlier stage replace ours, and the rest is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -25,8 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.arrays import FloatArray
-from attncli.attention.run import needed, run
-from attncli.commands.examples.compute import MOST_CELLS, Computed
 from attncli.commands.examples.printed import (
     VERDICTS,
     Printed,
@@ -36,11 +34,14 @@ from attncli.commands.examples.printed import (
     holds,
     worst,
 )
+from attncli.commands.examples.runs import Run
 from attncli.commands.examples.schema import Alternative, At, Cause, Claim, Example, Take
 from attncli.errors import AttncliError, InputError
 from attncli.files.messages import listing, quote, safe
 from attncli.trace import Stage, Trace
 
+MOST_CELLS = 1 << 22
+"""Most numbers of a place: 32 MB of float64."""
 MOST_STAGES = 3
 """How many printed stages replace ours at once, the nearest first: seven combinations at most."""
 
@@ -93,6 +94,7 @@ class Result(NamedTuple):
     """An example, computed and judged; `needs` says what it could not be computed without."""
 
     example: Example
+    run: Run
     judgements: tuple[Judgement, ...]
     trace: Trace | None = None
     needs: str = ""
@@ -105,26 +107,27 @@ class Result(NamedTuple):
 
 def judge(example: Example, glove: str | None = None) -> Result:
     """Compute an example and judge each of its claims; `glove` is for those without vectors."""
-    if example.inputs.needs and glove is None:
+    run = example.run.with_vectors(glove)
+    if example.needs and glove is None:
         waiting = tuple(Judgement(claim, "needs --glove FILE") for claim in example.claims)
-        needs = f"{safe(example.inputs.needs)}, given with --glove FILE"
-        return Result(example, waiting, needs=needs)
+        needs = f"{safe(example.needs)}, given with --glove FILE"
+        return Result(example, run, waiting, needs=needs)
     with _located(example.where):
-        computed = example.inputs.computed(glove)
+        trace = run.trace()
     judgements: list[Judgement] = []
     for number, claim in enumerate(example.claims, start=1):
         place = f"{example.where}, claim {number}"
         with _located(place):
-            ours = numbers_of(computed.trace[claim.stage], claim, claim.at)
-            judgement = _judged(claim, ours, computed, judgements)
+            ours = numbers_of(stage_of(trace, claim.stage), claim, claim.at)
+            judgement = _judged(claim, ours, trace, judgements)
         alternatives = []
         for way, other in enumerate(claim.alternatives, start=1):
             with _located(f"{place}, way {way}"):
-                again = example.inputs.changed(other.inputs).computed(glove)
+                again = example.run_of(other).with_vectors(glove).trace()
                 earlier = example.claims[: number - 1]
                 alternatives.append(_recomputed(other, claim, ours, again, earlier))
         judgements.append(replace(judgement, alternatives=tuple(alternatives)))
-    return Result(example, tuple(judgements), computed.trace)
+    return Result(example, run, tuple(judgements), trace)
 
 
 @contextmanager
@@ -139,11 +142,9 @@ def _located(place: str) -> Iterator[None]:
         raise InputError(f"{place}: it cannot be computed ({problem})") from problem
 
 
-def _judged(
-    claim: Claim, ours: FloatArray, computed: Computed, before: Sequence[Judgement]
-) -> Judgement:
+def _judged(claim: Claim, ours: FloatArray, trace: Trace, before: Sequence[Judgement]) -> Judgement:
     """The judgement, and for a difference its cause or what the printed stages give."""
-    verdict = _verdict(ours, computed.trace[claim.stage], claim.at, claim, claim.numbers)
+    verdict = _verdict(ours, stage_of(trace, claim.stage), claim.at, claim, claim.numbers)
     if claim.basis == "shown here" and verdict == "reproduced":
         verdict = "agrees"
     judgement = Judgement(claim, verdict, ours)
@@ -152,7 +153,7 @@ def _judged(
     if cut_off(ours, claim.numbers):
         return replace(judgement, cause="cut off")
     nearest = None
-    for start, stage in _from_printed(computed, claim, [b.claim for b in before]):
+    for start, stage in _from_printed(trace, claim, [b.claim for b in before]):
         numbers = numbers_of(stage, claim, claim.at)
         text = f"from the printed {' and '.join(start)}"
         recomputed = Recomputed(text, numbers, worst(compare(numbers, claim.numbers)))
@@ -166,13 +167,13 @@ def _judged(
 
 
 def _recomputed(
-    other: Alternative, claim: Claim, ours: FloatArray, computed: Computed, earlier: Sequence[Claim]
+    other: Alternative, claim: Claim, ours: FloatArray, trace: Trace, earlier: Sequence[Claim]
 ) -> Recomputed:
     """An alternative, compared with what it should give; `earlier` are the claims before."""
-    stage, start = computed.trace[claim.stage], other.start
+    stage, start = stage_of(trace, claim.stage), other.start
     if start:
         of_start = [c for c in earlier if c.stage == start]
-        _, nearest = next(_from_printed(computed, claim, of_start), (start, None))
+        _, nearest = next(_from_printed(trace, claim, of_start), (start, None))
         if nearest is None:
             message = f"the claim does not follow from printed numbers of {quote(start)}"
             raise InputError(message, "print them in a claim before it")
@@ -186,29 +187,45 @@ def _recomputed(
 
 
 def _from_printed(
-    computed: Computed, claim: Claim, earlier: Sequence[Claim]
+    trace: Trace, claim: Claim, earlier: Sequence[Claim]
 ) -> Iterator[tuple[tuple[str, ...], Stage]]:
     """The claim's stage from printed earlier ones, the nearest first, and their names."""
-    trace, printed = computed.trace, dict[str, FloatArray]()
+    printed, order = dict[str, FloatArray](), list(trace)
+    names = {other.stage: dotted(trace, other.stage) for other in (*earlier, claim)}
     for other in earlier:
-        if other.take or other.free_sign or other.printed is None or other.stage not in trace:
+        name = names[other.stage]
+        if other.take or other.free_sign or other.printed is None or name not in trace:
             continue
-        stage = trace[other.stage]
-        value = printed.setdefault(other.stage, np.array(stage.value, dtype=np.float64))
-        place = np.ix_(*indices(stage, other.at))
+        value = printed.setdefault(name, np.array(trace[name].value, dtype=np.float64))
+        place = np.ix_(*indices(trace[name], other.at))
         if value[place].size == other.printed.value.size:
             value[place] = other.printed.value.reshape(value[place].shape)
-    if all(step.name != claim.stage for step in computed.steps):
+    end = names[claim.stage]
+    if trace.compute is None or end not in trace:
         return
-    order = list(trace)
-    near = [name for name in reversed(order[: order.index(claim.stage)]) if name in printed]
+    near = [name for name in reversed(order[: order.index(end)]) if name in printed]
     for size in range(1, min(len(near), MOST_STAGES) + 1):
         for start in combinations(near[:MOST_STAGES], size):
-            inputs = {**computed.inputs, **{name: printed[name] for name in start}}
-            steps = needed(computed.steps, inputs, [claim.stage])
-            if {*start} <= {name for step in steps for name in step.reads.values()}:
-                value = run(steps, inputs, [claim.stage])[claim.stage]
-                yield start, replace(trace[claim.stage], value=value)
+            if {*start} == _reached(trace, end, start):
+                stage = trace.again({name: printed[name] for name in start})[end]
+                yield tuple(name.rpartition(".")[2] for name in start), stage
+
+
+def _reached(trace: Trace, end: str, start: Collection[str]) -> set[str]:
+    """Those stages of `start` from which `end` is computed, if all of them are given."""
+    todo, seen = [end], set[str]()
+    while todo:
+        name = todo.pop()
+        place = name.removesuffix(name.rpartition(".")[2])
+        for read in trace[name].reads.values():
+            inner = read.removesuffix(
+                "_shared"
+            )  # k in the heads of the queries, which is not shown
+            before = next((x for x in (place + inner, inner) if x in trace), None)
+            if before is not None and before not in seen:
+                seen.add(before)
+                todo += [] if before in start else [before]
+    return seen & {*start}
 
 
 # ---- our numbers and their verdict
@@ -232,7 +249,20 @@ def _verdict(
     return worst(compare(ours, expected))
 
 
-# ---- which numbers of a stage
+# ---- which numbers of which stage
+
+
+def stage_of(trace: Trace, name: str) -> Stage:
+    """The stage of a dotted name, or of the end of one. Raises StageError, InputError."""
+    return trace[dotted(trace, name)]
+
+
+def dotted(trace: Trace, name: str) -> str:
+    """The dotted name that ends so, where there is one and no stage of the name itself."""
+    ends = [full for full in trace if full.endswith(f".{name}")] if name not in trace else []
+    if len(ends) > 1:
+        raise InputError(f"there are {len(ends)} stages {quote(name)}", f"use {listing(ends)}")
+    return ends[0] if ends else name
 
 
 def select(stage: Stage, at: At) -> tuple[FloatArray, tuple[str, ...]]:

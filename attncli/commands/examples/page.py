@@ -9,9 +9,11 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
+from rich.cells import cell_len
 
 from attncli.commands.examples.judge import Judgement, Result
 from attncli.commands.examples.printed import VERDICTS, Verdict
+from attncli.commands.examples.runs import Run
 from attncli.commands.examples.schema import Basis, Example
 from attncli.files.numbers import nan_to_text
 from attncli.formats.markdown import escape
@@ -132,6 +134,7 @@ def result_lines(result: Result, width: int | None) -> Iterator[str]:
         yield from fold(sentence(example.note), width, 2, 2)
     if result.needs:
         yield f"  needs {clean(result.needs)}"
+    yield from call_lines(result.run, width, 2)
     for row in rows(result):
         yield ""
         yield from fold(f"{row.claim}: {row.verdict}", width, 2, 2)
@@ -140,6 +143,21 @@ def result_lines(result: Result, width: int | None) -> Iterator[str]:
                 yield from fold(f"{pad(label, BASIS)}  {numbers}", width, BASIS + 6, 4)
         for reason in row.reasons:
             yield from fold(reason, width, 4, 4)
+
+
+def call_lines(run: Run, width: int | None, indent: int) -> Iterator[str]:
+    """A call as it is typed into a shell, whose lines go on after a backslash.
+
+    What is longer than a line is not broken: within quotes a shell reads a backslash as it is.
+    """
+    line = ""
+    for piece in map(clean, run.pieces):
+        longer = f"{line} {piece}" if line else " " * indent + piece
+        if line and width is not None and cell_len(longer) + len(" \\") > width:
+            yield f"{line} \\"
+            longer = " " * (indent + 2) + piece
+        line = longer
+    yield line
 
 
 def verification_lines(results: Sequence[Result], width: int | None = None) -> Iterator[str]:
@@ -152,6 +170,7 @@ def verification_lines(results: Sequence[Result], width: int | None = None) -> I
             mark, text = "needs", clean(result.needs)
         line = f"{pad(mark, 6)}  {pad(clean(result.example.name), names)}  {text}"
         yield from fold(line, width, 10, 0)
+        yield from call_lines(result.run, width, 8)
         for row in rows(result):
             for reason in row.reasons if not row.ok else ():
                 yield from fold(f"{row.claim}: {reason}", width, 8, 8)
@@ -186,6 +205,7 @@ def errata(results: Iterable[Result]) -> Iterator[str]:
         yield from [""] if at else []
         yield f"## {escape(clean(result.example.name))}: {escape(sentence(result.example.title))}"
         yield from ["", escape(source_line(result.example)), ""]
+        yield from ["```sh", clean(result.run.shown), "```", ""]
         if result.needs:
             yield f"Needs {escape(clean(result.needs))}."
             continue
@@ -200,7 +220,7 @@ def errata(results: Iterable[Result]) -> Iterator[str]:
 def verification_data(results: Sequence[Result]) -> dict[str, Any]:
     """The results as plain data for scripts; NaN and infinity as strings.
 
-    {schema, ok, counts, examples: [{name, title, source, ok, needs, claims: [{claim, stage,
+    {schema, ok, counts, examples: [{name, title, source, run, ok, needs, claims: [{claim, stage,
     basis, printed, expected, states, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
     The counts are those of `verdict_counts`.
     """
@@ -209,6 +229,7 @@ def verification_data(results: Sequence[Result]) -> dict[str, Any]:
             "name": result.example.name,
             "title": result.example.title,
             "source": result.example.source.id,
+            "run": result.run.shown,
             "ok": result.ok,
             "needs": result.needs,
             "claims": [_claim_data(judgement) for judgement in result.judgements],

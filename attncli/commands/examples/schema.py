@@ -1,7 +1,7 @@
-"""The form of a file of examples: a pydantic model, which reads it and writes catalog.schema.json.
+"""The form of a file of examples: a pydantic model, which reads it.
 
     Document ── examples ── Example ── claims ── Claim ── printed, expected, or states
-                               └─ inputs           └───── ways ── Alternative
+                               └─ run              └───── ways ── Alternative
 
 A file that does not follow it is refused in one line: which file, example, claim and key, what was
 found there, and how to mend it.
@@ -12,12 +12,11 @@ A file holds one document and its examples:
      "source": {"id": "004", "title": "…", "author": "…", "date": "…"},
      "examples": [
        {"name": "004-first-example", "title": "…",
-        "compute": "attention", "inputs": {"q": [[1, 0]], "k": …, "v": …},
+        "run": "compute --q '[[1, 0]]' --k '…' --v '…'",
         "claims": [
           {"claim": "weights of query 1", "stage": "weights", "at": {"query": 1},
            "printed": ["0.42", "0.42", "0.16"], "verdict": "differs", "why": "…",
-           "ways": [{"how": "without the scale",
-                     "inputs": {"convention": {"scale": "none"}}}]}]}]}
+           "ways": [{"how": "without the scale", "options": "--scale none"}]}]}]}
 """
 
 from __future__ import annotations
@@ -27,19 +26,16 @@ from typing import Annotated, Any, BinaryIO, Literal, Self
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainValidator,
     PrivateAttr,
     ValidationInfo,
-    field_validator,
     model_validator,
 )
-from typing_extensions import TypeAliasType
 
-from attncli.commands.examples.compute import COMPUTATIONS, Computation, Name
-from attncli.commands.examples.input_types import MOST_TEXT, Model, OneKey, validated
+from attncli.commands.examples.model import Model, OneKey, validated
 from attncli.commands.examples.printed import Printed, Recorded, Relation, read_printed
+from attncli.commands.examples.runs import Run, read_options, read_stdin, read_words
 from attncli.errors import InputError
 from attncli.files.json_text import described, parse
 from attncli.files.messages import quote
@@ -73,15 +69,7 @@ def _read_place(data: object) -> Any:
     return data
 
 
-Label = Annotated[str, Field(max_length=MOST_TEXT)]
-Entries = int | Label | list[int | Label]
-At = TypeAliasType(
-    "At",
-    Annotated[
-        dict[Label, Entries],
-        PlainValidator(_read_place, json_schema_input_type=dict[Label, Entries]),
-    ],
-)
+At = Annotated[dict[str, int | str | list[int | str]], PlainValidator(_read_place)]
 """Axis → number from 1, label, or several of them; an axis left out is taken whole."""
 
 
@@ -103,8 +91,7 @@ class Take(OneKey):
     cosine: At | None = None
 
 
-NotJson = Literal["NaN", "Infinity", "-Infinity"]
-Number = Annotated[float, BeforeValidator(text_to_nan, json_schema_input_type=float | NotJson)]
+Number = Annotated[float, BeforeValidator(text_to_nan)]
 States = Annotated[dict[Relation, Number], Field(min_length=1, max_length=1)]
 """Each of our numbers is this value, or within a thousandth of it, or above or below it; or one at
 least is not it."""
@@ -117,16 +104,20 @@ def _read_printed(data: object, info: ValidationInfo) -> Printed:
     return read_printed(data, "", info.data.get("decimals"))
 
 
-AsPrinted = TypeAliasType("AsPrinted", "list[AsPrinted] | float | str")
-PrintedNumbers = Annotated[Printed, PlainValidator(_read_printed, json_schema_input_type=AsPrinted)]
+PrintedNumbers = Annotated[Printed, PlainValidator(_read_printed)]
 Decimals = Annotated[int, Field(ge=0, le=30)]
+Words = Annotated[tuple[str, ...], PlainValidator(read_words)]
+Options = Annotated[tuple[str, ...], PlainValidator(read_options)]
+StandardInput = Annotated[str, PlainValidator(read_stdin)]
 
 
 class Alternative(Model):
     """Another way to compute, which gives what was printed, or shows that it cannot be right.
 
     how       in words
-    inputs    those that are not as in the example
+    options   further ones of the example's run, which replace those that it has
+    run       another call, in place of the example's and its input
+    input     standard input, in place of the example's
     from      stage whose printed numbers replace ours
     at        the place, where it is not the claim's
     gives     what comes out, where it is not what was printed
@@ -134,7 +125,9 @@ class Alternative(Model):
     """
 
     text: str = Field(alias="how")
-    inputs: dict[str, Any] = Field({})
+    options: Options = ()
+    run: Words | None = None
+    input: StandardInput | None = None
     start: str = Field(default="", alias="from")
     at: At | None = None
     decimals: Decimals | None = None
@@ -218,26 +211,41 @@ class Source(Model):
     date: str = ""
 
 
-_INPUTS = "; ".join(f"{name}: {', '.join(x.model_fields)}" for name, x in COMPUTATIONS.items())
-
-
 class Example(Model):
-    """A worked example: what is computed from which inputs, and what should come out."""
+    """A worked example: a call, and what should come out.
+
+    run    a call of attncli, as it is typed into a shell
+    input  its standard input, where it reads `-`: a text, or anything that is sent as JSON
+    needs  the word of the run that stands for a file of word vectors, given with --glove FILE
+    """
 
     name: Annotated[str, Field(min_length=1)]
     title: str
-    compute: Name
-    inputs: Computation = Field(description=f"of each computation: {_INPUTS}")
+    words: Words = Field(alias="run")
+    input: StandardInput | None = None
+    needs: str = ""
     claims: Annotated[list[Claim], Field(min_length=1, max_length=200)]
     note: str = ""
     _source: Source = PrivateAttr()
     _where: str = PrivateAttr()
 
-    @field_validator("inputs", mode="plain", json_schema_input_type=dict[str, Any])
-    @classmethod
-    def _read_inputs(cls, data: object, info: ValidationInfo) -> object:
-        kind = info.data.get("compute")
-        return COMPUTATIONS[kind].model_validate(data) if kind else data
+    @model_validator(mode="after")
+    def _check_needs(self) -> Self:
+        if self.needs and self.needs not in self.words:
+            raise InputError(f", needs: its run has no word {quote(self.needs)}")
+        return self
+
+    @property
+    def run(self) -> Run:
+        """The call."""
+        return Run(self.words, (), self.input, self.needs)
+
+    def run_of(self, way: Alternative) -> Run:
+        """The call of another way to compute a claim."""
+        stdin = self.input if way.input is None else way.input
+        if way.run is None:
+            return Run(self.words, way.options, stdin, self.needs)
+        return Run(way.run, way.options, way.input)
 
     @property
     def source(self) -> Source:
@@ -253,11 +261,6 @@ class Example(Model):
 class Document(Model):
     """The worked examples of a document, for attncli examples."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    )
-
-    schema_: str | None = Field(default=None, alias="$schema")
     attncli: Literal["examples"]
     version: Literal[1]
     source: Source

@@ -15,18 +15,18 @@ def document(*examples: dict[str, Any]) -> dict[str, Any]:
     return {"attncli": "examples", "version": 1, "source": source, "examples": list(examples)}
 
 
-def plain(compute: str, inputs: dict[str, Any], *claims: dict[str, Any]) -> dict[str, Any]:
+def plain(run: str, *claims: dict[str, Any], **more: Any) -> dict[str, Any]:
     """An example as written in a file."""
     named = [{"claim": "it", **claim} for claim in claims]
-    return {"name": "it", "title": "", "compute": compute, "inputs": inputs, "claims": named}
+    return {"name": "it", "title": "", "run": run, **more, "claims": named}
 
 
-def example(compute: str, inputs: dict[str, Any], *claims: dict[str, Any]) -> Example:
+def example(run: str, *claims: dict[str, Any], **more: Any) -> Example:
     """An example, read."""
-    (read,) = read_examples(document(plain(compute, inputs, *claims)), "made.json")
+    (read,) = read_examples(document(plain(run, *claims, **more)), "made.json")
     return read
 
 
-def judged(compute: str, inputs: dict[str, Any], *claims: dict[str, Any]) -> list[Judgement]:
+def judged(run: str, *claims: dict[str, Any], **more: Any) -> list[Judgement]:
     """The judgements of an example."""
-    return list(judge(example(compute, inputs, *claims)).judgements)
+    return list(judge(example(run, *claims, **more)).judgements)

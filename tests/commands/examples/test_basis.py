@@ -103,7 +103,7 @@ def test_what_has_nothing_to_compare_with_has_no_line_for_it() -> None:
     ]
 
 
-PAIR = {"q": [[1, 0]], "k": [[1, 1], [0, 1]], "v": [[10, 0], [0, 10]]}
+PAIR = "compute --q '[[1, 0]]' --k '[[1, 1], [0, 1]]' --v '[[10, 0], [0, 10]]'"
 
 
 def test_the_basis_of_a_claim_and_its_verdict() -> None:
@@ -116,16 +116,16 @@ def test_the_basis_of_a_claim_and_its_verdict() -> None:
         ({"states": {"above": -1}, "basis": "shown here"}, "shown here", "agrees"),
         ({}, "claimed", "not printed"),
     ):
-        (judgement,) = judged("attention", PAIR, {"stage": "scores", **claim})
+        (judgement,) = judged(PAIR, {"stage": "scores", **claim})
         assert (judgement.claim.basis, judgement.verdict) == (basis, verdict)
     for wrong in ({"printed": ["1"], "basis": "claimed"}, {"states": {"above": 0}, "basis": "printed"},
                   {"basis": "printed"}, {"printed": ["1"], "expected": ["1"]}):  # fmt: skip
         with pytest.raises(InputError, match="printed"):
-            example("attention", PAIR, {"stage": "scores", **wrong})
+            example(PAIR, {"stage": "scores", **wrong})
 
 
 def test_the_summary_counts_each_basis_by_itself() -> None:
-    one = example("attention", PAIR, {"stage": "scores", "printed": [["1", "0"]]},
+    one = example(PAIR, {"stage": "scores", "printed": [["1", "0"]]},
                   {"stage": "scores", "expected": [["1", "0"]], "basis": "shown here"})  # fmt: skip
     assert [line.split() for line in verification_lines([judge(one)])][-3:] == [
         ["printed", "1", "reproduced"], ["claimed", "none"], ["shown", "here", "1", "agrees"],

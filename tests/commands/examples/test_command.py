@@ -1,11 +1,12 @@
 """attncli examples: what they show, verified, and those of a file."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.calls import SAMPLES, Call, arguments_of
+from tests.calls import ROOT, SAMPLES, Call, arguments_of
 
 THREE = f"--q {SAMPLES / 'three-tokens.json'}"
 MINE, WORDS = SAMPLES / "my-examples.json", SAMPLES / "words.txt"
@@ -64,12 +65,23 @@ def test_examples_of_a_file(call: Call) -> None:
 def test_names_of_a_file_do_nothing_on_the_screen(call: Call) -> None:
     document = json.loads(MINE.read_text())
     document["examples"][1]["name"] = "red\x1b[31m"
-    inputs = {"glove": {"words": ["nowhere"], "file": "\x1b[31m"}}
     claims = [{"claim": "", "stage": "dots"}]
-    document["examples"][0] |= {"compute": "similarity", "inputs": inputs, "claims": claims}
+    changes = {"run": "similarity nowhere --glove \x1b[31m", "needs": "\x1b[31m", "claims": claims}
+    document["examples"][0] |= changes
     Path("mine.json").write_text(json.dumps(document))
     Path("words.txt").write_text("other 1 2\n")
     for flags in ("red[31m", "exercise-1 --stage dots", "exercise-1 --glove words.txt"):
         done = call("examples", *flags.split(), "--file", "mine.json")
         assert (done.code, "\\x1b[31m'" in done.err) == (2, True)
         assert done.err.strip().isprintable()
+
+
+def test_the_file_of_the_manual(call: Call) -> None:
+    """σ(1/√2) is 0.67, σ(1) is 0.73: weights and outputs of two values 10 apart."""
+    manual = (ROOT / "attncli" / "help" / "learning.md").read_text("utf-8")
+    (text,) = re.findall(r"```json\n(.*?)```", manual, re.DOTALL)
+    Path("sheet.json").write_text(text)
+    done = call("examples", "causal", "--file", "sheet.json", "--verify")
+    assert (done.code, done.err) == (0, "")
+    assert "weights of token 2: agrees as rounded" in done.out
+    assert "without the scale: [2.6894, 7.3106]" in done.out

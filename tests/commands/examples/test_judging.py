@@ -104,12 +104,19 @@ def test_the_verdict_of_a_statement_and_truncated_digits() -> None:
 
 # ---- causes
 
-QKV: dict[str, Any] = {"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[100, 0], [0, 100]]}
-Q194: dict[str, Any] = {"q": [[1.94, 0.52]], "k": [[1, 0], [0, 1]], "v": [[1], [0]]}
-FUTURE = {"q": [[1.94], [2.04]], "k": [[1], [2]], "v": [[1], [0]], "convention": {"causal": True}}
-AB = {"vectors": {"a": [1, 1], "b": [1, 2]}}
-TOKENS: dict[str, Any] = {"x": [[1, 0], [0, 1]]}
-NORM = {"x": [[1, 2, 4]]}
+QKV = "compute --q '[[1, 0]]' --k '[[1, 0], [0, 1]]' --v '[[100, 0], [0, 100]]'"
+Q194 = "compute --q '[[1.94, 0.52]]' --k '[[1, 0], [0, 1]]' --v '[[1], [0]]'"
+FUTURE = "compute --q '[[1.94], [2.04]]' --k '[[1], [2]]' --v '[[1], [0]]' --causal"
+AB = "similarity a=1,1 b=1,2"
+BLOCK = "explain --embeddings '[[1, 0], [0, 1]]' --projection identity"
+SUM = f"{BLOCK} --block encoder --norm none --d-ff 0"
+WEIGHTED = SUM.replace("--projection identity", "--weights -")
+EYE = [[1, 0], [0, 1]]
+NORM = (
+    "explain --embeddings '[[1, 2, 4]]' --projection identity --block encoder --norm pre --d-ff 0 "
+    "--stage encoder.1.attention.norm"
+)
+LAYER = "encoder.1.attention"
 ONE: dict[str, Any] = {"query": 1}
 HEAD, LAST = {"head": 1, "query": 1}, {"query": 1, "d_model": 3}
 ROUNDED = "rounding only"
@@ -121,42 +128,59 @@ def at(stage: str, printed: Any, place: Any = None, **more: Any) -> dict[str, An
 
 
 def test_causes() -> None:
-    cases: list[tuple[str, Any, list[dict[str, Any]], str | None]] = [
-        ("attention", QKV, [at("weights", ["0.67", "0.33"], ONE), at("output", ["67.00", "33.00"], ONE)], ROUNDED),
-        ("attention", QKV, [at("weights", ["0.73", "0.27"], ONE), at("output", ["73.00", "27.00"], ONE)], "carried over"),
-        ("attention", QKV, [at("weights", ["0.67", "0.33"], ONE), at("output", ["68.00", "33.00"], ONE)], None),
-        ("attention", QKV, [at("weights", [["0.66", "0.33"]])], "cut off"),
-        ("attention", QKV, [at("q", [["2", "0"]]), at("k", ["1", "1"], {"key": 1})], None),  # k does not follow from q
+    cases: list[tuple[str, list[dict[str, Any]], str | None]] = [
+        (QKV, [at("weights", ["0.67", "0.33"], ONE), at("output", ["67.00", "33.00"], ONE)], ROUNDED),
+        (QKV, [at("weights", ["0.73", "0.27"], ONE), at("output", ["73.00", "27.00"], ONE)], "carried over"),
+        (QKV, [at("weights", ["0.67", "0.33"], ONE), at("output", ["68.00", "33.00"], ONE)], None),
+        (QKV, [at("weights", [["0.66", "0.33"]])], "cut off"),
+        (QKV, [at("q", [["2", "0"]]), at("k", ["1", "1"], {"key": 1})], None),  # k does not follow from q
         # scores 1.94, 0.52; scaled 1.371787, 0.367696; weights 0.731906, 0.268094
         # from q or scores 1.9, 0.5: scaled 1.343503, 0.353553; weights 0.729080, 0.270920
-        ("attention", Q194, [at("scores", ["1.9", "0.5"], ONE), at("weights", ["0.7291", "0.2709"], ONE)], ROUNDED),
-        ("attention", Q194, [at("q", [["1.9", "0.5"]]), at("weights", [["0.7291", "0.2709"]])], ROUNDED),
+        (Q194, [at("scores", ["1.9", "0.5"], ONE), at("weights", ["0.7291", "0.2709"], ONE)], ROUNDED),
+        (Q194, [at("q", [["1.9", "0.5"]]), at("weights", [["0.7291", "0.2709"]])], ROUNDED),
         # the mask is applied to printed scores: scores of query 2 are 2.04, 4.08; σ(2.1) = 0.890903
-        ("attention", FUTURE, [at("scores", [["1.9", "3.9"], ["2.0", "4.1"]]),
+        (FUTURE, [at("scores", [["1.9", "3.9"], ["2.0", "4.1"]]),
                                at("weights", [["1", "0"], ["0.1091", "0.8909"]])], ROUNDED),
         # ‖a‖ = 1.41421, ‖b‖ = 2.23607, cos = 0.948683; 3 / (1.4 · 2.2) = 0.974026
-        ("similarity", AB, [at("lengths", ["1.4", "2.2"]), at("cosines", "0.97", {"word": "a", "other": "b"})], ROUNDED),
+        (AB, [at("lengths", ["1.4", "2.2"]), at("cosines", "0.97", {"word": "a", "other": "b"})], ROUNDED),
         # 1 / 10000^(2/6) = 0.0464159; sin 0.05 = 0.049979
-        ("positions", {"n": 2, "dim": 6},
+        ("posenc --len 2 --dim 6",
          [at("angles", "0.05", {"position": 2, "pair": 2}), at("positions", "0.0500", {"position": 2, "dimension": 3})], ROUNDED),
         # √(((1 − 2.3)² + (2 − 2.3)² + (4 − 2.3)²) / 3) = 1.24766; (4 − 2.3) / 1.24766 = 1.36255
-        ("layer norm", NORM, [at("mean", ["2.3"]), at("norm", "1.3625", LAST)], ROUNDED),
+        (NORM, [at(f"{LAYER}.mean", ["2.3"]), at(f"{LAYER}.norm", "1.3625", LAST)], ROUNDED),
         # weights rounded to 0.67, 0.33 before what follows the output
-        ("self-attention", {**TOKENS, "residual": True},
-         [at("weights", ["0.67", "0.33"], ONE), at("residual", ["1.6700", "0.3300"], ONE)], ROUNDED),
-        ("self-attention", {**TOKENS, "n_heads": 1},
+        (SUM,
+         [at("weights", ["0.67", "0.33"], HEAD), at("residual", ["1.6700", "0.3300"], ONE)], ROUNDED),
+        (BLOCK,
          [at("weights", ["0.67", "0.33"], HEAD), at("concat", ["0.6700", "0.3300"], ONE)], ROUNDED),
-        ("self-attention", {**TOKENS, "w_o": [[10, 0], [0, 10]], "residual": True},
-         [at("weights", ["0.67", "0.33"], HEAD), at("residual", ["7.7000", "3.3000"], ONE)], ROUNDED),
     ]  # fmt: skip
-    for compute, inputs, claims, cause in cases:
-        last = judged(compute, inputs, *claims)[-1]
+    for run, claims, cause in cases:
+        last = judged(run, *claims)[-1]
         assert (last.verdict, last.cause) == (D, cause)
+    weights = {"w_q": EYE, "w_k": EYE, "w_v": EYE, "w_o": [[10, 0], [0, 10]]}
+    claims = [at("weights", ["0.67", "0.33"], HEAD), at("residual", ["7.7000", "3.3000"], ONE)]
+    last = judged(WEIGHTED, *claims, input=weights)[-1]
+    assert (last.verdict, last.cause) == (D, ROUNDED)
+
+
+def test_causes_through_what_is_not_shown() -> None:
+    """Keys that two heads share, and the vectors from which angles are computed."""
+    q = {"q": [[[1.94, 0.52]], [[1, 0]]], "k": [[[1, 0], [0, 1]]], "v": [[[1], [0]]]}
+    claims = (
+        at("k", [["1.04", "0"]], {"kv_head": 1, "key": [1]}),
+        at("scores", "2.0176", {"head": 1, "query": 1, "key": 1}),
+    )
+    last = judged("compute --q -", *claims, input=q)[-1]
+    assert (last.verdict, last.cause) == (D, "carried over")  # 1.94 · 1.04 = 2.0176
+    # cos 0.948683, θ 18.4349°; arccos 0.95 is 18.1949°
+    both = {"word": "a", "other": "b"}
+    last = judged(AB, at("cosines", "0.95", both), at("angles", "18.195", both))[-1]
+    assert (last.verdict, last.cause) == (D, ROUNDED)
 
 
 def output_of(weights: list[str], output: list[str], **recorded: Any) -> Judgement:
     claims = at("weights", weights, ONE), at("output", output, ONE, **recorded)
-    return judged("attention", QKV, *claims)[1]
+    return judged(QKV, *claims)[1]
 
 
 def test_what_printed_numbers_give_is_said_and_computed() -> None:
@@ -165,15 +189,18 @@ def test_what_printed_numbers_give_is_said_and_computed() -> None:
     own = output_of(["0.67", "0.33"], ["68.00", "33.00"]).recomputed
     assert own.verdict == D
     # mean 2.3333, deviation 1.2472; (4 − 2.3333) / 1.2472 = 1.3363; (4 − 2.3) / 1.2 = 1.4167
-    claims = at("mean", ["2.3"]), at("deviation", ["1.2"]), at("norm", "1.42", LAST)
-    last: Any = judged("layer norm", NORM, *claims)[-1]
+    names = (f"{LAYER}.{name}" for name in ("mean", "deviation", "norm"))
+    claims = (
+        at(*claim) for claim in zip(names, (["2.3"], ["1.2"], "1.42"), ("", "", LAST), strict=True)
+    )
+    last: Any = judged(NORM, *claims)[-1]
     assert (last.cause, last.recomputed.text) == (ROUNDED, "from the printed deviation and mean")
     scores = at("scores", [["1.9", "3.9"], ["2.0", "4.1"]])
-    own = judged("attention", FUTURE, scores, at("weights", [["2", "0"]] * 2))[-1].recomputed
+    own = judged(FUTURE, scores, at("weights", [["2", "0"]] * 2))[-1].recomputed
     assert own.ours[0].tolist() == [1.0, 0.0]
 
 
-UNSCALED = {"how": "no scale", "inputs": {"convention": {"scale": "none"}}}
+UNSCALED = {"how": "no scale", "options": "--scale none"}
 
 
 def test_a_claim_passes_only_as_recorded() -> None:
@@ -186,52 +213,59 @@ def test_a_claim_passes_only_as_recorded() -> None:
     output = output_of(["0.67", "0.33"], ["66.98", "33.02"], verdict=D)
     assert (output.verdict, output.ok) == (A, False)
     claims = at("weights", [["0.67", "0.33"]]), {"stage": "output"}
-    assert [(j.verdict, j.ok) for j in judged("attention", QKV, *claims)] == [(A, True), (N, True)]
+    assert [(j.verdict, j.ok) for j in judged(QKV, *claims)] == [(A, True), (N, True)]
 
 
 def test_alternatives_that_are_refused() -> None:
     unscaled = {**UNSCALED, "from": "scores"}
-    one_query = {"how": "", "from": "weights", "inputs": {"q": [[1, 0]]}}
-    for inputs, claims, key in (
+    one_query = {"how": "", "from": "weights", "options": "--q '[[1, 0]]'"}
+    for run, claims, key in (
         (QKV, [at("output", [["1", "2"]], ways=[{"how": "w", "from": "weights"}])], "does not follow"),
         (QKV, [at("scores", [["1", "0"]]), at("scaled", [["1", "0"]], ways=[unscaled])], "there is no"),
-        ({**QKV, "q": [[1, 0], [0, 1]]}, [at("weights", ["0.3", "0.7"], {"query": 2}), at("output", ["67", "33"], ONE, ways=[one_query])],
+        (QKV.replace("[[1, 0]]", "[[1, 0], [0, 1]]"), [at("weights", ["0.3", "0.7"], {"query": 2}), at("output", ["67", "33"], ONE, ways=[one_query])],
          "stage weights"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=f"^made.json: example 'it'.* way 1: .*{key}"):
-            judge(example("attention", inputs, *claims))
+            judge(example(run, *claims))
 
 
-def test_changed_inputs() -> None:
-    convention = {"scale": "none"}
-    inputs: Any = example("attention", {**QKV, "convention": convention}, {"stage": "any"}).inputs
-    changed = inputs.changed({"v": [[3], [4]], "convention": {"causal": True}})
-    assert changed.q is inputs.q
-    assert changed.v.tolist() == [[3], [4]]
-    assert (changed.convention.scale, changed.convention.causal) == ("none", True)
-    for compute, its in (
-        ("self-attention", {"x": {"tokens": ["a", "a"], "vectors": {"a": [1, 2]}}}), ("similarity", AB),
-        ("similarity", {"glove": {"words": ["a"], "file": "g"}}), ("layer norm", {"x": [[1, 2]], "gamma": [1, 2]}),
+def test_the_call_of_another_way() -> None:
+    """Options replace those of the run; a run and an input replace those of the example."""
+    run = "compute --q '[[3]]' --k '[[1], [2]]' --v '[[4], [8]]' --scale 2"
+    for options, stage, gives in (
+        ("--scale 3", "scaled", [["9", "18"]]), ("--q '[[5], [7]]'", "scaled", [["10", "20"], ["14", "28"]]),
+        ("--q '[[0], [0]]' --causal", "weights", [["1", "0"], ["1/2", "1/2"]]),
     ):  # fmt: skip
-        read = example(compute, its, {"stage": "any"}).inputs
-        assert dict(read.changed({})) == dict(read)
-    # vectors of an alternative replace the file
-    way = {"how": "others", "inputs": {"vectors": {"a": [3, 4]}}, "gives": ["5"]}
+        way = {"how": "", "options": options, "gives": gives}
+        assert judged(run, at(stage, [["7.0", "7.0"]], verdict=D, ways=[way]))[0].ok
+    ways = [
+        {"how": "", "run": "posenc --len 1 --dim 2", "gives": [["0", "1"]]},
+        {"how": "", "run": "posenc --add - --len 1", "input": [[5, 5]], "gives": [["0", "1"]]},
+    ]
+    assert judged(
+        "posenc --len 2 --dim 2", at("positions", [["1", "1"]] * 2, verdict=D, ways=ways)
+    )[0].ok
+    other = {"how": "", "input": {"q": [[0]], "k": [[0], [0]]}, "gives": [["1/2", "1/2"]]}
+    claim = at("weights", [["1"]], verdict=R, ways=[other])
+    (judgement,) = judged("compute --q -", claim, input={"q": [[0]], "k": [[0]], "v": [[0]]})
+    assert (judgement.ok, judgement.alternatives[0].verdict) == (True, R)
+    # vectors of another way replace the file
+    way = {"how": "others", "run": "similarity a=3,4", "gives": ["5"]}
     claim = at("lengths", ["1"], ways=[way], verdict=D)
-    of_file = example("similarity", {"glove": {"words": ["a"], "file": "g"}}, claim)
+    of_file = example("similarity a --glove g", claim, needs="g")
     (judgement,) = judge(of_file, "a=6,8").judgements
     assert (judgement.verdict, judgement.ok) == (D, True)
 
 
 def test_the_cosine_to_another_place_and_the_gradients_of_an_attention() -> None:
-    inputs = {"q": [[3, 4], [4, 3]], "k": [[0, 0]], "v": [[1]], "d_output": [[2], [3]]}
+    run = "compute --q '[[3, 4], [4, 3]]' --k '[[0, 0]]' --v '[[1]]' --d-output '[[2], [3]]'"
     cosine = {
         "stage": "q",
         "at": {"query": 1},
         "take": {"cosine": {"query": 2}},
         "printed": "24/25",
     }
-    both = judged("attention", inputs, cosine, {"stage": "d_v", "printed": [["5"]]})
+    both = judged(run, cosine, {"stage": "d_v", "printed": [["5"]]})
     assert [judgement.verdict for judgement in both] == [R, R]
     with pytest.raises(InputError, match="shape"):
-        judged("attention", inputs, {"stage": "q", "take": {"cosine": {"query": 2}}})
+        judged(run, {"stage": "q", "take": {"cosine": {"query": 2}}})
