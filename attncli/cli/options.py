@@ -188,7 +188,7 @@ class DisplayFlags:
         "Write out the arithmetic of each stage's first cell; with --full of all.", needs=PAGES
     )
     cell: str | None = learning(
-        "Derive one weight, by label or number; with --stage, one cell of that stage.",
+        "Derive one weight, by label or number, stage by stage; with --stage, one cell of that stage.",
         "Q,K",
         needs=PAGES,
         excludes="--rows, --cols, --work, --heatmap",

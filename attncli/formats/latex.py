@@ -86,11 +86,6 @@ def _lines(part: kinds.Part) -> Iterator[str]:
             yield from _matrix(part)
         case kinds.Plot(names, points):
             yield from _plot(names, points)
-        case kinds.Derivation(title, stages):
-            yield f"\\subsection*{{{escape(title)}}}"
-            for stage in stages:
-                yield _title(stage.number, stage.name, stage.formula)
-                yield from _equations(stage.equations)
         case kinds.Closing(heads):
             for heading, sentences in heads:
                 yield from [f"\\paragraph{{{escape(heading)}}}"] if heading else []

@@ -43,7 +43,8 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
     head, batch  one of them, counted from 0; None is all
     precision    decimals; None is 4, of svg 2, of csv and tsv all
     work         the arithmetic of the first cell under each matrix; with `full` of every cell
-    cell         (query, key), by label or counted from 1: the derivation of that weight instead
+    cell         (query, key), by label or counted from 1: the stages that lead to that weight
+                 instead, each with its row and its arithmetic; with one stage, to its cell
     heatmap      shade every matrix; False: none; None: the weights, where the form has colours
     full         leave nothing out
     arcs         svg: the weights as lines from queries to keys

@@ -37,7 +37,6 @@ class Entry(NamedTuple):
 
     precision  decimals
     terms      the most terms of a sum that are written out
-    at_length  whether intermediate forms are written that a single line has no room for
     """
 
     block: Block
@@ -47,7 +46,6 @@ class Entry(NamedTuple):
     column: int
     precision: int
     terms: int
-    at_length: bool = False
 
     def of(self, parameter: str) -> Entry:
         """The same entry of what the stage read as this parameter."""

@@ -37,7 +37,8 @@ class DisplayOptions:
     precision    decimals
     rounded      whether they were asked for: csv and tsv are exact otherwise
     work         the arithmetic of the first cell under each matrix
-    cell         (query, key) by label or 1-based number: the derivation of that weight instead
+    cell         (query, key) by label or 1-based number: the stages that lead to that weight instead,
+                 each with its row and its arithmetic
     query        by label or 1-based number: its walk from q·k to its output instead
     heatmap      None shades the weights where there is colour, True every stage, False none
     full         leave nothing out

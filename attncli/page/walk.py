@@ -84,7 +84,9 @@ def softmax_tables(m: Matrix) -> Iterator[Matrix]:
     """The tables of a matrix's first softmax, or of every one where all is asked for."""
     if is_softmax(m.stage):
         over_queries = m.stage.params.get("axis") == -2
-        groups = m.columns if over_queries else m.rows
+        groups: Sequence[int] = m.columns if over_queries else m.rows
+        if m.cell is not None:
+            groups = [m.cell.column if over_queries else m.cell.row]
         for at in groups if m.options.full else groups[:1]:
             cell = (m.rows[0], at) if over_queries else (at, m.columns[0])
             entry = Entry(m.block, m.stage, m.where, *cell, m.options.precision, 1)

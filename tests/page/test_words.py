@@ -1,4 +1,4 @@
-"""The words around the matrices: closing sentences, headline, legends, arithmetic, derivations."""
+"""The words around the matrices: closing sentences, headline, legends, arithmetic, the steps to a cell."""
 
 import math
 import re
@@ -199,12 +199,12 @@ PARTIAL = attention().keep({"q", "k", "scores", "weights", "output"})
 ENCODER = attncli.explain("a b", dim=2, block="encoder")
 
 
-def test_the_derivation_of_a_cell() -> None:
+def test_the_steps_to_a_cell() -> None:
     cases: list[tuple[Trace, Any, Any, list[str]]] = [
         (TWICE, ("b", "x"), {}, ['How "b" attends to "x"']), (TWICE, ("3", "3"), {}, ['How "a" (3) attends to "1" (3)']),
         (attention(), ("3", "1"), {"stages": ("scaled",)}, ["S[q3,k1]", "= 1·1 + 1·1", "= 2 / 1.4142"]),
         (attention(), ("q2", "2"), {"stages": ("output",)}, ["O[q2,2] = 0.4011·0 + 0.1978·10 + 0.4011·5"]),
-        (attention(mask=CAUSAL), ("q3", "k1"), {}, ["A[q3,k1] · V[k1] = 0.5035 · [10, 0]", "= [5.0349, 0]", "O[q3] = [6.2762, 3.7238]"]),
+        (attention(mask=CAUSAL), ("q3", "k1"), {}, ["q3  6.2762  3.7238\n", "A[q3,k1] · V[k1] = 0.5035 · [10, 0]", "= [5.0349, 0]  (its share of O[q3])"]),
         (attention(mask=CAUSAL), ("q1", "k2"), {}, ["= 0", "-inf"]),
         (attention(numbers(2, 3, 67), numbers(2, 4, 67), numbers(2, 4, 3)), ("q2", "k3"), {"head": 1}, ["more:"]),
     ]  # fmt: skip

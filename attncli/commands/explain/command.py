@@ -118,7 +118,7 @@ def explain(
     height = 0 if show.stage else LEAST_HEIGHT
     present(trace, show, page=page, precision=PRECISION, least_height=height)
     form = show.form
-    if not form.notes or (form.holds == PAGE and (show.cell or show.query)):
+    if not form.notes or (form.holds == PAGE and show.query):
         note(*trace.notes, quiet=show.quiet)
     return None
 

@@ -86,8 +86,8 @@ def _shown(ran: Ran, read: ModelFlags, directory: Directory, show: DisplayFlags)
         height = 0 if show.stage else LEAST_HEIGHT
         present(trace, show, page=explain_page, precision=PRECISION, least_height=height)
     form = show.form
-    # A derivation or a walk has no room for them.
-    if not form.notes or (form.holds == PAGE and (show.cell or show.query)):
+    # The table of one query has no room for them.
+    if not form.notes or (form.holds == PAGE and show.query):
         note(*trace.notes, quiet=show.quiet)
     return 0
 
