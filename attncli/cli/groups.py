@@ -242,7 +242,8 @@ def typer_command(name: str, command: Command) -> Any:
         with limited(size):
             check_flags([*groups.values()], command.needs)
             for show in (group for group in groups.values() if hasattr(group, "form")):
-                import_module("attncli.cli.output").display_options(show)
+                _ = show.options  # which refuses a text that is not understood
+                show.check_form()
             run = command.run or getattr(import_module(f"attncli.commands.{name}.command"), name)
             errstate = import_module("numpy").errstate
             with errstate(all="ignore"):  # infinity and NaN are shown, not warned about

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncli.files.write import trace_json
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import DisplayOptions, check_written, select
+from attncli.page.select import check_written, select
 from attncli.trace import Trace
 
 

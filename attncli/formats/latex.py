@@ -17,8 +17,8 @@ from attncli.arrays import Array
 from attncli.formats.tex import BOX, escape, is_other, label, math, number, prose
 from attncli.page import parts as kinds
 from attncli.page.matrix import NUMERIC, Cell, Grid, Matrix, pack
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import DisplayOptions
 from attncli.page.text import LABEL_CELLS, plain, shorten
 from attncli.page.work import worked
 from attncli.trace import Trace

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from attncli.formats.scatter import scatter
 from attncli.page import parts as kinds
 from attncli.page.matrix import Matrix
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import DisplayOptions
 from attncli.page.work import work_lines
 from attncli.trace import Trace
 

@@ -6,7 +6,8 @@ from typing import BinaryIO
 
 from attncli.errors import ConventionError
 from attncli.files.write import write_npy
-from attncli.page.select import DisplayOptions, select
+from attncli.page.options import DisplayOptions
+from attncli.page.select import select
 from attncli.trace import Trace
 
 

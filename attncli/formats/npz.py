@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from attncli.files.write import write_npz
-from attncli.page.select import DisplayOptions, select
+from attncli.page.options import DisplayOptions
+from attncli.page.select import select
 from attncli.trace import Trace
 
 

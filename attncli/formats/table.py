@@ -18,8 +18,8 @@ from rich.text import Text
 
 from attncli.page import parts as kinds
 from attncli.page.matrix import EDGE, NUMERIC, Grid, Matrix, corners, pack
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import DisplayOptions
 from attncli.page.text import LABEL_CELLS, fold, pad
 from attncli.trace import Trace
 

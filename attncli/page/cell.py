@@ -10,7 +10,8 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.page.numbers import short
-from attncli.page.select import HEADS, KEY_HEADS, BlankStage, Block, Index, has_blanks
+from attncli.page.options import HEADS, KEY_HEADS, Index
+from attncli.page.select import BlankStage, Block, has_blanks
 from attncli.page.text import (
     BREAK,
     END,

@@ -17,7 +17,8 @@ import numpy as np
 from attncli.arrays import Array, BoolArray
 from attncli.page import numbers
 from attncli.page import sentences as closing
-from attncli.page.select import BlankStage, Block, DisplayOptions, Index
+from attncli.page.options import DisplayOptions, Index
+from attncli.page.select import BlankStage, Block
 from attncli.page.text import (
     BLANK,
     LABEL_CELLS,

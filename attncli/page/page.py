@@ -15,9 +15,10 @@ import numpy as np
 
 from attncli.page.headline import entries_of, headline
 from attncli.page.matrix import Matrix
+from attncli.page.options import DisplayOptions
 from attncli.page.parts import Closing, Heading, Part, Plot, Remark
 from attncli.page.places import MOST, places_of
-from attncli.page.select import BlankStage, Block, DisplayOptions, chosen, is_computed
+from attncli.page.select import BlankStage, Block, chosen, is_computed
 from attncli.page.sentences import attention, sentences
 from attncli.page.steps import Steps, steps_to_cell
 from attncli.page.text import sentence

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from attncli.arrays import Array
 from attncli.page.matrix import Matrix
-from attncli.page.select import Index
+from attncli.page.options import Index
 from attncli.page.text import plain
 
 

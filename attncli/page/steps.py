@@ -17,8 +17,9 @@ from attncli.files.messages import listing
 from attncli.page.arithmetic import equation, factors, single_cells
 from attncli.page.cell import Entry
 from attncli.page.matrix import CellPlace
+from attncli.page.options import DisplayOptions
 from attncli.page.places import places_of
-from attncli.page.select import Block, DisplayOptions, blocks_of
+from attncli.page.select import Block, blocks_of
 from attncli.page.text import clean, find, named, plain
 from attncli.stages import QKV
 from attncli.trace import Stage, Trace

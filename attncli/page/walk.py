@@ -20,9 +20,10 @@ from attncli.page.arithmetic import is_softmax
 from attncli.page.cell import Entry
 from attncli.page.headline import headline
 from attncli.page.matrix import Matrix, table_of
+from attncli.page.options import HEADS, DisplayOptions, Index
 from attncli.page.parts import Heading, Part, Remark
 from attncli.page.places import places_of
-from attncli.page.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of, chosen
+from attncli.page.select import BlankStage, Block, blocks_of, chosen
 from attncli.page.text import BLANK, captions, clean, find, named, sentence
 from attncli.stages import BEFORE_SOFTMAX, SCORES, WEIGHTS
 from attncli.trace import Stage, Trace

@@ -16,8 +16,8 @@ from attncli.arrays import Array
 from attncli.page.arithmetic import equation, factors, formula_of
 from attncli.page.cell import Entry
 from attncli.page.matrix import Matrix
+from attncli.page.options import HEADS, KEY_HEADS, Index
 from attncli.page.parts import Equation
-from attncli.page.select import HEADS, KEY_HEADS, Index
 from attncli.page.text import clean, fold, hang, plain, shorten
 
 PAGE = 100  # cells of a line where no terminal sets a width

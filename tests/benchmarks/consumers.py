@@ -27,7 +27,7 @@ from attncli.formats import (  # noqa: E402
     csv,
     mermaid,
 )
-from attncli.page.select import DisplayOptions  # noqa: E402
+from attncli.page.options import DisplayOptions  # noqa: E402
 from attncli.page.text import clean, sentence, shorten  # noqa: E402
 from attncli.trace import Stage, Trace  # noqa: E402
 from tests.benchmarks.programs import installed, of_npm, run  # noqa: E402

@@ -10,9 +10,9 @@ import numpy as np
 from attncli.commands.semantics.outcomes import Group, Outcomes
 from attncli.commands.semantics.porting import Difference, Recipe
 from attncli.commands.semantics.tables import APART, CODE, words_of
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
 from attncli.page.parts import Closing, Code, Heading, Headline, Part
-from attncli.page.select import DisplayOptions
 from attncli.page.text import captions, clean, sentence
 from attncli.trace import Trace
 
