@@ -54,12 +54,6 @@ class Entry(NamedTuple):
         assert stage is not None  # noqa: S101 - `equation` looked for all of them
         return self._replace(stage=stage)
 
-    def of_row(self, parameter: str) -> Entry:
-        """The entry of the row in what was read: a vector of one number for each row."""
-        read = self.of(parameter)
-        batch = self.where.get("batch", 0) if read.stage.value.ndim > 1 else 0
-        return read._replace(row=batch, column=self.row)
-
     @property
     def head(self) -> int:
         """The head that the stage's matrix is of; 0 where it has none."""

@@ -115,7 +115,9 @@ def _sums(entry: Entry, steps: Collection[str]) -> Iterator[tuple[str, CellPlace
     for name in entry.block.numbers:
         stage = entry.block.stages[name]
         product = None if name in steps else factors(stage)
-        if product and stage.reads.get(product[0]) in steps:
+        read = [entry.block.read(stage, x) for x in product[:2]] if product else [None]
+        is_of_matrices = all(x is not None and len(x.axes) > 1 for x in (stage, *read))
+        if product and is_of_matrices and stage.reads[product[0]] in steps:
             row, term = entry.row, entry.column
             row, term = (term, row) if product[2] else (row, term)
             yield name, CellPlace(row, 0, term)

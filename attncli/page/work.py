@@ -64,11 +64,9 @@ def shares(entry: Entry, term: int, index: Index) -> Iterator[Equation]:
 
     index  the head and batch entry that are asked for; of a key head that several heads share, the
            term of each is written where no head is asked for
-
-    Nothing where the trace does not hold the factors.
     """
     block, stage, product = entry.block, entry.stage, factors(entry.stage)
-    if product is None or any(block.read(stage, name) is None for name in product[:2]):
+    if product is None:
         return
     place = (term, entry.row) if product[2] else (entry.row, term)
     of_row = f"{clean(stage.symbol)}[{entry.label(entry.places[0][0], entry.row)}]"

@@ -2,6 +2,7 @@
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,17 @@ from attncli.errors import ShapeError, StageError
 from attncli.formula.matrices import formula_of
 from attncli.formula.parser import parse
 from attncli.trace import Stage, Trace
-from tests.page.traces import CAUSAL, NEVER, attention, causal, lines_of, matrix, numbers, shown
+from tests.page.traces import (
+    CAUSAL,
+    NEVER,
+    attention,
+    causal,
+    every_kind,
+    lines_of,
+    matrix,
+    numbers,
+    shown,
+)
 
 # ---- closing sentences
 
@@ -212,6 +223,34 @@ def test_the_steps_to_a_cell() -> None:
         at = [shown(trace, cell=cell, **options).find(word) for word in words]
         assert at == sorted(at)
         assert min(at) >= 0
+
+
+def test_a_sum_of_weights_that_is_no_matrix_has_no_share() -> None:
+    program = "\n".join([
+        "scores: S[i,j] = sum[d](q[i,d] * k[j,d])", "weights: A[i,j] = softmax[j](S[i,j])",
+        "places: p[j] = j + 1", "mean: m[i] = sum[j](A[i,j] * p[j])",
+        "output: O[i,e] = sum[j](A[i,j] * v[j,e])",
+    ])  # fmt: skip
+    q, k, v = (numbers(3, n, seed=n) for n in (2, 2, 5))
+    text = shown(attncli.attend(q, k, v, formulas=program), cell=("3", "2"))
+    assert re.findall(r"its share of (.*)\)", text) == ["O[q3]"]
+
+
+def test_the_last_cell_of_every_stage_has_its_steps() -> None:
+    n_shown = 0
+    for make in every_kind().values():
+        trace = make()
+        for name, stage in trace.stages():
+            if stage.expression:
+                last = [str(size) for size in (1, 1, *stage.value.shape)][-2:]
+                is_column = stage.kind.vector or stage.value.ndim == 1
+                cell = (last[1], "1") if is_column else (last[0], last[1])
+                with suppress(
+                    ShapeError, StageError
+                ):  # a wave from 0, or what it reads is not here
+                    assert "\nHow " in shown(trace, cell=cell, stages=(name,))
+                    n_shown += 1
+    assert n_shown > 100
 
 
 def test_a_cell_that_is_not_there() -> None:
