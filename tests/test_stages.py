@@ -26,8 +26,9 @@ from attncli.attention.positions import rotary
 from attncli.formula.evaluate import AbsentError
 from attncli.page.arithmetic import Work, is_softmax, work_of
 from attncli.page.cell import Entry
+from attncli.page.options import DisplayOptions
 from attncli.page.places import places_of
-from attncli.page.select import DisplayOptions, blocks_of
+from attncli.page.select import blocks_of
 from attncli.words.measures import similarity
 from tests.page.traces import every_kind
 

@@ -274,7 +274,8 @@ def called(name: str, command: Command, values: Mapping[str, Any]) -> Iterator[R
     with limited(size):
         check_flags([*groups.values()], command.needs)
         for show in (group for group in groups.values() if hasattr(group, "form")):
-            import_module("attncli.cli.output").display_options(show)
+            _ = show.options  # which refuses a text that is not understood
+            show.check_form()
         run = command.run or getattr(import_module(f"attncli.commands.{name}.command"), name)
         of_command, of_others = (
             tuple(groups[kind] for kind in kinds) for kinds in (command.groups, command.extensions)

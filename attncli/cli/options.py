@@ -5,22 +5,24 @@ None means "not given" throughout, so that a command can tell a choice from a de
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import field, make_dataclass
-from functools import partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from attncli.choices import Choices
 from attncli.cli.groups import flag, group
-from attncli.cli.parsing import tokens_of, unclear, whole_numbers
+from attncli.cli.parsing import cell_of, slice_of, tokens_of, unclear, whole_numbers
 from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
-from attncli.formats import EXACT, FIGURE, FORMATS, PAGE, names_where, of_ending
+from attncli.formats import FORMATS, PAGE, names_where, of_ending
 from attncli.formats import Format as Form
 from attncli.formats import names as names_of_formats
+from attncli.page.options import FLAGS, DisplayOptions
 from attncli.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ def ending_of(path: str) -> str | None:
     return ending.lower() if dot else None
 
 
-learning = partial(flag, panel="Learning")
 PAGES = forms(lambda form: form.holds == PAGE)
 MAX_SIZE = flag(
     "The most memory that a call may take (default: 1GB). It also limits how many numbers are read "
@@ -167,61 +168,57 @@ class ConventionFlags(_Knobs, Choices):  # type: ignore[misc]
         self.fields = fields
 
 
+_READ: dict[str, Callable[[Any], Any]] = {
+    "stages": tuple,
+    "blank": lambda names: () if "" in names else tuple(names),
+    "head": lambda number: number - 1,
+    "batch": lambda number: number - 1,
+    "rows": lambda text: slice_of(text, "--rows"),
+    "cols": lambda text: slice_of(text, "--cols"),
+    "cell": cell_of,
+}
+"""Field of DisplayOptions → its value, from that of its flag."""
+
+
+def display_flag(name: str) -> Any:
+    """The flag of a field of DisplayOptions."""
+    row = FLAGS[name]
+    needs = " or ".join(filter(None, [row.forms and forms(row.forms), row.other]))
+    more: dict[str, Any] = dict(row.more)
+    return flag(row.help, row.metavar, panel=row.panel, needs=needs, excludes=row.excludes, **more)
+
+
 @group("Showing")
 class DisplayFlags:
-    """What is shown, and how; the same on every command."""
+    """A flag for every field of DisplayOptions that has one, and what only the command line has.
 
-    work: bool = learning(
-        "Write out the arithmetic of each stage's first cell; with --full of all.", needs=PAGES
+    The same on every command.
+    """
+
+    work: bool = display_flag("work")
+    cell: str | None = display_flag("cell")
+    query: str | None = display_flag("query")
+    blank: list[str] | None = display_flag("blank")
+    step: bool = flag(
+        "Wait for a key between stages.",
+        panel="Learning",
+        needs="--format table",
+        excludes="--output",
     )
-    cell: str | None = learning(
-        "Derive one weight, by label or number; with --stage, one cell of that stage.",
-        "Q,K",
-        needs=PAGES,
-        excludes="--rows, --cols, --work, --heatmap",
-    )
-    query: str | None = learning(
-        "Show one query, by label or number, in a table with a row for each key: q·k, exp, the "
-        "share and share · value. The last row is the sum, which is the output.",
-        "Q",
-        needs=f"{forms(lambda form: form.holds in (PAGE, EXACT))} or --sweep",
-        excludes="--cell, --stage, --rows, --cols, --work, --heatmap",
-    )
-    blank: list[str] | None = learning(
-        "A worksheet: leave out all computed numbers, or those of a stage (repeatable).",
-        "[STAGE]",
-        needs=forms(lambda form: form.blanks),
-    )
-    step: bool = learning(
-        "Wait for a key between stages.", needs="--format table", excludes="--output"
-    )
-    stage: list[str] | None = flag("Only this stage (repeatable), such as weights.", "NAME")
-    head: int | None = flag("Only this head, from 1.", min=1)
-    batch: int | None = flag("Only this batch item, from 1.", min=1)
-    rows: str | None = flag("Only rows A to B, counted from 1; A: and :B are open.", "A:B")
-    cols: str | None = flag("Only columns A to B, counted from 1.", "A:B")
-    precision: int | None = flag(
-        "Decimals shown (default: 4, explain: 3, figures: 2; csv and tsv: all).",
-        min=0,
-        max=17,
-        needs=forms(lambda form: form.rounds or form.holds == PAGE),
-    )
-    heatmap: bool | None = flag(
-        "Shade every matrix. (Weights are shaded by default where there is colour.)",
-        names=("--heatmap/--no-heatmap",),
-        needs=forms(lambda form: form.shades and form.holds in (PAGE, FIGURE)),
-    )
-    full: bool = flag("Show everything, however large.")
+    stage: list[str] | None = display_flag("stages")
+    head: int | None = display_flag("head")
+    batch: int | None = display_flag("batch")
+    rows: str | None = display_flag("rows")
+    cols: str | None = display_flag("cols")
+    precision: int | None = display_flag("precision")
+    heatmap: bool | None = display_flag("heatmap")
+    full: bool = display_flag("full")
     width: int | None = flag("Width in columns (default: the terminal's).", min=40, needs=PAGES)
     no_color: bool = flag("Use no colour; NO_COLOR does the same.", excludes="--color auto|always")
     quiet: bool = flag("Print no notes on standard error.")
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE
-    arcs: bool = flag(
-        "svg, png, pdf: draw the weights as lines from queries to keys.",
-        needs=forms(lambda form: form.holds == FIGURE),
-        excludes="--heatmap, --no-heatmap",
-    )
+    arcs: bool = display_flag("arcs")
     color: Literal["auto", "always", "never"] | None = flag(
         "When to use colour: auto (the default: on a terminal, or as NO_COLOR and FORCE_COLOR "
         "say), always (in a pipe or a file, too), or never."
@@ -250,6 +247,34 @@ class DisplayFlags:
         self.form = FORMATS[name]
         self.stage = [name.lower() for name in self.stage] if self.stage else None
         self.blank = [name.lower() for name in self.blank] if self.blank else None
+
+    @cached_property
+    def options(self) -> DisplayOptions:
+        """The part of the flags that says what of a trace is seen.
+
+        Raises ConventionError for a text that is not understood.
+        """
+        if self.query == "":
+            raise unclear("--query", "", "Q, such as q2 or 2")
+        values = {name: getattr(self, row.name or name) for name, row in FLAGS.items()}
+        given = {name: value for name, value in values.items() if value is not None}
+        read = {
+            name: _READ[name](value) if name in _READ else value for name, value in given.items()
+        }
+        return DisplayOptions(**read, rounded=self.precision is not None)
+
+    def check_form(self) -> None:
+        """ConventionError where the form has no use for a flag or the terminal none for the form.
+
+        Raises MissingExtraError where what writes it is not installed.
+        """
+        if self.color == "always" and self.form is not FORMATS["table"]:
+            problem = f"--color always has no effect on {self.form.name}"
+            raise ConventionError(problem, "use --format table, or leave it out")
+        if self.form.binary and not (self.output or self.open) and sys.stdout.isatty():
+            raise ConventionError(f"{self.form.name} is not for a terminal", "add --output FILE")
+        if self.form.needs:
+            self.form.check_installed()
 
 
 # ---- shared by some commands

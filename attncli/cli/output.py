@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 import typer
 
 from attncli.cli.options import DisplayFlags
-from attncli.cli.parsing import cell_of, slice_of, unclear
 from attncli.cli.terminal import columns, console, direct, tell
 from attncli.errors import ConventionError, OutputError
 from attncli.files.messages import visible
 from attncli.formats import EXACT, FIGURE, FORMATS
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import DisplayOptions
 from attncli.page.text import fold
 from attncli.trace import Trace
 
@@ -60,7 +59,8 @@ def present(
     least_height  lines that a matrix may take its share of, however low the screen
     stdin_used    the input came from standard input, so --step reads keys from the terminal
     """
-    form, options = show.form, display_options(show, precision)
+    form, options = show.form, show.options
+    options = options if options.rounded else replace(options, precision=precision)
     trace = trace.computing(options.stages) if options.stages else trace
     if options.query is not None and form.holds == EXACT:
         from attncli.page.walk import walked
@@ -71,10 +71,10 @@ def present(
 
         folder = mkdtemp(prefix="attncli-")  # which stays for the browser to read
         show = replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
-    if show.blank is not None:
+    if options.blank is not None:
         from attncli.page.worksheet import without_numbers
 
-        trace = without_numbers(trace, () if "" in show.blank else show.blank)
+        trace = without_numbers(trace, options.blank)
     if form.holds == FIGURE:  # what Matplotlib has to say of its fonts and its cache is no error
         import logging
 
@@ -104,39 +104,6 @@ def _open(path: str, *, quiet: bool) -> None:
     address = Path(path).absolute().as_uri()
     if not webbrowser.open(address):
         note(f"there is no browser to open {address}", quiet=quiet)
-
-
-def display_options(show: DisplayFlags, precision: int = PRECISION) -> DisplayOptions:
-    """The part of the flags that says what of a trace is seen.
-
-    ConventionError for flags with nothing to act on, and MissingExtraError for what the form needs.
-    """
-    if show.query == "":
-        raise unclear("--query", "", "Q, such as q2 or 2")
-    options = DisplayOptions(
-        stages=tuple(show.stage or ()),
-        batch=None if show.batch is None else show.batch - 1,
-        head=None if show.head is None else show.head - 1,
-        rows=(None, None) if show.rows is None else slice_of(show.rows, "--rows"),
-        cols=(None, None) if show.cols is None else slice_of(show.cols, "--cols"),
-        precision=precision if show.precision is None else show.precision,
-        rounded=show.precision is not None,
-        work=show.work,
-        cell=None if show.cell is None else cell_of(show.cell),
-        query=show.query,
-        heatmap=show.heatmap,
-        full=show.full,
-        arcs=show.arcs,
-    )
-    form = show.form
-    if show.color == "always" and form is not FORMATS["table"]:
-        problem = f"--color always has no effect on {form.name}"
-        raise ConventionError(problem, "use --format table, or leave it out")
-    if form.binary and not (show.output or show.open) and sys.stdout.isatty():
-        raise ConventionError(f"{form.name} is not for a terminal", "add --output FILE")
-    if form.needs:
-        form.check_installed()
-    return options
 
 
 _printed: set[str] | None = None  # the notes so far, within notes_once

@@ -19,9 +19,10 @@ from attncli.files.numbers import nan_to_text
 from attncli.files.write import trace_json, write_npy, write_npz
 from attncli.page.matrix import NUMERIC
 from attncli.page.numbers import style_of
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
 from attncli.page.places import Place, places_of
-from attncli.page.select import Block, DisplayOptions, blocks_of, check_written, select
+from attncli.page.select import Block, blocks_of, check_written, select
 from attncli.trace import Trace
 
 AT_ONCE = 1 << 16

@@ -29,8 +29,8 @@ from attncli.formats.colours import page_colours, text_on
 from attncli.formats.pictured import Pictured, pictured
 from attncli.formats.scatter import POINT_SIZE, beside, window
 from attncli.page.matrix import MASKED, round_places
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import DisplayOptions
 from attncli.page.text import sentence
 from attncli.trace import Trace
 

@@ -17,8 +17,8 @@ from attncli.arrays import Array
 from attncli.formats.tex import BOX, escape, is_other, label, math, number, prose
 from attncli.page import parts as kinds
 from attncli.page.matrix import NUMERIC, Cell, Grid, Matrix, pack
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import DisplayOptions
 from attncli.page.text import LABEL_CELLS, plain, shorten
 from attncli.page.work import worked
 from attncli.trace import Trace
@@ -86,11 +86,6 @@ def _lines(part: kinds.Part) -> Iterator[str]:
             yield from _matrix(part)
         case kinds.Plot(names, points):
             yield from _plot(names, points)
-        case kinds.Derivation(title, stages):
-            yield f"\\subsection*{{{escape(title)}}}"
-            for stage in stages:
-                yield _title(stage.number, stage.name, stage.formula)
-                yield from _equations(stage.equations)
         case kinds.Closing(heads):
             for heading, sentences in heads:
                 yield from [f"\\paragraph{{{escape(heading)}}}"] if heading else []

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from attncli.formats.scatter import scatter
 from attncli.page import parts as kinds
 from attncli.page.matrix import Matrix
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import DisplayOptions
-from attncli.page.work import at_length, work_lines
+from attncli.page.work import work_lines
 from attncli.trace import Trace
 
 # A character that may begin emphasis, a link, HTML, a column, a reference or mathematics; an
@@ -43,12 +43,6 @@ def _lines(part: kinds.Part) -> Iterator[str]:
             yield from _matrix(part)
         case kinds.Plot(names, points):
             yield from _fenced(scatter(names, points))
-        case kinds.Derivation(title, stages):
-            yield f"### {escape(title)}"
-            for stage in stages:
-                yield from ["", _title(stage.number, stage.name, stage.formula), ""]
-                lines = [line for equation in stage.equations for line in at_length(equation, None)]
-                yield from _fenced(lines)
         case kinds.Closing(heads):
             for at, (heading, sentences) in enumerate(heads):
                 yield from [""] if at else []

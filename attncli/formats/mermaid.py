@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from attncli.page.options import DisplayOptions
 from attncli.page.outline import collapsed, is_first_layer, is_weight, shape_of
 from attncli.page.page import Page, parts
-from attncli.page.select import DisplayOptions, select
+from attncli.page.select import select
 from attncli.page.text import clean, sentence, shorten
 from attncli.trace import Stage, Trace
 

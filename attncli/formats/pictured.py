@@ -18,11 +18,12 @@ from attncli.errors import ConventionError
 from attncli.page.headline import entries_of
 from attncli.page.matrix import LARGE, NUMERIC, SMALL, Matrix, Ramp
 from attncli.page.numbers import FINER, round_top, short
+from attncli.page.options import DisplayOptions
 from attncli.page.outline import is_first_layer
 from attncli.page.page import parts
 from attncli.page.parts import Closing, Remark
 from attncli.page.places import names_of
-from attncli.page.select import DisplayOptions, is_computed
+from attncli.page.select import is_computed
 from attncli.page.text import clean
 from attncli.stages import spec_of
 from attncli.trace import Trace

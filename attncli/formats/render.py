@@ -6,11 +6,12 @@ trace ──┬── render ──> table, markdown, html, latex, mermaid, svg,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from attncli.errors import ConventionError
 from attncli.formats import FORMATS, PAGE
-from attncli.page.select import Bounds, DisplayOptions
+from attncli.page.options import DisplayOptions, PlotKeywords, RenderKeywords
 from attncli.trace import Trace
 
 if TYPE_CHECKING:
@@ -22,28 +23,15 @@ Form = Literal[
 """As --format has them; "notebook" is the element of an HTML page, for a page of one's own."""
 
 
-def render(  # noqa: PLR0913 - a parameter for each display flag
-    trace: Trace,
-    form: Form = "table",
-    *,
-    stages: tuple[str, ...] | list[str] | str = (),
-    head: int | None = None,
-    batch: int | None = None,
-    precision: int | None = None,
-    work: bool = False,
-    cell: tuple[str | int, str | int] | None = None,
-    heatmap: bool | None = None,
-    full: bool = False,
-    arcs: bool = False,
-    blank: bool | str | tuple[str, ...] | list[str] = False,
-) -> str:
+def render(trace: Trace, form: Form = "table", **options: Unpack[RenderKeywords]) -> str:
     """The trace as `attncli --format FORM` would print it, in a pipe.
 
     stages       dotted names, or their ends, such as "weights"; () is all
     head, batch  one of them, counted from 0; None is all
     precision    decimals; None is 4, of svg 2, of csv and tsv all
     work         the arithmetic of the first cell under each matrix; with `full` of every cell
-    cell         (query, key), by label or counted from 1: the derivation of that weight instead
+    cell         (query, key), by label or counted from 1: the stages that lead to that weight
+                 instead, each with its row and its arithmetic; with one stage, to its cell
     heatmap      shade every matrix; False: none; None: the weights, where the form has colours
     full         leave nothing out
     arcs         svg: the weights as lines from queries to keys
@@ -59,52 +47,25 @@ def render(  # noqa: PLR0913 - a parameter for each display flag
     """
     if form not in get_args(Form):
         raise ConventionError(f"form is {form!r}", f"use {', '.join(get_args(Form))}")
-    if cell is not None and not (isinstance(cell, tuple | list) and len(cell) == 2):
-        raise ConventionError(f"cell is {cell!r}", "give a query and a key: (2, 1)")
-    options = DisplayOptions(
-        stages=(stages,) if isinstance(stages, str) else tuple(stages),
-        head=head,
-        batch=batch,
-        precision=_decimals(precision),
-        rounded=precision is not None,
-        work=work,
-        cell=None if cell is None else (str(cell[0]), str(cell[1])),
-        heatmap=heatmap,
-        full=full,
-        arcs=arcs,
-    )
-    trace = trace.computing(options.stages)
-    if blank is not False:
+    display = _display("render", RenderKeywords, options)
+    trace = trace.computing(display.stages)
+    if display.blank is not None:
         from attncli.page.worksheet import without_numbers
 
-        names = () if blank is True else (blank,) if isinstance(blank, str) else tuple(blank)
         if form != "notebook" and not FORMATS[form].blanks:
             raise ConventionError(f"no numbers can be left out of {form}", "leave blank out")
-        trace = without_numbers(trace, names)
+        trace = without_numbers(trace, display.blank)
     row = FORMATS["html" if form == "notebook" else form]
     written = row.module().fragment if form == "notebook" else row.load()
     is_of_sentence = any(name.endswith("tokens") for name in trace)
     if row.holds == PAGE and is_of_sentence:
         from attncli.page.explain import explain_page
 
-        return "".join(written(trace, options, explain_page))
-    return "".join(written(trace, options))
+        return "".join(written(trace, display, explain_page))
+    return "".join(written(trace, display))
 
 
-def plot(  # noqa: PLR0913 - a parameter for each display flag
-    trace: Trace,
-    ax: Axes | None = None,
-    *,
-    stages: tuple[str, ...] | list[str] | str = (),
-    head: int | None = None,
-    batch: int | None = None,
-    rows: Bounds = (None, None),
-    cols: Bounds = (None, None),
-    precision: int | None = None,
-    heatmap: bool | None = None,
-    full: bool = False,
-    arcs: bool = False,
-) -> Axes:
+def plot(trace: Trace, ax: Axes | None = None, **options: Unpack[PlotKeywords]) -> Axes:
     """Draws a trace by Matplotlib, in the style that is set there; needs the extra `figures`.
 
     ax          the Axes to draw one matrix into; None draws every head into a figure of its own
@@ -124,24 +85,36 @@ def plot(  # noqa: PLR0913 - a parameter for each display flag
     >>> axes.get_xlabel(), [label.get_text() for label in axes.get_xticklabels()]
     ('keys', ['k1', 'k2'])
     """
-    options = DisplayOptions(
-        stages=(stages,) if isinstance(stages, str) else tuple(stages),
-        head=head,
-        batch=batch,
-        rows=rows,
-        cols=cols,
-        precision=_decimals(precision),
-        rounded=precision is not None,
-        heatmap=heatmap,
-        full=full,
-        arcs=arcs,
-    )
-    axes: Axes = FORMATS["svg"].module().plot(trace.computing(options.stages), options, ax)
+    display = _display("plot", PlotKeywords, options)
+    axes: Axes = FORMATS["svg"].module().plot(trace.computing(display.stages), display, ax)
     return axes
 
 
-def _decimals(precision: int | None) -> int:
-    """How many are shown: ConventionError for fewer than none."""
-    if precision is not None and precision < 0:
-        raise ConventionError(f"precision is {precision}", "use a whole number from 0")
-    return 4 if precision is None else precision
+def _display(function: str, kind: Any, keywords: Mapping[str, Any]) -> DisplayOptions:
+    """The keywords of a function as options.
+
+    Raises ConventionError for no cell or fewer decimals than none, TypeError for a keyword that the
+    function does not have.
+    """
+    for name in keywords:
+        if name not in kind.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    values = dict(keywords)
+    stages, cell, blank = (values.pop(name, None) for name in ("stages", "cell", "blank"))
+    precision = values.pop("precision", None)
+    if cell is not None:
+        if not (isinstance(cell, tuple | list) and len(cell) == 2):
+            raise ConventionError(f"cell is {cell!r}", "give a query and a key: (2, 1)")
+        values["cell"] = (str(cell[0]), str(cell[1]))
+    if precision is not None:
+        if precision < 0:
+            raise ConventionError(f"precision is {precision}", "use a whole number from 0")
+        values |= {"precision": precision, "rounded": True}
+    if blank is not None and blank is not False:
+        values["blank"] = () if blank is True else _names(blank)
+    return DisplayOptions(**values, stages=() if stages is None else _names(stages))
+
+
+def _names(names: Sequence[str]) -> tuple[str, ...]:
+    """One name or several."""
+    return (names,) if isinstance(names, str) else tuple(names)

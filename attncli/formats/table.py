@@ -18,8 +18,8 @@ from rich.text import Text
 
 from attncli.page import parts as kinds
 from attncli.page.matrix import EDGE, NUMERIC, Grid, Matrix, corners, pack
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import DisplayOptions
 from attncli.page.text import LABEL_CELLS, fold, pad
 from attncli.trace import Trace
 
@@ -110,8 +110,6 @@ def _lines(part: kinds.Part, screen: Screen) -> Iterator[Line]:  # noqa: PLR0912
 
             width = min(screen.width or WIDEST_PLOT, WIDEST_PLOT)
             yield from ([(line, PLAIN)] for line in scatter(names, points, width))
-        case kinds.Derivation():
-            yield from _derivation(part, screen)
         case kinds.Closing(heads):
             for at, (heading, sentences) in enumerate(heads):
                 yield from [[]] if at and heading else []
@@ -154,18 +152,6 @@ def _title(
 def _folded(words: str, style: Style, screen: Screen, indent: int = 0) -> Iterator[Line]:
     if words:
         yield from ([(line, style)] for line in fold(words, screen.width, indent))
-
-
-def _derivation(part: kinds.Derivation, screen: Screen) -> Iterator[Line]:
-    from attncli.page.work import at_length
-
-    room = None if screen.width is None else screen.width - INDENT
-    yield from _folded(part.title, BOLD, screen)
-    for stage in part.stages:
-        yield []
-        yield from _title(stage.number, stage.name, stage.formula, (), screen)
-        for equation in stage.equations:
-            yield from ([(" " * INDENT + line, PLAIN)] for line in at_length(equation, room))
 
 
 def _tree(part: kinds.Tree, screen: Screen) -> Iterator[Line]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ from attncli.formula.expression import (
     Place,
     Size,
     cells,
+    children,
+    free_letters,
     text_of,
     walk,
 )
@@ -151,6 +154,25 @@ def factors(stage: Stage) -> tuple[str, str, bool] | None:
     return None
 
 
+def single_cells(entry: Entry) -> Iterator[Entry]:
+    """The entries that an entry is made of one by one: of a softmax its own, none of a sum."""
+    work = work_of(entry)
+    for node in _single(work.values.formula.body, frozenset()) if work else ():
+        with suppress(AbsentError), np.errstate(all="ignore"):  # of a place that is computed
+            if work and node.name in work.stages:
+                yield work.cell(node)
+
+
+def _single(node: Expr, bound: frozenset[str]) -> Iterator[Cell]:
+    """The cells of which there is one, not one at each place of the letters that are bound."""
+    if isinstance(node, Cell) and bound.isdisjoint(free_letters(node)):
+        yield node
+    if isinstance(node, Over) and node.kind != "softmax":
+        bound |= {*node.letters}
+    for part in children(node):
+        yield from _single(part, bound)
+
+
 class Work(NamedTuple):
     """How one cell came to its number.
 
@@ -234,7 +256,6 @@ class Work(NamedTuple):
         exps, shift, minus, terms = self.powers(scores)
         power = entry.write(np.exp(score - shift))
         parts = [(f"exp({entry.write(score)}{minus})", terms)]
-        parts += [(power, entry.numbers(exps))] if entry.at_length else []
         forms = [fraction(a, f"({b})" if BREAK in b else b, after=BREAK) for a, b in parts]
         left_out = left_out or f"and exp(-inf) = 0 for {n_masked} masked"
         return [*forms, fraction(power, entry.write(exps.sum()))], left_out if n_masked else ""

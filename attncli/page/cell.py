@@ -10,7 +10,8 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.page.numbers import short
-from attncli.page.select import HEADS, KEY_HEADS, BlankStage, Block, Index, has_blanks
+from attncli.page.options import HEADS, KEY_HEADS, Index
+from attncli.page.select import BlankStage, Block, has_blanks
 from attncli.page.text import (
     BREAK,
     END,
@@ -37,7 +38,6 @@ class Entry(NamedTuple):
 
     precision  decimals
     terms      the most terms of a sum that are written out
-    at_length  whether intermediate forms are written that a single line has no room for
     """
 
     block: Block
@@ -47,19 +47,12 @@ class Entry(NamedTuple):
     column: int
     precision: int
     terms: int
-    at_length: bool = False
 
     def of(self, parameter: str) -> Entry:
         """The same entry of what the stage read as this parameter."""
         stage = self.block.read(self.stage, parameter)
         assert stage is not None  # noqa: S101 - `equation` looked for all of them
         return self._replace(stage=stage)
-
-    def of_row(self, parameter: str) -> Entry:
-        """The entry of the row in what was read: a vector of one number for each row."""
-        read = self.of(parameter)
-        batch = self.where.get("batch", 0) if read.stage.value.ndim > 1 else 0
-        return read._replace(row=batch, column=self.row)
 
     @property
     def head(self) -> int:

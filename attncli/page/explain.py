@@ -13,10 +13,11 @@ import numpy as np
 from attncli.page import sentences as closing
 from attncli.page.matrix import WIDEST, Matrix, table_of
 from attncli.page.numbers import percent
+from attncli.page.options import HEADS, DisplayOptions
 from attncli.page.outline import is_first_layer, outline
 from attncli.page.page import parts
 from attncli.page.parts import Closing, Heading, Part, Remark
-from attncli.page.select import HEADS, BlankStage, Block, DisplayOptions, blocks_of, chosen
+from attncli.page.select import BlankStage, Block, blocks_of, chosen
 from attncli.page.text import clean, sentence
 from attncli.stages import spec_of
 from attncli.trace import Stage, Trace

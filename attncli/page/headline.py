@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from attncli.convention import KNOBS
 from attncli.page.numbers import short
+from attncli.page.options import HEADS, KEY_HEADS, DisplayOptions
 from attncli.page.parts import Headline
-from attncli.page.select import HEADS, KEY_HEADS, Block, DisplayOptions
+from attncli.page.select import Block
 from attncli.page.text import clean, sentence
 from attncli.trace import Stage
 

@@ -17,7 +17,8 @@ import numpy as np
 from attncli.arrays import Array, BoolArray
 from attncli.page import numbers
 from attncli.page import sentences as closing
-from attncli.page.select import BlankStage, Block, DisplayOptions, Index
+from attncli.page.options import DisplayOptions, Index
+from attncli.page.select import BlankStage, Block
 from attncli.page.text import (
     BLANK,
     LABEL_CELLS,
@@ -34,7 +35,7 @@ Ramp = Literal["share", "signed"]
 Kept = tuple[int | None, ...]
 """Indices in order; None = those left out."""
 
-WIDEST = 16  # numbers of a vector of a word that are shown unasked
+WIDEST = 16  # numbers of a vector of a word, or of the row of a cell, that are shown unasked
 LARGE = 100  # rows or columns a matrix is shown whole up to, where no screen sets a limit
 EDGE = 8  # rows or columns at each end of one that is larger
 MASKED = "///"
@@ -60,6 +61,14 @@ class Shading(NamedTuple):
 
     ramp: Ramp
     top: float
+
+
+class CellPlace(NamedTuple):
+    """Where the cell is that is asked for; term: the term of its row's sums that is asked for."""
+
+    row: int
+    column: int
+    term: int | None = None
 
 
 def is_of_softmax(stage: Stage) -> bool:
@@ -97,6 +106,7 @@ class Matrix:
     where          at which heads and batch entries of its block
     name … note    of the stage, clean; number: its place in the order of computation
     values         the whole matrix; rows, columns: those asked for
+    cell           the one that is asked for: its row is shown, of many columns those around it
     facts          its size, and what its rows and columns are
     mask, mark     by which numbers are hidden, and what `sign` in their place means
     by_column      whether each column holds numbers of its own kind, rounded by themselves
@@ -116,9 +126,10 @@ class Matrix:
         index: Index,
         options: DisplayOptions,
         entries: Sequence[str] = (),
+        cell: CellPlace | None = None,
     ) -> None:
         self.block, self.stage, self.where, self.options = block, stage, index, options
-        kind, convention = stage.kind, block.convention
+        kind, convention, self.cell = stage.kind, block.convention, cell
         self.number, self.widest = block.numbers.get(stage.name), math.inf
         self.name = shorten(stage.name, NAME_CELLS) if stage.name else ""
         letter = stage.symbol if self.number is None else ""
@@ -126,7 +137,12 @@ class Matrix:
         self.values = block.matrix(stage, index)
         self.rows, self.columns = map(range, self.values.shape)
         whole = f"{len(self.rows)} × {len(self.columns)}"
-        if stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
+        if cell is not None:
+            self.rows = self.rows[cell.row : cell.row + 1]
+            if len(self.columns) > WIDEST and not options.full:
+                start = max(0, min(cell.column - EDGE // 2, len(self.columns) - EDGE))
+                self.columns = self.columns[start : start + EDGE]
+        elif stage.value.ndim >= 2:  # rows and columns are a matrix's; a vector is shown whole
             row_axis, column_axis = stage.axes[-2:]
             self.rows = self.rows[slice(*(options.rows if row_axis else (None,)))]
             self.columns = self.columns[slice(*(options.cols if column_axis else (None,)))]

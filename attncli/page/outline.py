@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from attncli.page.headline import headline
+from attncli.page.options import DisplayOptions
 from attncli.page.parts import Branch, Part, Tree
-from attncli.page.select import Block, DisplayOptions
+from attncli.page.select import Block
 from attncli.page.text import NAME_CELLS, clean, sentence, shorten
 from attncli.stages import PARTS
 from attncli.trace import Stage, Trace

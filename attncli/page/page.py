@@ -15,10 +15,12 @@ import numpy as np
 
 from attncli.page.headline import entries_of, headline
 from attncli.page.matrix import Matrix
+from attncli.page.options import DisplayOptions
 from attncli.page.parts import Closing, Heading, Part, Plot, Remark
 from attncli.page.places import MOST, places_of
-from attncli.page.select import BlankStage, Block, DisplayOptions, chosen, is_computed
+from attncli.page.select import BlankStage, Block, chosen, is_computed
 from attncli.page.sentences import attention, sentences
+from attncli.page.steps import Steps, steps_to_cell
 from attncli.page.text import sentence
 from attncli.stages import PARTS, QKV, WEIGHTS, spec_of
 from attncli.trace import Stage, Trace
@@ -48,22 +50,26 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
         from attncli.page.walk import walks
 
         yield from walks(trace, names, options)
-    elif options.cell is None:
-        blocks = {name[:at] for name in names for at, x in enumerate(name) if x == "."}
-        yield from _block(Block(trace), names | blocks, options)
-    else:
-        from attncli.page.derivation import derivations
+        return
+    cell_steps = Steps()
+    if options.cell is not None:
+        cell_steps, options = steps_to_cell(trace, names, options), replace(options, work=True)
+        names = {*cell_steps.places}
+    blocks = {name[:at] for name in names for at, x in enumerate(name) if x == "."}
+    yield from _block(Block(trace), names | blocks, options, cell_steps)
 
-        yield from derivations(trace, names, options)
 
-
-def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
+def _block(
+    block: Block, names: Collection[str], options: DisplayOptions, cell_steps: Steps
+) -> Iterator[Part]:
     """A block and those within it; `names` are those of the chosen stages and of their blocks."""
     first = next((s for s in block.trace.steps if block.prefix + s.name in names), None)
     if first is None:
         return
     if isinstance(first, Stage) or not block.prefix:
         yield headline(block, options)  # a block that begins with another has none of its own
+    if block.prefix in cell_steps.titles:
+        yield Heading(cell_steps.titles[block.prefix])
     axes_named: set[tuple[str, ...]] = set()
     steps, above = block.trace.steps, ""
     start = next((at for at, x in enumerate(steps) if spec_of(x.name).heading), len(steps))
@@ -81,12 +87,12 @@ def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Ite
                 if block.prefix + s.name in names
                 if isinstance(s, Stage)
             ]
-            yield from _matrices(block, stages, axes_named, options, above)
+            yield from _matrices(block, stages, axes_named, options, above, cell_steps)
             for step in run:
                 if isinstance(step, Trace):
                     above = f"{sentence(block.trace.title)}, continued"
                     inner = Block(step, f"{block.prefix}{step.name}.", block.root)
-                    yield from _block(inner, names, options)
+                    yield from _block(inner, names, options, cell_steps)
             yield from [Remark(left_out)] if left_out else []
         stage, tell = block.weights, attention
         if heading:
@@ -96,6 +102,9 @@ def _block(block: Block, names: Collection[str], options: DisplayOptions) -> Ite
         if stage and not isinstance(stage, BlankStage) and block.prefix + stage.name in names:
             places, _ = places_of(block, [stage], options)
             indices = tuple(place.where for place in places)
+            if cell := cell_steps.places.get(block.prefix + stage.name):
+                row, column, _ = cell
+                options = replace(options, rows=(row, row + 1), cols=(column, column + 1))
             texts = sentences(block, stage, indices, options, tell)
             heads = zip((place.heading for place in places), texts, strict=True)
             yield Closing(tuple(heads), indices, stage.name)
@@ -122,6 +131,7 @@ def _matrices(
     axes_named: set[tuple[str, ...]],
     options: DisplayOptions,
     above: str,
+    cell_steps: Steps,
 ) -> Iterator[Part]:
     """The matrices of these stages; what rows and columns are is named once for each kind."""
     if stages and above:
@@ -138,7 +148,8 @@ def _matrices(
         is_new = axes not in axes_named
         axes_named.add(axes)
         entries = entries_of(place.stage, block) if is_new else ()
-        matrix = Matrix(block, place.stage, place.where, options, entries)
+        cell = cell_steps.places.get(block.prefix + place.stage.name)
+        matrix = Matrix(block, place.stage, place.where, options, entries, cell)
         if place.stage.name in same and not options.every:
             symbols = place.stage.symbol, same[place.stage.name].symbol
             matrix.formula = " = ".join(map(sentence, symbols))
@@ -148,7 +159,7 @@ def _matrices(
             from attncli.page.walk import softmax_tables
 
             yield from softmax_tables(matrix)
-        if place.stage.kind.plotted and not matrix.is_blank:
+        if place.stage.kind.plotted and not cell and not matrix.is_blank:
             rows = slice(matrix.rows.start, matrix.rows.stop)
             points = matrix.values[rows, :2].astype(np.float64)
             yield Plot(tuple(place.stage.names(axes[0])[rows]), points)

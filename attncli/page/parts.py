@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from attncli.arrays import Array
 from attncli.page.matrix import Matrix
-from attncli.page.select import Index
+from attncli.page.options import Index
 from attncli.page.text import plain
 
 
@@ -93,20 +93,4 @@ class Equation(NamedTuple):
         return Equation(plain(self.left), forms, self.remark)
 
 
-class DerivedStage(NamedTuple):
-    """One stage of a derivation: its heading, and how it came to its number."""
-
-    number: int | None
-    name: str
-    formula: str
-    equations: tuple[Equation, ...]
-
-
-class Derivation(NamedTuple):
-    """One weight from the dot product to its share of the output, or one cell of a table."""
-
-    title: str
-    stages: tuple[DerivedStage, ...]
-
-
-Part = Headline | Heading | Matrix | Plot | Derivation | Closing | Remark | Tree
+Part = Headline | Heading | Matrix | Plot | Closing | Remark | Tree

@@ -7,7 +7,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from attncli.page.select import HEADS, KEY_HEADS, Block, DisplayOptions, Index
+from attncli.page.options import HEADS, KEY_HEADS, DisplayOptions, Index
+from attncli.page.select import Block
 from attncli.page.text import shorten
 from attncli.trace import Stage
 

@@ -7,8 +7,8 @@ an entry of some of those axes, such as {"batch": 0, "head": 2}.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,55 +18,9 @@ from attncli.attention.masks import is_masked
 from attncli.budget import check_cells
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError, nearest
+from attncli.page.options import HEADS, KEY_HEADS, DisplayOptions, Index
 from attncli.stages import CALLED, HIDDEN, LEFT_OUT, MASKED, spec_of
 from attncli.trace import Stage, Trace
-
-Bounds = tuple[int | None, int | None]
-Index = Mapping[str, int]
-
-HEADS, KEY_HEADS = "head", "kv_head"
-
-
-@dataclass(frozen=True)
-class DisplayOptions:
-    """What to show of a trace; how wide or coloured a screen is, only the table knows.
-
-    stages       dotted names, or the ends or blocks of such; () = all that were computed
-    batch, head  the 0-based entry; None = all
-    rows, cols   0-based half-open slices of the last two axes of every shown matrix
-    precision    decimals
-    rounded      whether they were asked for: csv and tsv are exact otherwise
-    work         the arithmetic of the first cell under each matrix
-    cell         (query, key) by label or 1-based number: the derivation of that weight instead
-    query        by label or 1-based number: its walk from q·k to its output instead
-    heatmap      None shades the weights where there is colour, True every stage, False none
-    full         leave nothing out
-    given        what is given too, such as the queries
-    every        all heads, batch entries and layers; of a large matrix still the corners
-    arcs         figures draw the weights as lines from queries to keys
-    """
-
-    stages: tuple[str, ...] = ()
-    batch: int | None = None
-    head: int | None = None
-    rows: Bounds = (None, None)
-    cols: Bounds = (None, None)
-    precision: int = 4
-    rounded: bool = False
-    work: bool = False
-    cell: tuple[str, str] | None = None
-    query: str | None = None
-    heatmap: bool | None = None
-    full: bool = False
-    given: bool = False
-    every: bool = False
-    arcs: bool = False
-
-    @property
-    def index(self) -> Index:
-        """The chosen batch entry and head."""
-        entries = {"batch": self.batch, HEADS: self.head}
-        return {axis: entry for axis, entry in entries.items() if entry is not None}
 
 
 class BlankStage(Stage):

@@ -11,7 +11,8 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.page.numbers import percent, short
-from attncli.page.select import HEADS, Block, DisplayOptions, Index
+from attncli.page.options import HEADS, DisplayOptions, Index
+from attncli.page.select import Block
 from attncli.page.text import captions, named, shorten
 from attncli.stages import DROPPED
 from attncli.trace import Stage

@@ -20,9 +20,10 @@ from attncli.page.arithmetic import is_softmax
 from attncli.page.cell import Entry
 from attncli.page.headline import headline
 from attncli.page.matrix import Matrix, table_of
+from attncli.page.options import HEADS, DisplayOptions, Index
 from attncli.page.parts import Heading, Part, Remark
 from attncli.page.places import places_of
-from attncli.page.select import HEADS, BlankStage, Block, DisplayOptions, Index, blocks_of, chosen
+from attncli.page.select import BlankStage, Block, blocks_of, chosen
 from attncli.page.text import BLANK, captions, clean, find, named, sentence
 from attncli.stages import BEFORE_SOFTMAX, SCORES, WEIGHTS
 from attncli.trace import Stage, Trace
@@ -84,7 +85,9 @@ def softmax_tables(m: Matrix) -> Iterator[Matrix]:
     """The tables of a matrix's first softmax, or of every one where all is asked for."""
     if is_softmax(m.stage):
         over_queries = m.stage.params.get("axis") == -2
-        groups = m.columns if over_queries else m.rows
+        groups: Sequence[int] = m.columns if over_queries else m.rows
+        if m.cell is not None:
+            groups = [m.cell.column if over_queries else m.cell.row]
         for at in groups if m.options.full else groups[:1]:
             cell = (m.rows[0], at) if over_queries else (at, m.columns[0])
             entry = Entry(m.block, m.stage, m.where, *cell, m.options.precision, 1)

@@ -1,6 +1,7 @@
 """The arithmetic under a matrix (--work): equations as lines, and softmax as a table.
 
-Of the first cell, or of every cell where nothing is to be left out.
+Of the cell that is asked for (--cell), else of the first, or of every cell where nothing is to be
+left out.
 """
 
 from __future__ import annotations
@@ -8,20 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import numpy as np
 from rich.cells import cell_len
 
-from attncli.page.arithmetic import equation, formula_of
+from attncli.arrays import Array
+from attncli.page.arithmetic import equation, factors, formula_of
 from attncli.page.cell import Entry
 from attncli.page.matrix import Matrix
+from attncli.page.options import HEADS, KEY_HEADS, Index
 from attncli.page.parts import Equation
-from attncli.page.text import fold, hang, plain
+from attncli.page.text import clean, fold, hang, plain, shorten
 
 PAGE = 100  # cells of a line where no terminal sets a width
 TERMS = (12, 6, 3)  # terms of a sum on one line: as many as fit
+NO_LIMIT = 10**9
 
 
 def work_lines(matrix: Matrix, width: int | None) -> list[str]:
-    """The arithmetic of a matrix's first cell, or of every cell, where it is asked for."""
+    """The arithmetic of a matrix's cells, where it is asked for."""
     room, lines = (width or PAGE) - 2, []
     for form in worked(matrix, room):
         line = one_line(form)
@@ -34,6 +39,13 @@ def worked(matrix: Matrix, room: int) -> Iterator[Equation]:
     m, options = matrix, matrix.options
     if not (options.work and m.rows and m.columns):
         return
+    if m.cell is not None:
+        row, column, term = m.cell
+        terms = NO_LIMIT if options.full else TERMS[0]
+        entry = Entry(m.block, m.stage, m.where, row, column, options.precision, terms)
+        yield from filter(None, [equation(entry)])
+        yield from shares(entry, term, options.index) if term is not None else ()
+        return
     row, column = m.rows[0], m.columns[0]
     cells, formula = [(row, column)], formula_of(m.stage)
     is_pair = formula is not None and formula.in_words and len(formula.index) > 1
@@ -45,6 +57,47 @@ def worked(matrix: Matrix, room: int) -> Iterator[Equation]:
         entry = Entry(m.block, m.stage, m.where, *at, options.precision, TERMS[0])
         if line := _fitted(entry, room):
             yield line
+
+
+def shares(entry: Entry, term: int, index: Index) -> Iterator[Equation]:
+    """What a term of a product of matrices adds to a row: A[q1,k2] · V[k2] = 0.5 · [1, 2] = …
+
+    index  the head and batch entry that are asked for; of a key head that several heads share, the
+           term of each is written where no head is asked for
+    """
+    block, stage, product = entry.block, entry.stage, factors(entry.stage)
+    if product is None:
+        return
+    place = (term, entry.row) if product[2] else (entry.row, term)
+    of_row = f"{clean(stage.symbol)}[{entry.label(entry.places[0][0], entry.row)}]"
+    indices = [{**index, **entry.where}]
+    is_shared = KEY_HEADS in stage.axes and block.sizes[KEY_HEADS] != block.sizes[HEADS]
+    if is_shared:
+        of_row += f" of {shorten(stage.label(KEY_HEADS, entry.head))}"
+        heads = (n for n in range(block.sizes[HEADS]) if block.key_head(n) == entry.head)
+        indices = [{**index, **entry.where, HEADS: n} for n in heads if index.get(HEADS, n) == n]
+    for where in indices:
+        row, column = place
+        left = entry.of(product[0])._replace(where=where, row=row, column=column)
+        right = entry.of(product[1])._replace(where=where, row=term)
+        numbers = right.matrix[term]
+        first, *more = _vector(entry, numbers)
+        with np.errstate(all="ignore"):
+            result = _vector(entry, left.value * numbers)
+        name = f"{clean(right.stage.symbol)}[{right.label(right.stage.axes[-2], term)}]"
+        owner = f"{shorten(block.owners[HEADS].label(HEADS, where[HEADS]))}: " if is_shared else ""
+        forms = ((f"{entry.write(left.value)} · {first}", *more), result)
+        yield Equation(f"{left.name} · {name}", forms, f"{owner}its share of {plain(of_row)}")
+
+
+def _vector(entry: Entry, numbers: Array) -> tuple[str, ...]:
+    n = len(numbers)
+    places = range(n) if n <= entry.terms else (*range(entry.terms - 1), n - 1)
+    words = [entry.write(numbers[i]) for i in places]
+    if len(words) < n:
+        words.insert(-1, f"… ({n - len(words)} more)")
+    *most, last = (f"[{words[0]}", *words[1:])
+    return (*(f"{word}," for word in most), f"{last}]")
 
 
 def one_line(line: Equation) -> str:

@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from attncli.files.table import guarded  # noqa: E402
 from attncli.formats import mermaid  # noqa: E402
 from attncli.formats.exact import csv_text  # noqa: E402
-from attncli.page.select import DisplayOptions  # noqa: E402
+from attncli.page.options import DisplayOptions  # noqa: E402
 from attncli.page.text import clean, sentence, shorten  # noqa: E402
 from attncli.trace import Stage, Trace  # noqa: E402
 from tests.benchmarks.programs import installed, of_npm, run  # noqa: E402

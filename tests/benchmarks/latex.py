@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 import attncli  # noqa: E402
 from attncli.cli.main import run as cli  # noqa: E402
 from attncli.formats import latex  # noqa: E402
-from attncli.page.select import DisplayOptions  # noqa: E402
+from attncli.page.options import DisplayOptions  # noqa: E402
 from attncli.trace import Stage, Trace  # noqa: E402
 from tests.benchmarks.programs import installed, of_npm  # noqa: E402
 from tests.formats.hostile import LABELS  # noqa: E402

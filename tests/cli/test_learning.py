@@ -20,9 +20,9 @@ SAID = {  # a call: what it says, and after "!" what it does not
     # computed by readers outside: shares, cosines, and the pairs that changed as much as the first
     f"explain {NEAR}": ['"bank" (5) attends to "money" (93.8 %)', '"bank" (10) attends to "river" (98.2 %)', "0.0565", "the mask's numbers are added", "!become −inf", '"the" (3), "," and "the" (8) are all zeros', '"She" and "money": cosine 0 before, 1 after: moved closer together; 2 other pairs'],
     f"explain {BANK}": ['"bank" (10) attends to "money" and "river" (49.3 % each)', "16 other pairs"],
-    f"""explain {NEAR} --cell 'bank(10),","'""": ['S[bank (10),","]', "O[bank (10)] =", 'V[","]'],
+    f"""explain {NEAR} --cell 'bank(10),","'""": ['S[bank (10),","]', "O[bank (10),1] =", 'V[","]', "share of O[bank (10)]"],
     f"""explain {NEAR} --cell '10,"bank" (10)'""": ["S[bank (10),bank (10)]"],
-    f"""explain {NEAR} --cell '",",the (3)'""": ["V[the (3)]", 'O[","] ='],
+    f"""explain {NEAR} --cell '",",the (3)'""": ["V[the (3)]", 'O[",",1] =', 'share of O[","]'],
     f"explain {BANK} --query bank": ["bank(5) or bank(10)"],
     """explain 'the dog, the cat' --query '","'""": ['O[","]'],
     "explain 'the bank the bank' --query 'bank(3)'": ["the (1), bank (2), the (3), bank (4)"],

@@ -30,7 +30,7 @@ from attncli.files.lookup import only, pick
 from attncli.files.trace import schema, trace_from
 from attncli.files.write import AT_ONCE, document_of, trace_json, write_atomically, write_npy
 from attncli.formats.exact import csv_text
-from attncli.page.select import DisplayOptions
+from attncli.page.options import DisplayOptions
 from attncli.trace import Stage, Trace
 from tests.files.conftest import Folder, npz, trace_npz
 

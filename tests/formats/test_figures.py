@@ -24,7 +24,7 @@ from attncli.errors import ConventionError
 from attncli.formats import figure
 from attncli.formats.colours import page_colours
 from attncli.formats.scatter import beside
-from attncli.page.select import DisplayOptions
+from attncli.page.options import DisplayOptions
 from attncli.trace import Stage, Trace
 from attncli.words.measures import pca
 from tests.formats.hostile import LABELS

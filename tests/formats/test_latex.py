@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import attncli
 from attncli.formats import latex
 from attncli.formats.tex import escape, math, prose
+from attncli.page.options import DisplayOptions
 from attncli.page.outline import outline_page
-from attncli.page.select import DisplayOptions
 from attncli.page.text import END, OVER
 from attncli.trace import Trace
 from attncli.words.measures import pca

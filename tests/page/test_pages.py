@@ -204,7 +204,7 @@ def test_what_stays() -> None:
         (attncli.explain("The bank", dim=4, block="encoder"), {}, ["\nw_q ", "\nw_o ", "\ngamma ", "\nw_1 ", "\nb_2 "]),
         (attention(mask=CAUSAL), {"stages": "masked"}, ["q1    ____     ///     ///", "q2    ____    ____     ///", "q3    ____    ____    ____"]),
         (causal(), {"cell": ("cat", "The")}, [
-            "S[cat,The] = ____·____ + ____·____", "Z[cat,The] = S[cat,The] / √d_k", "= ____ / (____ + ____",
+            "S[cat,The] = ____·____ + ____·____", "Z[cat,The] = S[cat,The] / √d_k", "= ____ / ____\n",
             "A[cat,The] · V[The] = ____ · [____, ____]"]),
         (attention([[-1.0, -2.0]], [[-3.0, -4.0]], [[-1.0]]), {"work": True}, ["S[q1,k1] = ____·____ + ____·____ = ____\n"]),
         (attention(), {"form": "html", "blank": "weights"}, ["<td class=blank>____<td"]),

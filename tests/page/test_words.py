@@ -1,7 +1,8 @@
-"""The words around the matrices: closing sentences, headline, legends, arithmetic, derivations."""
+"""The words around the matrices: closing sentences, headline, legends, arithmetic, the steps to a cell."""
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,17 @@ from attncli.errors import ShapeError, StageError
 from attncli.formula.matrices import formula_of
 from attncli.formula.parser import parse
 from attncli.trace import Stage, Trace
-from tests.page.traces import CAUSAL, NEVER, attention, causal, lines_of, matrix, numbers, shown
+from tests.page.traces import (
+    CAUSAL,
+    NEVER,
+    attention,
+    causal,
+    every_kind,
+    lines_of,
+    matrix,
+    numbers,
+    shown,
+)
 
 # ---- closing sentences
 
@@ -199,12 +210,12 @@ PARTIAL = attention().keep({"q", "k", "scores", "weights", "output"})
 ENCODER = attncli.explain("a b", dim=2, block="encoder")
 
 
-def test_the_derivation_of_a_cell() -> None:
+def test_the_steps_to_a_cell() -> None:
     cases: list[tuple[Trace, Any, Any, list[str]]] = [
         (TWICE, ("b", "x"), {}, ['How "b" attends to "x"']), (TWICE, ("3", "3"), {}, ['How "a" (3) attends to "1" (3)']),
         (attention(), ("3", "1"), {"stages": ("scaled",)}, ["S[q3,k1]", "= 1·1 + 1·1", "= 2 / 1.4142"]),
         (attention(), ("q2", "2"), {"stages": ("output",)}, ["O[q2,2] = 0.4011·0 + 0.1978·10 + 0.4011·5"]),
-        (attention(mask=CAUSAL), ("q3", "k1"), {}, ["A[q3,k1] · V[k1] = 0.5035 · [10, 0]", "= [5.0349, 0]", "O[q3] = [6.2762, 3.7238]"]),
+        (attention(mask=CAUSAL), ("q3", "k1"), {}, ["q3  6.2762  3.7238\n", "A[q3,k1] · V[k1] = 0.5035 · [10, 0]", "= [5.0349, 0]  (its share of O[q3])"]),
         (attention(mask=CAUSAL), ("q1", "k2"), {}, ["= 0", "-inf"]),
         (attention(numbers(2, 3, 67), numbers(2, 4, 67), numbers(2, 4, 3)), ("q2", "k3"), {"head": 1}, ["more:"]),
     ]  # fmt: skip
@@ -212,6 +223,34 @@ def test_the_derivation_of_a_cell() -> None:
         at = [shown(trace, cell=cell, **options).find(word) for word in words]
         assert at == sorted(at)
         assert min(at) >= 0
+
+
+def test_a_sum_of_weights_that_is_no_matrix_has_no_share() -> None:
+    program = "\n".join([
+        "scores: S[i,j] = sum[d](q[i,d] * k[j,d])", "weights: A[i,j] = softmax[j](S[i,j])",
+        "places: p[j] = j + 1", "mean: m[i] = sum[j](A[i,j] * p[j])",
+        "output: O[i,e] = sum[j](A[i,j] * v[j,e])",
+    ])  # fmt: skip
+    q, k, v = (numbers(3, n, seed=n) for n in (2, 2, 5))
+    text = shown(attncli.attend(q, k, v, formulas=program), cell=("3", "2"))
+    assert re.findall(r"its share of (.*)\)", text) == ["O[q3]"]
+
+
+def test_the_last_cell_of_every_stage_has_its_steps() -> None:
+    n_shown = 0
+    for make in every_kind().values():
+        trace = make()
+        for name, stage in trace.stages():
+            if stage.expression:
+                last = [str(size) for size in (1, 1, *stage.value.shape)][-2:]
+                is_column = stage.kind.vector or stage.value.ndim == 1
+                cell = (last[1], "1") if is_column else (last[0], last[1])
+                with suppress(
+                    ShapeError, StageError
+                ):  # a wave from 0, or what it reads is not here
+                    assert "\nHow " in shown(trace, cell=cell, stages=(name,))
+                    n_shown += 1
+    assert n_shown > 100
 
 
 def test_a_cell_that_is_not_there() -> None:

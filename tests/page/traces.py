@@ -16,8 +16,8 @@ from attncli.attention.positions import position_dots, rotary, sinusoidal
 from attncli.formats import FORMATS
 from attncli.formats.table import Screen, blocks
 from attncli.page.explain import explain_page
+from attncli.page.options import DisplayOptions
 from attncli.page.page import parts
-from attncli.page.select import DisplayOptions
 from attncli.trace import Stage, Trace
 from attncli.words.measures import analogy, pca
 

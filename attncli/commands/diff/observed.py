@@ -18,7 +18,7 @@ from attncli.files.contents import IF_NUMBERS
 from attncli.files.load import load
 from attncli.files.roles import stages_named
 from attncli.formats import FORMATS
-from attncli.page.select import DisplayOptions
+from attncli.page.options import DisplayOptions
 
 
 def beside_program(call: Call, program: Program) -> Result:

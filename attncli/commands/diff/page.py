@@ -15,18 +15,11 @@ from attncli.commands.diff.comparison import Comparison, StageDifference, nested
 from attncli.page.headline import entries_of
 from attncli.page.matrix import Matrix, table_of
 from attncli.page.numbers import short
+from attncli.page.options import HEADS, KEY_HEADS, DisplayOptions
 from attncli.page.page import Page
 from attncli.page.parts import Closing, Heading, Headline, Part, Remark
 from attncli.page.places import Place, places_of
-from attncli.page.select import (
-    HEADS,
-    KEY_HEADS,
-    Block,
-    DisplayOptions,
-    as_matrix,
-    blocks_of,
-    chosen,
-)
+from attncli.page.select import Block, as_matrix, blocks_of, chosen
 from attncli.page.text import clean, sentence, shorten
 from attncli.trace import Stage, Trace
 

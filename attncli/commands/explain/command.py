@@ -52,7 +52,7 @@ def explain(
     trace, warnings = _explained(words, vectors, flags, choices, show, program)
     note(*warnings, quiet=show.quiet)
     form = show.form
-    has_notes = form.notes and not (form.holds == PAGE and (show.cell or show.query))
+    has_notes = form.notes and not (form.holds == PAGE and show.query)
     return TraceResult(
         trace=trace,
         show=show,

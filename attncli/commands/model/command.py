@@ -99,8 +99,8 @@ def _shown(ran: Ran, read: ModelFlags, directory: Directory, show: DisplayFlags)
     elif show.stage:
         height = 0
     form = show.form
-    # A derivation or a walk has no room for them.
-    has_notes = form.notes and not (form.holds == PAGE and (show.cell or show.query))
+    # The table of one query has no room for them.
+    has_notes = form.notes and not (form.holds == PAGE and show.query)
     return TraceResult(
         trace=trace,
         show=show,

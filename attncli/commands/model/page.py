@@ -13,9 +13,10 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.errors import joined
 from attncli.page.numbers import percent, short
+from attncli.page.options import DisplayOptions
 from attncli.page.page import parts
 from attncli.page.parts import Closing, Part, Remark
-from attncli.page.select import Block, DisplayOptions, blocks_of
+from attncli.page.select import Block, blocks_of
 from attncli.trace import Stage, Trace
 
 HALF = 0.5  # of a head's weight: more than all other tokens together get

@@ -10,9 +10,9 @@ import numpy as np
 from attncli.commands.semantics.differences import differences
 from attncli.commands.semantics.outcomes import Group, Outcomes
 from attncli.commands.semantics.tables import APART, words_of
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
 from attncli.page.parts import Closing, Headline, Part
-from attncli.page.select import DisplayOptions
 from attncli.page.text import captions, sentence
 from attncli.trace import Trace
 

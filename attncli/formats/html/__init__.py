@@ -25,8 +25,8 @@ from attncli.formats.html.content import content
 from attncli.formats.scatter import scatter
 from attncli.page import parts as kinds
 from attncli.page.matrix import Grid, Matrix, pack
+from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import DisplayOptions
 from attncli.page.text import clean
 from attncli.trace import Trace
 

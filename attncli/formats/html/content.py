@@ -19,20 +19,10 @@ from attncli.formats.html.command import command, seed_of
 from attncli.formats.html.data import PageData, packed
 from attncli.formats.html.slips import slips_of
 from attncli.page.matrix import Matrix
+from attncli.page.options import HEADS, KEY_HEADS, Bounds, DisplayOptions
 from attncli.page.page import Page
 from attncli.page.parts import Heading, Part, Remark
-from attncli.page.select import (
-    HEADS,
-    KEY_HEADS,
-    BlankStage,
-    Bounds,
-    DisplayOptions,
-    blocks_of,
-    has_blanks,
-    is_computed,
-    named_stages,
-    select,
-)
+from attncli.page.select import BlankStage, blocks_of, has_blanks, is_computed, named_stages, select
 from attncli.page.text import clean, find
 from attncli.stages import CONCAT, OUTPUT, PARTS, PROJECTED, QKV, SCORES, WEIGHTS
 from attncli.trace import Stage, Trace

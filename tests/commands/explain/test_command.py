@@ -81,7 +81,7 @@ def test_what_is_shown(call: Call, line: str) -> None:
 
 def test_one_weight_and_one_norm_are_derived(call: Call) -> None:
     one = explain(call, f"{BANKS} --cell 5,river --block encoder --layers 2")
-    assert one.out.count('"bank" (5) attends to "river"') == 1
+    assert one.out.count('How "bank" (5) attends to "river"') == 1
     norm = explain(call, f"{ENCODER} --stage attention.norm --cell love,2")
     rows = re.findall(r"^\d+ +(\w+) +[μσN]", norm.out, re.MULTILINE)
     assert rows == ["mean", "deviation", "norm"]
