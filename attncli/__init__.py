@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from attncli.attention.tiles import attend_split, attend_tiles
     from attncli.commands.check.diagnose import check
     from attncli.commands.diff.diff import diff
-    from attncli.commands.explain.api import explain, posenc
+    from attncli.commands.explain.api import explain
     from attncli.commands.model.capture import capture
+    from attncli.commands.posenc.api import posenc
     from attncli.convention import Convention
     from attncli.errors import (
         AttncliError,
@@ -103,6 +104,7 @@ _MODULES = (
     "formats.render",
     "words.measures",
     "commands.explain.api",
+    "commands.posenc.api",
     "commands.diff.diff",
     "commands.check.diagnose",
     "commands.model.capture",

@@ -249,9 +249,9 @@ def test_no_file_name_stands_three_times() -> None:
 
 
 PUBLIC = """
-AttncliError Convention ConventionError InputError MissingExtraError OutputError Projections
-ShapeError SizeError Stage StageError Trace __version__ attend attend_by attend_heads
-attend_split attend_tiles capture check diff explain heads_first merge_heads multi_head_attention
+AttncliError Convention ConventionError InputError Inputs MissingExtraError OutputError
+Projections ShapeError SizeError Stage StageError Trace __version__ attend attend_by attend_heads
+attend_split attend_tiles capture check diff explain heads_first load merge_heads multi_head_attention
 plot posenc program_of render similarity split_heads stream stream_gradients
 """
 

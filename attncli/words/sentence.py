@@ -5,14 +5,16 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from attncli.arrays import Array, BoolArray, FloatArray
 from attncli.attention.heads import shape_text
 from attncli.attention.positions import SUM, Exponent, sinusoidal
 from attncli.attention.run import Heading, traced
+from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.messages import count, listing
 from attncli.formula import common as formulas
@@ -25,6 +27,15 @@ DIM = 8
 
 PositionKind = Literal["paper", "article", "none"]
 Unknown = Literal["random", "zero", "error"]
+
+
+def position_kind(name: str) -> PositionKind | None:
+    """The kind of table of this name, in any case of letters; None where there is none.
+
+    >>> position_kind("Paper"), position_kind("learned")
+    ('paper', None)
+    """
+    return cast("PositionKind", name.lower()) if name.lower() in get_args(PositionKind) else None
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,27 @@ def random_vocabulary(words: Sequence[str], dim: int, seed: int = 0) -> Vocabula
     return Vocabulary(random_vectors(words, dim, seed), dim, note)
 
 
+def row_vocabulary(matrix: Array, n_tokens: int, origin: str = "") -> Vocabulary:
+    """A vector for each token of one sentence; InputError where there are more, or fewer.
+
+    origin  the file that holds them
+
+    >>> row_vocabulary(np.eye(2), 3)
+    Traceback (most recent call last):
+        ...
+    attncli.errors.InputError: vectors has 2 rows for 3 tokens; give a row for each token
+    """
+    if matrix.ndim != 2:
+        name, part = (f"{origin}, x", f"; name a part of {origin}") if origin else ("vectors", "")
+        hint = f"explain takes one sentence: (tokens, d){part}"
+        raise InputError(f"{name} is {shape_text(matrix) or 'one number'}", hint)
+    if len(matrix) != n_tokens:
+        problem = f"{count(len(matrix), 'row')} for {count(n_tokens, 'token')}"
+        raise InputError(f"{origin or 'vectors'} has {problem}", "give a row for each token")
+    note = f"read from {origin}" if origin else "as given"
+    return Vocabulary({}, matrix.shape[1], note, matrix=matrix.astype(np.float64))
+
+
 def from_file(
     source: str,
     words: Sequence[str],
@@ -144,30 +176,68 @@ def from_file(
         raise ConventionError(message, "leave out --dim")
     vectors: dict[str, Array] = dict(zip(read.words, read.matrix, strict=True))
     lost = [word for word in distinct if word not in vectors]
+    hint = "use --unknown random or zero"
     if lost and unknown == "error":
         close = suggestion(read.missing)
-        other = f"{close} Else " if close else ""
-        download = f", or {read.whole}" if read.whole else ""
-        message = f"{origin} has no vector for {listing(map(repr, lost), 8)}"
-        raise InputError(message, f"{other}use --unknown random or zero{download}")
-    zeros = dict.fromkeys(lost, np.zeros(width))
-    vectors |= random_vectors(lost, width, seed) if unknown == "random" else zeros
-    remarks = [_unknown_remark(lost, origin, unknown)] if lost else []
+        hint = f"{close} Else {hint}" if close else hint
+        hint += f", or {read.whole}" if read.whole else ""
+    drawn, remarks = _of_unknown(lost, width, unknown, seed, origin, hint)
     if lost and read.whole:
         remarks.append(f"for more words, {read.whole}")
     if read.folded:
         pairs = (f"{a!r} as {b!r}" for a, b in read.folded.items())
         remarks.append(f"found in another case: {listing(pairs, 8)}")
     note = f"read from {origin}, the same in every sentence: a static vector"
-    return Vocabulary(vectors, width, note, tuple(remarks), read.warnings)
+    return Vocabulary(vectors | drawn, width, note, tuple(remarks), read.warnings)
 
 
-def _unknown_remark(lost: Sequence[str], origin: str, unknown: Unknown) -> str:
-    if len(lost) == 1:
-        became = "got a random vector" if unknown == "random" else "is a vector of zeros"
-        return f"1 word is not in {origin}: {lost[0]!r} {became}"
-    became = "got random vectors" if unknown == "random" else "are vectors of zeros"
-    return f"{len(lost)} words are not in {origin}: {listing(map(repr, lost), 8)} {became}"
+def from_mapping(
+    vectors: Mapping[str, npt.ArrayLike],
+    words: Sequence[str],
+    *,
+    unknown: Unknown = "random",
+    seed: int = 0,
+    dim: int | None = None,
+) -> Vocabulary:
+    """The vectors of a mapping from words; `unknown` and `dim` as `from_file` has them.
+
+    >>> found = from_mapping({"king": [0.9, 0.5]}, ("king", "quoon"), unknown="zero")
+    >>> found.vectors["quoon"].tolist(), found.remarks
+    ([0.0, 0.0], ("1 word is not in vectors: 'quoon' is a vector of zeros",))
+    """
+    arrays = {word: as_numbers(x, word) for word, x in vectors.items()}
+    width = next((x.size for x in arrays.values()), DIM) if dim is None else dim
+    for word, x in arrays.items():
+        if x.shape != (width,):
+            message = f"the vector of {word!r} is {shape_text(x) or 'one number'}"
+            raise ShapeError(message, f"every vector needs {count(width, 'number')}")
+    lost = [word for word in dict.fromkeys(words) if word not in arrays]
+    hint = 'give one, or unknown="random" or "zero"'
+    drawn, remarks = _of_unknown(lost, width, unknown, seed, "vectors", hint)
+    return Vocabulary(arrays | drawn, width, "as given", tuple(remarks))
+
+
+def _of_unknown(
+    words: Sequence[str], dim: int, unknown: Unknown, seed: int, origin: str, hint: str
+) -> tuple[dict[str, Array], list[str]]:
+    """The vectors of words that are not in the origin, and what is said of them.
+
+    hint  how to mend it where unknown words are an error
+    """
+    if unknown not in get_args(Unknown):
+        raise ConventionError(f"unknown is {unknown!r}", f"use {', '.join(get_args(Unknown))}")
+    if not words:
+        return {}, []
+    names = listing(map(repr, words), 8)
+    if unknown == "error":
+        raise InputError(f"{origin} has no vector for {names}", hint)
+    is_drawn = unknown == "random"
+    vectors = random_vectors(words, dim, seed) if is_drawn else dict.fromkeys(words, np.zeros(dim))
+    if len(words) == 1:
+        became = "got a random vector" if is_drawn else "is a vector of zeros"
+        return vectors, [f"1 word is not in {origin}: {names} {became}"]
+    became = "got random vectors" if is_drawn else "are vectors of zeros"
+    return vectors, [f"{len(words)} words are not in {origin}: {names} {became}"]
 
 
 def entry_stages(
@@ -203,12 +273,12 @@ def entry_stages(
     words = Stage("embeddings", symbol, formula, vectors, axes, names, vocabulary.note, reads)
     if is_none:
         return tokens, words
-    table = replace(_positions(positions, len(numbers), vocabulary.dim), reads=reads)
+    table = replace(_table(positions, len(numbers), vocabulary.dim), reads=reads)
     total = SUM._replace(symbol=f"X{mark}", formula=f"X{mark} = {symbol} + PE")
     return tokens, words, table, traced([total], Heading("", None, names), words, table)["input"]
 
 
-def _positions(positions: PositionKind | Array, n: int, dim: int) -> Stage:
+def _table(positions: PositionKind | Array, n: int, dim: int) -> Stage:
     """The first n rows of a table, sinusoidal or given."""
     if not isinstance(positions, str):
         if positions.ndim != 2 or positions.shape[1] != dim or len(positions) < n:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from attncli.attention.masks import checked_mask, facts_of, meaning
+from attncli.attention.masks import checked_mask, facts_of
 from attncli.attention.memory import WIDTHS, maps_of, size_of
 from attncli.budget import FLOAT, check_free
 from attncli.cli.extensions import Program
@@ -20,7 +20,7 @@ from attncli.cli.parsing import is_of
 from attncli.cli.results import TraceResult
 from attncli.commands.explain.flags import BlockFlags, SentenceFlags, VectorFlags
 from attncli.commands.explain.pipeline import Keep
-from attncli.commands.explain.pipeline import explained as compute
+from attncli.commands.explain.setup import BlockOptions, Setup, set_up
 from attncli.commands.explain.size import Sentences, of_explanation
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
@@ -31,8 +31,8 @@ from attncli.page.explain import explain_page
 from attncli.page.outline import is_first_layer, outline_page
 from attncli.trace import Trace
 from attncli.transformer.layers import BACKWARD
-from attncli.transformer.weights import Architecture, Weights, axes_of, n_layers_of, random_weights
-from attncli.words.sentence import DIM, PositionKind, Sentence, from_file, random_vocabulary
+from attncli.transformer.weights import Architecture, Weights, axes_of, n_layers_of
+from attncli.words.sentence import Sentence, from_file, position_kind
 from attncli.words.tokens import is_padding
 
 PRECISION = 3  # a long page is read at a glance; --precision sets another
@@ -103,88 +103,65 @@ def _explained(
     program: Program | None,
 ) -> tuple[Trace, tuple[str, ...]]:
     """The trace, and what was wrong with the file of vectors."""
-    seed = int(choices.fields.get("seed", 0))
-    embedded = file = None
+    options, seed = BlockOptions(**given_of(flags, *_OF_BLOCK)), int(choices.fields.get("seed", 0))
+    embedded = given = vocabulary = None
     if vectors.embeddings is not None or flags.weights is not None:
         from attncli.commands.explain import files
 
         has_words = words.sentence is not None or words.tokens is not None
-        embedded = files.embedded(vectors.embeddings, words.read()[0] if has_words else None, flags)
-        file = files.weights_file(flags, embedded)
+        tokens = words.read()[0] if has_words else None
+        embedded = files.embedded(vectors.embeddings, tokens, options.kind)
+        given = files.given_weights(flags, embedded, options.kind)
     tokens, target = words.read() if embedded is None else (embedded.tokens, None)
-    every = [token for token in (*tokens, *(target or ())) if not is_padding(token)]
-    vocabulary, dim = None, vectors.dim or DIM
     if vectors.glove is not None:
+        every = [token for token in (*tokens, *(target or ())) if not is_padding(token)]
         unknown = vectors.unknown or "random"
         vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
-        dim = vocabulary.dim
     if embedded is not None:
-        vocabulary, dim = embedded.vocabulary, embedded.vocabulary.dim
-    assumed = () if file is None else files.take_heads(flags, file, dim)
-    block = _block(flags, choices, dim, is_drawn=file is None)
-    arrays = None if file is None else files.weights_of(flags, file, block)
+        vocabulary = embedded.vocabulary
+    convention = choices.over(Convention(seed=seed), "seed")
+    setup = set_up(options, convention, vocabulary, dim=vectors.dim, given=given)
     sizes = Sentences(
         max(len(tokens), words.pad_to or 0), len(target or ()), len(target or tokens), words.mask
     )
-    _check_room(flags, block, sizes, arrays and arrays[0], show)
-    weights, notes = arrays or _random_weights(flags, block)
-    vocabulary = vocabulary or random_vocabulary(every, dim, seed)
-    trace = compute(
+    _check_room(flags, setup.block, sizes, setup.weights, show)
+    trace = setup.trace(
         Sentence.padded(tokens, words.pad_to),
-        vocabulary,
-        block,
-        weights,
-        positions=_positions(vectors, has_vectors=embedded is not None, quiet=show.quiet),
-        target=None if target is None else Sentence.padded(target),
+        positions=_positions(vectors.positions, quiet=show.quiet),
+        target=None if target is None else Sentence(target),
         d_output=_gradient(flags.d_output, quiet=show.quiet),
-        notes=(*notes, *assumed),
-        mask=_mask(words.mask, choices, block, show),
+        mask=_mask(words.mask, choices, setup, show),
+        means=choices.fields.get("mask_means"),
         keep=_kept(show),
         alter=None if program is None else program.alter(choices),
     )
     trace = replace(trace, title=choices.named(trace.title))
-    return trace, (*vocabulary.warnings, *(embedded.notes(file) if embedded else ()))
+    warnings = () if vocabulary is None else vocabulary.warnings
+    if embedded is not None:
+        is_of_embeddings = given is not None and flags.weights is None
+        warnings = (*warnings, *embedded.notes(holds_weights=is_of_embeddings))
+    return trace, warnings
 
 
-def _block(
-    flags: BlockFlags, choices: ConventionFlags, dim: int, *, is_drawn: bool
-) -> Architecture:
-    """What the flags ask for; the layers are those of the weights where these are not drawn."""
-    seed = int(choices.fields.get("seed", 0))
-    convention = choices.over(Convention(seed=seed), "seed", "mask_means", "mask_numbers")
-    return Architecture(
-        kind=flags.kind,
-        d_model=dim,
-        n_heads=flags.heads or 1,
-        n_kv_heads=flags.kv_heads,
-        n_layers=flags.layers or (1 if is_drawn else None),
-        norm=flags.norm or "post",
-        epsilon=1e-5 if flags.eps is None else flags.eps,
-        dropout=convention.dropout if flags.kind != "attention" else 0.0,
-        convention=convention,
-        **given_of(flags, "d_k", "d_v", "d_ff"),
-    )
+_OF_BLOCK = tuple(field.name for field in fields(BlockOptions))
 
 
-def _positions(vectors: VectorFlags, *, has_vectors: bool, quiet: bool) -> PositionKind | Any:
-    """What is added to the vectors: a kind of table, or the matrix of a source."""
-    kind = vectors.positions or ("none" if has_vectors else "paper")
-    if kind.lower() in get_args(PositionKind):
-        return kind.lower()
-    if kind.isalpha() and not Path(kind).exists():
+def _positions(source: str | None, *, quiet: bool) -> str | Any:
+    """What is added to the vectors: the name of a table, or the matrix of a source."""
+    if source is None or position_kind(source):
+        return source
+    if source.isalpha() and not Path(source).exists():
         hint = "use paper, article, none, or a file with a vector for each position"
-        raise ConventionError(f"--positions is {kind!r}", hint)
-    origin, table = _array(kind, "x", quiet=quiet)
+        raise ConventionError(f"--positions is {source!r}", hint)
+    origin, table = _array(source, "x", quiet=quiet)
     if table.ndim != 2:
         raise ShapeError(f"{origin} has {table.ndim} dimensions", "it is (positions, dim)")
     return table
 
 
-def _mask(
-    source: str | None, choices: ConventionFlags, block: Architecture, show: DisplayFlags
-) -> Any:
-    """The mask of --mask: true where a token may attend, or numbers to add; None without one."""
-    convention = choices.over(Convention(seed=block.convention.seed), "seed")
+def _mask(source: str | None, choices: ConventionFlags, setup: Setup, show: DisplayFlags) -> Any:
+    """The mask of --mask, 0 and 1 in it as --mask-means says; None without one."""
+    convention, block = setup.convention, setup.block
     heads = block.n_heads, block.n_kv_heads or block.n_heads
     d_k = block.d_k or block.d_model // block.n_heads
     mask: Any = None
@@ -194,12 +171,10 @@ def _mask(
     facts = {"dropout"} | of_lse(show.stage or ())  # random vectors have a seed, too
     check_flags([choices], facts=facts | facts_of(convention, mask, heads))
     choices.check_call(convention, mask, heads=heads, widths=(d_k, block.d_v or d_k))
-    if mask is None:
-        return None
-    if convention.mask_numbers is None:
-        means, name = choices.fields.get("mask_means"), f"the mask of {origin}"
-        mask = checked_mask(mask, means, name, "--mask-means ")
-    return meaning(mask, convention.mask_means, convention.mask_numbers)
+    if mask is None or convention.mask_numbers is not None:
+        return mask
+    means = choices.fields.get("mask_means")
+    return checked_mask(mask, means, f"the mask of {origin}", "--mask-means ")
 
 
 def _gradient(source: str | None, *, quiet: bool) -> Any:
@@ -274,18 +249,3 @@ def _check_room(
 
 
 _AXES = ("d_model", "h·d_k", "h_kv·d_k", "h_kv·d_v", "h·d_v")  # as wide as x without weights
-
-
-def _random_weights(flags: BlockFlags, block: Architecture) -> tuple[Weights, tuple[str, ...]]:
-    """Random weights of the block, and notes on them."""
-    weights, seed = random_weights(block), block.convention.seed
-    for array in weights.values():
-        array.setflags(write=False)  # so they are not copied
-    if flags.projection != "identity":
-        text = f"The weights are random (Glorot-uniform, seed {seed}): they show the arithmetic"
-        return weights, (f"{text}, not meaning.",)
-    notes = ["Q, K and V are the vectors themselves (--projection identity)."]
-    if block.kind != "attention" and block.d_ff != 0:
-        notes.append(f"The feed-forward's weights are random (seed {seed}).")
-    projections = ("w_q", "w_k", "w_v", "w_o")
-    return {n: x for n, x in weights.items() if not n.endswith(projections)}, tuple(notes)

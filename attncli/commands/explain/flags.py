@@ -124,11 +124,6 @@ class BlockFlags:
     )
     d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE")
 
-    @property
-    def kind(self) -> Literal["attention", "encoder", "encoder-decoder"]:
-        """What is computed: a decoder reads an encoder."""
-        return "encoder-decoder" if self.block == "decoder" else self.block or "attention"
-
 
 COMMAND = Command(
     (SentenceFlags, VectorFlags, BlockFlags, ConventionFlags, DisplayFlags),

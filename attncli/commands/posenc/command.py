@@ -9,20 +9,14 @@ from typing import Any
 import numpy as np
 
 from attncli.attention.memory import size_of
-from attncli.attention.positions import (
-    add_positions,
-    alibi,
-    position_dots,
-    rotary,
-    rotary_table,
-    sinusoidal,
-)
+from attncli.attention.positions import rotary
 from attncli.budget import FLOAT, check_free
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note
 from attncli.cli.output_size import LABEL, of_output
 from attncli.cli.results import TraceResult
+from attncli.commands.posenc import api
 from attncli.commands.posenc.flags import PositionFlags
 from attncli.errors import ConventionError
 from attncli.files.lookup import only, pick
@@ -55,10 +49,8 @@ def _sinusoidal(positions: PositionFlags, show: DisplayFlags) -> Trace:
     more = (numbers + n * n * positions.dots) * FLOAT + (n + 2 * dim) * LABEL
     more += of_output(show, (n, larger))
     check_free(more, f"a table of {n} × {larger} needs", "use a smaller --len or --dim")
-    table = sinusoidal(n, dim, **given_of(positions, "exponent", "base", "start"))
-    if words is not None:
-        return add_positions(words, table, tokens=tokens)
-    return position_dots(table) if positions.dots else table
+    given = given_of(positions, "exponent", "base", "start", "dots")
+    return api.posenc(n, dim, add=words, tokens=tokens, **given)
 
 
 def _embeddings(positions: PositionFlags, quiet: bool) -> tuple[Any, tuple[str, ...]]:
@@ -77,10 +69,7 @@ def _embeddings(positions: PositionFlags, quiet: bool) -> tuple[Any, tuple[str, 
         message = f"{loaded.origin} has {words.ndim} dimensions"
         raise ConventionError(message, "embeddings are (tokens, dimensions)")
     sizes = {"--len": positions.length, "--dim": positions.dim}
-    for (flag, n), size in zip(sizes.items(), words.shape, strict=True):
-        if n not in {None, size}:
-            message = f"{flag} is {n}, but {loaded.origin} has {size}"
-            raise ConventionError(message, f"leave {flag} out")
+    api.check_sizes(words, sizes, loaded.origin)
     return words, loaded.query_labels or loaded.row_labels or ()
 
 
@@ -91,7 +80,7 @@ def _rope(positions: PositionFlags, show: DisplayFlags) -> Trace:
     dim = _needed(positions.dim, "--dim", ", or --apply SOURCE")
     more = _rotary_size((n, dim), turned=False) + of_output(show, (n, dim // 2))
     check_free(more, f"a table of {n} × {dim} needs", "use a smaller --len or --dim")
-    return rotary_table(n, dim, **given_of(positions, "base", "start"))
+    return api.posenc(n, dim, kind="rope", **given_of(positions, "base", "start"))
 
 
 def _rotated(positions: PositionFlags, source: str, show: DisplayFlags) -> Trace:
@@ -118,7 +107,7 @@ def _alibi(positions: PositionFlags, show: DisplayFlags) -> Trace:
     n, heads = _needed(positions.length, "--len"), _needed(positions.heads, "--heads")
     more = (heads + 2) * n * n * FLOAT + of_output(show, (n, n))  # and distances
     check_free(more, f"a bias of {heads} × {n} × {n} needs", "use a smaller --len")
-    return alibi(heads, n, causal=not positions.symmetric)
+    return api.posenc(n, kind="alibi", heads=heads, symmetric=positions.symmetric)
 
 
 def _rotary_size(shape: tuple[int, ...], *, turned: bool) -> int:

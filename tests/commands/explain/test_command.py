@@ -13,7 +13,6 @@ import pytest
 import attncli
 from attncli.arrays import Array
 from attncli.convention import Convention
-from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.trace import trace_from
 from attncli.trace import Stage
 from attncli.transformer.weights import Architecture, random_weights
@@ -253,29 +252,11 @@ def test_what_else_a_file_holds(call: Call, tmp_path: Path) -> None:
         assert (result.err + result.out).count(f"not used: {unused}") == 1
 
 
-# ---- beside Python, and the same mathematics in NumPy
+# ---- the same mathematics in NumPy
 
 WORDS = ("She", "visited", "the", "bank", "near", "the", "bank")
 TARGET = ("la", "banque", "du", "fleuve", "vert")
 VECTORS = "the=1,2,3 bank=4,5,6 She=7,8,9"
-
-
-def test_python_gives_what_the_command_gives(call: Call) -> None:
-    heads: Any = {"heads": 2, "kv_heads": 1, "d_k": 3, "d_v": 5}
-    blocks: Any = {"block": "decoder", "layers": 2, "d_ff": 5, "norm": "pre", "seed": 7}
-    for trace, line in (
-        (attncli.explain(("a", "b", "c"), target="d e", dim=6, **blocks),
-         "--tokens a,b,c --target 'd e' --dim 6 --block decoder --layers 2 --d-ff 5 --norm pre --seed 7"),
-        (attncli.explain("a b", dim=2, positions=[[1, 2], [3, 4], [5, 6]], **heads),
-         "'a b' --dim 2 --positions [[1,2],[3,4],[5,6]] --heads 2 --kv-heads 1 --d-k 3 --d-v 5"),
-    ):  # fmt: skip
-        shown = values(call, line)
-        assert list(trace) == list(shown)
-        for name, stage in trace.stages():
-            np.testing.assert_allclose(stage.value, shown[name], atol=1e-12, err_msg=name)
-
-
-# ---- the blocks, in NumPy
 
 
 def normed(x: Array) -> Any:
@@ -354,31 +335,6 @@ def test_a_file_gives_the_vectors_it_has_and_what_it_has_not_is_named() -> None:
     assert zeros["embeddings"].value.tolist() == [[4, 5, 6], [0, 0, 0]]
     many = attncli.explain([f"w{i}" for i in range(11)], vectors=VECTORS)
     assert any("'w7' and 3 more" in note for note in many.notes)
-
-
-WRONG: list[tuple[Any, type[Exception], str]] = [
-    ({"block": "encoders"}, ConventionError, "encoders"),
-    ({"block": "decoder"}, ConventionError, "needs a target"),
-    ({"positions": "learned"}, ConventionError, "learned"),
-    ({"pad_to": 9, "mask": np.zeros((2, 9)) - 1.5}, ShapeError, "the mask"),
-    ({"vectors": {"a": [1.0, 2.0]}, "unknown": "error"}, ConventionError, "'b'"),
-    ({"dim": 4, "block": "encoder", "weights": {"w_q": np.eye(4)}}, InputError, "hold no encoder"),
-    ({"dim": 3, "weights": {f"w_{x}": np.eye(4) for x in "qkvo"}}, ShapeError, "4 × 4"),
-]  # fmt: skip
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    for wrong, error, words in WRONG:
-        with pytest.raises(error, match=words):
-            attncli.explain(**{"sentence": "a b", **wrong})
-
-
-def test_posenc_adds_and_refuses_what_cannot_be() -> None:
-    added = attncli.posenc(add=[0.5, 0.2, 0.3, 0.1])
-    np.testing.assert_allclose(added["input"].value, [[0.5, 1.2, 0.3, 1.1]])
-    for wrong in ({}, {"n": 5}, {"n": 5, "kind": "alibi"}, {"n": 5, "dim": 4, "kind": "learned"}):
-        with pytest.raises(ConventionError):
-            attncli.posenc(**wrong)
 
 
 # ---- what it means

@@ -1,11 +1,14 @@
 """attncli posenc: its tables, and vectors that they turn or are added to."""
 
 from math import cos, sin
+from typing import Any
 
 import numpy as np
 import pytest
 
-from attncli import attend
+from attncli import attend, posenc, render
+from attncli.cli.calls import trace_of
+from attncli.errors import ConventionError
 from tests.calls import SAMPLES, Call, arguments_of, stages
 
 THREE = f"--q {SAMPLES / 'three-tokens.json'}"
@@ -60,3 +63,43 @@ def test_tables_feed_compute(call: Call) -> None:
     done = call("compute", "--q", "q.npy", "--mask", "bias.npy", "--quiet", "--format", "json")
     expected = attend(q, q, q, mask=bias)["output"].value
     np.testing.assert_array_equal(stages(done.json)["output"], expected)
+
+
+# ---- in Python
+
+X = [[0.5, 0.2, 0.3, 0.1], [1.0, -2.0, 0.0, 3.0]]
+TABLES: list[tuple[dict[str, Any], str]] = [
+    ({"n": 5, "dim": 3, "exponent": "article", "start": 2}, "--len 5 --dim 3 --exponent article --start 2"),
+    ({"n": 5, "dim": 4, "base": 50.0, "dots": True}, "--len 5 --dim 4 --base 50 --dots"),
+    ({"add": X, "n": 2, "base": 7.0}, f"--add '{X}' --len 2 --base 7"),
+    ({"add": X[0]}, f"--add '{X[0]}'"),
+    ({"add": X, "tokens": ("a", "b")}, f"""--add '{{"x": {X}, "tokens": ["a", "b"]}}'"""),
+    ({"n": 3, "dim": 6, "kind": "rope", "start": 1}, "--len 3 --dim 6 --kind rope --start 1"),
+    ({"n": 3, "kind": "alibi", "heads": 3}, "--len 3 --kind alibi --heads 3"),
+    ({"n": 3, "kind": "alibi", "heads": 2, "symmetric": True}, "--len 3 --kind alibi --heads 2 --symmetric"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("keywords", "line"), TABLES, ids=[line[:30] for _, line in TABLES])
+def test_python_gives_what_the_command_gives(keywords: dict[str, Any], line: str) -> None:
+    of_command = trace_of(f"posenc {line} --format json")
+    assert render(posenc(**keywords), "json") == render(of_command, "json")
+
+
+def test_embeddings_are_added_and_what_cannot_be_is_refused() -> None:
+    added = posenc(add=[0.5, 0.2, 0.3, 0.1])
+    np.testing.assert_allclose(added["input"].value, [[0.5, 1.2, 0.3, 1.1]])
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({}, "number of positions is missing"),
+        ({"n": 5}, "dim is missing"),
+        ({"n": 5, "kind": "alibi"}, "heads is missing"),
+        ({"n": 5, "dim": 4, "kind": "learned"}, "kind is 'learned'"),
+        ({"add": X, "n": 3}, "n is 3, but add has 2"),
+        ({"add": X, "dim": 3}, "dim is 3, but add has 4"),
+        ({"add": X, "kind": "rope"}, "add has no effect"),
+        ({"add": X, "dots": True}, "add cannot be used with dots"),
+        ({"n": 5, "heads": 2, "kind": "alibi", "dots": True}, "dots has no effect"),
+    ]
+    for keywords, words in wrong:
+        with pytest.raises(ConventionError, match=words):
+            posenc(**keywords)
