@@ -23,6 +23,7 @@ from attncli.attention.shapes import on_host
 from attncli.errors import ShapeError, joined
 from attncli.files.messages import count
 from attncli.formula import common as formulas
+from attncli.recorded import recorded
 from attncli.stages import StageSpec
 from attncli.trace import Stage, Trace
 from attncli.words.tokens import called
@@ -56,6 +57,7 @@ _FARTHEST_POWER = 500
 _ROUNDED = 8 * np.finfo(np.float64).eps
 
 
+@recorded
 def similarity(
     words: Sequence[str] | Mapping[str, npt.ArrayLike], matrix: npt.ArrayLike | None = None
 ) -> Trace:

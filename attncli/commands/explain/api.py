@@ -19,6 +19,7 @@ from attncli.attention.shapes import Gradient, as_numbers
 from attncli.commands.explain.pipeline import explained
 from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ConventionError
+from attncli.recorded import recorded
 from attncli.trace import Trace
 from attncli.transformer.state_dict import weights_from_arrays
 from attncli.transformer.weights import Architecture, NormPlace, random_weights
@@ -36,6 +37,7 @@ from attncli.words.tokens import tokenize
 Kind = Literal["attention", "encoder", "decoder"]
 
 
+@recorded
 def explain(  # noqa: PLR0913
     sentence: str | Sequence[str],
     *,
@@ -165,6 +167,7 @@ def _vocabulary(
     return Vocabulary({}, matrix.shape[-1], "as given", matrix=matrix)
 
 
+@recorded
 def posenc(
     n: int | None = None,
     dim: int | None = None,
