@@ -21,6 +21,7 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import ShapeError, StageError, nearest
+from attncli.recorded import RecordedCall
 from attncli.stages import HIDDEN, QKV, SPECS, StageSpec, spec_of
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class Trace:
     later  further stages by name, each computed when it is asked for: they take time, and few ask
     compute  what computes the trace of other numbers for some stages, as `again` has it; None of a
            trace that was read from a file
+    call   the call that gave it, of a command or of a function in Python; None where none is known
 
     >>> scores = Stage("scores", "S", "S = Q Kᵀ", np.eye(2), ("query", "key"))
     >>> block = Trace("Block", (Trace("Attention", (scores,), name="attention"),))
@@ -175,6 +177,7 @@ class Trace:
     notes: tuple[str, ...] = ()
     later: Mapping[str, Callable[[], Stage]] = field(default_factory=dict)
     compute: Callable[[Mapping[str, Array]], Trace] | None = None
+    call: RecordedCall | None = None
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self.stages())

@@ -16,6 +16,7 @@ from attncli.attention.run import Labels
 from attncli.attention.shapes import Gradient, as_numbers, in_order
 from attncli.convention import Convention, Fields, Layout, convention_of
 from attncli.errors import ConventionError, ShapeError
+from attncli.recorded import recorded
 from attncli.trace import Trace
 
 
@@ -46,6 +47,7 @@ def attend(
 ) -> Trace: ...
 
 
+@recorded
 def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     q: npt.ArrayLike | Inputs,
     k: npt.ArrayLike | None = None,

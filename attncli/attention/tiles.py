@@ -29,6 +29,7 @@ from attncli.convention import Convention, LseBase
 from attncli.errors import ShapeError, joined
 from attncli.formula.matrices import subscript
 from attncli.formula.parser import written
+from attncli.recorded import recorded
 from attncli.stages import LSE, OUTPUT, SPLIT, TILE, WEIGHTS
 from attncli.trace import Trace
 
@@ -236,6 +237,7 @@ def split_steps(convention: Convention, sizes: Sizes, bounds: Sequence[int]) -> 
 # ---- q, k, v in; a trace out
 
 
+@recorded
 def attend_tiles(
     q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, tiles: int, **more: Any
 ) -> Trace:
@@ -268,6 +270,7 @@ def trace_in_tiles(inputs: Inputs, tiles: int) -> Trace:
     return trace_in_parts(TILE, inputs, bounds, tile_steps, division)
 
 
+@recorded
 def attend_split(
     q: npt.ArrayLike, k: npt.ArrayLike, v: npt.ArrayLike, *, split: Sequence[int], **more: Any
 ) -> Trace:

@@ -190,7 +190,7 @@ def group(panel: str, *, before: Collection[str] = ()) -> Callable[[type[T]], ty
     return made
 
 
-def flag(
+def flag(  # noqa: PLR0913 - what there is to say of an option
     help: str,  # noqa: A002 - as Typer has it
     metavar: str | None = None,
     *,
@@ -201,6 +201,8 @@ def flag(
     excludes: str = "",
     default: str = "",
     choices: Callable[[], Iterable[str]] | None = None,
+    provides: str = "",
+    reads: Callable[[str], bool] | None = None,
     **more: Any,
 ) -> Any:
     """A field of a group: an option of the field's name or of these names, or an Argument.
@@ -208,6 +210,8 @@ def flag(
     needs, excludes  what it has no effect without, and what it cannot be used with
     default          what it is where it is not given, for other flags that need a value of it
     choices          those of a Literal and of other packages, for a text that is none of ours
+    provides         "input": what is computed from; "display": how the result is shown
+    reads            of an input: whether a text names a file or standard input, where it may
     """
     option = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
     texts = {"needs": needs, "excludes": excludes}
@@ -221,6 +225,8 @@ def flag(
             **parts,
             "default": default,
             "choices": choices,
+            "provides": provides,
+            "reads": reads,
         },
     )
 
@@ -228,11 +234,12 @@ def flag(
 def typer_command(name: str, command: Command) -> Any:
     """A command as Typer takes it: it imports and calls what runs it, and presents the result."""
 
-    def flat(**values: Any) -> int | None:
-        with called(name, command, values) as result:
+    def flat(context: typer.Context, **_: Any) -> int | None:
+        with called(name, command, context.params) as result:
             return result if result is None or isinstance(result, int) else result.present()
 
-    parameters = []
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter("context", keyword, annotation=typer.Context)]
     options = [(kind, item) for kind in command.ordered for item in fields(kind) if item.metadata]
     for kind, item in options:
         if item.name in command.without:
@@ -242,7 +249,7 @@ def typer_command(name: str, command: Command) -> Any:
         if make is typer.Option:
             names = names or (flag_of(item.name),)
             more["rich_help_panel"] = more["rich_help_panel"] or kind.PANEL
-        keyword, default = inspect.Parameter.KEYWORD_ONLY, False if item.type is bool else None
+        default = False if item.type is bool else None
         annotation: Any = Annotated[item.type, make(*names, show_default=False, **more)]
         parameter = inspect.Parameter(item.name, keyword, default=default, annotation=annotation)
         parameters.append(parameter)
@@ -263,6 +270,8 @@ def typer_command(name: str, command: Command) -> Any:
 def called(name: str, command: Command, values: Mapping[str, Any]) -> Iterator[Result | int | None]:
     """What a command gives for the values of its options; within it, as much memory as they allow.
 
+    A trace that it gives has the call, in the order of the values.
+
     AttncliError for a call or an input that is wrong.
     """
     size, groups = allowed(), dict[Any, Any]()
@@ -281,9 +290,15 @@ def called(name: str, command: Command, values: Mapping[str, Any]) -> Iterator[R
             tuple(groups[kind] for kind in kinds) for kinds in (command.groups, command.extensions)
         )
         call = Call(command=name, function=run, groups=of_command, extensions=of_others)
+        from attncli.cli.recording import recorded_call
+
+        record = recorded_call(name, groups.values(), [*values])  # before the groups are completed
         errstate = import_module("numpy").errstate
         with errstate(all="ignore"):  # infinity and NaN are shown, not warned about
-            yield call.result()
+            result: Any = call.result()
+            if hasattr(result, "trace"):
+                result = replace(result, trace=replace(result.trace, call=record))
+            yield result
 
 
 def options_of(command: Command) -> set[str]:

@@ -16,6 +16,7 @@ import typer
 from attncli.choices import Choices
 from attncli.cli.groups import flag, group
 from attncli.cli.parsing import cell_of, slice_of, tokens_of, unclear, whole_numbers
+from attncli.cli.recording import names_file
 from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of
 from attncli.errors import ConventionError
 from attncli.files.roles import ROLES
@@ -52,9 +53,12 @@ MAX_SIZE = flag(
     "or written as text: one for every 50 bytes, 20 million by default.",
     "SIZE",
 )
-MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel)
+SOURCE = names_file("ones", "random")
+"""Of a flag: whether its text names what is read."""
+MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel, provides="input", reads=SOURCE)
 _ROLES = [
-    (role, str | None, flag(row.help, "SOURCE", panel=row.panel)) for role, row in ROLES.items()
+    (role, str | None, flag(row.help, "SOURCE", panel=row.panel, provides="input", reads=SOURCE))
+    for role, row in ROLES.items()
 ]
 _Sources: Any = make_dataclass(
     "_Sources", _ROLES, kw_only=True, eq=False, repr=False, match_args=False
@@ -68,28 +72,41 @@ _AXES = "layout", "heads", "kv_heads"
 class InputFlags(_Sources):  # type: ignore[misc]
     """Where each array of ROLES and the weights come from, and the order of their axes."""
 
-    source: str | None = flag("The same as --q SOURCE.", "SOURCE", make=typer.Argument)
+    source: str | None = flag(
+        "The same as --q SOURCE.", "SOURCE", make=typer.Argument, provides="input", reads=SOURCE
+    )
     tokens: str | None = flag(
         "Names of the queries and keys, separated by commas or as a JSON list.",
         "A,B,C",
         excludes="--format mermaid",
+        provides="input",
     )
     weights: str | None = flag(
         "Weights of x: w_q, w_k, w_v, w_o, b_q …, under any names they are published with.",
         "SOURCE",
+        provides="input",
+        reads=SOURCE,
     )
     weights_axes: Literal["auto", "in-out", "out-in"] | None = flag(
         "in-out: X W. out-in: X Wᵀ, as in PyTorch's Linear. auto (the default): by the names of "
         "the weights, or else by the shapes that fit.",
         needs="the weights of x",
+        provides="input",
     )
     layout: Layout | None = flag(
-        "Order of the axes: batch, head, s (tokens), d. Default: hsd for 3-D, bhsd for 4-D."
+        "Order of the axes: batch, head, s (tokens), d. Default: hsd for 3-D, bhsd for 4-D.",
+        provides="input",
     )
-    heads: int | None = flag("Split the last axis of (tokens, d) or bsd into heads.", min=1)
-    kv_heads: int | None = flag("Heads of K and V, if fewer (grouped-query attention).", min=1)
+    heads: int | None = flag(
+        "Split the last axis of (tokens, d) or bsd into heads.", min=1, provides="input"
+    )
+    kv_heads: int | None = flag(
+        "Heads of K and V, if fewer (grouped-query attention).", min=1, provides="input"
+    )
     kv_len: str | None = flag(
-        "Number of valid keys, one per batch item; the other keys are padding.", "N[,N…]"
+        "Number of valid keys, one per batch item; the other keys are padding.",
+        "N[,N…]",
+        provides="input",
     )
     tiles: int | None = flag(
         "Process the keys in tiles of N, with a running maximum, sum and output (online softmax, "

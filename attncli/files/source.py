@@ -256,6 +256,11 @@ def are_numbers(text: str) -> bool:
     return bool(_OF_NUMBERS.fullmatch(text) and _TWO_NUMBERS.search(text))
 
 
+def is_literal(text: str) -> bool:
+    """Whether a SOURCE is numbers, not the name of a file or "-"."""
+    return _literal(text)[1]
+
+
 def _literal(text: str) -> tuple[str, bool]:
     """A SOURCE without quotes that cmd.exe leaves, and whether it is numbers in a form we read."""
     inner = text.strip()[1:-1].strip()

@@ -1,6 +1,6 @@
 """A saved trace: its format, declared once; reading it; and its JSON Schema.
 
-    {"attncli": "trace", "version": 2, "title": "…", "convention": {…}, "notes": ["…"],
+    {"attncli": "trace", "version": 2, "call": {…}, "title": "…", "convention": {…}, "notes": ["…"],
      "steps": [{"kind": "stage", "name": "scaled", "symbol": "Z", "formula": "Z = S / √d_k",
                 "axes": ["query", "key"], "labels": {"query": ["the", "cat"]}, "shape": [2, 2],
                 "dtype": "float64", "value": [[1.0, "-Infinity"], [0.5, 2.0]], …},
@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
@@ -51,6 +52,7 @@ from attncli.files.messages import lacking, listing, quote, safe
 from attncli.files.numbers import MAX_DEPTH, text_to_nan
 from attncli.files.roles import attention_prefix
 from attncli.files.write import OPTIONAL, VERSION
+from attncli.recorded import CallOption, Provides, RecordedCall
 from attncli.stages import DISPLAY, Role, Shade, StageSpec
 from attncli.trace import Stage, Trace
 
@@ -215,13 +217,44 @@ class TraceModel(_Steps):
     kind: Literal["trace"]
 
 
+class OptionModel(BaseModel):
+    """An option or an argument of a call, with its values."""
+
+    model_config = _as_written("provides")
+
+    name: str
+    words: Annotated[list[str], Field(min_length=1)]
+    provides: Provides = Field(
+        default="", description="input: what is computed from; file: the same, from elsewhere."
+    )
+
+
+class CallModel(BaseModel):
+    """The call that gave the trace, without what only says how it is shown."""
+
+    model_config = _as_written()
+
+    function: str = Field(description='"attncli compute", or "attncli.attend" in Python.')
+    options: list[OptionModel] = Field(description="In the order of the call.")
+
+    def build(self) -> RecordedCall:
+        """The call as a trace has it."""
+        options = (CallOption(x.name, tuple(x.words), x.provides) for x in self.options)
+        return RecordedCall(self.function, tuple(options))
+
+
 class Document(_Steps):
     """A trace saved by attncli."""
 
-    model_config = _as_written("name")
+    model_config = _as_written("name", "call")
 
     attncli: Literal["trace"]
     version: Literal[2]
+    call: CallModel | SkipJsonSchema[None] = None
+
+    def build(self, _: object = None) -> Trace:
+        """The trace, with its call where one is known."""
+        return replace(super().build(), call=None if self.call is None else self.call.build())
 
 
 class _WithoutTitles(GenerateJsonSchema):

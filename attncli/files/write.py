@@ -23,6 +23,7 @@ from attncli.arrays import Array
 from attncli.errors import MissingExtraError, OutputError
 from attncli.files.messages import safe
 from attncli.files.numbers import nan_to_text
+from attncli.recorded import RecordedCall
 from attncli.trace import Stage, Trace
 
 Entries = Iterable[tuple[str, Array | str]]
@@ -51,7 +52,16 @@ def document_of(trace: Trace, encode: Encode | None = None) -> dict[str, Any]:
     [[1.0, 'Infinity']]
     """
     encode = encode or (lambda _, value: {"value": plain_lists(value)})
-    return {"attncli": "trace", "version": VERSION, **_written(trace, "", encode)}
+    call = {} if trace.call is None else {"call": _written_call(trace.call)}
+    return {"attncli": "trace", "version": VERSION, **call, **_written(trace, "", encode)}
+
+
+def _written_call(call: RecordedCall) -> dict[str, Any]:
+    options = [
+        {"name": name, "words": [*words], **({"provides": provides} if provides else {})}
+        for name, words, provides in call.options
+    ]
+    return {"function": call.function, "options": options}
 
 
 def plain_lists(value: Array) -> Any:

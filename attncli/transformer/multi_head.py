@@ -16,6 +16,7 @@ from attncli.attention.inputs import inputs_of
 from attncli.attention.run import Labels
 from attncli.attention.shapes import Gradient, as_numbers, token_rows
 from attncli.convention import Convention, Fields, convention_of
+from attncli.recorded import recorded
 from attncli.trace import Trace
 from attncli.transformer.published import published
 
@@ -43,6 +44,7 @@ class Projections:
         return {name: as_numbers(x, name) for name, x in vars(self).items() if x is not None}
 
 
+@recorded
 def multi_head_attention(  # noqa: PLR0913 - what goes in, and how
     x: npt.ArrayLike,
     weights: Projections | Mapping[str, npt.ArrayLike],

@@ -23,6 +23,7 @@ from attncli.attention.shapes import on_host
 from attncli.errors import ShapeError, joined
 from attncli.files.messages import count
 from attncli.formula import common as formulas
+from attncli.recorded import recorded
 from attncli.stages import StageSpec
 from attncli.trace import Stage, Trace
 from attncli.words.tokens import called
@@ -59,6 +60,7 @@ _ROUNDED = 8 * np.finfo(np.float64).eps
 _OTHER = 1e-12
 
 
+@recorded
 def similarity(
     words: Sequence[str] | Mapping[str, npt.ArrayLike], matrix: npt.ArrayLike | None = None
 ) -> Trace:

@@ -85,6 +85,7 @@ class Vocabulary:
     remarks: tuple[str, ...] = ()  # what became of words that the file does not hold as asked for
     warnings: tuple[str, ...] = ()  # what was wrong with the file
     matrix: Array | None = None  # of one sentence, a row for each token, instead of words
+    seed: int | None = None  # from which all vectors are drawn, if they are
 
     def rows(self, sentence: Sentence) -> Array:
         """The vector of each token [n, dim]; zeros for the padding."""
@@ -125,7 +126,7 @@ def random_vocabulary(words: Sequence[str], dim: int, seed: int = 0) -> Vocabula
     (3,)
     """
     note = f"random numbers (seed {seed}), always the same for the same word"
-    return Vocabulary(random_vectors(words, dim, seed), dim, note)
+    return Vocabulary(random_vectors(words, dim, seed), dim, note, seed=seed)
 
 
 def row_vocabulary(matrix: Array, n_tokens: int, origin: str = "") -> Vocabulary:
@@ -270,7 +271,10 @@ def entry_stages(
     is_none = isinstance(positions, str) and positions == "none"
     formula += ", no positions added" if is_none else ""
     vectors, axes, reads = vocabulary.rows(sentence), ("token", "dimension"), {"tokens": "tokens"}
-    words = Stage("embeddings", symbol, formula, vectors, axes, names, vocabulary.note, reads)
+    params = {} if vocabulary.seed is None else {"seed": vocabulary.seed}
+    words = Stage(
+        "embeddings", symbol, formula, vectors, axes, names, vocabulary.note, reads, params
+    )
     if is_none:
         return tokens, words
     table = replace(_table(positions, len(numbers), vocabulary.dim), reads=reads)

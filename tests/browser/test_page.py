@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import attncli
+from attncli.cli.calls import trace_of
 from attncli.cli.main import run
 from attncli.commands.diff.page import diff_page
 from attncli.errors import ShapeError, StageError
@@ -85,7 +86,13 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opener]:
 # ---- pages and what is on them
 
 THREE = attention()
-SENTENCE: dict[str, Any] = {"heads": 2, "dim": 4}
+
+
+def of_call(call: str) -> Trace:
+    """The trace of a call whose page is made."""
+    return trace_of(f"{call} --format html")
+
+
 NEVER = [[True, True, False], [False, False, False], [True, True, True]]
 NAN = [[1, np.nan], [0, 1], [1, 1]]
 TRACES: dict[str, Any] = {
@@ -101,11 +108,11 @@ TRACES: dict[str, Any] = {
     "no key": lambda: attncli.attend(*(THREE[x].value for x in "qkv"), mask=NEVER, empty_rows="uniform"),
     "not a number": lambda: attention(NAN, causal=True),
     "gradients": lambda: attention(d_output=[[1, 0], [0, 1], [1, 1]]),
-    "attention": lambda: attncli.explain("the river bank", **SENTENCE),
-    "encoder": lambda: attncli.explain("the river bank", block="encoder", layers=2, **SENTENCE),
-    "decoder": lambda: attncli.explain("A bank", target="La rive", dim=4, block="decoder"),
-    "cross": lambda: attncli.explain("A bank", target="La rive", dim=4, heads=2),
-    "pre": lambda: attncli.explain("the bank", block="encoder", norm="pre", **SENTENCE),
+    "attention": lambda: of_call("explain 'the river bank' --heads 2 --dim 4"),
+    "encoder": lambda: of_call("explain 'the river bank' --block encoder --layers 2 --heads 2 --dim 4"),
+    "decoder": lambda: of_call("explain 'A bank' --target 'La rive' --dim 4 --block decoder"),
+    "cross": lambda: of_call("explain 'A bank' --target 'La rive' --dim 4 --heads 2"),
+    "pre": lambda: of_call("explain 'the bank' --block encoder --norm pre --heads 2 --dim 4"),
 }  # fmt: skip
 
 
@@ -133,7 +140,10 @@ def check_all(page: Any, trace: Trace, least: int = 3) -> None:
 
 
 def computed_by(call: str) -> dict[str, Any]:
-    """Every stage of what a copied command computes, by dotted name."""
+    """Every stage of what a copied command, or a copied call in Python, computes, by dotted name."""
+    if call.startswith("attncli."):
+        trace = eval(call, {"attncli": attncli})  # noqa: S307 - what the page copies
+        return {name: stage.value for name, stage in trace.stages()}
     first, _, rest = call.partition(" <<'END'\n")
     words = ["sh", "-c", f"{sys.executable} -m {first} --quiet --format json"]
     numbers = rest.removesuffix("\nEND")
@@ -169,7 +179,7 @@ def why(page: Any) -> str:
 
 
 CHANGE = """() => {
-  const inputs = stages.filter(s => canEdit(s) && s.short !== "mask" && !page.command.drawn?.includes(s.id));
+  const inputs = stages.filter(s => canEdit(s) && s.short !== "mask" && !page.command.numbers.drawn.includes(s.id));
   for (let n = 0; n < 3; n++) {
     const s = inputs[(n * 3 + 1) % inputs.length], at = (n * 5 + 2) % s.data.length;
     s.data[at] = ((n * 91 + 37) % 400 - 200) / 64;
@@ -205,7 +215,10 @@ def agrees(page: Any, trace: Trace, least: int) -> None:
 
 
 OTHERS: dict[str, Any] = {
-    **{name: every_kind()[name] for name in ("posenc", "article", "dots", "rope", "alibi", "similarity", "analogy")},
+    **{name: every_kind()[name] for name in ("posenc", "article", "rope", "alibi", "similarity")},
+    "dots": lambda: of_call("posenc --len 3 --dim 4 --dots"),
+    "analogy": lambda: of_call("similarity --analogy a b c a=0.2,0.4 b=-0.1,0.3 c=1,-0.5"),
+    "turned": lambda: of_call("posenc --kind rope --apply '[[1, 2], [3, 4]]'"),
     **{name: every_kind()[name] for name in ("tiles", "split")},
     "added": lambda: attncli.posenc(add=numbers(3, 5), start=2, base=50.0),
     "masked tiles": lambda: attncli.attend_tiles(*numbers(3, 2, 5, 3), tiles=2, causal=True),
@@ -266,7 +279,7 @@ OWN: dict[str, tuple[list[str], str]] = {  # a call, and what is in the command
     "variant with a line": (["--formulas", "softcap", "--set", "cap = 3"], "--formulas 'cap = 3\nscores: "),
     "a line in place of ours": (SET, "scaled: Z[i,j] = S[i,j] / (1 + i)\n"),
     "a file": (["--formulas", "mine.attn"], "--formulas 'scores: S[i,j] = abs("),
-    "a sentence": (["--formulas", "sigmoid"], "explain --weights - --positions paper --heads 2 --formulas sigmoid "),
+    "a sentence": (["--formulas", "sigmoid"], "explain --weights - --positions paper --formulas sigmoid --heads 2 "),
     "layers": (["--block", "encoder", "--layers", "2", "--formulas", "softcap"], " --set cap=4 <<"),
 }  # fmt: skip
 
@@ -301,29 +314,33 @@ def test_a_page_of_own_formulas_is_copied_with_them(
 
 
 def test_what_cannot_be_copied_or_is_not_known_is_said(opened: Opener) -> None:
-    page = opened(html_of(every_kind()["rotated"]()))
+    page = opened(html_of(every_kind()["rotated"]()))  # of a function that keeps no call
+    assert not page.locator("#command").is_visible()
+    page = opened(html_of(attncli.explain("A bank", dim=4)))
+    assert page.locator("#command").inner_text() == "Copy as Python"
+    assert page.evaluate("command()") == "attncli.explain('A bank', dim=4)"
+    type_into(page, "embeddings", 1, 1, "3")
     assert page.get_by_text("No call of attncli gives these numbers").is_visible()
+    assert not page.locator("#command").is_visible()
+    page.locator("#undo").click()
+    assert page.locator("#command").is_visible()
     page = opened(html_of(every_kind()["pca"]()))  # whose components are computed by no formula
     type_into(page, "vectors", 1, 1, "3,5")
     assert {*page.locator("[id='at-coordinates'] td:not(.corner)").all_inner_texts()} == {"?"}
     assert "?" not in page.locator("[id='at-centred']").inner_text()
 
 
-@pytest.mark.parametrize(
-    "convention", [{"layers": 2}, {"layers": 2, "causal": True}, {"norm": "pre"}]
-)
-def test_a_stack_of_layers_has_one_mask_and_one_scale(
-    opened: Opener, convention: dict[str, Any]
-) -> None:
-    trace = attncli.explain("The old bank", dim=4, block="encoder", **convention)
+@pytest.mark.parametrize("options", ["--layers 2", "--layers 2 --causal", "--norm pre"])
+def test_a_stack_of_layers_has_one_mask_and_one_scale(opened: Opener, options: str) -> None:
+    trace = of_call(f"explain 'The old bank' --dim 4 --block encoder {options}")
     page = opened(html_of(trace))
-    if "causal" not in convention:
+    if "causal" not in options:
         page.locator("#mask").check()
     cell(page, "encoder.1.attention.mask", 2, 1).click()
     page.locator("#param-root").fill("3")
     page.keyboard.press("Tab")
     masks = page.evaluate("masks().map(mask => mask.data[3])")
-    assert masks == [-np.inf] * convention.get("layers", 1)
+    assert masks == [-np.inf] * (2 if "--layers 2" in options else 1)
     assert "--mask" in page.evaluate("command()")
     agrees(page, trace, least=20)
     page.locator("#reset").click()
@@ -505,7 +522,7 @@ def test_a_mask_where_there_was_none(opened: Opener, name: str, convention: dict
     page = opened(html_of(attention(**convention)))
     page.locator("#causal").check()
     check_all(page, attention(causal=True, **convention))
-    assert "--causal" in page.evaluate("command()")
+    assert "causal=True" in page.evaluate("command()")
     if name == "not a number":
         cell(page, "mask", 1, 1).click()
         check_all(page, attention(mask=[[-np.inf] * 3, *CAUSAL.tolist()[1:]], **convention))
@@ -521,7 +538,7 @@ def test_the_scale_and_other_words(opened: Opener) -> None:
     page.keyboard.press("Tab")
     check_all(page, attention(scale=8**-0.5))
     for block in ("attention", "encoder"):
-        convention: dict[str, Any] = {**SENTENCE, "block": block}
+        convention: dict[str, Any] = {"heads": 2, "dim": 4, "block": block}
         page = opened(html_of(attncli.explain("I love AI", **convention)))
         page.locator("#sentence input").nth(1).fill("hate")
         page.keyboard.press("Enter")

@@ -15,6 +15,7 @@ class ExerciseFlags:
         "width D (default: 3x2); NxDxM gives V the width M. --seed N draws other numbers.",
         "[NxD]",
         excludes="--q, --k, --v, --x",
+        provides="input",
     )
     sweep: tuple[str, str] | None = flag(
         "Vary d_k of --random (why scores are divided by √d_k), scale or softcap, such as --sweep "

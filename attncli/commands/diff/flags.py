@@ -11,6 +11,7 @@ from attncli.cli.options import (
     INSIDE,
     PRECISION_HELP,
     RTOL,
+    SOURCE,
     DisplayFlags,
     Inside,
 )
@@ -24,9 +25,15 @@ class DiffFlags:
         "A saved trace, a file of named stages, inputs (q, k, v, a convention), or one array.",
         "A",
         make=typer.Argument,
+        provides="input",
+        reads=SOURCE,
     )
     b: str | None = flag(
-        "What to compare it with, in any of these forms.", "B", make=typer.Argument
+        "What to compare it with, in any of these forms.",
+        "B",
+        make=typer.Argument,
+        provides="input",
+        reads=SOURCE,
     )
     decimals: int | None = DECIMALS
     rtol: float | None = RTOL

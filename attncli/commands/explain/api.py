@@ -24,6 +24,7 @@ from attncli.commands.explain.setup import (
 from attncli.convention import Convention, Fields, convention_of
 from attncli.errors import ConventionError, InputError
 from attncli.files.messages import listing
+from attncli.recorded import recorded
 from attncli.trace import Trace
 from attncli.transformer.weights import NormPlace
 from attncli.words.sentence import (
@@ -38,6 +39,7 @@ from attncli.words.sentence import (
 from attncli.words.tokens import tokenize
 
 
+@recorded
 def explain(  # noqa: PLR0913
     sentence: str | Sequence[str],
     *,

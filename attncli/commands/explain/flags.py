@@ -8,8 +8,16 @@ from typing import Literal, Self
 import typer
 
 from attncli.cli.groups import Command, flag, group
-from attncli.cli.options import MASK, PAGES, PRECISION_HELP, ConventionFlags, DisplayFlags
+from attncli.cli.options import (
+    MASK,
+    PAGES,
+    PRECISION_HELP,
+    SOURCE,
+    ConventionFlags,
+    DisplayFlags,
+)
 from attncli.cli.parsing import tokens_of
+from attncli.cli.recording import names_file
 from attncli.errors import ConventionError, InputError
 from attncli.files.roles import D_OUTPUT, ROLES
 
@@ -18,12 +26,18 @@ from attncli.files.roles import D_OUTPUT, ROLES
 class SentenceFlags:
     """What is read: a sentence, or tokens, and what is asked of it."""
 
-    sentence: str | None = flag("The sentence to explain.", "SENTENCE", make=typer.Argument)
-    tokens: str | None = flag(
-        "Tokens instead of a sentence, separated by commas or as a JSON list.", "A,B,C"
+    sentence: str | None = flag(
+        "The sentence to explain.", "SENTENCE", make=typer.Argument, provides="input"
     )
-    lowercase: bool = flag("Lowercase all tokens.")
-    pad_to: int | None = flag("Pad to N tokens with <pad>, masked as keys.", min=1)
+    tokens: str | None = flag(
+        "Tokens instead of a sentence, separated by commas or as a JSON list.",
+        "A,B,C",
+        provides="input",
+    )
+    lowercase: bool = flag("Lowercase all tokens.", provides="input")
+    pad_to: int | None = flag(
+        "Pad to N tokens with <pad>, masked as keys.", min=1, provides="input"
+    )
     mask: str | None = MASK
     target: str | None = flag(
         "Cross-attention: the queries come from this sentence, the keys and values from the first.",
@@ -60,22 +74,31 @@ class SentenceFlags:
 class VectorFlags:
     """Word vectors and positional encodings."""
 
-    dim: int | None = flag("Size of a random vector (default: 8).", min=1)
+    dim: int | None = flag("Size of a random vector (default: 8).", min=1, provides="input")
     glove: str | None = flag(
-        "Word vectors in GloVe's text format, or builtin: 2,717 frequent words of GloVe.", "FILE"
+        "Word vectors in GloVe's text format, or builtin: 2,717 frequent words of GloVe.",
+        "FILE",
+        provides="input",
+        reads=names_file("builtin"),
     )
     embeddings: str | None = flag(
         "The vectors of the tokens, one row each. If the file also holds weights, they are used.",
         "SOURCE",
         excludes="--glove, --dim, --target",
+        provides="input",
+        reads=SOURCE,
     )
     unknown: Literal["random", "zero", "error"] | None = flag(
-        "Vector of a word missing from the file (default: random).", needs="--glove"
+        "Vector of a word missing from the file (default: random).",
+        needs="--glove",
+        provides="input",
     )
     positions: str | None = flag(
         "Positional encodings to add: the sines and cosines of the paper (the default) or of the "
         "article, none (the default with --embeddings), or a matrix of learned ones.",
         "paper, article, none, SOURCE",
+        provides="input",
+        reads=names_file("paper", "article", "none"),
     )
 
 
@@ -90,8 +113,10 @@ class BlockFlags:
         "What to compute (default: attention); decoder needs --target.", default="attention"
     )
     layers: int | None = flag("Layers of encoder and decoder (default: 1).", min=1, needs=_BLOCKS)
-    heads: int | None = flag("Heads (default: 1).", min=1)
-    kv_heads: int | None = flag("Heads of K and V, if fewer.", min=1, excludes=_IDENTITY)
+    heads: int | None = flag("Heads (default: 1).", min=1, provides="input")
+    kv_heads: int | None = flag(
+        "Heads of K and V, if fewer.", min=1, excludes=_IDENTITY, provides="input"
+    )
     d_k: int | None = flag(
         "Width of queries and keys (default: dim / heads).", min=1, excludes=_IDENTITY
     )
@@ -111,6 +136,8 @@ class BlockFlags:
         "A file of w_q, w_k, w_v, w_o and so on, under any names they are published with.",
         "SOURCE",
         excludes=_IDENTITY,
+        provides="input",
+        reads=SOURCE,
     )
     projection: Literal["learned", "identity"] | None = flag(
         "identity: the vectors themselves are Q, K and V."
@@ -121,8 +148,9 @@ class BlockFlags:
         needs=PAGES,
         excludes="--stage, --head, --rows, --cols, --precision, --work, --cell, --query, "
         "--heatmap, --no-heatmap, --blank, --against",
+        provides="display",
     )
-    d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE")
+    d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE", provides="input", reads=SOURCE)
 
 
 COMMAND = Command(

@@ -2,6 +2,7 @@
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
+from pathlib import Path
 from typing import Any
 
 from attncli.cli.groups import flag, group
@@ -9,6 +10,11 @@ from attncli.convention import KNOBS, flag_of
 
 _PROGRAM = "--tiles, --split, --kv-len, --semantics, "
 _PROGRAM += ", ".join(flag_of(name) for name in KNOBS if name not in ("dtype", "seed"))
+
+
+def _names_program(text: str) -> bool:
+    """Whether it is the name of a file, not of a variant, nor formulas themselves."""
+    return Path(text).is_file() and not ("=" in text and "[" in text)
 
 
 @group("Formulas", before=("Masking", "Showing"))
@@ -20,6 +26,7 @@ class FormulaFlags:
         "FILE",
         panel="Formulas",
         excludes=_PROGRAM,
+        reads=_names_program,
     )
     lines: list[str] | None = flag(
         "Compute one stage by another formula (repeatable), such as --set 'scores[i,j] = …'.",

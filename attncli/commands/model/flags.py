@@ -34,6 +34,7 @@ class ModelFlags:
     dump: str | None = flag(
         "Write q, k, v, mask and output of every attention (npz, safetensors), for check and diff.",
         "FILE",
+        provides="display",
     )
 
 

@@ -22,9 +22,11 @@ from attncli.attention.positions import (
 )
 from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError
+from attncli.recorded import recorded
 from attncli.trace import Trace
 
 
+@recorded
 def posenc(  # noqa: PLR0913
     n: int | None = None,
     dim: int | None = None,

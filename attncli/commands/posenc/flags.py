@@ -5,7 +5,7 @@
 from typing import Literal
 
 from attncli.cli.groups import Command, flag, group
-from attncli.cli.options import PRECISION_HELP, STAGE_HELP, DisplayFlags
+from attncli.cli.options import PRECISION_HELP, SOURCE, STAGE_HELP, DisplayFlags
 
 _SINES = "--kind sinusoidal"
 
@@ -25,11 +25,21 @@ class PositionFlags:
     base: float | None = flag("Base of the wavelengths (default: 10000).", needs=f"{_SINES}|rope")
     start: int | None = flag("First position (default: 0).", needs=f"{_SINES}|rope")
     add: str | None = flag(
-        "Embeddings to which the table is added.", "SOURCE", needs=_SINES, excludes="--dots"
+        "Embeddings to which the table is added.",
+        "SOURCE",
+        needs=_SINES,
+        excludes="--dots",
+        provides="input",
+        reads=SOURCE,
     )
     dots: bool = flag("Show the dot product of each position with every other.", needs=_SINES)
     apply: str | None = flag(
-        "rope: queries and keys to rotate.", "SOURCE", needs="--kind rope", excludes="--len, --dim"
+        "rope: queries and keys to rotate.",
+        "SOURCE",
+        needs="--kind rope",
+        excludes="--len, --dim",
+        provides="input",
+        reads=SOURCE,
     )
     layout: Literal["halves", "interleaved"] | None = flag(
         "rope: dimensions i and i + d/2 are a pair (halves, the default), or 2i and 2i + 1.",

@@ -6,6 +6,7 @@ import typer
 
 from attncli.cli.groups import Command, flag, group
 from attncli.cli.options import PRECISION_HELP, STAGE_HELP, DisplayFlags
+from attncli.cli.recording import names_file
 
 
 @group("Words")
@@ -13,13 +14,18 @@ class WordFlags:
     """Which words, their vectors, and what to compute of them."""
 
     words: list[str] | None = flag(
-        "Words, or words with their vectors: king=0.9,0.5,0.1.", "WORD", make=typer.Argument
+        "Words, or words with their vectors: king=0.9,0.5,0.1.",
+        "WORD",
+        make=typer.Argument,
+        provides="input",
     )
     vectors: str | None = flag(
         "GloVe or word2vec text (also .gz, .zip, .zip::name), JSON {word: [numbers]}, or builtin, "
         "the default: 2,717 frequent words of GloVe.",
         "FILE",
         names=("--vectors", "--glove"),
+        provides="input",
+        reads=names_file("builtin"),
     )
     analogy: tuple[str, str, str] | None = flag("A is to B as C is to …: B − A + C.", "A B C")
     nearest: int | None = flag("Show the N words nearest to each word.", min=1)

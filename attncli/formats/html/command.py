@@ -1,232 +1,226 @@
-"""The call of attncli that gives a page's computation again, with the numbers that it shows then.
+"""The call that a page copies: as it was given, or with the numbers that the page shows then.
+
+    attncli explain 'I love AI' --heads 2
 
     attncli compute --q - --softcap 2 <<'END'
     {"q": [[1, 0], [0, 1]], "k": …}
     END
 
-The numbers are those of the page when it is copied; what it says here is which of them the call
-takes, by which names, and by which options all else is said.
+The trace knows its call (attncli/recorded.py). Numbers stand in it in place of files, and after a
+change on the page: what it says here is which of them the call takes, and by which names.
 """
 
 from __future__ import annotations
 
+import ast
+import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from attncli.arrays import Array
-from attncli.convention import Convention, flag_text
-from attncli.errors import InputError
-from attncli.files.write import plain_lists
+from attncli.convention import KNOBS, Convention, flag_text
 from attncli.page.select import Block, blocks_of
-from attncli.page.text import clean
-from attncli.programs.read import lines_of, read, stage_names
-from attncli.programs.variants import variants
-from attncli.programs.written import program_of, written
-from attncli.stages import OUTPUT, PARTS, QKV, WEIGHTS
+from attncli.programs.written import program_of
+from attncli.recorded import RecordedCall
+from attncli.stages import OUTPUT, QKV
 from attncli.trace import Stage, Trace
-from attncli.words.sentence import random_vectors
-from attncli.words.tokens import is_padding
 
-_OF_X = ("x", "x_kv", "x_v")
 FLAGS: dict[str, dict[str, Any]] = {
     "root": {"flag": "--scale ", "field": "scale", "inverse": 1},
     "factor": {"flag": "--scale ", "field": "scale", "always": 1},
     "cap": {"flag": "--softcap ", "field": "softcap", "always": 1},
     "value": {"flag": "--mask-value ", "field": "mask_value"},
 }
-EPSILON = 1e-5  # of the norms where --eps does not say otherwise
-_LEFT_OUT = ("scale", "softcap", "lse_base")  # said by the parameters, or of no effect here
+_BASE = {"base": {"flag": "--base ", "field": "base"}}
+_OF_CONVENTION = (*KNOBS, "semantics")
 
 
 def command(trace: Trace) -> dict[str, Any]:
-    """The call, and where its numbers are; empty where no call gives the trace.
+    """What the page copies; empty where no call is known.
 
+    call     as it was given: the call until something is changed; left out where numbers stand in
+             place of what it reads
+    python   whether it is of a function in Python
+    numbers  the call with the numbers of the page; left out where none can have them:
+
+    start, words  how it begins, and the options that stay
+    file       the JSON is that of the page's first attention (see copied.py), without the `fields`
+               that are still what an option says: name → option, value
     inputs     name in the JSON of standard input → stage; constants: those that cannot be changed
+    merged     names of the file whose heads stand side by side
     rows       the stage whose rows are arguments: word=0.9,0.5
     literals   option → stage whose numbers it is given as JSON
     labels     name in that JSON → the stage whose rows or columns it names: "rowNames", "colNames"
-    drawn      the stages whose numbers follow from the words and a seed
+    drawn      the stages whose numbers follow from the words
     separate   names of inputs that are options of their own
     flags      the parameters of stages that a page may change, and the options that say them,
                of FLAGS the fields of a file, too
     """
-    call = _call(trace)
-    if not call:
+    call = trace.call
+    if call is None or not _is_safe(call):
         return {}
-    return {"inputs": {}, "literals": {}, "drawn": [], "separate": [], "flags": FLAGS, **call}
-
-
-def _call(trace: Trace) -> dict[str, Any]:
-    """The same without what is empty."""
-    blocks = [block for block in blocks_of(trace) if block.weights]
-    stages: dict[str, Any] = next(blocks_of(trace)).stages
-    if "vectors" in stages and stages["vectors"].labels.get("word"):
-        return _similarity(stages)
-    if trace.convention is None and {"q", WEIGHTS, OUTPUT} & stages.keys():
-        return _formulas(trace)
-    if {"slopes", "angles"} & stages.keys():
-        return _positions(stages)
-    return _explain(trace, blocks) if "embeddings" in trace and blocks else _compute(trace)
-
-
-def _formulas(trace: Trace) -> dict[str, Any]:
-    """By formulas of the user's own."""
-    stages = [step for step in trace.steps if isinstance(step, Stage)]
-    inputs = {stage.name: stage.value for stage in stages if not stage.expression}
+    makers = _IN_PYTHON if call.is_python else _IN_A_SHELL
+    make = makers.get(re.split("[ .]", call.function)[1])
+    numbers = make(trace, call) if make else {}
+    is_readable = not (call.is_python or call.reads_stdin)  # as long as the files are there
+    is_whole = call.is_complete or (not numbers and is_readable)
+    if not numbers and not is_whole:
+        return {}
+    maps, lists = ("fields", "inputs", "literals"), ("words", "drawn", "separate", "merged")
+    empty: dict[str, Any] = {name: {} for name in maps} | {name: [] for name in lists}
     return {
-        "call": f"attncli compute --q -{_own(trace, inputs)}",
-        "inputs": {name: name for name in inputs},
+        **({"call": str(call)} if is_whole else {}),
+        **({"python": 1} if call.is_python else {}),
+        **({"numbers": {**empty, "flags": FLAGS, **numbers}} if numbers else {}),
+    }
+
+
+def _is_safe(call: RecordedCall) -> bool:
+    """Whether a call of a file is one of attncli and nothing else, however it is pasted."""
+    texts = [word for option in call.options for word in option.words]
+    if not all(c.isprintable() or c == "\n" for text in texts for c in text):
+        return False
+    if not call.is_python:
+        return bool(re.fullmatch(r"attncli [\w-]+", call.function))
+    try:
+        plain = (text for option in call.options if option.provides == "" for text in option.words)
+        for text in plain:
+            ast.literal_eval(text.partition("=")[2] if re.match(r"\w+=", text) else text)
+    except (ValueError, SyntaxError):
+        return False
+    return bool(re.fullmatch(r"attncli\.\w+", call.function))
+
+
+def _choices(call: RecordedCall, *without: str) -> list[str]:
+    """The options of a call that stay whatever it is computed from, but for these."""
+    return [*call.without("input", "file", names=without).texts]
+
+
+def _of_convention(convention: Convention, *without: str) -> list[str]:
+    """The options of a convention, but for those that the mask of a page holds.
+
+    Scale and cap are parameters of stages, which the page knows.
+    """
+    changes = convention.without_mask_fields().changes()
+    changes = {n: x for n, x in changes.items() if n not in ("scale", "softcap", *without)}
+    words = [flag_text(name, value) for name, value in changes.items()]
+    return words + ["--scale none"] * (convention.scale == "none")
+
+
+def _heads(block: Block) -> list[str]:
+    n_heads, n_kv_heads = block.n_heads, block.sizes["kv_head"]
+    shared = [f"--kv-heads {n_kv_heads}"] if n_kv_heads not in (0, n_heads) else []
+    return ([f"--heads {n_heads}"] if n_heads > 1 else []) + shared
+
+
+# ---- of commands
+
+
+def _compute(trace: Trace, call: RecordedCall) -> dict[str, Any]:
+    """compute: from the file that the page copies as JSON, with the fields that are options."""
+    if call.get("sweep") or call.get("against"):
+        return {}
+    if trace.convention is None:
+        return _of_formulas(trace, call)
+    block = next(blocks_of(trace))
+    words, merged, fields = _choices(call, *_OF_CONVENTION), [], {}
+    if "concat" in block.stages and "w_o" not in block.stages:
+        words, merged = [*words, *_heads(block)], [*QKV]
+        words += ["--layout bsd"] * ("batch" in block.stages["q"].axes)
+    for option, text in zip(call.options, call.texts, strict=True):
+        if option.name in KNOBS and (option.name != "seed" or block.convention.dropout):
+            fields[option.name] = text, getattr(block.convention, option.name)
+    start = "attncli compute --q -"
+    return {"start": start, "words": words, "file": 1, "merged": merged, "fields": fields}
+
+
+def _of_formulas(trace: Trace, call: RecordedCall) -> dict[str, Any]:
+    """compute: by formulas of the user's own."""
+    stages = [step for step in trace.steps if isinstance(step, Stage)]
+    inputs = {stage.name: stage.name for stage in stages if not stage.expression}
+    formulas = call.get("formulas")
+    is_typed = formulas is not None and formulas.provides == "" and not call.get("lines")
+    text = call.texts[call.options.index(formulas)] if formulas and is_typed else _program(trace)
+    words = [text]
+    return {
+        "start": "attncli compute --q -",
+        "words": words,
+        "inputs": inputs,
         "flags": _parameters(stages),
     }
 
 
-def _parameters(stages: Iterable[Stage]) -> dict[str, Any]:
-    """The parameters of formulas of the user's own that a page may change."""
+def _program(trace: Trace) -> str:
+    """The formulas of a trace, as an option."""
+    return f"--formulas {shlex.quote(program_of(trace).strip())}"
+
+
+def _attention(block: Block) -> Trace:
+    """The steps from q, k and v to the output, as a trace of their own."""
+    names = [*block.stages]
+    after = names[max(map(names.index, QKV)) + 1 : names.index(OUTPUT) + 1]
+    qkv = [replace(block.stages[name], expression="") for name in QKV]
+    return Trace("", (*qkv, *(block.stages[name] for name in after)))
+
+
+def _parameters(stages: Iterable[Stage], call: RecordedCall | None = None) -> dict[str, Any]:
+    """The parameters of formulas of the user's own that a page may change and no line sets."""
+    lines = [
+        option.words[-1] for option in (call.options if call else ()) if option.name == "lines"
+    ]
     params = {name for stage in stages for name in stage.params}
+    params -= {line.partition("=")[0].strip() for line in lines}
     return {name: {"flag": f"--set {name}="} for name in FLAGS if name in params}
 
 
-def _own(trace: Trace, inputs: Mapping[str, Array]) -> str:
-    """The option that says formulas of the user's own: the name of a variant, else their text."""
-    text = program_of(trace).strip()
-    names = [name for name in stage_names(text) if not name.startswith("d_")]
-    for name, source in variants().items():
-        if stage_names(source) != names:
-            continue
-        try:
-            variant = read(lines_of(source), inputs)
-        except InputError:  # it reads other arrays
-            continue
-        steps = [step._replace(function=None) for step in variant.steps]
-        program = written(steps, inputs).strip()
-        rest = text.removeprefix(program).split("\n")[1:]
-        if text.startswith(program) and all(line.startswith("d_") for line in rest):
-            return f" --formulas {name}"
-    return f" --formulas {shlex.quote(text)}"
-
-
-def _similarity(stages: Mapping[str, Any]) -> dict[str, Any]:
-    """Words with their vectors, compared, as an analogy or along principal components."""
-    words = " ".join(shlex.quote(clean(word)) for word in stages["vectors"].labels["word"])
-    flag = " --pca" if "coordinates" in stages else ""
-    call = f"attncli similarity{f' --analogy {words}' if 'analogy' in stages else flag}"
-    return {"call": call, "rows": "vectors", "flags": {}}
-
-
-def _positions(stages: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of positions, alone or added to embeddings."""
-    if "slopes" in stages:
-        n_heads, n, _ = stages["bias"].value.shape
-        convention = "" if stages["bias"].params["causal"] else " --symmetric"
-        call = f"attncli posenc --kind alibi --len {n} --heads {n_heads}{convention}"
-        return {"call": call, "flags": {}}
-    if not {"divisors", "cos"} & stages.keys() or "x" in stages:
+def _explain(trace: Trace, call: RecordedCall) -> dict[str, Any]:
+    """explain: a sentence, its vectors and the weights of all layers."""
+    blocks = [block for block in blocks_of(trace) if block.weights]
+    if not blocks or call.get("against") or call.get("against_order"):
         return {}
-    angles, dim = stages["angles"], 2 * stages["angles"].value.shape[-1]
-    size, literals = f"--len {len(angles.value)} --dim {dim} --kind rope", {}
-    if "divisors" in stages:
-        params = stages["divisors"].params
-        size = f"--len {len(angles.value)} --dim {params['dim']} --exponent {params['exponent']}"
-    if "embeddings" in stages:
-        size, literals = f"--exponent {params['exponent']}", {"--add": "embeddings"}
-    start = f" --start {int(angles.value[0, 0])}" if angles.value[0, 0] else ""
-    call = f"attncli posenc {size}{start}{' --dots' * ('dots' in stages)}"
-    flags = {"base": {"flag": "--base ", "always": 1}}
-    return {"call": call, "literals": literals, "flags": flags}
-
-
-def _options(convention: Convention) -> str:
-    """The options of a convention, but for those that the mask of a page holds."""
-    changes = convention.without_mask_fields().changes().items()
-    words = [flag_text(name, value) for name, value in changes if name not in _LEFT_OUT]
-    words += ["--scale none"] if convention.scale == "none" else []
-    return "".join(f" {each}" for each in words)
-
-
-def _compute(trace: Trace) -> dict[str, Any]:
-    """From q, k and v, or from x and the weights where all of them are there."""
-    block, *parts = blocks_of(trace)
-    stages: Mapping[str, Any] = block.stages
-    if not {*QKV} <= stages.keys() or any(x.prefix.split(".")[0] not in PARTS for x in parts):
-        return {}
-    first = {name for name, stage in stages.items() if not stage.expression and not stage.reads}
-    names, call = (*QKV, "sinks"), "--q -"
-    if not {*QKV} <= first:
-        names = tuple(n for n, x in stages.items() if x.kind.role == "parameter" or n in _OF_X)
-        call = f"--x -{_heads(block)}"
-        if not {"x", "w_q", "w_k", "w_v"} <= first:
-            return {}
-    cached = [n for n in "kv" if "n_cached" in stages[n].params]
-    past = {n: stages[n].value[..., : stages[n].params["n_cached"], :] for n in cached}
-    if parts:
-        bounds = [x.stages["k"].params for x in parts if "k" in x.stages]
-        starts = ",".join(str(each["start"]) for each in bounds[1:])
-        is_tiles = parts[0].prefix.startswith("tile")
-        call += f" --tiles {bounds[0]['stop']}" if is_tiles else f" --split {starts}"
-        names += ("mask",) * ("mask" in stages)
-        call += " --mask-means add" * ("mask" in stages)
-    gradient = next((n for n in ("d_projected", "d_concat", "d_output") if n in first), "")
-    labels = stages["scores"].labels if "scores" in stages else {}
-    is_of_tokens = labels.get("query") and labels.get("query") == labels.get("key")
-    return {
-        "call": f"attncli compute {call}{_options(block.convention)}",
-        "inputs": {name: name for name in names if name in first},
-        "constants": {f"past_{name}": plain_lists(value) for name, value in past.items()},
-        **({"labels": {"tokens": ("scores", "rowNames")}} if is_of_tokens else {}),
-        "literals": {"--d-output": gradient} if gradient else {},
-    }
-
-
-def _heads(block: Block) -> str:
-    n_heads, n_kv_heads = block.n_heads, block.sizes["kv_head"]
-    shared = f" --kv-heads {n_kv_heads}" if n_kv_heads not in (0, n_heads) else ""
-    return (f" --heads {n_heads}" if n_heads > 1 else "") + shared
-
-
-def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
-    """A sentence, its vectors and the weights of all layers."""
     first = blocks[0]
     weights = [n for n, stage in trace.stages() if stage.kind.role == "parameter"]
     inputs = {n if first.layer else n.replace("cross_", ""): n for n in weights}
     literals, drawn = {"--embeddings": "embeddings"}, []
-    words = ["attncli explain --weights -", *_architecture(trace, blocks)]
-    if "target.tokens" in trace:  # the vectors of two sentences follow from a seed
-        seed = seed_of(trace)
-        if seed is None:
+    words = ["--weights -"] if weights else []
+    stay = ["lowercase"]
+    if call.get("target"):  # the vectors of two sentences are those of their words
+        vectors = call.get("glove")
+        if vectors and vectors.provides == "file":
             return {}
+        stay += ["dim", "glove", "unknown"]
         literals, drawn = {}, ["embeddings", "target.embeddings"]
-        words += [f"--dim {trace['embeddings'].value.shape[-1]} --seed {seed}"]
-        target = clean(" ".join(trace["target.tokens"].labels["token"]))
-        words += [f"--target {shlex.quote(target)}"]
-    positions = "none"
-    if "positions" in trace:
-        stage = trace["positions"]
-        positions = str(stage.params.get("exponent", ""))
-        if not stage.expression:
-            positions, literals["--positions"] = "", "positions"
+    if "positions" not in trace:
+        words.append("--positions none")
+    elif trace["positions"].expression:
+        words.append(f"--positions {trace['positions'].params['exponent']}")
+    else:
+        literals["--positions"] = "positions"
     gradients = (name for name, stage in trace.stages() if stage.kind.heading)
     gradient = next((name for name in gradients if trace[name].formula.endswith("given")), "")
     literals |= {"--d-output": gradient} if gradient else {}
-    words += [f"--positions {shlex.quote(positions)}"] if positions else []
-    convention = first.convention
-    if blocks[-1].prefix.startswith("decoder") and convention != convention.without_mask_fields():
-        return {}
-    call, flags = " ".join(words) + _heads(first) + _options(convention), FLAGS
-    if first.trace.convention is None:  # by formulas of the user's own
-        names = [*first.stages]
-        if not {*QKV, OUTPUT} <= {*names} or (len(words) > 1 and "decoder" in call):
+    kept = [x if x.name not in stay else x._replace(provides="") for x in call.options]
+    call, flags = replace(call, options=tuple(kept)), FLAGS
+    own = first.trace.convention is None
+    is_decoder = blocks[-1].prefix.startswith("decoder")
+    if own or is_decoder:  # whose masks the page does not say
+        if own and is_decoder:
             return {}
-        after = names[max(map(names.index, QKV)) + 1 : names.index(OUTPUT) + 1]
-        stages = [first.stages[name] for name in after]
-        qkv = [replace(first.stages[name], expression="") for name in QKV]
-        text = _own(Trace("", (*qkv, *stages)), {stage.name: stage.value for stage in qkv})
-        call, flags = call + text, _parameters(stages)
+        formulas = call.get("formulas")
+        if own and formulas and formulas.provides == "file":
+            call = call.without(names=["lines"])
+            words.append(_program(_attention(first)))
+        words += _choices(call)
+        flags = _parameters(first.stages.values(), call) if own else FLAGS
+    else:
+        words += [
+            *_choices(call, *_OF_CONVENTION),
+            *_of_convention(trace.convention or Convention()),
+        ]
     return {
-        "call": call,
+        "start": "attncli explain",
+        "words": [*words, *_heads(first)],
         "flags": flags,
         "inputs": inputs,
         "literals": literals,
@@ -236,32 +230,69 @@ def _explain(trace: Trace, blocks: list[Block]) -> dict[str, Any]:
     }
 
 
-def seed_of(trace: Trace) -> int | None:
-    """The seed from which the vectors of the words are drawn, if they are."""
-    if "embeddings" not in trace or trace.convention is None:
-        return None
-    stage, seed = trace["embeddings"], trace.convention.seed
-    names, width = stage.names("token"), stage.value.shape[-1]
-    drawn = random_vectors([name for name in names if not is_padding(name)], width, seed)
-    rows = [drawn.get(name, np.zeros(width)) for name in names]
-    return seed if np.array_equal(stage.value, rows) else None
+def _posenc(trace: Trace, call: RecordedCall) -> dict[str, Any]:
+    """posenc: a table of positions, alone or added to embeddings; queries and keys turned by it."""
+    numbers = {"start": "attncli posenc", "words": _choices(call), "flags": _BASE}
+    if call.get("apply"):
+        roles = {"x": "q", "queries.x": "q", "keys.x": "k"}
+        inputs = {role: name for name, role in roles.items() if name in trace}
+        return {**numbers, "inputs": inputs, "words": [*_choices(call), "--apply -"]}
+    return {**numbers, "literals": {"--add": "embeddings"} if call.get("add") else {}}
 
 
-def _architecture(trace: Trace, blocks: list[Block]) -> Iterator[str]:
-    """The options of a block around the attention."""
-    first = blocks[0]
-    if not first.layer:
-        return
-    yield f"--block {'decoder' if blocks[-1].prefix.startswith('decoder') else 'encoder'}"
-    layers = max(int(block.layer) for block in blocks)
-    if layers > 1:
-        yield f"--layers {layers}"
-    stages: Mapping[str, Any] = first.stages
-    if "norm" not in stages:
-        yield "--norm none"
-    elif stages["q"].reads.get("x") == "norm":
-        yield "--norm rms" if "rms" in stages else "--norm pre"
-    if "norm" in stages and (eps := stages["norm"].params.get("epsilon")) != EPSILON:
-        yield f"--eps {eps}"
-    if not any("feed_forward" in block.stages for block in blocks_of(trace)):
-        yield "--d-ff 0"
+def _similarity(trace: Trace, call: RecordedCall) -> dict[str, Any]:
+    """similarity: words with their vectors, of which no file tells the nearest."""
+    words = call.get("words")
+    is_typed = words is not None and all("=" in word[1:] for word in words.words if word != "--")
+    if call.get("nearest") or (call.get("analogy") and not is_typed) or "vectors" not in trace:
+        return {}
+    is_flag = any(word.startswith("-") for word in trace["vectors"].labels["word"])
+    start = ["--"] * is_flag  # before words that would be options
+    return {
+        "start": "attncli similarity",
+        "words": [*_choices(call), *start],
+        "rows": "vectors",
+        "flags": {},
+    }
+
+
+_IN_A_SHELL = {
+    "compute": _compute,
+    "explain": _explain,
+    "posenc": _posenc,
+    "similarity": _similarity,
+}
+
+
+# ---- of functions in Python
+
+
+def _attend(trace: Trace, call: RecordedCall) -> dict[str, Any]:
+    """Attention of arrays: from the file that the page copies as JSON, as arguments."""
+    if trace.convention is None or call.get("rows"):
+        return {}
+    kept = [option for option in call.options if option.name in ("tiles", "split")]
+    return {"start": call.function, "words": replace(call, options=tuple(kept)).texts, "file": 1}
+
+
+def _table(trace: Trace, call: RecordedCall) -> dict[str, Any]:
+    """posenc: a table of positions, alone or added to embeddings."""
+    is_added = call.get("add") is not None
+    numbers = {"start": call.function, "words": _choices(call), "flags": _BASE}
+    return {**numbers, "literals": {"add": "embeddings"} if is_added else {}}
+
+
+def _vectors(trace: Trace, call: RecordedCall) -> dict[str, Any]:
+    """similarity: words and their vectors."""
+    labels = {"words": ("vectors", "rowNames")}
+    return {"start": call.function, "labels": labels, "inputs": {"matrix": "vectors"}, "flags": {}}
+
+
+_IN_PYTHON = {
+    "attend": _attend,
+    "attend_tiles": _attend,
+    "attend_split": _attend,
+    "multi_head_attention": _attend,
+    "posenc": _table,
+    "similarity": _vectors,
+}

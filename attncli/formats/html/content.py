@@ -15,7 +15,7 @@ import numpy as np
 
 from attncli.errors import StageError
 from attncli.files.messages import listing
-from attncli.formats.html.command import command, seed_of
+from attncli.formats.html.command import command
 from attncli.formats.html.data import PageData, packed
 from attncli.formats.html.slips import slips_of
 from attncli.page.matrix import Matrix
@@ -68,7 +68,8 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     call = {} if is_fixed else command(trace)
     more: dict[str, Any] = {"command": call} if call else {}
     more |= {"locked": part.locked} if part.locked else {"slips": dict(_slips(trace))}
-    seed = None if is_fixed else seed_of(trace)
+    vectors = trace["embeddings"].params if "embeddings" in trace and not is_fixed else {}
+    seed = vectors.get("seed")  # from which those of other words are drawn
     more |= {} if seed is None else {"seed": seed}
     for scores in (f"{part_of}.1.{SCORES}" for part_of in PARTS):  # not at a copy of a key
         more |= {"open": {"id": scores, "at": 0}} if scores in trace else {}

@@ -155,7 +155,7 @@ function asInput({ constants, inputs, labels = {}, shapes = {} }, mask = masks()
     const [, heads, e] = shapes[name] ?? [], rows = nested(byName.get(id), shapes[name]);
     json[name] = e ? range(heads).map(head => rows.map(row => row[head])) : rows;
   }
-  if (mask?.data.some(Boolean) && !isSquareCausal(mask)) json.mask = nested(mask);
+  if (mask && !isSquareCausal(mask)) json.mask = nested(mask);
   return json;
 }
 
@@ -164,7 +164,7 @@ const filed = () => [groupShown(), ...page.groups].find(group => group.file);
 function fileNow(group = filed()) {
   const mask = byName.get(`${group.prefix}mask`), json = asInput(group.file, mask ?? null);
   if (json.mask) json.mask_means = "add";
-  else if (mask?.data.some(Boolean)) json.causal = true;
+  else if (mask) json.causal = true;
   for (const [{ field }, x] of changed(group, group.file.flags)) json[field] = x;
   return json;
 }
@@ -172,17 +172,51 @@ function fileNow(group = filed()) {
 const changed = ({ prefix }, flags) => stages.filter(s => s.id.startsWith(prefix)).flatMap(({ params, had }) =>
   entries(params).filter(([name, x]) => flags[name] && isFinite(x) && (flags[name].always || x !== had[name])).map(([name, x]) => [flags[name], flags[name].inverse ? 1 / x : x]));
 const isSquareCausal = mask => mask && mask.rows === mask.cols && isCausal(mask);
+const isAsItCame = s => s.data.every((x, at) => Object.is(x, s.original[at]));
+// Whether a call gives the numbers of the page: as it was given, or with all that was changed.
+function hasCall() {
+  const { call, numbers } = page.command ?? {};
+  if (!numbers || (call && !state.edited)) return Boolean(call) && !state.edited;
+  const { drawn, file, inputs, literals, rows } = numbers, ids = [inputs, literals, drawn, file ? page.groups[0].file.inputs : {}].flatMap(values);
+  return drawn.every(id => isDrawn(byName.get(id))) && stages.every(s => !s.isInput || masks().includes(s) || [...ids, rows].includes(s.id) || isAsItCame(s));
+}
 function command() {
-  const { call, drawn, flags, literals, rows, separate } = page.command, json = asInput(page.command), words = [call];
-  if (!drawn.every(id => isDrawn(byName.get(id)))) return "";
+  const { call, numbers, python } = page.command;
+  return !hasCall() ? "" : call && !state.edited ? call : python ? inPython(numbers) : inShell(numbers);
+}
+// [heads, n, e] as [n, heads · e]
+const sideBySide = planes => (planes[0][0][0].length ? planes.map(sideBySide) : planes[0].map((_, i) => planes.flatMap(plane => plane[i])));
+function inShell({ fields, file, flags, literals, merged, rows, separate, start, ...own }) {
+  const json = file ? fileNow(page.groups[0]) : asInput(own), words = [start, ...own.words];
   const quoted = text => `'${text.replaceAll("'", "'\\''")}'`, add = (flag, x) => words.push(flag, quoted(JSON.stringify(x)));
+  for (const [name, [word, x]] of entries(fields)) if (json[name] === x && delete json[name]) words.push(word);
+  for (const name of merged) json[name] = sideBySide(json[name]);
   for (const [flag, id] of entries(literals)) add(flag, nested(byName.get(id)));
   byName.get(rows)?.rowNames.forEach(({ name }, i) => words.push(quoted(`${name}=${nested(byName.get(rows))[i]}`)));
+  if (separate.length && json.mask && masks()[0].data.every(x => x === 0 || x === 1)) words.push("--mask-means add");
   for (const name of separate) {
     if (name in json) add(`--${name}`, json[name]);
     delete json[name];
   }
-  if (isSquareCausal(masks()[0])) words.push("--causal");
-  for (const [{ flag }, x] of changed(groupShown(), flags)) if (!words.some(word => word.startsWith(flag))) words.push(flag + x);
+  if (!file && isSquareCausal(masks()[0])) words.push("--causal");
+  for (const [{ flag }, x] of file ? [] : changed(groupShown(), flags)) words.splice(0, words.length, ...words.filter(word => !word.startsWith(flag)), flag + x);
   return words.join(" ") + (keys(json).length ? ` <<'END'\n${JSON.stringify(json)}\nEND` : "");
+}
+// The same as a call of a function, whose arguments are what is said as JSON.
+function inPython({ file, flags, literals, start, words, ...own }) {
+  const json = file ? fileNow(page.groups[0]) : asInput({ ...own, inputs: { ...own.inputs, ...literals } }, null), more = {};
+  for (const [{ field }, x] of file ? [] : changed(groupShown(), flags)) json[field] = x;
+  for (const [name, x] of entries(json)) {
+    const isWeight = /^[wb]_/.test(name), labels = { tokens: ["query_labels", "key_labels"], query_tokens: ["query_labels"], key_tokens: ["key_labels"], x_kv: ["context"] };
+    if (isWeight) (more.weights ??= {})[name] = x;
+    else for (const argument of labels[name] ?? [name]) more[argument] = x;
+  }
+  const kept = words.filter(word => !keys(more).some(name => word.startsWith(`${name}=`)));
+  return `${start}(${[...kept, ...entries(more).map(([name, x]) => `${name}=${pythonOf(x)}`)].join(", ")})`;
+}
+function pythonOf(x) {
+  if (Array.isArray(x)) return `[${x.map(pythonOf).join(", ")}]`;
+  if (typeof x === "object") return `{${entries(x).map(([name, each]) => `"${name}": ${pythonOf(each)}`).join(", ")}}`;
+  if (x === true) return "True";
+  return /^(NaN|-?Infinity)$/.test(x) ? `float("${x}")` : JSON.stringify(x);
 }

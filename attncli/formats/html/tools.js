@@ -10,13 +10,14 @@ function paintTools() {
   const count = order.length, isOpen = !isSheet() && !state.quiz, last = lastStage(), scale = scaleName();
   show({
     bar: stages.some(s => !s.words), walk: canWalk(), quiz: canAsk(), upto: count > 1 && !isSheet(),
-    shares: isShaded("share"), others: isShaded("signed"), locked: state.locked && count, "what-if": isOpen && !state.locked, scale: has(scale), command: page.command, "no-call": !page.command, json: filed(),
+    shares: isShaded("share"), others: isShaded("signed"), locked: state.locked && count, "what-if": isOpen && !state.locked, scale: has(scale), command: hasCall(), "no-call": page.command && !hasCall(), json: filed(),
     "causal-label": canMask(), "mask-label": canMask() && (!mask() || groupShown().isMasked),
   });
+  $("command").textContent = `Copy as ${page.command?.python ? "Python" : "command"}`;
   $("locked").textContent = `Read only: ${state.locked}.`;
   for (const input of all(".param")) {
     const name = input.id.slice(6), s = has(name);
-    input.parentElement.hidden = !s || !(name in (page.command?.flags ?? s.params));
+    input.parentElement.hidden = !s || !(name in (page.command?.numbers?.flags ?? s.params));
     if (s && input !== focused()) input.value = paramText(name);
   }
   if (has(scale)) $("scale").value = Math.round(8 * Math.log2(has(scale).params[scale] / has(scale).had[scale]));
@@ -83,7 +84,7 @@ assign(ACTS, {
   undo: () => turnBack(past, future),
   redo: () => turnBack(future, past),
   reset,
-  command: () => (command() ? copyText(command(), "copied as a command") : announce($("no-call").textContent)),
+  command: () => copyText(command(), page.command.python ? "copied as Python" : "copied as a command"),
   json: () => copyText(JSON.stringify(fileNow()), "copied as JSON"),
 });
 assign(INPUTS, { step: ({ value }) => showUpTo(Number(value)), scale: ({ value }) => slide(value) });
