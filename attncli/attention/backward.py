@@ -81,7 +81,7 @@ def backward(
     reverse = _Backward(within, {**letters, **symbols}, shapes)
     name, symbol = reverse.named(last.name), reverse.symbol(last.name)
     first = Step(name, "", {"x": GIVEN_GRADIENT}, {}, f"{symbol} given", last.dtype)
-    reverse.steps.append(first._replace(symbol=symbol, function=as_given, axes=last.axes))
+    reverse.steps.append(first._replace(symbol=symbol, function=as_given, like=as_given, axes=last.axes))
     reverse.gradients[last.name] = name
     order = {step.name: at for at, step in enumerate(steps)}
     relevant, goals, flat = {last.name}, dict[str, list[str]](), set[str]()
@@ -106,7 +106,7 @@ def backward(
     return sorted(reverse.steps, key=lambda step: step.name in rows)
 
 
-def as_given(x: Array) -> Array:
+def as_given(x: Any) -> Any:
     """The gradient that everything else follows from."""
     return x
 

@@ -40,7 +40,7 @@ from attncli.attention.shapes import (
 from attncli.convention import Convention, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
 from attncli.formula.kernels import round_to, widen
-from attncli.stages import CONCAT, GIVEN_GRADIENT, OUTPUT, PROJECTED, QKV, gradient_of
+from attncli.stages import CONCAT, GIVEN_GRADIENT, MAPS, OUTPUT, PROJECTED, QKV, gradient_of
 from attncli.trace import Trace
 
 EMBEDDINGS = ("x", "x_kv", "x_v")
@@ -107,6 +107,14 @@ class Inputs:
     def steps(self) -> Sequence[Step]:
         """The plan."""
         return plan(self.convention, self.sizes, merge=self.merge)
+
+    @property
+    def maps(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The stages with a number for every query and key, and their shape."""
+        *lead, n_q, n_k = self.sizes.scores
+        n_q = len(self.originals.get("rows", range(n_q)))
+        names = {"mask", *MAPS, *map(gradient_of, MAPS)}
+        return [(step.name, (*lead, n_q, n_k)) for step in self.steps if step.name in names]
 
     def run(self, names: Collection[str], **computed: Array) -> dict[str, Array]:
         """These stages, computed from the inputs and from others that are known already."""

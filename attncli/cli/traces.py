@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from attncli.arrays import Array
 from attncli.attention.inputs import Inputs
-from attncli.budget import FLOAT, check_free, is_free, is_limited
+from attncli.budget import check_free, is_free, is_limited
 from attncli.cli.inputs import AttentionInputs
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note, progress_bar
@@ -20,7 +20,7 @@ from attncli.cli.parsing import cell_of, rows_of, whole_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.formats import PAGE
 from attncli.page.text import find
-from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, gradient_of, spec_of
+from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, SCORES, gradient_of, spec_of
 from attncli.trace import Trace
 
 _WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
@@ -46,17 +46,17 @@ def computed(source: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displa
 
     if streams:
         need = f"the output of {shape[-2]} queries needs"
-        check_free(memory.of_streaming(source.arguments, shape), need, _FEWER)
+        check_free(memory.of_streaming(attention), need, _FEWER)
         return attention.trace_of({OUTPUT: _streamed(source, show)}), show
-    check_text(show, memory.maps_of(convention, shape, attention.originals))
-    if is_free(_need(source, shape, show)):
+    check_text(show, attention.maps)
+    if is_free(_need(attention, show)):
         return attention.trace(), show
     rows, selection, hint = None, show, _FEWER
     if GIVEN_GRADIENT in attention.originals:
         if any(spec_of(name).heading for name in show.stage or ()):
             if _are_streamed(source, show):
                 return _streamed_gradients(source, show), show
-            check_free(_need(source, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
+            check_free(_need(attention, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
             return attention.trace(), show
         note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
         source = source.without_gradient()
@@ -67,7 +67,7 @@ def computed(source: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displa
         shape, hint = (*shape[:-2], len(rows), shape[-1]), _ADVICE
         attention = attention.of_rows(rows)
     need = f"the stages of {' × '.join(map(str, shape))} scores need"
-    check_free(_need(source, shape, selection), need, hint)
+    check_free(_need(attention, selection), need, hint)
     n_q = source.inputs.sizes.scores[-2]
     text = f"too large for memory at once: {shape[-2]} of {n_q} queries computed"
     note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows) or len(rows or ()) == 1)
@@ -77,7 +77,14 @@ def computed(source: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displa
 def _in_parts(source: AttentionInputs, show: DisplayFlags) -> Trace:
     """The trace of --tiles or --split. SizeError where it does not fit into memory."""
     from attncli.attention import memory
-    from attncli.attention.tiles import split_bounds, tile_bounds, trace_in_splits, trace_in_tiles
+    from attncli.attention.tiles import (
+        split_bounds,
+        split_steps,
+        tile_bounds,
+        tile_steps,
+        trace_in_splits,
+        trace_in_tiles,
+    )
     from attncli.cli.output_size import check_text
 
     flags, shape = source.flags, source.inputs.sizes.scores
@@ -89,9 +96,9 @@ def _in_parts(source: AttentionInputs, show: DisplayFlags) -> Trace:
         bounds = split_bounds(shape[-1], places)
     else:
         bounds = tile_bounds(shape[-1], flags.tiles)
-    maps = memory.maps_of(source.inputs.convention, shape, source.inputs.originals)
-    check_text(show, [] if show.stage else maps)
-    need = memory.of_parts(source.arguments, shape, len(bounds) - 1)
+    check_text(show, [] if show.stage else source.inputs.maps)
+    steps_of = split_steps if flags.tiles is None else tile_steps
+    need = memory.of_parts(source.inputs, steps_of, len(bounds) - 1)
     purpose = f"the stages of {len(bounds) - 1} parts of the keys need"
     check_free(need, purpose, "give larger parts, or fewer queries or heads")
     if flags.tiles is None:
@@ -99,16 +106,14 @@ def _in_parts(source: AttentionInputs, show: DisplayFlags) -> Trace:
     return trace_in_tiles(source.inputs, flags.tiles)
 
 
-def _need(source: AttentionInputs, shape: tuple[int, ...], show: DisplayFlags) -> int:
-    """Bytes of the stages of scores of this shape, and of writing them."""
+def _need(attention: Inputs, show: DisplayFlags) -> int:
+    """Bytes of all stages, and of writing them."""
     from attncli.attention.memory import of_attention
     from attncli.cli.output_size import of_output
 
-    convention = source.inputs.convention
-    restricts = bool(source.inputs.originals.keys() & {"given_mask", "kv_len"})
-    is_masked = convention.causal or convention.window is not None or restricts
-    need = of_attention(source.arguments, shape)
-    return need + of_output(show, shape, masked=is_masked, weights=True)
+    maps = dict(attention.maps)
+    shape = maps[SCORES]
+    return of_attention(attention) + of_output(show, shape, masked="mask" in maps, weights=True)
 
 
 def _is_output_alone(source: AttentionInputs, show: DisplayFlags) -> bool:
@@ -153,8 +158,7 @@ def _streamed_gradients(source: AttentionInputs, show: DisplayFlags) -> Trace:
 
     attention, names = source.inputs, {*(show.stage or ())}
     shape = attention.sizes.scores
-    need = memory.of_stream_gradients(source.arguments, shape)
-    need += memory.size_of(attention.values.values(), FLOAT) if attention.is_of_x else 0
+    need = memory.of_stream_gradients(attention)
     check_free(need, f"the gradients of {shape[-2]} queries need", _FEWER)
     with progress_bar("heads", quiet=show.quiet) as progress:
         n_threads, d = 1 if is_limited() else None, attention.d_output

@@ -44,7 +44,7 @@ from attncli.attention.shapes import (
 )
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
-from attncli.formula.kernels import draw_kept
+from attncli.formula.kernels import draw_kept, like_kept
 from attncli.formula.matrices import plain, subscript
 from attncli.stages import GIVEN_GRADIENT, spec_of
 from attncli.trace import Stage, Trace
@@ -300,7 +300,7 @@ class LayerPlan:
             )
         if p := block.dropout:
             seed, mask = named_seed(convention.seed, f"{name}.sublayer_dropped"), "sublayer_kept"
-            plan.add_function(mask, draw_kept, shape=shape, p=p, seed=seed)
+            plan.add_function(mask, draw_kept, like=like_kept, shape=shape, p=p, seed=seed)
             words, back = page.dropout(page.DROPPED_ROWS, p)
             fields, dropped = {"symbol": f"{spec_of(last).symbol}'"}, "sublayer_dropped"
             more: dict[str, Any] = {"reads": {"kept": mask}, "back": back, "fields": fields, "p": p}

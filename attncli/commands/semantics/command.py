@@ -87,8 +87,8 @@ def _of_input(inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags) 
     arguments = source.arguments
     defaults = PRESETS[_AS_GIVEN].fields.items() - choices.fields.items()
     fields = dict(arguments.pop("convention").changes().items() - defaults)
-    of_output = math.prod(source.inputs.sizes.scores[:-1]) * arguments["v"].shape[-1] * FLOAT
-    need = of_attention(source.arguments, source.inputs.sizes.scores) + len(PRESETS) * of_output
+    of_outputs = len(PRESETS) * math.prod(source.inputs.output_shape) * FLOAT
+    need = of_attention(source.inputs) + of_outputs
     check_free(need, "the outputs of all libraries need", "give fewer queries or heads")
     results = outcomes(**arguments, fields=fields)
     if show.form.holds == FIGURE and not show.stage:
