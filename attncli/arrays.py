@@ -18,10 +18,14 @@ class Like(NamedTuple):
 
     Its sizes are whole numbers of Python, of any length. The steps of a plan, and the layers of a
     transformer, are made of these as they are of arrays.
+
+    takes  the most bytes that are there until it is, its own included; 0: it is a part of another
+           array; None: its own alone
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any] = np.dtype(np.float64)
+    takes: int | None = None
 
     @property
     def ndim(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
 from attncli.attention.heads import shape_text
 from attncli.attention.masks import meant_mask
 from attncli.attention.plan import Merge, Sizes, plan
@@ -39,7 +39,7 @@ from attncli.attention.shapes import (
 )
 from attncli.convention import Convention, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
-from attncli.formula.kernels import round_to, widen
+from attncli.formula.kernels import NUMBERS, round_to, widen
 from attncli.stages import CONCAT, GIVEN_GRADIENT, MAPS, OUTPUT, PROJECTED, QKV, gradient_of
 from attncli.trace import Trace
 
@@ -358,6 +358,8 @@ def _of_x(
 
 def cast_input(x: Array, convention: Convention) -> Array:
     """An input in the number type, and never memory of the caller's that may change."""
+    if isinstance(x, Like):
+        return x._replace(dtype=np.dtype(NUMBERS[convention.dtype]))
     value = x.astype(np.float64, copy=False)
     if convention.dtype != "float64":
         value = round_to(widen(x, convention.dtype), convention.dtype)

@@ -13,7 +13,7 @@ import math
 import mmap
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,20 +23,27 @@ from attncli.attention.run import Step, needed
 from attncli.convention import Convention
 from attncli.formula import memory
 from attncli.formula.compute import Compiled
-from attncli.formula.expression import Cell
 from attncli.formula.kernels import NUMBERS
-from attncli.formula.parser import parse
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, SCORES, gradient_of
+
+
+class Taken(NamedTuple):
+    """Bytes of stages, the most that are there at once until they are, and all of their shapes."""
+
+    value: int
+    most: int
+    likes: Mapping[str, Like]
 
 
 def bytes_of(
     steps: Sequence[Step], inputs: Mapping[str, Like], names: Collection[str] | None = None
-) -> int:
-    """The most bytes that `run` takes for these stages at once, beside those of the inputs.
+) -> Taken:
+    """What `run` takes for these stages, beside the inputs; of all shown, where none are named.
 
-    >>> step = Step("scores", "S[i,j] = sum[d](q[i,d] * k[j,d])", {"q": "q", "k": "k"})
-    >>> bytes_of([step], {"q": Like((3, 7)), "k": Like((5, 7))})
-    120
+    >>> text = "S[i,j] = exp(sum[d](q[i,d] * k[j,d]))"
+    >>> steps = [Step("scores", text, {"q": "q", "k": "k"})]
+    >>> bytes_of(steps, {"q": Like((3, 7)), "k": Like((5, 7))})[:2]
+    (120, 240)
     """
     likes, kept, most = dict(inputs), dict[str, int](), 0
     for step, unread in needed(steps, inputs, names):
@@ -45,28 +52,24 @@ def bytes_of(
         kept[step.name] = of_stage
         for name in unread:
             kept.pop(name, None)
-    return most
+    return Taken(sum(kept.values()), most, likes)
 
 
 def step_bytes(step: Step, likes: Mapping[str, Like]) -> tuple[Like, int, int]:
     """A stage, the bytes that it keeps, and the most that its step takes, these included."""
-    reads, is_rounded = {x: likes[stage] for x, stage in step.reads.items()}, step.dtype not in (None, "float64")
-    width, copies, value, most = np.dtype(np.float64).itemsize, 0, 0, 0
-    if is_rounded:
-        width = np.dtype(np.float32).itemsize  # in which it is computed
+    reads = {name: likes[stage] for name, stage in step.reads.items()}
+    is_float64 = step.dtype in (None, "float64")
+    width, copies = np.dtype(np.float64 if is_float64 else np.float32).itemsize, 0
+    if not is_float64:  # what is read is widened to float32, in which it is computed
         floats = [x for x in reads.values() if x.dtype.kind == "f"]
         copies = sum(x.size * width for x in floats if x.dtype.itemsize != width)
     stage = step.alike(**reads)
     if isinstance(stage, Compiled):
-        is_of_formula = step.function is None or step.like is not None
-        if is_of_formula:
-            value, most = memory.bytes_of(stage, width)
+        value, most = memory.bytes_of(stage, width)
         stage = Like(stage.shape, np.dtype(NUMBERS[step.dtype or "float64"]))
     else:
-        is_part = any(stage is x for x in reads.values())
-        is_of_formula = is_part or (bool(step.text) and isinstance(parse(step.expression).body, Cell))
-    if not is_of_formula:
-        value, most = stage.nbytes, stage.nbytes + stage.size * width
+        most = stage.nbytes if stage.takes is None else stage.takes
+        value = min(most, stage.nbytes)
     if step.dtype in ("float16", "bfloat16"):
         wide, is_nan = stage.size * width, stage.size * (step.dtype == "bfloat16")
         value, most = stage.nbytes, max(most, wide + stage.nbytes + is_nan)
@@ -114,7 +117,7 @@ def likes_of(inputs: Inputs) -> dict[str, Like]:
 
 def of_attention(inputs: Inputs, names: Collection[str] | None = None) -> int:
     """Bytes of these stages, of all that are shown where none are named, and of the inputs."""
-    return of_inputs(inputs) + bytes_of(inputs.steps, likes_of(inputs), names)
+    return of_inputs(inputs) + bytes_of(inputs.steps, likes_of(inputs), names).most
 
 
 def of_inputs(inputs: Inputs) -> int:
@@ -131,9 +134,10 @@ def of_parts(inputs: Inputs, parts_of: Any, n_parts: int) -> int:
     """
     likes, n_k = likes_of(inputs), inputs.sizes.scores[-1]
     bounds = [0, n_k], [0, n_k // 2, n_k]
-    one, two = (bytes_of(parts_of(inputs.convention, inputs.sizes, x), likes) for x in bounds)
+    plans = (parts_of(inputs.convention, inputs.sizes, places) for places in bounds)
+    one, two = (bytes_of(steps, likes).value for steps in plans)
     kept = one + (n_parts - 1) * (two - one) + n_parts * _PART
-    return of_inputs(inputs) + kept + bytes_of(inputs.steps, likes, [OUTPUT])
+    return of_inputs(inputs) + kept + bytes_of(inputs.steps, likes, [OUTPUT]).most
 
 
 _PART = 80_000  # bytes of the steps and stages of a tile, however narrow, and of writing them
@@ -164,7 +168,7 @@ def of_stream_gradients(inputs: Inputs) -> int:
     of_thread = (2 * of_head + 3 * n_rows * n_k) * width
     gradient = size_of([inputs.originals[GIVEN_GRADIENT]], width)
     if inputs.is_of_x:  # and the gradients of it and its weights
-        gradient += bytes_of(inputs.steps, likes_of(inputs), [gradient_of(OUTPUT)])
+        gradient += bytes_of(inputs.steps, likes_of(inputs), [gradient_of(OUTPUT)]).most
         gradient += sum(x.size for x in inputs.originals.values()) * width
     if inputs.convention.qk_norm:  # from the gradients of what is normed
         numbers += likes["q"].size + likes["k"].size
@@ -185,7 +189,7 @@ def _of_operands(inputs: Inputs) -> int:
     """Bytes of q, k and v as the scores read them, and of what they are made of."""
     width, likes = width_of(inputs.convention), _operands(inputs)
     if inputs.is_of_x:
-        need = of_inputs(inputs) + bytes_of(inputs.steps, likes_of(inputs), QKV)
+        need = of_inputs(inputs) + bytes_of(inputs.steps, likes_of(inputs), QKV).most
     else:
         arrays = {n: x for n, x in inputs.originals.items() if n in (*QKV, *CACHE.values())}
         copied = [x for n, x in arrays.items() if n != "q" and x.dtype != inputs.convention.dtype]
@@ -194,5 +198,8 @@ def _of_operands(inputs: Inputs) -> int:
             need += sum(x.nbytes for n, x in arrays.items() if n != "q")
     if inputs.convention.qk_norm:
         reads = next(step.reads for step in inputs.steps if step.name == SCORES)
-        need += sum(x.nbytes for x in likes.values()) + bytes_of(inputs.steps, likes, reads.values())
+        need += (
+            sum(x.nbytes for x in likes.values())
+            + bytes_of(inputs.steps, likes, reads.values()).most
+        )
     return need

@@ -102,8 +102,10 @@ def after_past(step: Step, past: Array, n_cached: int, **more: Any) -> Array:
 
 def like_after_past(step: Step, past: Like, n_cached: int, **more: Like) -> Like:
     """The shape and the type of that."""
-    *lead, n_new, d = step.alike(**more).shape
-    return past._replace(shape=(*lead, past.shape[-2] + n_new, d))
+    new = past._replace(shape=step.alike(**more).shape)
+    *lead, n_new, d = new.shape
+    whole = new._replace(shape=(*lead, past.shape[-2] + n_new, d))
+    return whole._replace(takes=whole.nbytes + new.nbytes)
 
 
 class Plan:

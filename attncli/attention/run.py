@@ -19,7 +19,7 @@ from attncli.arrays import Array, Like
 from attncli.convention import Convention, DType
 from attncli.errors import StageError
 from attncli.formula.compute import Compiled, compiled, compute
-from attncli.formula.kernels import NUMBERS, round_to, widen
+from attncli.formula.kernels import round_to, widen
 from attncli.formula.parser import only_guards, written
 from attncli.stages import GIVEN_GRADIENT, HIDDEN, MAPS, StageSpec, spec_of
 from attncli.trace import Stage, Trace
@@ -71,8 +71,7 @@ class Step(NamedTuple):
         return compute(self.text, values, self.sizes, self.product, hides=self.hides)
 
     def alike(self, **reads: Like) -> Like | Compiled:
-        """Its formula for arrays of these shapes and types; those of its stage, where it has none.
-        """
+        """Its formula for arrays of these shapes and types, or where it has none its stage's."""
         if self.like is not None:
             return self.like(**reads, **self.params)
         shapes = tuple([(name, x.shape) for name, x in reads.items()])

@@ -8,7 +8,9 @@ from typing import Any
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, split_heads
-from attncli.budget import FLOAT, check_free
+from attncli.attention.inputs import inputs_of
+from attncli.attention.memory import of_attention
+from attncli.budget import check_free
 from attncli.cli.options import InputFlags
 from attncli.cli.sources import WEIGHTS, Heads, Read, arrays_of
 from attncli.convention import Convention
@@ -54,7 +56,7 @@ def read_embeddings(
         raise ConventionError("--kv-heads is given without --heads", "give both")
     n_heads = weights.n_heads or inputs.heads or 1
     heads = Heads(n_heads, weights.n_kv_heads or inputs.kv_heads or n_heads)
-    _check_size(rows, weights)
+    _check_size({**rows, **weights.arrays}, heads, convention)
     arrays = {**rows, **weights.arrays, **_attended(files, weights, notes)}
     for name in ("past_k", "past_v"):
         if name in arrays:
@@ -115,13 +117,12 @@ def several_weights(file: FileContents, attentions: Mapping[str, Any]) -> InputE
     return InputError(f"{message}: {listing(attentions, 4)}", hint)
 
 
-def _check_size(rows: Mapping[str, Array], weights: Published) -> None:
-    """SizeError where x, its weights, and q, k and v in one head and in several do not fit."""
-    n_rows = max(x.size // x.shape[-1] for x in rows.values())
-    widths = sum(weights.arrays[f"w_{name}"].shape[1] for name in QKV)
-    n_inputs = sum(x.size for x in (*rows.values(), *weights.arrays.values()))
-    if n_inputs + n_rows * widths > _LARGE:
-        need = (n_inputs + 2 * n_rows * widths) * FLOAT
+def _check_size(arrays: Mapping[str, Array], heads: Heads, convention: Convention) -> None:
+    """SizeError where x, its weights, and q, k and v do not fit."""
+    n_rows = max(x.size // x.shape[-1] for name, x in arrays.items() if name in EMBEDDINGS)
+    widths = sum(arrays[f"w_{name}"].shape[1] for name in QKV)
+    if sum(x.size for x in arrays.values()) + n_rows * widths > _LARGE:
+        need = of_attention(inputs_of(arrays, convention, **heads._asdict()), QKV)
         check_free(need, f"q, k and v of {n_rows} tokens need", "give fewer tokens")
 
 

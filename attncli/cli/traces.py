@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from attncli.arrays import Array
 from attncli.attention.inputs import Inputs
-from attncli.budget import check_free, is_free, is_limited
+from attncli.budget import SURELY_FITS, check_free, is_free, is_limited
 from attncli.cli.inputs import AttentionInputs
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note, progress_bar
@@ -24,7 +24,6 @@ from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, SCORES, gradient_of, spe
 from attncli.trace import Trace
 
 _WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
-_SURELY_FITS = 1 << 16  # scores, in any memory
 _ROWS = 16  # shown of a matrix too large to compute, where no rows are named
 _FEWER = "give fewer queries, heads or batch items, or --dtype float32"
 _WHOLE_GRADIENTS = "gradients are sums over all queries, whose stages need"
@@ -39,7 +38,7 @@ def computed(source: AttentionInputs, show: DisplayFlags) -> tuple[Trace, Displa
     if source.flags.tiles is not None or source.flags.split is not None:
         return _in_parts(source, show), show
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(source, show)
-    if math.prod(shape) <= _SURELY_FITS and not streams:
+    if math.prod(shape) <= SURELY_FITS and not streams:
         return attention.trace(), show
     from attncli.attention import memory
     from attncli.cli.output_size import check_text

@@ -270,7 +270,9 @@ class Compiler(NamedTuple):
         letters = [x for x in (*both, *rows, *columns) if x not in rest]
         match node.where:  # it holds wherever the left factor is not 0
             case Apply("or", (_, Apply("!=", (cell, Number(0.0))))):
-                return Factors(first, second, a, b, both, rows, inner, columns, letters, cell == first)
+                return Factors(
+                    first, second, a, b, both, rows, inner, columns, letters, cell == first
+                )
         return Factors(first, second, a, b, both, rows, inner, columns, letters, False)
 
     def product(self, node: Over, order: Letters) -> Function | None:
@@ -298,19 +300,23 @@ class Compiler(NamedTuple):
 
         return aligned(run, letters, order)
 
-    def running(self, node: Over, order: Letters) -> Function | None:
-        """Σ of the terms up to another letter's place as one running sum; None where it is none."""
+    def end_of(self, node: Over, order: Letters) -> tuple[str, bool] | None:
+        """The letter at whose place a running sum ends, and whether it counts; None for another."""
         match node:
             case Over("sum", (j,), body, Apply("<" | "<=" as sign, (Place(a), Place(i)))) if a == j:
-                pass
-            case _:
-                return None
-        if i not in order or i in self.letters(body) or i == j:
+                if i in order and i not in self.letters(body) and i != j:
+                    return i, sign == "<="
+        return None
+
+    def running(self, node: Over, order: Letters) -> Function | None:
+        """Σ of the terms up to another letter's place as one running sum; None where it is none."""
+        if (end := self.end_of(node, order)) is None:
             return None
+        (i, is_inclusive), (j,), body = end, node.letters, node.body
         inner = [x for x in order if x != i] + [j]
         self.costs.extend([(3 * _EACH, [j], [body]), (_EACH, (), [node])])
         terms, full = self.of(body, inner), self.shape(inner)
-        n, most, is_inclusive = self.sizes[i], self.sizes[j], sign == "<="
+        n, most = self.sizes[i], self.sizes[j]
 
         def run(values: Mapping[str, Any]) -> Array:
             sums = np.cumsum(np.broadcast_to(terms(values), full), axis=-1)

@@ -92,15 +92,18 @@ class _Count(NamedTuple):
                 return Bytes(n * _FLOAT, n * _FLOAT)
             case Cell(_, index):
                 letters = [x for axis in index if isinstance(axis, tuple) for x in axis]
-                if all(isinstance(axis, tuple) for axis in index) and len(letters) == len({*letters}):
+                if all(isinstance(axis, tuple) for axis in index) and len(letters) == len(
+                    {*letters}
+                ):
                     return Bytes()
                 return Bytes(n * self.width, n * self.width + min(n, GATHERED) * _PLACES)
             case Apply(name, args):
                 if all(isinstance(x, Number | Size | Apply) for x in walk(node)):
                     return Bytes()
                 width = _TRUTH if name in _CONDITIONS else self.width
-                return self.together(args[: 1 if name == "**" and args[1] == Number(2.0) else None],
-                                     order, n * width)
+                return self.together(
+                    args[: 1 if name == "**" and args[1] == Number(2.0) else None], order, n * width
+                )
             case If(condition, then, otherwise):
                 return self.chosen(condition, then, otherwise, order, n)
         return self.over(node, order)
@@ -130,20 +133,25 @@ class _Count(NamedTuple):
                 return self.over(Over("sum", outer + more, body, guard), order)
             case Over("sum") if factors := self.compiler.factors(node):
                 return self.product(node, factors)
+            case Over("sum", _, body) if end := self.compiler.end_of(node, order):
+                held, most = self.of(body, order)
+                sums = self.size({*self.compiler.letters(body), *node.letters}) * self.width
+                result = self.size([*self.compiler.letters(node), end[0]]) * self.width
+                return Bytes(result, max(most, held + 3 * sums, 2 * sums + result))
         result = self.size(self.compiler.letters(node)) * self.width
         inner = order if node.kind == "softmax" else [*order, *node.letters]
-        terms, of_terms = self.of(node.body, inner)
+        held, of_terms = self.of(node.body, inner)
         if node.where is None:
-            return Bytes(result, max(of_terms, terms + result))
+            return Bytes(result, max(of_terms, held + result))
         letters = [x for part in children(node, guards=True) for x in self.compiler.letters(part)]
         n = self.size(inner if node.kind == "softmax" else {*letters, *node.letters})
         truth, of_truth = self.of(node.where, inner)
-        most = max(of_terms, terms + of_truth)
+        most = max(of_terms, held + of_truth)
         if not (node.kind == "softmax" and self.compiler.hides):
-            most = max(most, terms + truth + n * self.width)
-            terms = n * self.width
-        more = n * _TRUTH if node.kind == "softmax" else 0  # which weights are NaN
-        return Bytes(result, max(most, terms + truth + result + more))
+            most = max(most, held + truth + n * self.width)
+            held = n * self.width
+        of_nan = n * _TRUTH if node.kind == "softmax" else 0  # which weights are NaN
+        return Bytes(result, max(most, held + truth + result + of_nan))
 
     def product(self, node: Over, factors: Factors) -> Bytes:
         """A sum that is one matrix product."""

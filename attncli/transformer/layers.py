@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
 from attncli.attention import formulas as page
 from attncli.attention.backward import backward
 from attncli.attention.heads import shape_text
@@ -213,7 +213,7 @@ class LayerPlan:
             if leaf not in weights:
                 raise ShapeError(f"the weights hold no {name}.{leaf}", "give both w_1 and w_2")
         check_projection(self.like[x], weights["w_1"])
-        check_projection(np.empty((1, weights["w_1"].shape[1])), weights["w_2"])
+        check_projection(Like((1, weights["w_1"].shape[1])), weights["w_2"])
         self._head(name, "Position-wise feed-forward", convention, x)
         rows = of_rows(convention, {"x": self.letters[x]})
         source = self._source(name, x, rows)

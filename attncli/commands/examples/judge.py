@@ -205,7 +205,7 @@ def _from_printed(
     for size in range(1, min(len(near), MOST_STAGES) + 1):
         for start in combinations(near[:MOST_STAGES], size):
             inputs = {**computed.inputs, **{name: printed[name] for name in start}}
-            steps = needed(computed.steps, inputs, [claim.stage])
+            steps = [step for step, _ in needed(computed.steps, inputs, [claim.stage])]
             if {*start} <= {name for step in steps for name in step.reads.values()}:
                 value = run(steps, inputs, [claim.stage])[claim.stage]
                 yield start, replace(trace[claim.stage], value=value)

@@ -84,12 +84,12 @@ def _of_input(inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags) 
     source = read_inputs(inputs, replace(choices, semantics=_AS_GIVEN))
     check_flags([inputs, choices], facts=source.facts)
     note(*source.notes, quiet=show.quiet)
-    arguments = source.arguments
-    defaults = PRESETS[_AS_GIVEN].fields.items() - choices.fields.items()
-    fields = dict(arguments.pop("convention").changes().items() - defaults)
     of_outputs = len(PRESETS) * math.prod(source.inputs.output_shape) * FLOAT
     need = of_attention(source.inputs) + of_outputs
     check_free(need, "the outputs of all libraries need", "give fewer queries or heads")
+    arguments = source.arguments
+    defaults = PRESETS[_AS_GIVEN].fields.items() - choices.fields.items()
+    fields = dict(arguments.pop("convention").changes().items() - defaults)
     results = outcomes(**arguments, fields=fields)
     if show.form.holds == FIGURE and not show.stage:
         show = replace(show, stage=[APART])
