@@ -326,24 +326,24 @@ class Compiler(NamedTuple):
         return aligned(run, [*inner[:-1], i], order)
 
     def letters(self, node: Expr) -> list[str]:
-        """The letters along which an expression has numbers: not those of a sum in it."""
-        if id(node) not in self.letter_cache:  # with the node, so that its id stays its own
-            self.letter_cache[id(node)] = node, self.letters_of(node)
-        return self.letter_cache[id(node)][1]
-
-    def letters_of(self, node: Expr) -> list[str]:
-        """The same, each once, of a node that is new."""
-        if isinstance(node, Cell):
-            return self.cell(node)[1]
-        if isinstance(node, Place):
-            return [node.letter] if node.letter in self.sizes else []
-        if not isinstance(node, Over) or node.kind == "softmax":
-            parts = children(node, guards=True)
-            return [*dict.fromkeys(x for part in parts for x in self.letters(part))]
-        of_sink = [] if node.sink is None else self.letters(node.sink)
-        terms = [x for x in (node.body, node.where) if x is not None]
-        inner = [x for term in terms for x in self.letters(term) if x not in node.letters]
-        return [*dict.fromkeys(inner + of_sink)]
+        """The letters along which an expression has numbers, each once: not those of a sum in it."""
+        if id(node) in self.letter_cache:
+            return self.letter_cache[id(node)][1]
+        match node:
+            case Cell():
+                found = self.cell(node)[1]
+            case Place(letter):
+                found = [letter] if letter in self.sizes else []
+            case Over(kind, letters, body, where, sink) if kind != "softmax":
+                terms = [x for x in (body, where) if x is not None]
+                inner = [x for term in terms for x in self.letters(term) if x not in letters]
+                of_sink = [] if sink is None else self.letters(sink)
+                found = [*dict.fromkeys(inner + of_sink)]
+            case _:
+                parts = children(node, guards=True)
+                found = [*dict.fromkeys(x for part in parts for x in self.letters(part))]
+        self.letter_cache[id(node)] = node, found  # with the node, so that its id stays its own
+        return found
 
     def matrix(
         self, node: Expr, letters: Letters, both: Letters, rows: Letters, columns: Letters

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from attncli import budget
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
+from attncli.attention.memory import step_bytes
 from attncli.attention.run import Step
 from attncli.formula.compute import compiled, compute
 from attncli.formula.derivative import ZERO
@@ -35,6 +35,7 @@ from attncli.formula.expression import (
     text_of,
     with_bound,
 )
+from attncli.formula.kernels import NUMBERS
 from attncli.formula.parser import FormulaError
 from attncli.programs.text import Statement
 
@@ -46,21 +47,23 @@ class Costs:
     """What steps cost together."""
 
     def __init__(self) -> None:
-        self.kept = self.computed = 0
+        self.kept = self.computed = 0  # bytes, and numbers
 
     def add(self, subject: str, step: Step, shapes: Mapping[str, Shape]) -> Shape:
         """Adds a step, whose shape it gives; SizeError where that is more than is allowed."""
-        reads = tuple((name, shapes[stage]) for name, stage in step.reads.items())
-        formula = compiled(step.text, reads, (*step.sizes.items(),))
-        shape, (computed, largest) = formula.shape, formula.cost()
-        self.kept += prod(shape)
-        self.computed += computed + prod(shape)
-        need = _BYTES * max(self.kept + computed, self.computed // _AT_ONCE)
+        number = np.dtype(NUMBERS[step.dtype or "float64"])
+        likes = {stage: Like(shapes[stage], number) for stage in step.reads.values()}
+        stage, value, most = step_bytes(step, likes)
+        reads = tuple((name, shapes[read]) for name, read in step.reads.items())
+        computed, largest = compiled(step.text, reads, (*step.sizes.items(),)).cost()
+        self.computed += computed + stage.size
+        need = max(self.kept + most, _BYTES * self.computed // _AT_ONCE)
+        self.kept += value
         resident = budget.held()
         hint = " · ".join(f"{x} {step.sizes[x]}" for x in sorted(largest) if x in step.sizes)
         hint = f"its largest array has {hint}" if hint else ""
         budget.check_bytes(resident + need, f"{subject} need", hint, resident=resident)
-        return shape
+        return stage.shape
 
 
 def checked(
