@@ -152,7 +152,7 @@ def of_streaming(inputs: Inputs) -> int:
 
     width = width_of(inputs.convention)
     of_output = math.prod(inputs.output_shape) * width
-    return _of_operands(inputs) + of_output + (os.cpu_count() or 1) * CELLS * width
+    return _of_qkv(inputs) + of_output + (os.cpu_count() or 1) * CELLS * width
 
 
 def of_stream_gradients(inputs: Inputs) -> int:
@@ -161,7 +161,7 @@ def of_stream_gradients(inputs: Inputs) -> int:
     from attncli.attention.stream_gradients import ROWS
     from attncli.attention.streaming import CELLS
 
-    width, likes, n_k = width_of(inputs.convention), _operands(inputs), inputs.sizes.scores[-1]
+    width, likes, n_k = width_of(inputs.convention), operands_of(inputs), inputs.sizes.scores[-1]
     numbers = sum(x.size for x in likes.values())
     of_head = sum(x.shape[-2] * x.shape[-1] for x in likes.values())
     n_rows = max(1, min(ROWS, CELLS // n_k))
@@ -172,10 +172,10 @@ def of_stream_gradients(inputs: Inputs) -> int:
         gradient += sum(x.size for x in inputs.originals.values()) * width
     if inputs.convention.qk_norm:  # from the gradients of what is normed
         numbers += likes["q"].size + likes["k"].size
-    return _of_operands(inputs) + gradient + numbers * width + (os.cpu_count() or 1) * of_thread
+    return _of_qkv(inputs) + gradient + numbers * width + (os.cpu_count() or 1) * of_thread
 
 
-def _operands(inputs: Inputs) -> dict[str, Like]:
+def operands_of(inputs: Inputs) -> dict[str, Like]:
     """The shapes of q, k and v, with the cache before k and v."""
     sizes, number = inputs.sizes, np.dtype(NUMBERS[inputs.convention.dtype])
     lead, (n_q, n_k) = sizes.scores[:-2], sizes.scores[-2:]
@@ -185,9 +185,9 @@ def _operands(inputs: Inputs) -> dict[str, Like]:
     return {n: Like(x, number) for n, x in {**shapes, "v": (*shared, n_k, d_v)}.items()}
 
 
-def _of_operands(inputs: Inputs) -> int:
+def _of_qkv(inputs: Inputs) -> int:
     """Bytes of q, k and v as the scores read them, and of what they are made of."""
-    width, likes = width_of(inputs.convention), _operands(inputs)
+    width, likes = width_of(inputs.convention), operands_of(inputs)
     if inputs.is_of_x:
         need = of_inputs(inputs) + bytes_of(inputs.steps, likes_of(inputs), QKV).most
     else:

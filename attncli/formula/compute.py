@@ -326,7 +326,7 @@ class Compiler(NamedTuple):
         return aligned(run, [*inner[:-1], i], order)
 
     def letters(self, node: Expr) -> list[str]:
-        """The letters along which an expression has numbers, each once: not those of a sum in it."""
+        """The letters along which an expression has numbers: not those of a sum in it."""
         if id(node) in self.letter_cache:
             return self.letter_cache[id(node)][1]
         match node:
