@@ -21,6 +21,8 @@ DEFAULT = 10**9
 """Bytes; --max-size says otherwise."""
 FLOAT = 8
 """Bytes of a float64."""
+SURELY_FITS = 1 << 16
+"""Numbers of the largest stage that fit into any memory, so that nothing is counted."""
 _CELL = 50  # bytes of a cell as Python holds it: a float takes 32 with its place, a short text 60
 _LITTLE = 1 << 24  # bytes: any machine has them, so that small calls need not ask
 _PROCESS = 20 * 10**6  # bytes that Python and Typer take before a command begins

@@ -23,7 +23,7 @@ from keyword import iskeyword
 from math import isqrt, prod
 from typing import Any, NamedTuple
 
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
 from attncli.attention.run import Step
 from attncli.formula.derivative import ZERO, Chain, TooLongError, free_names
 from attncli.formula.evaluate import lengths_along, place_along
@@ -81,7 +81,9 @@ def backward(
     reverse = _Backward(within, {**letters, **symbols}, shapes)
     name, symbol = reverse.named(last.name), reverse.symbol(last.name)
     first = Step(name, "", {"x": GIVEN_GRADIENT}, {}, f"{symbol} given", last.dtype)
-    reverse.steps.append(first._replace(symbol=symbol, function=as_given, axes=last.axes))
+    reverse.steps.append(
+        first._replace(symbol=symbol, function=as_given, like=like_given, axes=last.axes)
+    )
     reverse.gradients[last.name] = name
     order = {step.name: at for at, step in enumerate(steps)}
     relevant, goals, flat = {last.name}, dict[str, list[str]](), set[str]()
@@ -109,6 +111,11 @@ def backward(
 def as_given(x: Array) -> Array:
     """The gradient that everything else follows from."""
     return x
+
+
+def like_given(x: Like) -> Like:
+    """The shape and the type of that."""
+    return x._replace(takes=0)
 
 
 def _goals(step: Step, order: Mapping[str, int]) -> list[str]:

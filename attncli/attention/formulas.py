@@ -17,9 +17,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attncli.attention.masks import total_mask
+from attncli.attention.masks import compiled_mask, total_mask
 from attncli.convention import LseBase
-from attncli.formula.kernels import draw_kept
+from attncli.formula.kernels import draw_kept, like_kept
 from attncli.formula.matrices import plain
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ def attention(plan: Plan, x: str, merge: Merge) -> None:
         x = capped(plan, x, convention.softcap)
     a = weights(plan, x, guard)
     if p := convention.dropout:
-        plan.add_function("kept", draw_kept, shape=sizes.scores, p=p, seed=convention.seed)
+        drawn: Any = {"shape": sizes.scores, "p": p, "seed": convention.seed}
+        plan.add_function("kept", draw_kept, like=like_kept, **drawn)
         words, back = dropout(DROPPED, p)
         a = plan.add("dropped", DROPPED, words, a, reads={"kept": "kept"}, back=back, p=p)
     x = plan.add("output", OUTPUT, reads={"a": a, "v": v} | guard)
@@ -237,7 +238,8 @@ def mask(plan: Plan) -> tuple[bool, dict[str, str]]:
     }
     params["unmasks"] = convention.empty_rule(sizes.adds) == "unmasked"
     words = "0 = may attend, −inf = may not, other numbers are added"
-    plan.add_function("mask", total_mask, words, reads=inputs | plan.inputs(rows="rows"), **params)
+    reads = inputs | plan.inputs(rows="rows")
+    plan.add_function("mask", total_mask, words, like=compiled_mask, reads=reads, **params)
     capped_after = convention.softcap is not None and convention.softcap_place == "after-mask"
     hides = convention.hidden_value(sizes.adds) == -math.inf and not capped_after
     return True, {"mask": "mask"} if hides else {}

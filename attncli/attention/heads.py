@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
 from attncli.convention import LAYOUTS, HeadOrder, Layout
 from attncli.errors import ConventionError, ShapeError
 
@@ -22,12 +22,16 @@ def split_heads(x: Array, n_heads: int) -> Array:  # [..., n, h·d] -> [..., h, 
     >>> split_heads(np.arange(6.0).reshape(1, 6), 2).tolist()
     [[[0.0, 1.0, 2.0]], [[3.0, 4.0, 5.0]]]
     """
-    width = x.shape[-1]
+    apart = x.reshape(*x.shape[:-1], n_heads, head_width(x.shape[-1], n_heads))
+    return np.swapaxes(apart, -2, -3)
+
+
+def head_width(width: int, n_heads: int) -> int:
+    """The width of one of so many heads; ShapeError where they do not divide it."""
     if n_heads < 1 or width % n_heads:
         hint = f"use a number of heads that divides {width}"
         raise ShapeError(f"a width of {width} does not divide into {n_heads} heads", hint)
-    apart = x.reshape(*x.shape[:-1], n_heads, width // n_heads)
-    return np.swapaxes(apart, -2, -3)
+    return width // n_heads
 
 
 def merge_heads(x: Array) -> Array:  # [..., h, n, d] -> [..., n, h·d]
@@ -46,12 +50,17 @@ def key_head_of(n_heads: int, n_kv_heads: int, order: HeadOrder = "blocks") -> n
     >>> key_head_of(4, 2).tolist(), key_head_of(4, 2, "tiled").tolist()
     ([0, 0, 1, 1], [0, 1, 0, 1])
     """
+    check_shared(n_heads, n_kv_heads)
+    heads = np.arange(n_heads)
+    return heads // (n_heads // n_kv_heads) if order == "blocks" else heads % n_kv_heads
+
+
+def check_shared(n_heads: int, n_kv_heads: int) -> None:
+    """ShapeError unless each key head has equally many query heads."""
     if n_kv_heads < 1 or n_heads % n_kv_heads:
         message = f"{n_heads} query heads cannot evenly share {n_kv_heads} key heads"
         hint = "the number of query heads must be a multiple of the number of key heads"
         raise ShapeError(message, hint)
-    heads = np.arange(n_heads)
-    return heads // (n_heads // n_kv_heads) if order == "blocks" else heads % n_kv_heads
 
 
 def heads_first(x: Array, layout: Layout, n_heads: int | None = None) -> Array:
@@ -78,6 +87,6 @@ def four_axes(x: Array) -> Array:
     return x.reshape((1,) * (4 - x.ndim) + x.shape)
 
 
-def shape_text(x: Array) -> str:
+def shape_text(x: Array | Like) -> str:
     """The shape as it is written everywhere: 3 × 4."""
     return " × ".join(str(size) for size in x.shape)

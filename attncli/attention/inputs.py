@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
 from attncli.attention.heads import shape_text
 from attncli.attention.masks import meant_mask
 from attncli.attention.plan import Merge, Sizes, plan
@@ -39,8 +39,8 @@ from attncli.attention.shapes import (
 )
 from attncli.convention import Convention, Layout, MaskMeans, convention_of
 from attncli.errors import ConventionError, ShapeError
-from attncli.formula.kernels import round_to, widen
-from attncli.stages import CONCAT, GIVEN_GRADIENT, OUTPUT, PROJECTED, QKV, gradient_of
+from attncli.formula.kernels import NUMBERS, round_to, widen
+from attncli.stages import CONCAT, GIVEN_GRADIENT, MAPS, OUTPUT, PROJECTED, QKV, gradient_of
 from attncli.trace import Trace
 
 EMBEDDINGS = ("x", "x_kv", "x_v")
@@ -133,6 +133,14 @@ class Inputs:
     def steps(self) -> Sequence[Step]:
         """The plan."""
         return plan(self.convention, self.sizes, merge=self.merge)
+
+    @property
+    def maps(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The stages with a number for every query and key, and their shape."""
+        *lead, n_q, n_k = self.sizes.scores
+        n_q = len(self.originals.get("rows", range(n_q)))
+        names = {"mask", *MAPS, *map(gradient_of, MAPS)}
+        return [(step.name, (*lead, n_q, n_k)) for step in self.steps if step.name in names]
 
     def run(self, names: Collection[str], **computed: Array) -> dict[str, Array]:
         """These stages, computed from the inputs and from others that are known already."""
@@ -376,6 +384,8 @@ def _of_x(
 
 def cast_input(x: Array, convention: Convention) -> Array:
     """An input in the number type, and never memory of the caller's that may change."""
+    if isinstance(x, Like):
+        return x._replace(dtype=np.dtype(NUMBERS[convention.dtype]))
     value = x.astype(np.float64, copy=False)
     if convention.dtype != "float64":
         value = round_to(widen(x, convention.dtype), convention.dtype)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array, BoolArray
+from attncli.arrays import Array, BoolArray, Like
 from attncli.convention import (
     ADDED,
     MASK,
@@ -26,7 +26,7 @@ from attncli.convention import (
     MaskNumbers,
 )
 from attncli.errors import ConventionError
-from attncli.formula.compute import compute
+from attncli.formula.compute import Compiled, compiled, compute
 from attncli.formula.expression import line_of
 from attncli.formula.parser import parse
 
@@ -77,8 +77,7 @@ def total_mask(
     n_q, n_k = restrictions["n_q"], restrictions["n_k"]
     arrays: dict[str, Any] = {"kv_len": kv_len, "rows": rows}
     if given_mask is not None:
-        is_whole = given_mask.ndim > 1 and given_mask.shape[-2] == n_q > 1
-        mask = given_mask[..., rows, :] if rows is not None and is_whole else given_mask
+        mask = given_mask[..., rows, :] if picks(given_mask, rows, n_q) else given_mask
         given_mask = mask if mask.dtype == np.bool_ else mask.astype(np.float64, copy=False)
     text = mask_formula(given_mask, kv_len, rows, **restrictions)
     sizes = {"i": n_q if rows is None else len(rows), "j": n_k}
@@ -87,10 +86,32 @@ def total_mask(
     return total.reshape((1,) * (n_given - total.ndim) + total.shape)  # it may be one for all
 
 
+def compiled_mask(
+    given_mask: Like | None = None,
+    kv_len: Like | None = None,
+    rows: Like | None = None,
+    **restrictions: Any,
+) -> Compiled:
+    """The formula of that mask, for arrays of these shapes and types."""
+    n_q, n_k = restrictions["n_q"], restrictions["n_k"]
+    if given_mask is not None and rows is not None and picks(given_mask, rows, n_q):
+        *lead, _, width = given_mask.shape
+        given_mask = given_mask._replace(shape=(*lead, *rows.shape, width))
+    text = mask_formula(given_mask, kv_len, rows, **restrictions)
+    arrays = {"given_mask": given_mask, "kv_len": kv_len, "rows": rows}
+    shapes = tuple([(name, x.shape) for name, x in arrays.items() if x is not None])
+    return compiled(text, shapes, (("i", n_q if rows is None else rows.size), ("j", n_k)))
+
+
+def picks(given_mask: Array | Like, rows: Array | Like | None, n_q: int) -> bool:
+    """Whether only these rows of a given mask count: it has one for each query."""
+    return rows is not None and given_mask.ndim > 1 and given_mask.shape[-2] == n_q > 1
+
+
 def mask_formula(  # noqa: PLR0913 - everything that can restrict
-    given_mask: Array | None = None,
-    kv_len: npt.NDArray[np.int64] | None = None,
-    rows: Rows = None,
+    given_mask: Array | Like | None = None,
+    kv_len: npt.NDArray[np.int64] | Like | None = None,
+    rows: Rows | Like = None,
     *,
     n_q: int,
     n_k: int,
@@ -129,7 +150,7 @@ def mask_formula(  # noqa: PLR0913 - everything that can restrict
         letters += ["i", "j"]
     letters, index = letters + ["b"] * ("b" in length), []
     if given_mask is not None:
-        whole = {"i": n_q if rows is None else len(rows), "j": n_k}
+        whole = {"i": n_q if rows is None else rows.size, "j": n_k}
         axes = zip("bhij"[4 - given_mask.ndim :], given_mask.shape, strict=True)
         index = [x if n > 1 or whole.get(x) == n else "_" for x, n in axes]
         number = _number(f"given_mask[{','.join(index)}]", given_mask, means, numbers)
@@ -150,7 +171,7 @@ def _printed(line: str) -> str:
     return line_of(parse(line))
 
 
-def _number(cell: str, mask: Array, means: MaskMeans, numbers: MaskNumbers | None) -> str:
+def _number(cell: str, mask: Array | Like, means: MaskMeans, numbers: MaskNumbers | None) -> str:
     """What a cell of a mask adds to the score: see `meaning`."""
     if mask.dtype != np.bool_:
         if numbers != "truth":

@@ -1,9 +1,10 @@
-"""The bytes that an attention takes at its largest, counted from shapes alone.
+"""The bytes that an attention takes at its largest, counted from the shapes of what it is given.
 
-  what is kept              stages, their inputs in the number type
-+ what is made on the way   by the step that makes the most
+    inputs ── copies in the number type
+    plan ──── each step: what it reads, makes on the way and gives; what is kept, what is dropped
 
-tests/benchmarks/memory.py compares it with what is measured.
+`bytes_of` follows the steps as `run` does. tests/benchmarks/memory.py compares what is said with
+what is measured.
 """
 
 from __future__ import annotations
@@ -11,23 +12,74 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from attncli.attention.plan import Sizes, plan
-from attncli.budget import FLOAT
+from attncli.arrays import Like
+from attncli.attention.inputs import CACHE, Inputs
+from attncli.attention.run import Step, needed
 from attncli.convention import Convention
-from attncli.stages import DROPPED, GIVEN_GRADIENT, MAPS, gradient_of, spec_of
+from attncli.formula import memory
+from attncli.formula.compute import Compiled
+from attncli.formula.kernels import NUMBERS
+from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, SCORES, gradient_of
 
-WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 4, "float16": 2}
-"""Bytes of a number of each type; a bfloat16 is held as a float32."""
+
+class Taken(NamedTuple):
+    """Bytes of stages, the most that are there at once until they are, and all of their shapes."""
+
+    value: int
+    most: int
+    likes: Mapping[str, Like]
 
 
-WIDENED = {"float64": 0, "float32": 0, "bfloat16": 4, "float16": 8}
-"""Bytes for each number of the largest stage while it is computed and not yet rounded: its float32,
-and that of the stage that it reads where that is not one already."""
+def bytes_of(
+    steps: Sequence[Step], inputs: Mapping[str, Like], names: Collection[str] | None = None
+) -> Taken:
+    """What `run` takes for these stages, beside the inputs; of all shown, where none are named.
+
+    >>> text = "S[i,j] = exp(sum[d](q[i,d] * k[j,d]))"
+    >>> steps = [Step("scores", text, {"q": "q", "k": "k"})]
+    >>> bytes_of(steps, {"q": Like((3, 7)), "k": Like((5, 7))})[:2]
+    (120, 240)
+    """
+    likes, kept, most = dict(inputs), dict[str, int](), 0
+    for step, unread in needed(steps, inputs, names):
+        likes[step.name], of_stage, of_step = step_bytes(step, likes)
+        most = max(most, sum(kept.values()) + of_step)
+        kept[step.name] = of_stage
+        for name in unread:
+            kept.pop(name, None)
+    return Taken(sum(kept.values()), most, likes)
+
+
+def step_bytes(step: Step, likes: Mapping[str, Like]) -> tuple[Like, int, int]:
+    """A stage, the bytes that it keeps, and the most that its step takes, these included."""
+    reads = {name: likes[stage] for name, stage in step.reads.items()}
+    is_float64 = step.dtype in (None, "float64")
+    width, copies = np.dtype(np.float64 if is_float64 else np.float32).itemsize, 0
+    if not is_float64:  # what is read is widened to float32, in which it is computed
+        floats = [x for x in reads.values() if x.dtype.kind == "f"]
+        copies = sum(x.size * width for x in floats if x.dtype.itemsize != width)
+    stage = step.alike(**reads)
+    if isinstance(stage, Compiled):
+        value, most = memory.bytes_of(stage, width)
+        stage = Like(stage.shape, np.dtype(NUMBERS[step.dtype or "float64"]))
+    else:
+        most = stage.nbytes if stage.takes is None else stage.takes
+        value = min(most, stage.nbytes)
+    if step.dtype in ("float16", "bfloat16"):
+        wide, is_nan = stage.size * width, stage.size * (step.dtype == "bfloat16")
+        value, most = stage.nbytes, max(most, wide + stage.nbytes + is_nan)
+    return stage, value, copies + most
+
+
+# ---- one attention
+
+EXACT = ("given_mask", "kv_len", "rows")
+"""What is read as it is, in no number type."""
 
 
 def size_of(arrays: Iterable[Any], width: int) -> int:
@@ -43,114 +95,111 @@ def _is_mapped(x: Any) -> bool:
     return x is not None
 
 
-def of_maps(
-    convention: Convention, scores: tuple[int, ...], input_names: Iterable[str], n_mask: int
-) -> int:
-    """Bytes of the stages with a number for every query and key, and of making the last of them.
+def width_of(convention: Convention) -> int:
+    """Bytes of a number of a stage."""
+    return np.dtype(NUMBERS[convention.dtype]).itemsize
 
-    scores       their shape
-    input_names  the names of what restricts it, mask and kv_len, and d_output, for gradients
-    n_mask       numbers of the mask, where there is one
+
+def likes_of(inputs: Inputs) -> dict[str, Like]:
+    """What the plan reads: the shapes and types of `Inputs.arrays`."""
+    number, likes = np.dtype(NUMBERS[inputs.convention.dtype]), dict[str, Like]()
+    for name, x in inputs.originals.items():
+        if name in inputs.sizes.inputs:
+            likes[name] = Like(x.shape, x.dtype if name in EXACT else number)
+    for name in likes.keys() & {"k", "v"}:  # a cache is put before them
+        *lead, _, d = likes[name].shape
+        likes[name] = Like((*lead, inputs.sizes.scores[-1], d), number)
+    if "rows" in likes and "q" in likes:
+        *lead, _, d = likes["q"].shape
+        likes["q"] = Like((*lead, *likes["rows"].shape, d), number)
+    return likes
+
+
+def of_attention(inputs: Inputs, names: Collection[str] | None = None) -> int:
+    """Bytes of these stages, of all that are shown where none are named, and of the inputs."""
+    return of_inputs(inputs) + bytes_of(inputs.steps, likes_of(inputs), names).most
+
+
+def of_inputs(inputs: Inputs) -> int:
+    """Bytes of the inputs in the number type; a mask is read as it is."""
+    copied = (x for name, x in inputs.originals.items() if name not in EXACT)
+    return size_of(copied, width_of(inputs.convention))
+
+
+def of_parts(inputs: Inputs, parts_of: Any, n_parts: int) -> int:
+    """Bytes of the stages of so many tiles or splits of the keys, and of the output in one piece.
+
+    parts_of  the steps for keys that are cut at these places; of a third part there is as much
+              more as of a second
     """
-    names = _maps(convention, scores, input_names)
-    n_scores, width = math.prod(scores), WIDTHS[convention.dtype]
-    need = n_scores * (width * len(names - {"mask"}) + WIDENED[convention.dtype])
-    if any(spec_of(name).heading for name in names):
-        need += n_scores * FLOAT  # weights times their gradients, for δ
-    if DROPPED in names:
-        need += n_scores  # which weights are kept, a byte each
-    if "mask" in names:  # a float64 and a byte each, and a byte a score: which weights are NaN
-        need += n_mask * (FLOAT + 1) + n_scores
-    return need
-
-
-def of_attention(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
-    """Bytes of the stages of `attend` with these arguments, for scores of all queries or fewer."""
-    convention: Convention = arguments["convention"]
-    q, k, v = (arguments[name] for name in "qkv")
-    width, copies, n_rows = WIDTHS[convention.dtype], 1, scores[-2]
-    n_heads, n_kv_heads = (x.shape[-3] if x.ndim > 2 else 1 for x in (q, k))
-    if n_heads != n_kv_heads:  # key heads, and one of them for each query head
-        copies += n_heads // n_kv_heads
-    past = [arguments.get("past_k"), arguments.get("past_v")]
-    need = size_of([q], width) + size_of([k, v, *past], width * copies)
-    need += math.prod(scores[:-1]) * v.shape[-1] * width  # the output
-    d_output = arguments.get("d_output")
-    if d_output is not None:  # and the gradients of q, k and v
-        need += size_of([q, d_output], width) + size_of([k, v, *past], width * copies)
-    restricts = {name: arguments.get(name) for name in ("mask", "kv_len", "d_output")}
-    mask, lengths, _ = restricts.values()
-    n_mask, is_made = 0, convention.causal or convention.window is not None or lengths is not None
-    if is_made:
-        n_mask = n_rows * scores[-1] * (1 if lengths is None else scores[0])
-    if mask is not None:
-        n_mask = max(n_mask, mask.size * n_rows // q.shape[-2])
-        if not is_made and mask.dtype != np.bool_:
-            need -= n_mask * FLOAT  # it is added as it is
-    masks = [name for name, x in restricts.items() if x is not None]
-    return int(need) + of_maps(convention, scores, masks, n_mask)
-
-
-def of_parts(arguments: Mapping[str, Any], scores: tuple[int, ...], n_parts: int) -> int:
-    """Bytes of the stages of so many tiles or splits of the keys: those of the whole and more."""
-    convention, v = arguments["convention"], arguments["v"]
-    # the powers of all scores; and of each part two outputs, and three numbers for each query
-    n_numbers = math.prod(scores) + n_parts * math.prod(scores[:-1]) * (2 * v.shape[-1] + 3)
-    return (
-        of_attention(arguments, scores)
-        + int(n_numbers * WIDTHS[convention.dtype])
-        + n_parts * _PART
-    )
+    likes, n_k = likes_of(inputs), inputs.sizes.scores[-1]
+    bounds = [0, n_k], [0, n_k // 2, n_k]
+    plans = (parts_of(inputs.convention, inputs.sizes, places) for places in bounds)
+    one, two = (bytes_of(steps, likes).value for steps in plans)
+    kept = one + (n_parts - 1) * (two - one) + n_parts * _PART
+    return of_inputs(inputs) + kept + bytes_of(inputs.steps, likes, [OUTPUT]).most
 
 
 _PART = 80_000  # bytes of the steps and stages of a tile, however narrow, and of writing them
 
 
-def of_streaming(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
-    """Bytes of `stream`: the output, K and V in the number type, and blocks in each thread."""
+# ---- one attention in blocks, of which no stage is kept
+
+
+def of_streaming(inputs: Inputs) -> int:
+    """Bytes of `stream`: q, k and v, the output, and blocks of scores in each thread."""
     from attncli.attention.streaming import CELLS
 
-    convention: Convention = arguments["convention"]
-    q, k, v = (arguments[name] for name in "qkv")
-    width = WIDTHS[convention.dtype]
-    copied = 0 if k.dtype == v.dtype == convention.dtype else width
-    past = [x for x in (arguments.get("past_k"), arguments.get("past_v")) if x is not None]
-    need = size_of([q], 0) + size_of([k, v, *past], copied)
-    need += sum(x.nbytes for x in (k, v, *past)) if past else 0  # put together first
-    need += math.prod(scores[:-1]) * v.shape[-1] * width
-    if convention.qk_norm:  # queries and keys before and after
-        need += 2 * size_of([q, k, arguments.get("past_k")], width)
-    return int(need) + (os.cpu_count() or 1) * CELLS * width
+    width = width_of(inputs.convention)
+    of_output = math.prod(inputs.output_shape) * width
+    return _of_qkv(inputs) + of_output + (os.cpu_count() or 1) * CELLS * width
 
 
-def of_stream_gradients(arguments: Mapping[str, Any], scores: tuple[int, ...]) -> int:
-    """Bytes of `stream_gradients`: d_q, d_k and d_v, q, k and v in the number type, and in each
-    thread a key head's gradients, and the weights of some queries with theirs."""
+def of_stream_gradients(inputs: Inputs) -> int:
+    """Bytes of `stream_gradients`: q, k and v and their gradients, and in each thread those of a
+    key head, and the weights of some queries with theirs."""
     from attncli.attention.stream_gradients import ROWS
     from attncli.attention.streaming import CELLS
 
-    convention: Convention = arguments["convention"]
-    width, names = WIDTHS[convention.dtype], ("q", "k", "v", "past_k", "past_v")
-    arrays = [arguments[name] for name in names if arguments.get(name) is not None]
-    need = size_of([*arrays, arguments["d_output"]], width) + sum(x.size for x in arrays) * width
-    n_threads, of_head = os.cpu_count() or 1, sum(x.shape[-2] * x.shape[-1] for x in arrays)
-    n_rows = max(1, min(ROWS, CELLS // scores[-1]))
-    need += 3 * size_of(arrays, width) * convention.qk_norm  # before and after, and both gradients
-    return int(need + n_threads * (2 * of_head + 3 * n_rows * scores[-1]) * width)
+    width, likes, n_k = width_of(inputs.convention), operands_of(inputs), inputs.sizes.scores[-1]
+    numbers = sum(x.size for x in likes.values())
+    of_head = sum(x.shape[-2] * x.shape[-1] for x in likes.values())
+    n_rows = max(1, min(ROWS, CELLS // n_k))
+    of_thread = (2 * of_head + 3 * n_rows * n_k) * width
+    gradient = size_of([inputs.originals[GIVEN_GRADIENT]], width)
+    if inputs.is_of_x:  # and the gradients of it and its weights
+        gradient += bytes_of(inputs.steps, likes_of(inputs), [gradient_of(OUTPUT)]).most
+        gradient += sum(x.size for x in inputs.originals.values()) * width
+    if inputs.convention.qk_norm:  # from the gradients of what is normed
+        numbers += likes["q"].size + likes["k"].size
+    return _of_qkv(inputs) + gradient + numbers * width + (os.cpu_count() or 1) * of_thread
 
 
-def maps_of(
-    convention: Convention, scores: tuple[int, ...], input_names: Iterable[str]
-) -> list[tuple[str, tuple[int, ...]]]:
-    """The stages with a number for every query and key, as `check_text` reads them."""
-    return [(name, scores) for name in _maps(convention, scores, input_names)]
+def operands_of(inputs: Inputs) -> dict[str, Like]:
+    """The shapes of q, k and v, with the cache before k and v."""
+    sizes, number = inputs.sizes, np.dtype(NUMBERS[inputs.convention.dtype])
+    lead, (n_q, n_k) = sizes.scores[:-2], sizes.scores[-2:]
+    shared = (*lead[:-1], sizes.n_kv_heads) if lead else ()
+    d_v = inputs.output_shape[-1]
+    shapes = {"q": (*lead, n_q, sizes.d_k), "k": (*shared, n_k, sizes.d_k)}
+    return {n: Like(x, number) for n, x in {**shapes, "v": (*shared, n_k, d_v)}.items()}
 
 
-def _maps(
-    convention: Convention, scores: tuple[int, ...], input_names: Iterable[str]
-) -> frozenset[str]:
-    """The names of those stages; of what is given only what restricts, and d_output, counts."""
-    stage_names = {"mask": "given_mask", "d_output": GIVEN_GRADIENT}
-    inputs = {"q", "k", "v", *(stage_names.get(name, name) for name in input_names)}
-    names = {step.name for step in plan(convention, Sizes(scores, 1, 1, inputs=frozenset(inputs)))}
-    return frozenset(names & {"mask", *MAPS, *map(gradient_of, MAPS)})
+def _of_qkv(inputs: Inputs) -> int:
+    """Bytes of q, k and v as the scores read them, and of what they are made of."""
+    width, likes = width_of(inputs.convention), operands_of(inputs)
+    if inputs.is_of_x:
+        need = of_inputs(inputs) + bytes_of(inputs.steps, likes_of(inputs), QKV).most
+    else:
+        arrays = {n: x for n, x in inputs.originals.items() if n in (*QKV, *CACHE.values())}
+        copied = [x for n, x in arrays.items() if n != "q" and x.dtype != inputs.convention.dtype]
+        need = size_of(arrays.values(), 0) + sum(x.size for x in copied) * width
+        if len(arrays) > len(QKV):  # put together first
+            need += sum(x.nbytes for n, x in arrays.items() if n != "q")
+    if inputs.convention.qk_norm:
+        reads = next(step.reads for step in inputs.steps if step.name == SCORES)
+        need += (
+            sum(x.nbytes for x in likes.values())
+            + bytes_of(inputs.steps, likes, reads.values()).most
+        )
+    return need

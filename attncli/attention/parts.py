@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
 from attncli.attention.heads import key_head_of
 from attncli.attention.inputs import Inputs
 from attncli.attention.plan import Sizes, plan, without_heads
@@ -46,9 +46,21 @@ def keys_of(x: Array, start: int, stop: int) -> Array:  # [n_k, d] -> [n, d]
     return x[..., start:stop, :]
 
 
+def like_keys(x: Like, start: int, stop: int) -> Like:
+    """The shape and the type of that, which is a part of x."""
+    *lead, _, d = x.shape
+    return Like((*lead, stop - start, d), x.dtype, 0)
+
+
 def columns_of(x: Array, start: int, stop: int) -> Array:  # [n_q, n_k] -> [n_q, n]
     """The same of a mask; one that is alike for all keys stays as it is."""
     return x if x.shape[-1] == 1 else x[..., start:stop]
+
+
+def like_columns(x: Like, start: int, stop: int) -> Like:
+    """The shape and the type of that, which is a part of x."""
+    *lead, n_k = x.shape
+    return Like((*lead, min(n_k, stop - start)), x.dtype, 0)
 
 
 def by_sum(  # [n_q, d_v], [n_q] -> [n_q, d_v]
@@ -126,6 +138,7 @@ class Parts:
         reads: Mapping[str, str],
         sizes: Mapping[str, int] = {},
         function: Callable[..., Array] | None = None,
+        like: Callable[..., Like] | None = None,
         **params: Any,
     ) -> None:
         """Adds a step by its dotted name; its letter has the number of its part.
@@ -140,6 +153,7 @@ class Parts:
         self.symbols[name] = symbol
         formula = f"{symbol} = {worded(words, symbols)}"
         more: Any = {"symbol": symbol if number else "", "sizes": sizes, "function": function}
+        more["like"] = like
         self.steps.append(Step(name, text, reads, params, formula, self.convention.dtype, **more))
 
     def part(self, number: int) -> tuple[str, dict[str, str]]:
@@ -152,11 +166,13 @@ class Parts:
         k = next(step.reads["k"] for step in self.own if "k" in step.reads)
         for name, x, text in (("k", k, KEYS_OF), ("v", "v", VALUES_OF)):
             symbol = self.symbols[prefix + name] = f"{spec_of(x).symbol}{sub}"
-            more: Any = {"symbol": symbol, "function": keys_of}
+            more: Any = {"symbol": symbol, "function": keys_of, "like": like_keys}
             self.steps.append(Step(prefix + name, self.text(text), {"x": x}, at, **more))
         if self.has_mask:
             text, reads = self.text(COLUMNS_OF), {"x": "mask"}
-            self.steps.append(Step(f"{prefix}mask", text, reads, at, function=columns_of))
+            self.steps.append(
+                Step(f"{prefix}mask", text, reads, at, function=columns_of, like=like_columns)
+            )
         letters = {spec_of(step.name).symbol for step in self.own} | {"K"}
         letter = re.compile(rf"(?<![\w])({'|'.join(sorted(letters))})(?![\w])|(?<!\w)K(?=ᵀ)")
         names = {k: f"{prefix}k"} | {n: prefix + n for n in ("mask", *(x.name for x in self.own))}

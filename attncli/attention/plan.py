@@ -13,14 +13,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
 from attncli.attention.backward import backward
 from attncli.attention.formulas import attention, concat
 from attncli.attention.masks import adds
 from attncli.attention.run import Step
 from attncli.convention import Convention
 from attncli.formula.common import after_cache
-from attncli.formula.compute import Items
+from attncli.formula.compute import Compiled, Items
 from attncli.formula.matrices import formula_of, worded
 from attncli.formula.parser import letters_of, parse, relettered, written
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, spec_of
@@ -100,6 +100,14 @@ def after_past(step: Step, past: Array, n_cached: int, **more: Any) -> Array:
     return np.ascontiguousarray(np.concatenate([past, step.compute(**more)], axis=-2))
 
 
+def like_after_past(step: Step, past: Like, n_cached: int, **more: Like) -> Like:
+    """The shape and the type of that."""
+    new = past._replace(shape=step.alike(**more).shape)
+    *lead, n_new, d = new.shape
+    whole = new._replace(shape=(*lead, past.shape[-2] + n_new, d))
+    return whole._replace(takes=whole.nbytes + new.nbytes)
+
+
 class Plan:
     """The steps so far.
 
@@ -177,11 +185,12 @@ class Plan:
         function: Callable[..., Array],
         words: str = "",
         *,
+        like: Callable[..., Like | Compiled],
         reads: Mapping[str, str] = {},
         **params: Any,
     ) -> str:
         """Adds a step that a function computes, not a formula, and gives its name."""
-        self.steps.append(Step(name, "", reads, params, words, function=function))
+        self.steps.append(Step(name, "", reads, params, words, function=function, like=like))
         return name
 
     def shared(self, name: str) -> str:
@@ -208,6 +217,7 @@ class Plan:
             sizes={**last.sizes, "i": self.sizes.scores[-1] - n_cached},
             back={"past": None},
             function=partial(after_past, last),
+            like=partial(like_after_past, last),
         )
         self.steps.append(step)
 
@@ -218,8 +228,12 @@ class Plan:
         def queries(x: Array, rows: Array, **more: Any) -> Array:
             return last.compute(x=x[..., rows, :], **more)
 
+        def like(x: Like, rows: Like, **more: Any) -> Like | Compiled:
+            wanted = x._replace(shape=(*x.shape[:-2], *rows.shape, x.shape[-1]))
+            return last.alike(x=wanted, **more)
+
         reads = {**last.reads, "rows": "rows"}
-        self.steps.append(last._replace(text="", reads=reads, function=queries))
+        self.steps.append(last._replace(text="", reads=reads, function=queries, like=like))
 
     @property
     def of_group(self) -> str:

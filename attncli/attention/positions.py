@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array, FloatArray
+from attncli.arrays import Array, FloatArray, Like
 from attncli.attention.heads import shape_text
 from attncli.attention.run import Heading, Step, run, traced
 from attncli.attention.shapes import as_numbers
@@ -39,6 +39,8 @@ _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
 
 SUM = Step("input", formulas.ADDED, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE")
 """The step that adds positions to embeddings."""
+DOTS = Step("dots", formulas.DOTS, {"x": "positions"}, formula="D = PE · PEᵀ")
+"""The step of the dot products of positions."""
 
 
 def sinusoidal(
@@ -87,7 +89,7 @@ def sinusoidal_steps(
     formula = f"PE(pos, 2i) = sin(pos / {power}), PE(pos, 2i+1) = cos(same)"
     rows, pairs = {"n": n, "start": start}, {"dim": dim, "exponent": exponent, "base": base}
     text, reads, sizes = formulas.DIVISORS[exponent], {"w": "divisors"}, {"c": -(-dim // 2)}
-    more: Any = {"note": "; ".join(notes), "function": waves_of}
+    more: Any = {"note": "; ".join(notes), "function": waves_of, "like": like_waves}
     return [
         Step("divisors", text, {}, pairs, f"w = {power}", note=_WAVES, sizes=sizes),
         Step("angles", formulas.POSITION_ANGLES, reads, rows, "θ = pos / w", sizes={"p": n}),
@@ -107,6 +109,11 @@ def waves_of(angles: Array, dim: int) -> FloatArray:
     np.sin(angles, out=table[:, 0::2])
     np.cos(angles[:, : dim // 2], out=table[:, 1::2])
     return table
+
+
+def like_waves(angles: Like, dim: int) -> Like:
+    """The shape and the type of that."""
+    return Like((angles.shape[0], dim))
 
 
 def add_positions(
@@ -140,8 +147,7 @@ def position_dots(positions: Trace | npt.ArrayLike) -> Trace:
     alike = "each diagonal holds one number: the dot product depends on the distance alone"
     notes = (alike,) if len(stages) > 1 and is_even else ()  # a table as given need not be of waves
     heading = Heading("Dot products of positions", None, {"position": rows, "other": rows}, notes)
-    dots = Step("dots", formulas.DOTS, {"x": "positions"}, formula="D = PE · PEᵀ")
-    return traced([dots], heading, *stages)
+    return traced([DOTS], heading, *stages)
 
 
 def _position_stages(positions: Trace | npt.ArrayLike) -> tuple[Stage, ...]:
@@ -192,7 +198,9 @@ def rotary_table(n_positions: int, dim: int, *, base: float = 10000.0, start: in
         raise ConventionError(f"dim is {dim}", "rotary positions turn pairs: use an even number")
     ids = np.arange(start, start + n_positions)
     labels = [f"pos {at}" for at in ids.tolist()]
-    return traced(_tables(ids, dim, base), Heading("Rotary positions", None, {"position": labels}))
+    return traced(
+        rotary_tables(ids, dim, base), Heading("Rotary positions", None, {"position": labels})
+    )
 
 
 def rotary(
@@ -237,29 +245,39 @@ def rotary(
     if position_ids is None and caches is None:
         position_ids = np.arange(n)
     ids = None if position_ids is None else as_numbers(position_ids, "the list of position ids")
-    steps = [Step("x", "", {}, {}, "as given", kind="unrotated", function=lambda: vectors)]
-    if caches is None:
-        steps += _tables(ids, r, base)
+    tables = rotary_tables(ids, r, base) if caches is None else []
     for name, cache in zip(("cos", "sin"), caches or (), strict=False):
         rows = partial(_rows, cache, ids, name)
-        steps.append(Step(name, "", {}, {}, "from the cache", function=rows))
+        tables.append(Step(name, "", {}, {}, "from the cache", function=rows))
+    steps = rotary_steps(vectors, tables, r, layout)
+    labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
+    return traced(steps, Heading("Rotary positions", None, {"position": labels}))
+
+
+def rotary_steps(
+    vectors: Array | Like, tables: Sequence[Step], r: int, layout: Layout = "halves"
+) -> list[Step]:
+    """The steps of `rotary`: the vectors, the tables of cos and sin, and the vectors turned."""
+    like, dim, x = Like(vectors.shape), vectors.shape[-1], cast(Array, vectors)
+    given = Step("x", "", {}, {}, "as given", kind="unrotated", function=lambda: x)
     pairs = "i and i + r/2" if layout == "halves" else "2i and 2i + 1"
     note = f"{layout}: entries {pairs} are a pair"
     note += f"; the last {dim - r} of {dim} stay as they are" if dim > r else ""
     reads, pairing = {name: name for name in ("x", "cos", "sin")}, {"r": r, "layout": layout}
     formula = "(a, b) → (a·cos θ − b·sin θ, a·sin θ + b·cos θ)"
     more: Any = {"note": note, "function": _turned}
-    steps.append(Step("rotated", formulas.TURNED[layout], reads, pairing, formula, **more))
-    labels = None if ids is None or ids.ndim != 1 else [f"pos {at}" for at in ids.tolist()]
-    return traced(steps, Heading("Rotary positions", None, {"position": labels}))
+    more["like"] = lambda **_: like._replace(takes=5 * like.nbytes // 2)  # and half of it thrice
+    turned = Step("rotated", formulas.TURNED[layout], reads, pairing, formula, **more)
+    return [given._replace(like=lambda: like), *tables, turned]
 
 
-def _tables(ids: Any, r: int, base: float) -> list[Step]:
-    """The steps of the angles, and their cos and sin."""
+def rotary_tables(ids: Any, r: int, base: float = 10000.0) -> list[Step]:
+    """The steps of the angles at these positions, and of their cos and sin."""
     angles, reads = partial(rotary_angles, ids), {"angles": "angles"}
     sizes, formula = {"rotary_dim": r, "base": base}, f"θ = pos · {plain(base)}^(−2i/r)"
+    more: Any = {"function": angles, "like": lambda **_: Like((*ids.shape, r // 2))}
     return [
-        Step("angles", formulas.ROTARY_ANGLES, {}, sizes, formula, function=angles),
+        Step("angles", formulas.ROTARY_ANGLES, {}, sizes, formula, **more),
         Step("cos", formulas.COS, reads, {}, "cos θ"),
         Step("sin", formulas.SIN, reads, {}, "sin θ"),
     ]
@@ -320,6 +338,14 @@ def alibi(
     Source: Press et al., "Train Short, Test Long" (2022), section 3; other counts: its code.
     """
     n_k = n_q if n_k is None else n_k
+    steps = alibi_steps(n_heads, n_q, n_k, causal=causal, first_query=first_query)
+    return traced(steps, Heading("ALiBi"))
+
+
+def alibi_steps(
+    n_heads: int, n_q: int, n_k: int, *, causal: bool, first_query: int = 0
+) -> list[Step]:
+    """The steps of `alibi`: the slopes, and the bias."""
     for name, size in {"queries": n_q, "keys": n_k, "heads": n_heads}.items():
         if size < 1:
             raise ConventionError(f"there are {size} {name}", "use a whole number from 1")
@@ -343,8 +369,21 @@ def alibi(
         slope += f" to {below}, then every other of {2 * below} heads"
     rule = "B = −m·(i − j), −∞ where the key comes after its query" if causal else "B = −m·|i − j|"
     params, text = {"first_query": first_query, "causal": causal}, formulas.DISTANCES[causal]
-    steps = [
-        Step("slopes", formulas.SLOPES, {}, {"heads": below}, slope, function=slopes_of),
-        Step("bias", text, {"m": "slopes"}, params, rule, function=bias_of),
+    bias, distances = Like((n_heads, n_q, n_k)), 2 * Like((n_q, n_k)).nbytes
+    ways: Any = {
+        "function": bias_of,
+        "like": lambda **_: bias._replace(takes=bias.nbytes + distances),
+    }
+    like = Like((n_heads,))
+    return [
+        Step(
+            "slopes",
+            formulas.SLOPES,
+            {},
+            {"heads": below},
+            slope,
+            function=slopes_of,
+            like=lambda **_: like,
+        ),
+        Step("bias", text, {"m": "slopes"}, params, rule, **ways),
     ]
-    return traced(steps, Heading("ALiBi"))

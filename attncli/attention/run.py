@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
 from attncli.convention import Convention, DType
 from attncli.errors import StageError
-from attncli.formula.compute import compute
+from attncli.formula.compute import Compiled, compiled, compute
 from attncli.formula.kernels import round_to, widen
 from attncli.formula.parser import only_guards, written
 from attncli.stages import GIVEN_GRADIENT, HIDDEN, MAPS, StageSpec, spec_of
@@ -48,6 +48,7 @@ class Step(NamedTuple):
     sizes: Mapping[str, int] = {}  # of letters that no array has alone
     axes: tuple[str, ...] = ()  # their names, or more before them, where not those of the registry
     function: Callable[..., Array] | None = None  # what computes it instead, of reads and params
+    like: Callable[..., Like | Compiled] | None = None  # its shape and type, or formula, of theirs
     back: Mapping[str, tuple[str, str] | None] = {}
     through: str = ""  # of a gradient: the stage whose formula it goes back through, and its read
     product: Callable[[Array, Array], Array] = np.matmul  # how matrices are multiplied
@@ -68,6 +69,13 @@ class Step(NamedTuple):
         if self.function is not None:
             return self.function(**values)
         return compute(self.text, values, self.sizes, self.product, hides=self.hides)
+
+    def alike(self, **reads: Like) -> Like | Compiled:
+        """Its formula for arrays of these shapes and types, or where it has none its stage's."""
+        if self.like is not None:
+            return self.like(**reads, **self.params)
+        shapes = tuple([(name, x.shape) for name, x in reads.items()])
+        return compiled(self.text, shapes, (*self.sizes.items(),), self.hides)
 
 
 def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:
@@ -92,18 +100,12 @@ def run(
 
     Raises StageError for a stage that follows from nothing that is given.
     """
-    if names is None:
-        kinds = {step.name: step.row for step in steps}
-        names = [n for n, kind in kinds.items() if kind.role not in HIDDEN and not kind.asked]
-    todo, outputs = needed(steps, inputs, names), set(names)
-    last_read = {name: at for at, step in enumerate(todo) for name in step.reads.values()}
     values = dict(inputs)
     with np.errstate(all="ignore"):  # an overflow is infinite, as IEEE 754 has it, and is shown
-        for at, step in enumerate(todo):
+        for step, unread in needed(steps, inputs, names):
             values[step.name] = _computed(step, values)
-            for name in step.reads.values():  # what is not read any more is dropped
-                if last_read[name] == at and name not in outputs and name not in inputs:
-                    values.pop(name, None)
+            for name in unread:
+                del values[name]
     return values
 
 
@@ -121,14 +123,27 @@ def _computed(step: Step, values: Values) -> Array:
     return result if dtype is None else round_to(result, dtype)
 
 
-def needed(steps: Sequence[Step], inputs: Values, stages: Collection[str]) -> list[Step]:
-    """The steps that the wanted stages follow from. StageError where one does not."""
-    names, todo = set(stages), list[Step]()
+def needed(
+    steps: Sequence[Step], inputs: Mapping[str, Any], names: Collection[str] | None = None
+) -> list[tuple[Step, list[str]]]:
+    """The steps that the wanted stages follow from, and after each what is not read any more.
+
+    names  of the stages; None: all that are shown
+
+    StageError where one follows from nothing that is given.
+    """
+    if names is None:
+        kinds = {step.name: step.row for step in steps}
+        names = [n for n, kind in kinds.items() if kind.role not in HIDDEN and not kind.asked]
+    reads, todo = set(names), list[tuple[Step, list[str]]]()
+    held = {*names, *inputs}  # to the end
     for step in reversed(steps):
-        if step.name in names and step.name not in inputs:
-            names.update(step.reads.values())
-            todo.append(step)
-    if missing := names - inputs.keys() - {step.name for step in todo}:
+        if step.name in reads and step.name not in inputs:
+            unread = {*step.reads.values()} - held
+            todo.append((step, [*unread]))
+            reads.update(step.reads.values())
+            held |= unread
+    if missing := reads - inputs.keys() - {step.name for step, _ in todo}:
         message = f"there is no {', '.join(sorted(missing))}"
         raise StageError(message, f"the inputs are {', '.join(inputs)}")
     return todo[::-1]

@@ -4,13 +4,13 @@ sizes that follow."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array
-from attncli.attention.heads import heads_first, key_head_of, shape_text, split_heads
+from attncli.arrays import Array, Like
+from attncli.attention.heads import check_shared, head_width, heads_first, shape_text
 from attncli.attention.plan import Sizes
 from attncli.attention.run import Values
 from attncli.convention import Convention, Layout
@@ -54,12 +54,16 @@ def on_host(x: Any) -> Any:
     return x
 
 
-def as_numbers(x: npt.ArrayLike, name: str) -> Array:
+def as_numbers(x: npt.ArrayLike | Like, name: str) -> Array:
     """x as an array of numbers: whatever NumPy or DLPack takes, tensors on a device included.
+
+    A Like, which stands for an array, stays as it is.
 
     Raises ShapeError where it is ragged, holds something else than real numbers, or nothing that
     can be read, as a tensor on the meta device does.
     """
+    if isinstance(x, Like):
+        return cast(Array, x)
     try:
         array = np.asarray(x if isinstance(x, np.ndarray) else on_host(x))
     except ValueError:
@@ -231,17 +235,17 @@ def projected(inputs: Values, n_heads: int, n_kv_heads: int | None) -> Sizes:
         wide, heads = inputs.get(f"w_{name}", source), n_heads if name == "q" else n_kv_heads
         if wide is not source:
             check_projection(source, wide)
-        d[name] = split_heads(np.empty((1, wide.shape[-1])), heads).shape[-1]
+        d[name] = head_width(wide.shape[-1], heads)
     if d["q"] != d["k"]:
         raise ShapeError(f"q and k must have the same d_k: q has {d['q']}, k has {d['k']}")
-    key_head_of(n_heads, n_kv_heads)
+    check_shared(n_heads, n_kv_heads)
     if "w_o" in inputs:
-        check_projection(np.empty((1, n_heads * d["v"])), inputs["w_o"])
+        check_projection(Like((1, n_heads * d["v"])), inputs["w_o"])
     scores = (*x.shape[:-2], n_heads, x.shape[-2], context.shape[-2])
     return Sizes(scores, n_kv_heads, d["q"], inputs=frozenset(inputs))
 
 
-def check_projection(x: Array, w: Array) -> None:
+def check_projection(x: Array | Like, w: Array) -> None:
     """ShapeError unless x can be multiplied by the weights."""
     if w.ndim != 2 or x.shape[-1] != w.shape[0]:
         raise ShapeError(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
 from attncli.attention.formulas import LSE as LSE_FORMULA
 from attncli.attention.formulas import lse_formula
 from attncli.attention.inputs import Inputs, from_keywords
@@ -132,6 +132,19 @@ def merged(  # [n_q, parts], [n_q], [n_q, d_v] of each part -> [n_q, d_v]
     return by_sum(acc, np.where(np.isneginf(lse), lse.dtype.type(0), lse.dtype.type(1)), **more)
 
 
+def like_part(**parts: Like | Any) -> Like:
+    """The shape and the type of what is merged: those of each part."""
+    each: list[Like] = [
+        x for name, x in parts.items() if name.startswith((LSE, OUTPUT)) and name != LSE
+    ]
+    return each[0]._replace(takes=sum(x.nbytes for x in each) + each[0].nbytes)
+
+
+def like_weights(lse: Like, base: LseBase = "e", **parts: Like) -> Like:
+    """The shape and the type of the weights of parts."""
+    return lse._replace(shape=(*lse.shape, len(parts)))
+
+
 # ---- the plans
 
 
@@ -223,14 +236,14 @@ def split_steps(convention: Convention, sizes: Sizes, bounds: Sequence[int]) -> 
     log, power = {"e": ("ln", "exp({})"), "2": ("log₂", "2^({})")}[base]
     terms = [power.format(f"{{{name}}}") for name in each] + ["exp({sinks})"] * bool(parts.sinks)
     words, reads = f"{log} ({' + '.join(terms)})", each | parts.sinks
-    parts.add(LSE, texts[0], words, reads, function=merged_lse, base=base)
+    parts.add(LSE, texts[0], words, reads, function=merged_lse, like=like_part, base=base)
     words = ", ".join(power.format(f"{{{name}}} − {{lse}}") for name in each)
     name, reads = "merge_weights", {"lse": LSE, **each}
-    parts.add(name, texts[1], words, reads, function=merge_weights, base=base)
+    parts.add(name, texts[1], words, reads, function=merge_weights, like=like_weights, base=base)
     params, filler = parts.of_empty_rows()
     words = " + ".join(f"w{subscript(n)} {{output_{n}}}" for n in parts.numbers)
     reads = {"w": name, "lse": LSE, **outputs, **filler}
-    parts.add(OUTPUT, texts[2], words, reads, function=merged, **params)
+    parts.add(OUTPUT, texts[2], words, reads, function=merged, like=like_part, **params)
     return parts.steps
 
 

@@ -12,18 +12,17 @@ from dataclasses import replace
 
 from attncli.arrays import Array
 from attncli.attention.inputs import Inputs
-from attncli.budget import FLOAT, check_free, is_free, is_limited
+from attncli.budget import SURELY_FITS, check_free, is_free, is_limited
 from attncli.cli.options import DisplayFlags, InputFlags
 from attncli.cli.output import note, progress_bar
 from attncli.cli.parsing import cell_of, rows_of, whole_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.formats import PAGE
 from attncli.page.text import find
-from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, gradient_of, spec_of
+from attncli.stages import GIVEN_GRADIENT, OUTPUT, QKV, SCORES, gradient_of, spec_of
 from attncli.trace import Trace
 
 _WORTH_STREAMING = 1 << 22  # scores; of fewer, all stages are there in no time
-_SURELY_FITS = 1 << 16  # scores, in any memory
 _ROWS = 16  # shown of a matrix too large to compute, where no rows are named
 _FEWER = "give fewer queries, heads or batch items, or --dtype float32"
 _WHOLE_GRADIENTS = "gradients are sums over all queries, whose stages need"
@@ -39,24 +38,24 @@ def computed(
     if flags.tiles is not None or flags.split is not None:
         return _in_parts(attention, show, flags), show
     streams = math.prod(shape) > _WORTH_STREAMING and _is_output_alone(attention, show)
-    if math.prod(shape) <= _SURELY_FITS and not streams:
+    if math.prod(shape) <= SURELY_FITS and not streams:
         return attention.trace(), show
     from attncli.attention import memory
     from attncli.cli.output_size import check_text
 
     if streams:
         need = f"the output of {shape[-2]} queries needs"
-        check_free(memory.of_streaming(attention.keywords, shape), need, _FEWER)
+        check_free(memory.of_streaming(attention), need, _FEWER)
         return attention.trace_of({OUTPUT: _streamed(attention, show)}), show
-    check_text(show, memory.maps_of(convention, shape, attention.originals))
-    if is_free(_need(attention, shape, show)):
+    check_text(show, attention.maps)
+    if is_free(_need(attention, show)):
         return attention.trace(), show
     rows, selection, hint = None, show, _FEWER
     if GIVEN_GRADIENT in attention.originals:
         if any(spec_of(name).heading for name in show.stage or ()):
             if _are_streamed(attention, show):
                 return _streamed_gradients(attention, show), show
-            check_free(_need(attention, shape, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
+            check_free(_need(attention, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
             return attention.trace(), show
         note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
         attention = attention.without(GIVEN_GRADIENT)
@@ -66,7 +65,7 @@ def computed(
         shape, hint = (*shape[:-2], len(rows), shape[-1]), _ADVICE
         attention = attention.of_rows(rows)
     need = f"the stages of {' × '.join(map(str, shape))} scores need"
-    check_free(_need(attention, shape, selection), need, hint)
+    check_free(_need(attention, selection), need, hint)
     n_q = attention.sizes.scores[-2]
     text = f"too large for memory at once: {shape[-2]} of {n_q} queries computed"
     note(f"{text}; {_ADVICE}", quiet=show.quiet or bool(show.rows) or len(rows or ()) == 1)
@@ -79,19 +78,26 @@ def every_stage(attention: Inputs, *, quiet: bool) -> Trace:
     SizeError where the stages do not fit into memory.
     """
     shape, show = attention.sizes.scores, DisplayFlags(full=True)
-    if math.prod(shape) > _SURELY_FITS and not is_free(_need(attention, shape, show)):
+    if math.prod(shape) > SURELY_FITS and not is_free(_need(attention, show)):
         if GIVEN_GRADIENT in attention.originals:
             note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=quiet)
             attention = attention.without(GIVEN_GRADIENT)
         need = f"the stages of {' × '.join(map(str, shape))} scores need"
-        check_free(_need(attention, shape, show), need, _ADVICE)
+        check_free(_need(attention, show), need, _ADVICE)
     return attention.trace()
 
 
 def _in_parts(attention: Inputs, show: DisplayFlags, flags: InputFlags) -> Trace:
     """The trace of --tiles or --split. SizeError where it does not fit into memory."""
     from attncli.attention import memory
-    from attncli.attention.tiles import split_bounds, tile_bounds, trace_in_splits, trace_in_tiles
+    from attncli.attention.tiles import (
+        split_bounds,
+        split_steps,
+        tile_bounds,
+        tile_steps,
+        trace_in_splits,
+        trace_in_tiles,
+    )
     from attncli.cli.output_size import check_text
 
     shape = attention.sizes.scores
@@ -103,9 +109,9 @@ def _in_parts(attention: Inputs, show: DisplayFlags, flags: InputFlags) -> Trace
         bounds = split_bounds(shape[-1], places)
     else:
         bounds = tile_bounds(shape[-1], flags.tiles)
-    maps = memory.maps_of(attention.convention, shape, attention.originals)
-    check_text(show, [] if show.stage else maps)
-    need = memory.of_parts(attention.keywords, shape, len(bounds) - 1)
+    check_text(show, [] if show.stage else attention.maps)
+    steps_of = split_steps if flags.tiles is None else tile_steps
+    need = memory.of_parts(attention, steps_of, len(bounds) - 1)
     purpose = f"the stages of {len(bounds) - 1} parts of the keys need"
     check_free(need, purpose, "give larger parts, or fewer queries or heads")
     if flags.tiles is None:
@@ -113,16 +119,14 @@ def _in_parts(attention: Inputs, show: DisplayFlags, flags: InputFlags) -> Trace
     return trace_in_tiles(attention, flags.tiles)
 
 
-def _need(attention: Inputs, shape: tuple[int, ...], show: DisplayFlags) -> int:
-    """Bytes of the stages of scores of this shape, and of writing them."""
+def _need(attention: Inputs, show: DisplayFlags) -> int:
+    """Bytes of all stages, and of writing them."""
     from attncli.attention.memory import of_attention
     from attncli.cli.output_size import of_output
 
-    convention = attention.convention
-    restricts = bool(attention.originals.keys() & {"given_mask", "kv_len"})
-    is_masked = convention.causal or convention.window is not None or restricts
-    need = of_attention(attention.keywords, shape)
-    return need + of_output(show, shape, masked=is_masked, weights=True)
+    maps = dict(attention.maps)
+    shape = maps[SCORES]
+    return of_attention(attention) + of_output(show, shape, masked="mask" in maps, weights=True)
 
 
 def _is_output_alone(attention: Inputs, show: DisplayFlags) -> bool:
@@ -167,8 +171,7 @@ def _streamed_gradients(attention: Inputs, show: DisplayFlags) -> Trace:
 
     names = {*(show.stage or ())}
     shape = attention.sizes.scores
-    need = memory.of_stream_gradients(attention.keywords, shape)
-    need += memory.size_of(attention.values.values(), FLOAT) if attention.is_of_x else 0
+    need = memory.of_stream_gradients(attention)
     check_free(need, f"the gradients of {shape[-2]} queries need", _FEWER)
     with progress_bar("heads", quiet=show.quiet) as progress:
         n_threads, d = 1 if is_limited() else None, attention.d_output

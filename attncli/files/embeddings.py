@@ -8,8 +8,10 @@ from typing import Any
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, split_heads
-from attncli.attention.inputs import CACHE
-from attncli.budget import FLOAT, check_free
+from attncli.attention.inputs import CACHE, inputs_of
+from attncli.attention.memory import of_attention
+from attncli.budget import check_free
+from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError
 from attncli.files.contents import FileContents
 from attncli.files.input_sources import OF_X, Opened, Sources
@@ -24,7 +26,9 @@ from attncli.transformer.published import Published, published
 _LARGE = 1 << 20  # numbers: fewer fit into any memory
 
 
-def read_embeddings(opened: Opened, sources: Sources) -> tuple[dict[str, Array], tuple[int, int]]:
+def read_embeddings(
+    opened: Opened, sources: Sources, convention: Convention
+) -> tuple[dict[str, Array], tuple[int, int]]:
     """The embeddings and weights in these files and what else they hold; how many heads q and k
     have."""
     if sources.layout not in (None, "bsd"):
@@ -46,7 +50,7 @@ def read_embeddings(opened: Opened, sources: Sources) -> tuple[dict[str, Array],
         raise ConventionError("--kv-heads is given without --heads", "give both")
     n_heads = weights.n_heads or sources.heads or 1
     heads = n_heads, weights.n_kv_heads or sources.kv_heads or n_heads
-    _check_size(rows, weights)
+    _check_size({**rows, **weights.arrays}, heads, convention)
     arrays = {**rows, **weights.arrays, **_attended(opened, weights)}
     for name in CACHE.values():
         if name in arrays:
@@ -105,13 +109,16 @@ def several_weights(file: FileContents, attentions: Mapping[str, Any]) -> InputE
     return InputError(f"{message}: {listing(attentions, 4)}", hint)
 
 
-def _check_size(rows: Mapping[str, Array], weights: Published) -> None:
-    """SizeError where x, its weights, and q, k and v in one head and in several do not fit."""
-    n_rows = max(x.size // x.shape[-1] for x in rows.values())
-    widths = sum(weights.arrays[f"w_{name}"].shape[1] for name in QKV)
-    n_inputs = sum(x.size for x in (*rows.values(), *weights.arrays.values()))
-    if n_inputs + n_rows * widths > _LARGE:
-        need = (n_inputs + 2 * n_rows * widths) * FLOAT
+def _check_size(
+    arrays: Mapping[str, Array], heads: tuple[int, int], convention: Convention
+) -> None:
+    """SizeError where x, its weights, and q, k and v do not fit."""
+    n_rows = max(x.size // x.shape[-1] for name, x in arrays.items() if name in EMBEDDINGS)
+    widths = sum(arrays[f"w_{name}"].shape[1] for name in QKV)
+    if sum(x.size for x in arrays.values()) + n_rows * widths > _LARGE:
+        n_heads, n_kv_heads = heads
+        inputs = inputs_of(arrays, convention, n_heads=n_heads, n_kv_heads=n_kv_heads)
+        need = of_attention(inputs, QKV)
         check_free(need, f"q, k and v of {n_rows} tokens need", "give fewer tokens")
 
 

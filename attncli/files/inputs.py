@@ -190,7 +190,7 @@ def read(
         raise InputError(f"{main.origin} holds observed numbers, but no q", hint)
     fields = fields_of(main) if main.fields or main.scale is not None else {}
     convention, sources = _settings(opened, sources, fields)
-    arrays, heads = _arrays(opened, sources)
+    arrays, heads = _arrays(opened, sources, convention)
     is_x = "x" in arrays
     opened.notes += opened.unused({*stages, *names}, of_x=is_x)
     facts = facts_of(convention, arrays.get("mask"), heads)
@@ -332,7 +332,9 @@ def _on_ones(inputs: Inputs, *, has_formulas: bool) -> str:
 # ---- the arrays, in heads
 
 
-def _arrays(opened: Opened, sources: Sources) -> tuple[dict[str, Array], tuple[int, int]]:
+def _arrays(
+    opened: Opened, sources: Sources, convention: Convention
+) -> tuple[dict[str, Array], tuple[int, int]]:
     """Q, K and V in heads, or x and weights, as is asked for or as the file has it; and a mask, a
     cache … With them how many heads queries and keys have. ConventionError where there are both."""
     main, roles = opened.main, sources.roles
@@ -347,7 +349,7 @@ def _arrays(opened: Opened, sources: Sources) -> tuple[dict[str, Array], tuple[i
             message = f"{flag_of(role)} is given, and {main.origin} holds x and weights"
             raise ConventionError(message, f"{ONE_OF_TWO}: leave out {flag_of(role)}")
     if is_x:
-        return read_embeddings(opened, sources)
+        return read_embeddings(opened, sources, convention)
     arrays = opened.arrays_of(ATTENDED)
     complete(arrays, opened, sources)
     if not names_q:

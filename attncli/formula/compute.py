@@ -80,7 +80,7 @@ def compute(
 
 PRODUCT = "@"
 """How a function finds another product of matrices than NumPy's."""
-_GATHERED = 1 << 18
+GATHERED = 1 << 18
 """Cells at places that are computed, picked at once: of each the places take 48 bytes."""
 _EACH = 64
 """Terms of a matrix product that take the time of one number."""
@@ -91,7 +91,8 @@ class Compiled(NamedTuple):
 
     run: Function
     shape: Shape
-    compiler: _Compiler
+    formula: Formula
+    compiler: Compiler
 
     def cost(self) -> tuple[int, Letters]:
         """How many numbers are made on the way, and the letters of the largest array of these.
@@ -114,7 +115,7 @@ def compiled(text: str | Formula, shapes: Items, sizes: Items, hides: bool = Fal
     """A formula for arrays of these shapes, with the axes of its left side."""
     arrays = dict(shapes)
     formula = text if isinstance(text, Formula) else parse(written(text, frozenset(arrays)))
-    compiler = _Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides, [], {})
+    compiler = Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides, [], {})
     index = present_axes(formula.index, compiler.sizes)
     order = [str(letter) for axis in index for letter in axis]
     if unknown := {*order} - compiler.sizes.keys():
@@ -128,10 +129,30 @@ def compiled(text: str | Formula, shapes: Items, sizes: Items, hides: bool = Fal
             x = np.array(np.broadcast_to(x, full))
         return x.reshape(shape)
 
-    return Compiled(run, shape, compiler)
+    return Compiled(run, shape, formula, compiler)
 
 
-class _Compiler(NamedTuple):
+class Factors(NamedTuple):
+    """A sum of a product as one matrix product [both…, rows, inner] · [both…, inner, columns].
+
+    a, b           the letters of the factors
+    letters        those of the product
+    is_of_nonzero  whether its `where` holds wherever the first factor is not 0
+    """
+
+    first: Expr
+    second: Expr
+    a: Letters
+    b: Letters
+    both: Letters
+    rows: Letters
+    inner: Letters
+    columns: Letters
+    letters: Letters
+    is_of_nonzero: bool
+
+
+class Compiler(NamedTuple):
     """Makes functions of the nodes of a formula, for these shapes of arrays and sizes of letters.
 
     hides         as in `compute`
@@ -233,15 +254,12 @@ class _Compiler(NamedTuple):
 
         return run
 
-    def product(self, node: Over, order: Letters) -> Function | None:
-        """Σ of a product as one matrix product; None where it is none.
-
-        What `where` leaves out is left out of the left factor, so that 0 · NaN is not NaN there.
-        """
+    def factors(self, node: Over) -> Factors | None:
+        """The two factors of a sum that is one matrix product; None where it is none."""
         if not (isinstance(node.body, Apply) and node.body.function == "*"):
             return None
-        first_factor, second_factor = node.body.args
-        a, b = ([*dict.fromkeys(self.letters(x))] for x in (first_factor, second_factor))
+        first, second = node.body.args
+        a, b = ([*dict.fromkeys(self.letters(x))] for x in (first, second))
         inner = [x for x in node.letters if x in a and x in b]
         both = [x for x in a if x in b and x not in inner]
         rows, columns = ([x for x in side if x not in (*both, *inner)] for side in (a, b))
@@ -249,16 +267,28 @@ class _Compiler(NamedTuple):
         guard = () if node.where is None else self.letters(node.where)
         if not (rows and columns and inner and {*guard} <= {*a}) or prod(self.shape(rest)) > 1:
             return None
-        matrix_a = self.matrix(first_factor, a, both, rows, inner)
-        matrix_b = self.matrix(second_factor, b, both, inner, columns)
         letters = [x for x in (*both, *rows, *columns) if x not in rest]
+        match node.where:  # it holds wherever the left factor is not 0
+            case Apply("or", (_, Apply("!=", (cell, Number(0.0))))):
+                return Factors(
+                    first, second, a, b, both, rows, inner, columns, letters, cell == first
+                )
+        return Factors(first, second, a, b, both, rows, inner, columns, letters, False)
+
+    def product(self, node: Over, order: Letters) -> Function | None:
+        """Σ of a product as one matrix product; None where it is none.
+
+        What `where` leaves out is left out of the left factor, so that 0 · NaN is not NaN there.
+        """
+        if (parts := self.factors(node)) is None:
+            return None
+        first, second, a, b, both, rows, inner, columns, letters, is_of_nonzero = parts
+        matrix_a = self.matrix(first, a, both, rows, inner)
+        matrix_b = self.matrix(second, b, both, inner, columns)
         self.costs.extend([(1, [*node.letters, *a, *b], ()), (_EACH, letters, ())])
-        shape, counts, is_of_nonzero = self.shape(letters), None, False
+        shape, counts = self.shape(letters), None
         if node.where is not None:
             counts = self.matrix(node.where, a, both, rows, inner)
-            match node.where:  # it holds wherever the left factor is not 0
-                case Apply("or", (_, Apply("!=", (cell, Number(0.0))))):
-                    is_of_nonzero = cell == first_factor
 
         def run(values: Mapping[str, Any]) -> Array:
             x, y, multiply = matrix_a(values), matrix_b(values), values.get(PRODUCT, np.matmul)
@@ -270,19 +300,23 @@ class _Compiler(NamedTuple):
 
         return aligned(run, letters, order)
 
-    def running(self, node: Over, order: Letters) -> Function | None:
-        """Σ of the terms up to another letter's place as one running sum; None where it is none."""
+    def end_of(self, node: Over, order: Letters) -> tuple[str, bool] | None:
+        """The letter at whose place a running sum ends, and whether it counts; None for another."""
         match node:
             case Over("sum", (j,), body, Apply("<" | "<=" as sign, (Place(a), Place(i)))) if a == j:
-                pass
-            case _:
-                return None
-        if i not in order or i in self.letters(body) or i == j:
+                if i in order and i not in self.letters(body) and i != j:
+                    return i, sign == "<="
+        return None
+
+    def running(self, node: Over, order: Letters) -> Function | None:
+        """Σ of the terms up to another letter's place as one running sum; None where it is none."""
+        if (end := self.end_of(node, order)) is None:
             return None
+        (i, is_inclusive), (j,), body = end, node.letters, node.body
         inner = [x for x in order if x != i] + [j]
         self.costs.extend([(3 * _EACH, [j], [body]), (_EACH, (), [node])])
         terms, full = self.of(body, inner), self.shape(inner)
-        n, most, is_inclusive = self.sizes[i], self.sizes[j], sign == "<="
+        n, most = self.sizes[i], self.sizes[j]
 
         def run(values: Mapping[str, Any]) -> Array:
             sums = np.cumsum(np.broadcast_to(terms(values), full), axis=-1)
@@ -293,23 +327,23 @@ class _Compiler(NamedTuple):
 
     def letters(self, node: Expr) -> list[str]:
         """The letters along which an expression has numbers: not those of a sum in it."""
-        if id(node) not in self.letter_cache:  # with the node, so that its id stays its own
-            self.letter_cache[id(node)] = node, self.letters_of(node)
-        return self.letter_cache[id(node)][1]
-
-    def letters_of(self, node: Expr) -> list[str]:
-        """The same, each once, of a node that is new."""
-        if isinstance(node, Cell):
-            return self.cell(node)[1]
-        if isinstance(node, Place):
-            return [node.letter] if node.letter in self.sizes else []
-        if not isinstance(node, Over) or node.kind == "softmax":
-            parts = children(node, guards=True)
-            return [*dict.fromkeys(x for part in parts for x in self.letters(part))]
-        of_sink = [] if node.sink is None else self.letters(node.sink)
-        terms = [x for x in (node.body, node.where) if x is not None]
-        inner = [x for term in terms for x in self.letters(term) if x not in node.letters]
-        return [*dict.fromkeys(inner + of_sink)]
+        if id(node) in self.letter_cache:
+            return self.letter_cache[id(node)][1]
+        match node:
+            case Cell():
+                found = self.cell(node)[1]
+            case Place(letter):
+                found = [letter] if letter in self.sizes else []
+            case Over(kind, letters, body, where, sink) if kind != "softmax":
+                terms = [x for x in (body, where) if x is not None]
+                inner = [x for term in terms for x in self.letters(term) if x not in letters]
+                of_sink = [] if sink is None else self.letters(sink)
+                found = [*dict.fromkeys(inner + of_sink)]
+            case _:
+                parts = children(node, guards=True)
+                found = [*dict.fromkeys(x for part in parts for x in self.letters(part))]
+        self.letter_cache[id(node)] = node, found  # with the node, so that its id stays its own
+        return found
 
     def matrix(
         self, node: Expr, letters: Letters, both: Letters, rows: Letters, columns: Letters
@@ -354,7 +388,7 @@ class _Compiler(NamedTuple):
         axes = [axis if isinstance(axis, tuple) else self.letters(axis) for axis in node.index]
         letters = [*dict.fromkeys(x for axis in axes for x in axis if isinstance(x, str))]
         full = self.shape(letters)
-        at_once = max(1, _GATHERED // max(1, prod(full[1:])))  # entries of the first letter
+        at_once = max(1, GATHERED // max(1, prod(full[1:])))  # entries of the first letter
 
         def run(values: Mapping[str, Any]) -> Array:
             cells = Values(Formula("", (), node), values, values, self.sizes)
@@ -363,7 +397,7 @@ class _Compiler(NamedTuple):
                 places = dict(zip(letters, np.ix_(*ends), strict=True))
                 return np.asarray(cells.number(node, places))
 
-            if prod(full) <= _GATHERED:
+            if prod(full) <= GATHERED:
                 return np.broadcast_to(np.asarray(picked(*map(range, full)), order="C"), full)
             result = np.empty(full, values[node.name].dtype)
             for start in range(0, full[0], at_once):

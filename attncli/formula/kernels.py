@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attncli.arrays import Array, BoolArray
+from attncli.arrays import Array, BoolArray, Like
 from attncli.convention import DType, EmptyRows
 
 
@@ -115,7 +115,17 @@ def draw_kept(shape: tuple[int, ...], p: float, seed: int) -> BoolArray:
     return np.random.default_rng(seed).random(shape) >= p
 
 
+def like_kept(shape: tuple[int, ...], **_: float) -> Like:
+    """The shape and the type of that, which is drawn as float64."""
+    kept = Like(shape, np.dtype(np.bool_))
+    return kept._replace(takes=kept.nbytes + Like(shape).nbytes)
+
+
 # ---- number types: what a stage is computed in, and what it is rounded to
+
+
+NUMBERS = {"float64": "float64", "float32": "float32", "bfloat16": "float32", "float16": "float16"}
+"""What NumPy holds numbers of a type as."""
 
 
 def widen(x: Array, dtype: DType) -> Array:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from attncli import budget
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
+from attncli.attention.memory import step_bytes
 from attncli.attention.run import Step
+from attncli.formula import memory
 from attncli.formula.compute import compiled, compute
 from attncli.formula.derivative import ZERO
 from attncli.formula.evaluate import axes_read
@@ -35,7 +36,8 @@ from attncli.formula.expression import (
     text_of,
     with_bound,
 )
-from attncli.formula.parser import FormulaError
+from attncli.formula.kernels import NUMBERS
+from attncli.formula.parser import FormulaError, parse
 from attncli.programs.text import Statement
 
 _BYTES = 8  # of a number
@@ -46,21 +48,29 @@ class Costs:
     """What steps cost together."""
 
     def __init__(self) -> None:
-        self.kept = self.computed = 0
+        self.kept = self.computed = 0  # bytes, and numbers
 
     def add(self, subject: str, step: Step, shapes: Mapping[str, Shape]) -> Shape:
         """Adds a step, whose shape it gives; SizeError where that is more than is allowed."""
-        reads = tuple((name, shapes[stage]) for name, stage in step.reads.items())
-        formula = compiled(step.text, reads, (*step.sizes.items(),))
-        shape, (computed, largest) = formula.shape, formula.cost()
-        self.kept += prod(shape)
-        self.computed += computed + prod(shape)
-        need = _BYTES * max(self.kept + computed, self.computed // _AT_ONCE)
+        number = np.dtype(NUMBERS[step.dtype or "float64"])
+        likes = {stage: Like(shapes[stage], number) for stage in step.reads.values()}
+        stage, value, most = step_bytes(step, likes)
+        read_shapes = {name: shapes[read] for name, read in step.reads.items()}
+        reads = (*read_shapes.items(),)
+        computed, largest = compiled(step.text, reads, (*step.sizes.items(),)).cost()
+        if step.function is not None:  # whose places are looked at before
+            for _, _, test, sizes in _tests(parse(step.text).body, read_shapes, step.sizes):
+                with np.errstate(all="ignore"):  # of constants, which are computed once
+                    function = compiled(test, reads, (*sizes.items(),))
+                most = max(most, memory.bytes_of(function, _BYTES).most)
+        self.computed += computed + stage.size
+        need = max(self.kept + most, _BYTES * self.computed // _AT_ONCE)
+        self.kept += value
         resident = budget.held()
         hint = " · ".join(f"{x} {step.sizes[x]}" for x in sorted(largest) if x in step.sizes)
         hint = f"its largest array has {hint}" if hint else ""
         budget.check_bytes(resident + need, f"{subject} need", hint, resident=resident)
-        return shape
+        return stage.shape
 
 
 def checked(
@@ -78,20 +88,33 @@ def checked(
         return step
 
     def function(**values: Any) -> Array:
-        for cell, fault, test in _outside(formula.body, shapes):
-            plain = {x: x.rstrip("′") for x in every_letter(Formula("X", (), test))}
-            sizes = {x: step.sizes[y] for x, y in plain.items() if y in step.sizes}
-            letters = [x for x in free_letters(test) if x in sizes]
-            out = Formula("X", tuple((x,) for x in letters), renamed(test, ours))
-            for at in np.argwhere(compute(out, values, sizes))[:1].tolist():
+        for cell, fault, test, sizes in _tests(formula.body, shapes, step.sizes, ours):
+            for at in np.argwhere(compute(test, values, sizes))[:1].tolist():
+                letters = (str(x) for axis in test.index for x in axis)
                 places = dict(zip(letters, at, strict=True))
-                here = [f"{plain[x]} = {places[x]}" for x in free_letters(cell) if x in places]
+                rows = [x for x in free_letters(cell) if x in places]
+                here = [f"{x.rstrip('′')} = {places[x]}" for x in rows]
                 suffix = f", where {', '.join(here)}" * bool(here)
                 words = f"this is {fault}{suffix}; keep it out by where or if"
                 raise statement.error(FormulaError(words, part=text_of(cell).replace("′", "")))
         return compute(step.text, values, step.sizes)
 
     return step._replace(function=function)
+
+
+def _tests(
+    body: Expr,
+    shapes: Mapping[str, Shape],
+    sizes: Mapping[str, int],
+    ours: Mapping[str, str] = {},
+) -> Iterator[tuple[Cell, str, Formula, dict[str, int]]]:
+    """The same as `_outside`, what may be wrong as a formula, with the lengths of its letters."""
+    for cell, fault, test in _outside(body, shapes):
+        plain = {x: x.rstrip("′") for x in every_letter(Formula("X", (), test))}
+        lengths = {x: sizes[y] for x, y in plain.items() if y in sizes}
+        letters = [x for x in free_letters(test) if x in lengths]
+        out = Formula("X", tuple((x,) for x in letters), renamed(test, ours))
+        yield cell, fault, out, lengths
 
 
 def _outside(

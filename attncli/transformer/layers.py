@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import Array
+from attncli.arrays import Array, Like
 from attncli.attention import formulas as page
 from attncli.attention.backward import backward
 from attncli.attention.heads import shape_text
@@ -44,7 +44,7 @@ from attncli.attention.shapes import (
 )
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
-from attncli.formula.kernels import draw_kept
+from attncli.formula.kernels import draw_kept, like_kept
 from attncli.formula.matrices import plain, subscript
 from attncli.stages import GIVEN_GRADIENT, spec_of
 from attncli.trace import Stage, Trace
@@ -213,7 +213,7 @@ class LayerPlan:
             if leaf not in weights:
                 raise ShapeError(f"the weights hold no {name}.{leaf}", "give both w_1 and w_2")
         check_projection(self.like[x], weights["w_1"])
-        check_projection(np.empty((1, weights["w_1"].shape[1])), weights["w_2"])
+        check_projection(Like((1, weights["w_1"].shape[1])), weights["w_2"])
         self._head(name, "Position-wise feed-forward", convention, x)
         rows = of_rows(convention, {"x": self.letters[x]})
         source = self._source(name, x, rows)
@@ -300,7 +300,7 @@ class LayerPlan:
             )
         if p := block.dropout:
             seed, mask = named_seed(convention.seed, f"{name}.sublayer_dropped"), "sublayer_kept"
-            plan.add_function(mask, draw_kept, shape=shape, p=p, seed=seed)
+            plan.add_function(mask, draw_kept, like=like_kept, shape=shape, p=p, seed=seed)
             words, back = page.dropout(page.DROPPED_ROWS, p)
             fields, dropped = {"symbol": f"{spec_of(last).symbol}'"}, "sublayer_dropped"
             more: dict[str, Any] = {"reads": {"kept": mask}, "back": back, "fields": fields, "p": p}

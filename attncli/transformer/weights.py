@@ -187,15 +187,25 @@ def random_weights(block: Architecture) -> dict[str, Array]:
     A pre-norm stack has a norm after its last layer, which it needs; RMS norms have no β.
     Source: "Attention Is All You Need", section 3.
     """
-    widths, weights, seed = block.widths(), {}, block.convention.seed
-    for name in block.weight_names(last_norm=block.is_pre_norm):
+    weights, seed = dict[str, Array](), block.convention.seed
+    for name, shape in weight_shapes(block).items():
         leaf = name.rpartition(".")[2]
-        shape = tuple(widths[axis] for axis in axes_of(name))
         if leaf.startswith("w_"):
             # A matrix is drawn by layer and leaf, whatever sub-layer it is in: encoder.1.w_q.
             whole = f"encoder.1.{name}" if block.kind == "attention" else name
             drawn_as = whole.replace(".attention.", ".").replace(".feed_forward.", ".")
             weights[name] = glorot_uniform((shape[0], shape[1]), seed, drawn_as)
-        elif leaf in ("b_1", "b_2", "gamma") or (leaf == "beta" and block.norm != "rms"):
+        else:
             weights[name] = np.ones(shape) if leaf == "gamma" else np.zeros(shape)
     return weights
+
+
+def weight_shapes(block: Architecture) -> dict[str, tuple[int, ...]]:
+    """The shapes of the weights that `random_weights` draws."""
+    widths, biases = block.widths(), {"b_1", "b_2", "gamma"}
+    biases |= {"beta"} if block.norm != "rms" else set()
+    return {
+        name: tuple(widths[axis] for axis in axes_of(name))
+        for name in block.weight_names(last_norm=block.is_pre_norm)
+        if (leaf := name.rpartition(".")[2]).startswith("w_") or leaf in biases
+    }

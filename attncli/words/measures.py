@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attncli.arrays import FloatArray
+from attncli.arrays import FloatArray, Like
 from attncli.attention.run import Heading, Step, traced
 from attncli.attention.shapes import on_host
 from attncli.errors import ShapeError, joined
@@ -108,10 +108,11 @@ def similarity_steps() -> list[Step]:
     """The steps of `similarity`, from the vectors to the angles."""
     x, both = {"x": "vectors"}, {"dots": "dots", "lengths": "lengths"}
     angle, text = "θ = arccos(cos), in degrees", formulas.WORD_ANGLES
+    in_place: Any = {"function": cosines_of, "like": lambda dots, **_: Like(dots.shape)}
     steps = [
         Step("lengths", formulas.LENGTHS, x, {}, "‖a‖ = √(a·a)", function=lengths_of),
         Step("dots", formulas.DOTS, x, {}, "D = V Vᵀ"),
-        Step("cosines", formulas.COSINES, both, {}, "a·b / (‖a‖·‖b‖)", function=cosines_of),
+        Step("cosines", formulas.COSINES, both, {}, "a·b / (‖a‖·‖b‖)", **in_place),
         Step("angles", text, {"x": "cosines"}, {}, angle),
     ]
     return [step._replace(spec=SPECS[step.name]) for step in steps]
@@ -142,13 +143,14 @@ def angles_of(x: FloatArray) -> FloatArray:  # [n, d] -> [n, n]
     """
     scaled = np.ldexp(x, -_powers(x)[:, None])
     units = scaled / lengths_of(scaled)[:, None]
-    apart, together = (  # row by row, as there may be thousands of words
-        np.stack([np.linalg.norm(unit + sign * units, axis=-1) for unit in units])
-        for sign in (-1.0, 1.0)
-    )
-    for lengths in (apart, together):
+    apart, together = (np.empty((len(x), len(x))) for _ in range(2))
+    for sign, lengths in ((-1.0, apart), (1.0, together)):
+        for row, unit in zip(lengths, units, strict=True):  # as there may be thousands of words
+            row[:] = np.linalg.norm(unit + sign * units, axis=-1)
         np.copyto(lengths, 0.0, where=lengths < _ROUNDED)
-    return np.asarray(np.degrees(2 * np.arctan2(apart, together)))
+    np.arctan2(apart, together, out=apart)
+    apart *= 2
+    return np.degrees(apart, out=apart)
 
 
 def _angles_of_cosines(
@@ -244,13 +246,14 @@ def pca_steps() -> list[Step]:
     svd = "C = U Σ W, the singular value decomposition"
     rule = "signs are arbitrary: each component is turned so that its largest entry is positive"
     mean, text = "μ = mean over the words", formulas.CENTRE
+    share = "σ² / Σσ², the share of the variance"
     vectors, x = {"x": "vectors"}, {"x": "centred"}
     difference, product = {**vectors, "mean": "mean"}, {**x, "w": "components"}
     steps = [
         Step("mean", text, vectors, {}, mean),
         Step("centred", formulas.CENTRED, difference, {}, "C = V − μ", function=_centred),
-        Step("components", "", x, {}, svd, note=rule, function=_components),
-        Step("shares", "", x, {}, "σ² / Σσ², the share of the variance", function=_shares),
+        Step("components", "", x, {}, svd, note=rule, function=_components, like=_like_components),
+        Step("shares", "", x, {}, share, function=_shares, like=_like_shares),
         Step("coordinates", formulas.COORDINATES, product, {}, "Y = C Wᵀ"),
     ]
     return [step._replace(spec=SPECS[step.name]) for step in steps]
@@ -276,6 +279,20 @@ def _shares(x: FloatArray) -> FloatArray:  # [n, d] -> [2]
         return np.full(N_COMPONENTS, np.nan)
     relative = sigma / sigma[0]  # squares of the numbers themselves could overflow
     return np.asarray(relative[:N_COMPONENTS] ** 2 / (relative**2).sum())
+
+
+def _like_components(x: Like) -> Like:
+    """The shape and the type of the components, for which x is decomposed."""
+    return Like((N_COMPONENTS, x.shape[1]), takes=_DECOMPOSED * x.nbytes)
+
+
+def _like_shares(x: Like) -> Like:
+    """The shape and the type of the shares, for which x is decomposed."""
+    return Like((N_COMPONENTS,), takes=_DECOMPOSED * x.nbytes)
+
+
+_DECOMPOSED = 3
+"""Arrays as large as the vectors that their decomposition takes: a copy, and both factors."""
 
 
 def _svd(x: FloatArray) -> tuple[FloatArray, FloatArray]:

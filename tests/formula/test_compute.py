@@ -48,7 +48,7 @@ def test_a_formula_means_the_same_at_once_and_cell_by_cell(one: str, other: str)
 
 
 def test_places_that_are_computed_are_picked_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_of_formulas, "_GATHERED", 11)
+    monkeypatch.setattr(numpy_of_formulas, "GATHERED", 11)
     x = np.arange(35.0).reshape(5, 7)
     i, j, k = np.ogrid[:3, :13, :5]
     text = "A[i,j,k] = x[(i + k) % 5, (2 * j) % 7]"

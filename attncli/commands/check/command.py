@@ -208,12 +208,12 @@ def _verdict(
 
 def _room(numbers: dict[str, Any], reading: Reading) -> Callable[..., None]:
     """What raises SizeError where there is no room for a comparison, or for a search."""
-    arguments, shape, before = reading.inputs.keywords, reading.inputs.sizes.scores, taken()
+    before = taken()
     arrays = [x for name, x in numbers.items() if name not in GIVEN]
     whole = any(name in GRADIENTS for name in numbers)
 
     def check_room(subject: str, *, searches: bool) -> None:
-        need = of_check(arguments, shape, arrays, searches=searches, whole=whole)
+        need = of_check(reading.inputs, arrays, searches=searches, whole=whole)
         check_free(before + need - taken(), subject, "check fewer rows or heads: --rows, --head")
 
     return check_room

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from attncli.arrays import Array
-from attncli.attention.memory import size_of
+from attncli.attention.inputs import Inputs
+from attncli.attention.memory import operands_of, size_of
 from attncli.budget import FLOAT
 from attncli.commands.check.search import most_at_once
 from attncli.tolerance.run import CELLS
 
 
 def of_check(
-    arguments: Mapping[str, Any],
-    scores: tuple[int, ...],
+    inputs: Inputs,
     observed: Collection[Array],
     *,
     searches: bool = False,
@@ -28,15 +27,14 @@ def of_check(
     errors put into each), in the search four, and masks. whole: gradients, for which all queries
     are computed at once.
     """
-    q, k, v = (arguments[name] for name in "qkv")
-    inputs = size_of([q, k, v, arguments.get("past_k"), arguments.get("past_v")], FLOAT)
+    sizes, scores = inputs.sizes, inputs.sizes.scores
+    operands = sum(x.size for x in operands_of(inputs).values()) * FLOAT
     piece, n_mask = min(math.prod(scores), CELLS), scores[-2] * scores[-1]
     if whole:  # a key head with the query heads that share it, and twice as many stages
-        n_heads, n_kv_heads = (x.shape[-3] if x.ndim > 2 else 1 for x in (q, k))
-        piece = 2 * max(piece, n_mask * (n_heads // n_kv_heads))
+        piece = 2 * max(piece, n_mask * (sizes.n_heads // sizes.n_kv_heads))
     if searches and n_mask <= most_at_once():  # of a softmax over queries
         piece = max(piece, n_mask)
     of_piece = 4 * piece + 8 * min(n_mask, piece) if searches else 5 * piece
     of_stage = sum(x.size for x in observed)
     stages = (3 + searches) * of_stage + max(of_stage, of_piece)
-    return inputs + size_of(observed, 0) + stages * FLOAT
+    return operands + size_of(observed, 0) + stages * FLOAT

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attncli.arrays import Like
 from attncli.attention.masks import checked_mask, facts_of
-from attncli.attention.memory import WIDTHS, maps_of, size_of
-from attncli.budget import FLOAT, check_free
+from attncli.attention.memory import size_of, width_of
+from attncli.budget import FLOAT, SURELY_FITS, check_free
 from attncli.cli.extensions import Program
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.options import ConventionFlags, DisplayFlags
@@ -20,7 +22,7 @@ from attncli.cli.parsing import is_of
 from attncli.cli.results import TraceResult
 from attncli.commands.explain.flags import BlockFlags, SentenceFlags, VectorFlags
 from attncli.commands.explain.pipeline import Keep
-from attncli.commands.explain.setup import BlockOptions, Setup, set_up
+from attncli.commands.explain.setup import PROJECTIONS, BlockOptions, Setup, set_up
 from attncli.commands.explain.size import Sentences, of_explanation
 from attncli.convention import Convention
 from attncli.errors import ConventionError, ShapeError
@@ -31,7 +33,7 @@ from attncli.page.explain import explain_page
 from attncli.page.outline import is_first_layer, outline_page
 from attncli.trace import Trace
 from attncli.transformer.layers import BACKWARD
-from attncli.transformer.weights import Architecture, Weights, axes_of, n_layers_of
+from attncli.transformer.weights import Architecture, Weights, n_layers_of, weight_shapes
 from attncli.words.sentence import Sentence, from_file, position_kind
 from attncli.words.tokens import is_padding
 
@@ -121,9 +123,8 @@ def _explained(
         vocabulary = embedded.vocabulary
     convention = choices.over(Convention(seed=seed), "seed")
     setup = set_up(options, convention, vocabulary, dim=vectors.dim, given=given)
-    sizes = Sentences(
-        max(len(tokens), words.pad_to or 0), len(target or ()), len(target or tokens), words.mask
-    )
+    n_keys = max(len(tokens), words.pad_to or 0)
+    sizes = Sentences(len(tokens), n_keys, len(target or ()), words.mask is not None)
     _check_room(flags, setup.block, sizes, setup.weights, show)
     trace = setup.trace(
         Sentence.padded(tokens, words.pad_to),
@@ -202,29 +203,28 @@ def _check_room(
     show: DisplayFlags,
 ) -> None:
     """SizeError where the weights (None: random ones) and the stages do not fit into memory."""
-    convention, n_layers = block.convention, block.n_layers or 1
+    width, has_gradient = width_of(block.convention), flags.d_output is not None
+    likes_of = partial(_likes, flags, block, weights)
     if weights is None:
-        widths, of_layer = block.widths(), replace(block, n_layers=1).weight_names(last_norm=False)
-        shapes = ([widths[axis] for axis in axes_of(name)] for name in of_layer)
-        copied = 0 if convention.dtype == "float64" else WIDTHS[convention.dtype]
-        of_weights = n_layers * sum(map(math.prod, shapes)) * (FLOAT + copied)
+        n_layers = block.n_layers or 1
+        one, two = (sum(x.size for x in likes_of(n).values()) for n in (1, 2))
+        copied = 0 if block.convention.dtype == "float64" else width
+        of_weights = (one + (n_layers - 1) * (two - one)) * (FLOAT + copied)
     else:
         n_layers = n_layers_of(weights, "encoder") or 1
-        of_weights = size_of(weights.values(), WIDTHS[convention.dtype])
-        widths = dict.fromkeys(_AXES, block.d_model) | {"d_ff": 0}
-        for name, x in weights.items():
-            widths |= zip(axes_of(name), x.shape, strict=False)
+        of_weights = size_of(weights.values(), width)
     is_crossing = block.kind == "attention" and sizes.n_target > 0
     n_q = sizes.n_target if is_crossing else max(sizes.n_keys, sizes.n_target)
     shape = block.n_heads, n_q, sizes.n_keys
-    is_masked = sizes.n_keys > sizes.n_words or convention.causal or sizes.mask is not None
-    n_kept = n_layers if _kept(show) is None else 1
-    of_stages = of_output(show, shape, masked=is_masked, weights=True)
-    of_stages += of_explanation(
-        convention, shape[0], widths, sizes, block.kind, n_layers=n_layers, n_kept=n_kept
-    )
-    if flags.d_output is not None:  # each stage and each weight has a gradient
-        of_weights, of_stages = 2 * of_weights, 2 * of_stages
+    n_rows = sizes.n_keys + sizes.n_target
+    if n_layers * (math.prod(shape) + n_rows * block.d_model) + of_weights // FLOAT <= SURELY_FITS:
+        return
+    block = replace(block, n_layers=n_layers)
+    need = of_explanation(block, likes_of, sizes, _kept(show), has_gradient=has_gradient)
+    of_stages, is_masked = need.of_stages, any(name.endswith("mask") for name in need.likes)
+    of_stages += of_output(show, shape, masked=is_masked, weights=True)
+    if has_gradient:  # each weight has one
+        of_stages, of_weights = of_stages - of_weights, 2 * of_weights
     purpose, hint = "weights of these widths", "use a smaller --dim, --d-ff or --layers"
     if of_weights <= of_stages or weights is not None:
         purpose = f"stages of {' × '.join(map(str, shape))} scores"
@@ -232,20 +232,20 @@ def _check_room(
         if n_layers > 1:
             purpose, hint = f"{purpose} in {n_layers} layers", f"{hint}, or --layers"
     check_free(of_weights + of_stages, f"the {purpose} need", hint)
-    is_padded = sizes.n_keys > sizes.n_words or sizes.mask is not None
-    inputs = ["mask"] * is_padded + [D_OUTPUT] * (flags.d_output is not None)
-    layers = {"": (n_q, sizes.n_keys)}
-    if block.kind != "attention":
-        at = range(1, n_layers + 1)
-        layers = {f"encoder.{n}.attention.": (sizes.n_keys, sizes.n_keys) for n in at}
-        if sizes.n_target:
-            within, crossing = (sizes.n_target, sizes.n_target), (sizes.n_target, sizes.n_keys)
-            layers |= {f"decoder.{n}.attention.": within for n in at}
-            layers |= {f"decoder.{n}.cross_attention.": crossing for n in at}
-    maps = maps_of(convention, shape, inputs)
-    check_text(
-        show, [(f"{at}{name}", (shape[0], *two)) for at, two in layers.items() for name, _ in maps]
-    )
+    check_text(show, need.maps())
 
 
-_AXES = ("d_model", "h·d_k", "h_kv·d_k", "h_kv·d_v", "h·d_v")  # as wide as x without weights
+def _likes(
+    flags: BlockFlags, block: Architecture, weights: Weights | None, n_layers: int
+) -> dict[str, Like]:
+    """The shapes of the weights (None: random ones) of the first layers."""
+    if weights is not None:
+        number = {name: name.split(".")[1:2] for name in weights}
+        return {
+            name: Like(x.shape)
+            for name, x in weights.items()
+            if not any(at.isdecimal() and int(at) > n_layers for at in number[name])
+        }
+    shapes = weight_shapes(replace(block, n_layers=n_layers))
+    left_out = PROJECTIONS if flags.projection == "identity" else ()
+    return {name: Like(x) for name, x in shapes.items() if not name.endswith(left_out)}

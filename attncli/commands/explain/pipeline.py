@@ -84,7 +84,7 @@ def explained(  # noqa: PLR0913 - what goes in, and how
             ends.append(layers.rows(prefix + end.name, end.value, reader.tokens, end.symbol))
     padding = sentence.key_mask(), None if target is None else target.key_mask()
     is_alone = block.kind == "attention"
-    last = _add_stages(layers, ends, padding, mask, d_output if is_alone else None)
+    last = add_stages(layers, ends, padding, mask, d_output if is_alone else None)
     if d_output is not None and not is_alone:
         layers.gradients(last, d_output)
     convention, notes = block.convention, (*notes, *vocabulary.remarks)
@@ -93,7 +93,7 @@ def explained(  # noqa: PLR0913 - what goes in, and how
         "From words to contextual vectors", shared_convention, notes=notes
     )
     layers.headings["target"] = Heading("Target")
-    held_back = None if keep is None else _kept(layers, last, keep)
+    held_back = None if keep is None else kept_stages(layers, last, keep)
     reader, prefix = (sentence, "") if target is None else (target, "target.")
     restricting = mask is not None or convention.window is not None
     is_start = bool(reader.is_word[: len(reader.words)].all())  # else rows are not those of stages
@@ -118,7 +118,7 @@ def explained(  # noqa: PLR0913 - what goes in, and how
     return finished(layers.trace(held_back, stages))
 
 
-def _add_stages(
+def add_stages(
     layers: LayerPlan,
     rows: list[str],
     paddings: tuple[Array | None, Array | None],
@@ -148,7 +148,7 @@ def _add_stages(
     return layers.stack(y, last, mask=target_padding, memory_mask=padding)
 
 
-def _kept(layers: LayerPlan, last: str, keep: Keep) -> set[str]:
+def kept_stages(layers: LayerPlan, last: str, keep: Keep) -> set[str]:
     """The stages to hold: those that `keep` wants, the last of each layer, and all of no layer."""
     names = [step.name for step in layers.steps]
     forward = [name for name in names if not name.startswith(f"{BACKWARD}.")]

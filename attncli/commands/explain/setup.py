@@ -42,6 +42,8 @@ from attncli.words.sentence import (
 
 Block = Literal["attention", "encoder", "decoder"]
 Projection = Literal["learned", "identity"]
+PROJECTIONS = ("w_q", "w_k", "w_v", "w_o")
+"""The weights that projection="identity" leaves out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +194,7 @@ class Setup:
         notes = ["Q, K and V are the vectors themselves (--projection identity)."]
         if self.block.kind != "attention" and self.block.d_ff != 0:
             notes.append(f"The feed-forward's weights are random (seed {seed}).")
-        projections = ("w_q", "w_k", "w_v", "w_o")
-        return {n: x for n, x in weights.items() if not n.endswith(projections)}, tuple(notes)
+        return {n: x for n, x in weights.items() if not n.endswith(PROJECTIONS)}, tuple(notes)
 
 
 def set_up(

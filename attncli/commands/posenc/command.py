@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from attncli.attention.memory import size_of
-from attncli.attention.positions import rotary
+from attncli.arrays import Like
+from attncli.attention.memory import bytes_of, size_of
+from attncli.attention.positions import (
+    DOTS,
+    SUM,
+    alibi_steps,
+    rotary,
+    rotary_steps,
+    rotary_tables,
+    sinusoidal_steps,
+)
 from attncli.budget import FLOAT, check_free
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
@@ -44,10 +52,11 @@ def _sinusoidal(positions: PositionFlags, show: DisplayFlags) -> Trace:
     n = _needed(positions.length if words is None else len(words), "--len", or_add)
     dim = _needed(positions.dim if words is None else words.shape[-1], "--dim", or_add)
     larger = max(n, dim) if positions.dots else dim
-    # the table and its angles, the sum with embeddings, the dots; names of rows, and of columns
-    numbers = n * dim + n * (dim + 1) // 2 + 2 * n * dim * (words is not None)
-    more = (numbers + n * n * positions.dots) * FLOAT + (n + 2 * dim) * LABEL
-    more += of_output(show, (n, larger))
+    choices = given_of(positions, "exponent", "base", "start")
+    steps = sinusoidal_steps(n, dim, **choices) + [DOTS] * positions.dots
+    steps += [SUM] * (words is not None)
+    more = bytes_of(steps, {"embeddings": Like((n, dim))}).most + size_of([words], FLOAT)
+    more += (n + 2 * dim) * LABEL + of_output(show, (n, larger))
     check_free(more, f"a table of {n} × {larger} needs", "use a smaller --len or --dim")
     given = given_of(positions, "exponent", "base", "start", "dots")
     return api.posenc(n, dim, add=words, tokens=tokens, **given)
@@ -78,7 +87,8 @@ def _rope(positions: PositionFlags, show: DisplayFlags) -> Trace:
         return _rotated(positions, positions.apply, show)
     n = _needed(positions.length, "--len", ", or --apply SOURCE")
     dim = _needed(positions.dim, "--dim", ", or --apply SOURCE")
-    more = _rotary_size((n, dim), turned=False) + of_output(show, (n, dim // 2))
+    more = bytes_of(rotary_tables(Like((n,)), dim), {}).most + n * LABEL
+    more += of_output(show, (n, dim // 2))
     check_free(more, f"a table of {n} × {dim} needs", "use a smaller --len or --dim")
     return api.posenc(n, dim, kind="rope", **given_of(positions, "base", "start"))
 
@@ -92,8 +102,10 @@ def _rotated(positions: PositionFlags, source: str, show: DisplayFlags) -> Trace
     both = {"queries": pick(loaded, "q"), "keys": pick(loaded, "k")}
     arrays = {name: x for name, x in both.items() if x is not None}
     shapes = [x.shape for x in arrays.values()]
-    more = sum(_rotary_size(shape, turned=True) for shape in shapes)
-    more += size_of(arrays.values(), 0) + of_output(show, shapes[0])
+    more = size_of(arrays.values(), 0) + of_output(show, shapes[0])
+    for *lead, n, dim in shapes:
+        steps = rotary_steps(Like((*lead, n, dim)), rotary_tables(Like((n,)), dim), dim)
+        more += bytes_of(steps, {}).most + n * LABEL
     check_free(more, f"turning {loaded.origin} needs", "give fewer tokens or heads")
     parts, start = [], positions.start or 0
     for name, x in arrays.items():
@@ -105,12 +117,7 @@ def _rotated(positions: PositionFlags, source: str, show: DisplayFlags) -> Trace
 
 def _alibi(positions: PositionFlags, show: DisplayFlags) -> Trace:
     n, heads = _needed(positions.length, "--len"), _needed(positions.heads, "--heads")
-    more = (heads + 2) * n * n * FLOAT + of_output(show, (n, n))  # and distances
+    steps = alibi_steps(heads, n, n, causal=not positions.symmetric)
+    more = bytes_of(steps, {}).most + of_output(show, (n, n))
     check_free(more, f"a bias of {heads} × {n} × {n} needs", "use a smaller --len")
     return api.posenc(n, kind="alibi", heads=heads, symmetric=positions.symmetric)
-
-
-def _rotary_size(shape: tuple[int, ...], *, turned: bool) -> int:
-    """Bytes of the angles, their cos and sin; of x turned by them also x and two halves of it."""
-    *_, n, dim = shape
-    return (3 * n * (dim // 2) + 3 * math.prod(shape) * turned) * FLOAT + n * LABEL

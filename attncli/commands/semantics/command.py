@@ -71,12 +71,12 @@ def _of_input(inputs: InputFlags, choices: ConventionFlags, show: DisplayFlags) 
     attention = reading.inputs
     check_flags([inputs, choices], facts=reading.facts)
     note(*attention.notes, quiet=show.quiet)
+    of_outputs = len(PRESETS) * math.prod(attention.output_shape) * FLOAT
+    need = of_attention(attention) + of_outputs
+    check_free(need, "the outputs of all libraries need", "give fewer queries or heads")
     arguments = attention.keywords
     defaults = PRESETS[_AS_GIVEN].fields.items() - choices.fields.items()
     fields = dict(arguments.pop("convention").changes().items() - defaults)
-    of_output = math.prod(attention.sizes.scores[:-1]) * arguments["v"].shape[-1] * FLOAT
-    need = of_attention(attention.keywords, attention.sizes.scores) + len(PRESETS) * of_output
-    check_free(need, "the outputs of all libraries need", "give fewer queries or heads")
     results = outcomes(**arguments, fields=fields)
     if show.form.holds == FIGURE and not show.stage:
         show = replace(show, stage=[APART])

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from attncli.budget import FLOAT, check_free
+from attncli.arrays import Like
+from attncli.attention.memory import bytes_of
+from attncli.budget import check_free
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import note
 from attncli.cli.output_size import LABEL, of_output
@@ -19,7 +21,7 @@ from attncli.files.messages import listing, quote, safe
 from attncli.formats import PAGE
 from attncli.page.matrix import WIDEST
 from attncli.trace import Stage, Trace
-from attncli.words.measures import analogy, pca
+from attncli.words.measures import analogy, pca, pca_steps, similarity_steps
 from attncli.words.measures import similarity as alike
 from attncli.words.vector_files import BUILTIN
 from attncli.words.vectors import Vectors, nearest, read_vectors, suggestion
@@ -52,10 +54,8 @@ def similarity(words: WordFlags, show: DisplayFlags) -> TraceResult:
 
 def _check_room(n: int, dim: int, words: WordFlags, show: DisplayFlags) -> None:
     """SizeError where the tables of n words and vectors of this width do not fit."""
-    # the vectors, centred, and three tables of their decompositions; or three tables made from
-    # them, and dots, cosines, angles and more
-    numbers = 5 * n * dim if words.pca else 4 * n * dim + 5 * n * n
-    more = numbers * FLOAT + n * LABEL
+    vectors, steps = Like((n, dim)), pca_steps() if words.pca else similarity_steps()
+    more = bytes_of(steps, {"vectors": vectors}).most + 3 * vectors.nbytes + n * LABEL
     more += of_output(show, (n, dim if words.pca else max(n, dim)))
     check_free(more, f"comparing {n} words needs", "name fewer")
 

@@ -242,7 +242,7 @@ class _Marker:
         """What a stage is computed from, and those stages of it that were not written, in order."""
         inputs = self.inputs(setup)
         steps = needed(_plan(setup), inputs, [stage])
-        read = {name for step in steps for name in step.reads.values()}
+        read = {name for step, _ in steps for name in step.reads.values()}
         return read, [name for name in MAPS if name in read - inputs.keys()]
 
     def rounded(self, stage: str, setup: Setup) -> dict[str, Array]:
