@@ -97,14 +97,15 @@ def _choices(call: RecordedCall, *without: str) -> list[str]:
     return [*call.without("input", "file", names=without).texts]
 
 
-def _of_convention(convention: Convention, *without: str) -> list[str]:
-    """The options of a convention, but for those that the mask of a page holds.
+def _of_convention(convention: Convention, call: RecordedCall) -> list[str]:
+    """The options of a convention, as they were given, but for those that the page's mask holds.
 
     Scale and cap are parameters of stages, which the page knows.
     """
     changes = convention.without_mask_fields().changes()
-    changes = {n: x for n, x in changes.items() if n not in ("scale", "softcap", *without)}
-    words = [flag_text(name, value) for name, value in changes.items()]
+    texts = {option.name: x for option, x in zip(call.options, call.texts, strict=True)}
+    names = [name for name in changes if name not in ("scale", "softcap")]
+    words = [texts.get(name, flag_text(name, changes[name])) for name in names]
     return words + ["--scale none"] * (convention.scale == "none")
 
 
@@ -216,7 +217,7 @@ def _explain(trace: Trace, call: RecordedCall) -> dict[str, Any]:
     else:
         words += [
             *_choices(call, *_OF_CONVENTION),
-            *_of_convention(trace.convention or Convention()),
+            *_of_convention(trace.convention or Convention(), call),
         ]
     return {
         "start": "attncli explain",
