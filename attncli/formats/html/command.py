@@ -126,7 +126,7 @@ def _compute(trace: Trace, call: RecordedCall) -> dict[str, Any]:
         return _of_formulas(trace, call)
     block = next(blocks_of(trace))
     words, merged, fields = _choices(call, *_OF_CONVENTION), [], {}
-    if "concat" in block.stages and "w_o" not in block.stages:
+    if "concat" in block.stages and not block.stages["q"].expression:  # q was split into heads
         words, merged = [*words, *_heads(block)], [*QKV]
         words += ["--layout bsd"] * ("batch" in block.stages["q"].axes)
     for option, text in zip(call.options, call.texts, strict=True):
