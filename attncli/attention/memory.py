@@ -45,14 +45,14 @@ def bytes_of(
     >>> bytes_of(steps, {"q": Like((3, 7)), "k": Like((5, 7))})[:2]
     (120, 240)
     """
-    likes, kept, most = dict(inputs), dict[str, int](), 0
+    likes, sizes, most = dict(inputs), dict[str, int](), 0
     for step, unread in needed(steps, inputs, names):
         likes[step.name], of_stage, of_step = step_bytes(step, likes)
-        most = max(most, sum(kept.values()) + of_step)
-        kept[step.name] = of_stage
+        most = max(most, sum(sizes.values()) + of_step)
+        sizes[step.name] = of_stage
         for name in unread:
-            kept.pop(name, None)
-    return Taken(sum(kept.values()), most, likes)
+            sizes.pop(name, None)
+    return Taken(sum(sizes.values()), most, likes)
 
 
 def step_bytes(step: Step, likes: Mapping[str, Like]) -> tuple[Like, int, int]:
@@ -135,9 +135,9 @@ def of_parts(inputs: Inputs, parts_of: Any, n_parts: int) -> int:
     likes, n_k = likes_of(inputs), inputs.sizes.scores[-1]
     bounds = [0, n_k], [0, n_k // 2, n_k]
     plans = (parts_of(inputs.convention, inputs.sizes, places) for places in bounds)
-    one, two = (bytes_of(steps, likes).value for steps in plans)
-    kept = one + (n_parts - 1) * (two - one) + n_parts * _PART
-    return of_inputs(inputs) + kept + bytes_of(inputs.steps, likes, [OUTPUT]).most
+    first, two = (bytes_of(steps, likes).value for steps in plans)
+    of_stages = first + (n_parts - 1) * (two - first) + n_parts * _PART
+    return of_inputs(inputs) + of_stages + bytes_of(inputs.steps, likes, [OUTPUT]).most
 
 
 _PART = 80_000  # bytes of the steps and stages of a tile, however narrow, and of writing them

@@ -229,8 +229,8 @@ class Plan:
             return last.compute(x=x[..., rows, :], **more)
 
         def like(x: Like, rows: Like, **more: Any) -> Like | Compiled:
-            wanted = x._replace(shape=(*x.shape[:-2], *rows.shape, x.shape[-1]))
-            return last.alike(x=wanted, **more)
+            rows_of_x = x._replace(shape=(*x.shape[:-2], *rows.shape, x.shape[-1]))
+            return last.alike(x=rows_of_x, **more)
 
         reads = {**last.reads, "rows": "rows"}
         self.steps.append(last._replace(text="", reads=reads, function=queries, like=like))

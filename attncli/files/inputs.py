@@ -133,14 +133,14 @@ def load(  # noqa: PLR0913 - a source for each role, and how they are read
     >>> inputs.trace()["weights"].value
     array([[1., 0.]])
     """
-    given = {"q": q, "k": k, "v": v, "x": x, "x_kv": x_kv, "x_v": x_v, "mask": mask}
-    given |= {"past_k": past_k, "past_v": past_v, "sinks": sinks, "d_output": d_output}
-    given |= {"weights": weights}
+    sources = {"q": q, "k": k, "v": v, "x": x, "x_kv": x_kv, "x_v": x_v, "mask": mask}
+    sources |= {"past_k": past_k, "past_v": past_v, "sinks": sinks, "d_output": d_output}
+    sources |= {"weights": weights}
     if source is not None and q is not None:
         raise ConventionError("both source and q are given", "leave one of the two out")
-    given["q"] = source if q is None else q
+    sources["q"] = source if q is None else q
     loaded, paths = dict[str, FileContents](), dict[str, str]()
-    for name, value in given.items():
+    for name, value in sources.items():
         if isinstance(value, (str, PathLike)):
             paths[name] = fspath(value)
         elif value is not None:

@@ -331,19 +331,19 @@ class Compiler(NamedTuple):
             return self.letter_cache[id(node)][1]
         match node:
             case Cell():
-                found = self.cell(node)[1]
+                letters = self.cell(node)[1]
             case Place(letter):
-                found = [letter] if letter in self.sizes else []
+                letters = [letter] if letter in self.sizes else []
             case Over(kind, letters, body, where, sink) if kind != "softmax":
                 terms = [x for x in (body, where) if x is not None]
                 inner = [x for term in terms for x in self.letters(term) if x not in letters]
                 of_sink = [] if sink is None else self.letters(sink)
-                found = [*dict.fromkeys(inner + of_sink)]
+                letters = [*dict.fromkeys(inner + of_sink)]
             case _:
                 parts = children(node, guards=True)
-                found = [*dict.fromkeys(x for part in parts for x in self.letters(part))]
-        self.letter_cache[id(node)] = node, found  # with the node, so that its id stays its own
-        return found
+                letters = [*dict.fromkeys(x for part in parts for x in self.letters(part))]
+        self.letter_cache[id(node)] = node, letters  # with the node, so that its id stays its own
+        return letters
 
     def matrix(
         self, node: Expr, letters: Letters, both: Letters, rows: Letters, columns: Letters

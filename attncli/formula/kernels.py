@@ -117,8 +117,8 @@ def draw_kept(shape: tuple[int, ...], p: float, seed: int) -> BoolArray:
 
 def like_kept(shape: tuple[int, ...], **_: float) -> Like:
     """The shape and the type of that, which is drawn as float64."""
-    kept = Like(shape, np.dtype(np.bool_))
-    return kept._replace(takes=kept.nbytes + Like(shape).nbytes)
+    mask = Like(shape, np.dtype(np.bool_))
+    return mask._replace(takes=mask.nbytes + Like(shape).nbytes)
 
 
 # ---- number types: what a stage is computed in, and what it is rounded to

@@ -110,11 +110,11 @@ class _Count(NamedTuple):
 
     def together(self, nodes: Sequence[Expr], order: Letters, result: int) -> Bytes:
         """The bytes of an array made of others, one after another, which are all held for it."""
-        held = most = 0
+        n_bytes = most = 0
         for node in nodes:
             value, peak = self.of(node, order)
-            held, most = held + value, max(most, held + peak)
-        return Bytes(result, max(most, held + result))
+            n_bytes, most = n_bytes + value, max(most, n_bytes + peak)
+        return Bytes(result, max(most, n_bytes + result))
 
     def chosen(self, condition: Expr, then: Expr, otherwise: Expr, order: Letters, n: int) -> Bytes:
         """A number is put into what was computed for the other case, as `compute.chosen` does."""
@@ -134,39 +134,39 @@ class _Count(NamedTuple):
             case Over("sum") if factors := self.compiler.factors(node):
                 return self.product(node, factors)
             case Over("sum", _, body) if end := self.compiler.end_of(node, order):
-                held, most = self.of(body, order)
+                n_bytes, most = self.of(body, order)
                 sums = self.size({*self.compiler.letters(body), *node.letters}) * self.width
                 result = self.size([*self.compiler.letters(node), end[0]]) * self.width
-                return Bytes(result, max(most, held + 3 * sums, 2 * sums + result))
+                return Bytes(result, max(most, n_bytes + 3 * sums, 2 * sums + result))
         result = self.size(self.compiler.letters(node)) * self.width
         inner = order if node.kind == "softmax" else [*order, *node.letters]
-        held, of_terms = self.of(node.body, inner)
+        n_bytes, of_terms = self.of(node.body, inner)
         if node.where is None:
-            return Bytes(result, max(of_terms, held + result))
+            return Bytes(result, max(of_terms, n_bytes + result))
         letters = [x for part in children(node, guards=True) for x in self.compiler.letters(part)]
         n = self.size(inner if node.kind == "softmax" else {*letters, *node.letters})
         truth, of_truth = self.of(node.where, inner)
-        most = max(of_terms, held + of_truth)
+        most = max(of_terms, n_bytes + of_truth)
         if not (node.kind == "softmax" and self.compiler.hides):
-            most = max(most, held + truth + n * self.width)
-            held = n * self.width
+            most = max(most, n_bytes + truth + n * self.width)
+            n_bytes = n * self.width
         of_nan = n * _TRUTH if node.kind == "softmax" else 0  # which weights are NaN
-        return Bytes(result, max(most, held + truth + result + of_nan))
+        return Bytes(result, max(most, n_bytes + truth + result + of_nan))
 
     def product(self, node: Over, factors: Factors) -> Bytes:
         """A sum that is one matrix product."""
         first, second, a, b, both, rows, inner, columns, letters, is_of_nonzero = factors
-        held = most = 0
+        n_bytes = most = 0
         for part, its, sides in ((first, a, (rows, inner)), (second, b, (inner, columns))):
             value, peak = self.of(part, its)
-            most = max(most, held + peak)
+            most = max(most, n_bytes + peak)
             if not all(_are_together(side, its) for side in (*sides, both)):  # a copy in its order
                 copy = self.size(its) * self.width
-                most, value = max(most, held + value + copy), copy
-            held += value
+                most, value = max(most, n_bytes + value + copy), copy
+            n_bytes += value
         if node.where is not None and not is_of_nonzero:  # what is left out is set to 0
             truth, peak = self.of(node.where, a)
-            most = max(most, held + peak)
-            held += truth + self.size(a) * self.width
+            most = max(most, n_bytes + peak)
+            n_bytes += truth + self.size(a) * self.width
         result = self.size(letters) * self.width
-        return Bytes(result, max(most, held + result))
+        return Bytes(result, max(most, n_bytes + result))

@@ -125,8 +125,8 @@ def explain(  # noqa: PLR0913
     elif vectors is not None:
         vocabulary = row_vocabulary(as_numbers(vectors, "vectors"), len(tokens))
         _check_rows(vocabulary, target=other, dim=dim)
-    given = None if weights is None else _given(weights, options)
-    setup = set_up(options, convention, vocabulary, dim=dim, given=given)
+    source_weights = None if weights is None else _given(weights, options)
+    setup = set_up(options, convention, vocabulary, dim=dim, source_weights=source_weights)
     return setup.trace(
         source,
         target=other,

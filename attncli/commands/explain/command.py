@@ -106,14 +106,14 @@ def _explained(
 ) -> tuple[Trace, tuple[str, ...]]:
     """The trace, and what was wrong with the file of vectors."""
     options, seed = BlockOptions(**given_of(flags, *_OF_BLOCK)), int(choices.fields.get("seed", 0))
-    embedded = given = vocabulary = None
+    embedded = source_weights = vocabulary = None
     if vectors.embeddings is not None or flags.weights is not None:
         from attncli.commands.explain import files
 
         has_words = words.sentence is not None or words.tokens is not None
         tokens = words.read()[0] if has_words else None
         embedded = files.embedded(vectors.embeddings, tokens, options.kind)
-        given = files.given_weights(flags, embedded, options.kind)
+        source_weights = files.given_weights(flags, embedded, options.kind)
     tokens, target = words.read() if embedded is None else (embedded.tokens, None)
     if vectors.glove is not None:
         every = [token for token in (*tokens, *(target or ())) if not is_padding(token)]
@@ -122,7 +122,7 @@ def _explained(
     if embedded is not None:
         vocabulary = embedded.vocabulary
     convention = choices.over(Convention(seed=seed), "seed")
-    setup = set_up(options, convention, vocabulary, dim=vectors.dim, given=given)
+    setup = set_up(options, convention, vocabulary, dim=vectors.dim, source_weights=source_weights)
     n_keys = max(len(tokens), words.pad_to or 0)
     sizes = Sentences(len(tokens), n_keys, len(target or ()), words.mask is not None)
     _check_room(flags, setup.block, sizes, setup.weights, show)
@@ -139,7 +139,7 @@ def _explained(
     trace = replace(trace, title=choices.named(trace.title))
     warnings = () if vocabulary is None else vocabulary.warnings
     if embedded is not None:
-        is_of_embeddings = given is not None and flags.weights is None
+        is_of_embeddings = source_weights is not None and flags.weights is None
         warnings = (*warnings, *embedded.notes(holds_weights=is_of_embeddings))
     return trace, warnings
 

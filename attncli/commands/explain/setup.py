@@ -203,7 +203,7 @@ def set_up(
     vocabulary: Vocabulary | None,
     *,
     dim: int | None = None,
-    given: GivenWeights | None = None,
+    source_weights: GivenWeights | None = None,
 ) -> Setup:
     """What is asked for, with all that the weights say themselves.
 
@@ -214,8 +214,8 @@ def set_up(
     """
     d_model = vocabulary.dim if vocabulary else DIM if dim is None else dim
     assumed: tuple[str, ...] = ()
-    if given is not None:
-        options, assumed = _with_heads(options, given, d_model)
+    if source_weights is not None:
+        options, assumed = _with_heads(options, source_weights, d_model)
     block = Architecture(
         kind=options.kind,
         d_model=d_model,
@@ -224,13 +224,13 @@ def set_up(
         d_k=options.d_k,
         d_v=options.d_v,
         d_ff=options.d_ff,
-        n_layers=1 if options.layers is None and given is None else options.layers,
+        n_layers=1 if options.layers is None and source_weights is None else options.layers,
         norm=options.norm or "post",
         epsilon=1e-5 if options.eps is None else options.eps,
         dropout=convention.dropout if options.kind != "attention" else 0.0,
         convention=replace(convention, mask_means="keep", mask_numbers=None),
     )
-    weights, notes = (None, ()) if given is None else _checked(given, block)
+    weights, notes = (None, ()) if source_weights is None else _checked(source_weights, block)
     return Setup(
         block=block,
         convention=convention,
@@ -242,35 +242,35 @@ def set_up(
 
 
 def _with_heads(
-    options: BlockOptions, given: GivenWeights, d_model: int
+    options: BlockOptions, source_weights: GivenWeights, d_model: int
 ) -> tuple[BlockOptions, tuple[str, ...]]:
     """The options with the heads that the arrays have, where none are given; what was assumed."""
-    names = next(iter(blocks(given.arrays).values()), [])
-    arrays = {name: given.arrays[name] for name in names}
+    names = next(iter(blocks(source_weights.arrays).values()), [])
+    arrays = {name: source_weights.arrays[name] for name in names}
     heads: Any = {"n_heads": options.heads, "n_kv_heads": options.kv_heads}
-    with _errors_of(given):
+    with _errors_of(source_weights):
         first = published(arrays, [(1, d_model)], **heads, whole=False)
     options = replace(options, heads=first.n_heads, kv_heads=first.n_kv_heads)
     return options, tuple(f"{x[0].upper()}{x[1:]}." for x in ["; ".join(first.notes)] if x)
 
 
-def _checked(given: GivenWeights, block: Architecture) -> tuple[Weights, tuple[str, ...]]:
+def _checked(source_weights: GivenWeights, block: Architecture) -> tuple[Weights, tuple[str, ...]]:
     """The weights of the block, and notes on them."""
-    arrays = given.chosen()
-    with _errors_of(given):
+    arrays = source_weights.chosen()
+    with _errors_of(source_weights):
         weights = weights_from_arrays(arrays, block)
     used = sum(x.size for x in weights.values())
     total = sum(as_numbers(x, name).size for name, x in arrays.items())
-    source = f"those of {given.origin}" if given.origin else "as given"
+    source = f"those of {source_weights.origin}" if source_weights.origin else "as given"
     notes = [f"The weights are {source}: {listing(arrays)}."]
     if used < total:
         notes.append(f"{total - used} of its {total} numbers are for other blocks and not used.")
-    return weights, (*notes, *given.remarks)
+    return weights, (*notes, *source_weights.remarks)
 
 
-def _errors_of(given: GivenWeights) -> Any:
+def _errors_of(source_weights: GivenWeights) -> Any:
     """What names the file in errors."""
-    return named(given.origin) if given.origin else nullcontext()
+    return named(source_weights.origin) if source_weights.origin else nullcontext()
 
 
 def _table(positions: str | npt.ArrayLike | None, vocabulary: Vocabulary) -> PositionKind | Array:

@@ -80,9 +80,9 @@ def of_explanation(
         inputs: Any = layers.inputs  # of arrays that are not there
         counts.append(bytes_of(layers.steps, inputs, names))
     more = max(n_layers - _FEW, 0)
-    one, last = counts[0], counts[-1]
-    value = last.value + more * (last.value - one.value)
-    most = last.most + more * (last.most - one.most)
+    first, last = counts[0], counts[-1]
+    value = last.value + more * (last.value - first.value)
+    most = last.most + more * (last.most - first.most)
     n_compared, n_tables = sizes.n_target or sizes.n_words, 3 if block.kind == "attention" else 2
     of_stages = max(most, value + _of_meaning(n_compared, block.d_model, n_tables))
     of_stages += sum(_of_entry(n, block) for n in (sizes.n_keys, sizes.n_target) if n)

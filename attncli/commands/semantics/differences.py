@@ -74,7 +74,7 @@ class Difference(NamedTuple):
 def differences(source: str, target: str) -> list[Difference]:
     """Where two libraries, names of presets, differ for calls that the source takes."""
     rows = preset(source), preset(target)
-    return [found for about in _NEEDS if (found := _difference(*rows, about))]
+    return [difference for about in _NEEDS if (difference := _difference(*rows, about))]
 
 
 def notes_of(source: str, target: str) -> Iterator[str]:

@@ -201,8 +201,8 @@ def _explain(trace: Trace, call: RecordedCall) -> dict[str, Any]:
     gradients = (name for name, stage in trace.stages() if stage.kind.heading)
     gradient = next((name for name in gradients if trace[name].formula.endswith("given")), "")
     literals |= {"--d-output": gradient} if gradient else {}
-    kept = [x if x.name not in stay else x._replace(provides="") for x in call.options]
-    call, flags = replace(call, options=tuple(kept)), FLAGS
+    options = [x if x.name not in stay else x._replace(provides="") for x in call.options]
+    call, flags = replace(call, options=tuple(options)), FLAGS
     own = first.trace.convention is None
     is_decoder = blocks[-1].prefix.startswith("decoder")
     if own or is_decoder:  # whose masks the page does not say
@@ -272,8 +272,8 @@ def _attend(trace: Trace, call: RecordedCall) -> dict[str, Any]:
     """Attention of arrays: from the file that the page copies as JSON, as arguments."""
     if trace.convention is None or call.get("rows"):
         return {}
-    kept = [option for option in call.options if option.name in ("tiles", "split")]
-    return {"start": call.function, "words": replace(call, options=tuple(kept)).texts, "file": 1}
+    options = [option for option in call.options if option.name in ("tiles", "split")]
+    return {"start": call.function, "words": replace(call, options=tuple(options)).texts, "file": 1}
 
 
 def _table(trace: Trace, call: RecordedCall) -> dict[str, Any]:
