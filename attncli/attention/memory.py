@@ -132,6 +132,7 @@ def of_parts(inputs: Inputs, parts_of: Any, n_parts: int) -> int:
     parts_of  the steps for keys that are cut at these places; of a third part there is as much
               more as of a second
     """
+    inputs = inputs.without(GIVEN_GRADIENT)  # which is refused once the parts are computed
     likes, n_k = likes_of(inputs), inputs.sizes.scores[-1]
     bounds = [0, n_k], [0, n_k // 2, n_k]
     plans = (parts_of(inputs.convention, inputs.sizes, places) for places in bounds)
