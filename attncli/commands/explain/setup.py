@@ -23,7 +23,6 @@ from attncli.trace import Trace
 from attncli.transformer.layers import Alter
 from attncli.transformer.names import blocks, is_published
 from attncli.transformer.published import published
-from attncli.transformer.state_dict import is_weight, weights_from_arrays
 from attncli.transformer.weights import (
     Architecture,
     BlockKind,
@@ -100,6 +99,8 @@ class GivenWeights(NamedTuple):
 
 def is_of_block(name: str, kind: BlockKind) -> bool:
     """Whether an array of this name may be a weight of a block of this kind."""
+    from attncli.transformer.state_dict import is_weight
+
     return (kind == "attention" and is_published(name)) or is_weight(name, kind)
 
 
@@ -112,6 +113,8 @@ def weights_among(
 
     several  the error for those of several attentions, by the names of these
     """
+    from attncli.transformer.state_dict import is_weight
+
     weights = {name: x for name, x in arrays.items() if is_weight(name, kind)}
     if weights or kind != "attention":
         return weights
@@ -256,6 +259,8 @@ def _with_heads(
 
 def _checked(source_weights: GivenWeights, block: Architecture) -> tuple[Weights, tuple[str, ...]]:
     """The weights of the block, and notes on them."""
+    from attncli.transformer.state_dict import weights_from_arrays
+
     arrays = source_weights.chosen()
     with _errors_of(source_weights):
         weights = weights_from_arrays(arrays, block)
