@@ -1,5 +1,6 @@
 """attncli posenc: its tables, and vectors that they turn or are added to."""
 
+from dataclasses import replace
 from math import cos, sin
 from typing import Any
 
@@ -82,8 +83,9 @@ TABLES: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("keywords", "line"), TABLES, ids=[line[:30] for _, line in TABLES])
 def test_python_gives_what_the_command_gives(keywords: dict[str, Any], line: str) -> None:
-    of_command = trace_of(f"posenc {line} --format json")
-    assert render(posenc(**keywords), "json") == render(of_command, "json")
+    traces = posenc(**keywords), trace_of(f"posenc {line} --format json")
+    of_python, of_command = (render(replace(trace, call=None), "json") for trace in traces)
+    assert of_python == of_command
 
 
 def test_embeddings_are_added_and_what_cannot_be_is_refused() -> None:
