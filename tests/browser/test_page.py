@@ -617,7 +617,7 @@ def test_buttons_are_of_the_cell_that_the_panel_is_about(opened: Opener) -> None
 
 def test_any_word_has_the_vector_that_attncli_draws(opened: Opener) -> None:
     convention: dict[str, Any] = {"dim": 5, "seed": 11}
-    page = opened(html_of(attncli.explain("I love AI", **convention)))
+    page = opened(html_of(trace_of("explain 'I love AI' --dim 5 --seed 11")))
     words = page.locator("#sentence input")
     for word in ("Fluß", "😀", "über"):
         words.nth(1).fill(word)
