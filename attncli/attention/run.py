@@ -136,13 +136,13 @@ def needed(
         kinds = {step.name: step.row for step in steps}
         names = [n for n, kind in kinds.items() if kind.role not in HIDDEN and not kind.asked]
     reads, todo = set(names), list[tuple[Step, list[str]]]()
-    to_the_end = {*names, *inputs}  # to the end
+    read_later = {*names, *inputs}  # after a step, or kept
     for step in reversed(steps):
         if step.name in reads and step.name not in inputs:
-            unread = {*step.reads.values()} - to_the_end
+            unread = {*step.reads.values()} - read_later
             todo.append((step, [*unread]))
             reads.update(step.reads.values())
-            to_the_end |= unread
+            read_later |= unread
     if missing := reads - inputs.keys() - {step.name for step, _ in todo}:
         message = f"there is no {', '.join(sorted(missing))}"
         raise StageError(message, f"the inputs are {', '.join(inputs)}")

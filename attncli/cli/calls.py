@@ -16,6 +16,7 @@ import typer
 
 from attncli.cli.groups import Command, called
 from attncli.cli.registry import find, names
+from attncli.cli.results import TraceResult
 from attncli.errors import ConventionError
 from attncli.trace import Trace
 
@@ -59,10 +60,9 @@ def trace_of(call: str | Sequence[str], stdin: str = "") -> Trace:
 def trace_from(command: str, values: Mapping[str, Any], stdin: str = "") -> Trace:
     """The trace of a command for the values of its options, as `parsed` gives them."""
     with _standard_input(stdin), called(command, _found(command), values) as result:
-        trace: Trace | None = getattr(result, "trace", None)
-        if trace is None:
+        if not isinstance(result, TraceResult):
             raise ConventionError(f"{command} gives no trace here", "ask it for one computation")
-        return trace
+        return result.trace
 
 
 def _found(name: str) -> Command:

@@ -46,6 +46,7 @@ from typer.core import TyperCommand
 
 from attncli.budget import allowed, limited
 from attncli.cli.extensions import Call
+from attncli.cli.recording import recorded_call
 from attncli.cli.terminal import unshielded
 from attncli.convention import (
     KNOBS,
@@ -290,15 +291,11 @@ def called(name: str, command: Command, values: Mapping[str, Any]) -> Iterator[R
             tuple(groups[kind] for kind in kinds) for kinds in (command.groups, command.extensions)
         )
         call = Call(command=name, function=run, groups=of_command, extensions=of_others)
-        from attncli.cli.recording import recorded_call
-
         record = recorded_call(name, groups.values(), [*values])  # before the groups are completed
         errstate = import_module("numpy").errstate
         with errstate(all="ignore"):  # infinity and NaN are shown, not warned about
-            result: Any = call.result()
-            if hasattr(result, "trace"):
-                result = replace(result, trace=replace(result.trace, call=record))
-            yield result
+            result = call.result()
+            yield result if result is None or isinstance(result, int) else result.with_call(record)
 
 
 def options_of(command: Command) -> set[str]:

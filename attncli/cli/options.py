@@ -65,9 +65,6 @@ _Sources: Any = make_dataclass(
 )
 
 
-_AXES = "layout", "heads", "kv_heads"
-
-
 @group("Inputs")
 class InputFlags(_Sources):  # type: ignore[misc]
     """Where each array of ROLES and the weights come from, and the order of their axes."""
@@ -126,13 +123,14 @@ class InputFlags(_Sources):  # type: ignore[misc]
         from attncli.files.input_sources import Sources
 
         form = "N[,N…], one per batch item"
+        as_given = "weights", "weights_axes", "layout", "heads", "kv_heads"
         return Sources(
             roles={role: x for role in ROLES if (x := getattr(self, role)) is not None},
             observed=observed,
             kv_len=None if self.kv_len is None else whole_numbers(self.kv_len, "--kv-len", form),
             tokens=None if self.tokens is None else tokens_of(self.tokens),
             choices=choices,
-            **{x: getattr(self, x) for x in ("weights", "weights_axes", *_AXES)},
+            **{name: getattr(self, name) for name in as_given},
         )
 
 

@@ -5,25 +5,32 @@ flags ── the function of a command ──> Result ── .present() ──> 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 from attncli.cli.options import DisplayFlags
 from attncli.cli.output import PRECISION, Destination, note, present, write_report, write_text
 from attncli.page.page import Page, parts
+from attncli.recorded import RecordedCall
 from attncli.trace import Trace
 
 
-class Result(Protocol):
+class Result(ABC):
     """What a command gives."""
 
+    @abstractmethod
     def present(self) -> int:
         """Writes it where its flags say; the exit code."""
 
+    def with_call(self, call: RecordedCall | None) -> Result:
+        """The same, its trace, if it has one, with the call that gave it."""
+        return self
+
 
 @dataclass(frozen=True, kw_only=True)
-class TraceResult:
+class TraceResult(Result):
     """A trace, and how it is shown.
 
     page          what tables and markdown lay out
@@ -43,6 +50,10 @@ class TraceResult:
     remarks: tuple[str, ...] = ()
     code: int = 0
 
+    def with_call(self, call: RecordedCall | None) -> TraceResult:
+        """The same, its trace with the call that gave it."""
+        return replace(self, trace=replace(self.trace, call=call))
+
     def present(self) -> int:
         """Writes it where its flags say; the exit code."""
         present(
@@ -58,7 +69,7 @@ class TraceResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextResult:
+class TextResult(Result):
     """Pieces of text; is_safe: no terminal acts on them."""
 
     pieces: Iterable[str]
@@ -73,7 +84,7 @@ class TextResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportResult:
+class ReportResult(Result):
     """A report, in words and as data for JSON."""
 
     text: str

@@ -57,8 +57,7 @@ def computed(
                 return _streamed_gradients(attention, show), show
             check_free(_need(attention, show), _WHOLE_GRADIENTS, _FEWER_OF_GRADIENTS)
             return attention.trace(), show
-        note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=show.quiet)
-        attention = attention.without(GIVEN_GRADIENT)
+        attention = _without_gradients(attention, quiet=show.quiet)
     # With dropout, or with softmax over queries, no row can be computed alone.
     if not convention.dropout and convention.softmax_over == "keys":
         rows, selection = _rows(attention, show)
@@ -80,11 +79,16 @@ def every_stage(attention: Inputs, *, quiet: bool) -> Trace:
     shape, show = attention.sizes.scores, DisplayFlags(full=True)
     if math.prod(shape) > SURELY_FITS and not is_free(_need(attention, show)):
         if GIVEN_GRADIENT in attention.originals:
-            note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=quiet)
-            attention = attention.without(GIVEN_GRADIENT)
+            attention = _without_gradients(attention, quiet=quiet)
         need = f"the stages of {' × '.join(map(str, shape))} scores need"
         check_free(_need(attention, show), need, _ADVICE)
     return attention.trace()
+
+
+def _without_gradients(attention: Inputs, *, quiet: bool) -> Inputs:
+    """The inputs without the gradient of the output, which a note says."""
+    note(f"no gradients: {_WHOLE_GRADIENTS} more than is allowed", quiet=quiet)
+    return attention.without(GIVEN_GRADIENT)
 
 
 def _in_parts(attention: Inputs, show: DisplayFlags, flags: InputFlags) -> Trace:

@@ -35,10 +35,6 @@ class Bytes(NamedTuple):
     value: int = 0
     most: int = 0
 
-    def beside(self, others: int) -> int:
-        """The most, beside others that are there already."""
-        return others + self.most
-
 
 def bytes_of(function: Compiled, width: int) -> Bytes:
     """Those of what a formula gives, in numbers of this many bytes.

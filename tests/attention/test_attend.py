@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 import attncli
 from attncli import AttncliError, Convention, Projections, attend, multi_head_attention, stream
 from attncli.commands.check.diagnose import check
-from attncli.transformer.layers import LayerPlan, layer_norm
+from attncli.transformer.layers import LayerPlan
 from attncli.transformer.weights import Architecture, random_weights
+from tests.transformer.norms import layer_norm
 
 Q = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
 K = [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]

@@ -13,9 +13,10 @@ import pytest
 from attncli import Convention, ConventionError, Projections, ShapeError, multi_head_attention
 from attncli.arrays import Array
 from attncli.trace import Stage, Trace
-from attncli.transformer.layers import LayerPlan, layer_norm
+from attncli.transformer.layers import LayerPlan
 from attncli.transformer.state_dict import weights_from_arrays
 from attncli.transformer.weights import Architecture, Weights, random_weights
+from tests.transformer.norms import layer_norm
 
 TWO_HEADS = Architecture(n_heads=2)
 FOLDER = Path(__file__).parents[1] / "fixtures" / "torch"

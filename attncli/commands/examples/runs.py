@@ -21,7 +21,7 @@ from attncli.words.vector_files import GLOVE_SITE
 
 COMMANDS = ("compute", "explain", "posenc", "similarity", "diff", "model")
 """Those that an example can call: they give a trace, and write only where a flag says so."""
-_FOR_EXAMPLE = "write \"compute --q '[[1, 0], [0, 1]]' --causal\""
+_HINT = "write \"compute --q '[[1, 0], [0, 1]]' --causal\""
 MOST_CHARACTERS = 1 << 17
 """Of a call: what Linux takes as one argument."""
 
@@ -113,9 +113,7 @@ def read_words(data: object) -> tuple[str, ...]:
 def read_options(data: object) -> tuple[str, ...]:
     """The words of a text, split as a shell does. Raises InputError."""
     if not isinstance(data, str):
-        raise InputError(
-            f" is {described(data)}", "write \"compute --q '[[1, 0], [0, 1]]' --causal\""
-        )
+        raise InputError(f" is {described(data)}", _HINT)
     if len(data) > MOST_CHARACTERS:
         raise InputError(f" has {len(data)} characters", f"{MOST_CHARACTERS} is the most")
     try:

@@ -31,6 +31,7 @@ from attncli.trace import Trace
 
 if TYPE_CHECKING:
     from attncli.commands.model.checkpoint import Ran
+    from attncli.recorded import RecordedCall
 
 PRECISION, OF_SUMMARY = 3, 2  # decimals: 12 heads then stand beside each other in 80 columns
 _TOKENS = 12  # that a note lists
@@ -40,13 +41,17 @@ _PACKAGES = {"torch", "transformers", "tokenizers", "safetensors", "huggingface_
 
 
 @dataclass(frozen=True)
-class DumpedResult:
+class DumpedResult(Result):
     """A result, and the captured calls that are written once it has been shown."""
 
     result: Result
     ran: Ran
     path: str
     force: bool
+
+    def with_call(self, call: RecordedCall | None) -> DumpedResult:
+        """The same, its trace with the call that gave it."""
+        return replace(self, result=self.result.with_call(call))
 
     def present(self) -> int:
         """Shows it, and writes the file, last: now the call is known to be right; the exit code."""
