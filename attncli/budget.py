@@ -32,8 +32,8 @@ _before = ContextVar("before", default=0)
 
 
 @contextmanager
-def limited(size: int) -> Iterator[None]:
-    """What runs inside may cost so many bytes, and a fiftieth as many cells.
+def limited(size: int | None) -> Iterator[None]:
+    """What runs inside may cost so many bytes, and a fiftieth as many cells; None: as outside.
 
     To be entered before NumPy is imported: where the memory of the process is limited, its linear
     algebra gets one thread. SizeError where it could not be loaded: it would end the process in
@@ -46,7 +46,8 @@ def limited(size: int) -> Iterator[None]:
             needs, rest = in_bytes(_NUMPY + _LATER), in_bytes(max(room, 0))
             message = f"NumPy needs {needs} of memory, {rest} are left"
             raise SizeError(message, "raise ulimit -v or -d")
-    size_before, taken_before = _size.set(size), _before.set(_resident())
+    size_before = _size.set(_size.get() if size is None else size)
+    taken_before = _before.set(_resident())
     try:
         yield
     finally:

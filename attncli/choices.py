@@ -28,7 +28,8 @@ class Choices:
         """
         fields = {name: value for name, value in self.fields.items() if name not in without}
         fixed = base.changes().keys() | {*without}
-        defaults = {name: x for name, x in self.meant_for(2).items() if name not in fixed}
+        meant = self.meant_for(2) if self.semantics else {}
+        defaults = {name: x for name, x in meant.items() if name not in fixed}
         return replace(base, **defaults | fields)
 
     def meant_for(self, n_queries: int) -> dict[str, Any]:

@@ -34,6 +34,7 @@ INPUTS = (*QKV, *(name for name, kind in SPECS.items() if kind.role == "input"))
 _LETTERS = {"query": "q", "key": "k", "head": "head ", "kv_head": "key head ", "batch": "batch "}
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Numbered(Sequence[str]):
     """The names of so many entries without labels: a letter and a number from 1, no two alike.
 
@@ -42,20 +43,21 @@ class Numbered(Sequence[str]):
     ('k1', 'k1000000000', ('k8', 'k9'))
     """
 
-    def __init__(self, letter: str, size: int) -> None:
-        self.letter, self.numbers = letter, range(1, size + 1)
+    letter: str
+    size: int
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return self.size
 
     @overload
     def __getitem__(self, at: int) -> str: ...
     @overload
     def __getitem__(self, at: slice) -> tuple[str, ...]: ...
     def __getitem__(self, at: int | slice) -> str | tuple[str, ...]:
-        if isinstance(at, slice):
-            return tuple(f"{self.letter}{number}" for number in self.numbers[at])
-        return f"{self.letter}{self.numbers[at]}"
+        numbers = range(1, self.size + 1)[at]
+        if isinstance(numbers, range):
+            return tuple(f"{self.letter}{number}" for number in numbers)
+        return f"{self.letter}{numbers}"
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == tuple(other) if isinstance(other, tuple | Numbered) else False

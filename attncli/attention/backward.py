@@ -40,6 +40,7 @@ from attncli.formula.expression import (
     Place,
     Shape,
     cells,
+    depth_of,
     every_letter,
     free_letters,
     letters_at,
@@ -53,7 +54,7 @@ from attncli.formula.expression import (
     with_parts,
 )
 from attncli.formula.matrices import axes_of, formula_of, own_formula, worded
-from attncli.formula.parser import MOST_CHARACTERS, MOST_DEPTH, depth_of, parse, written
+from attncli.formula.parser import MOST_CHARACTERS, MOST_DEPTH, parse, written
 from attncli.stages import GIVEN_GRADIENT, gradient_of, spec_of
 
 D, Y = "d", "y"

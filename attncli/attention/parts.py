@@ -16,11 +16,12 @@ import numpy as np
 from attncli.arrays import Array, Like
 from attncli.attention.heads import key_head_of
 from attncli.attention.inputs import Inputs
-from attncli.attention.plan import Sizes, plan, without_heads
+from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Heading, Step, Values, run, trace_of
 from attncli.convention import Convention, EmptyRows, HeadOrder
 from attncli.errors import ConventionError
 from attncli.formula.matrices import subscript, worded
+from attncli.formula.parser import without_heads
 from attncli.stages import (
     CONCAT,
     GIVEN_GRADIENT,

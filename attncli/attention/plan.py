@@ -5,7 +5,6 @@ The formulas, and which of them there are in which order, are in attention.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -22,7 +21,7 @@ from attncli.convention import Convention
 from attncli.formula.common import after_cache
 from attncli.formula.compute import Compiled, Items
 from attncli.formula.matrices import formula_of, worded
-from attncli.formula.parser import letters_of, parse, relettered, written
+from attncli.formula.parser import letters_of, parse, relettered, without_heads, written
 from attncli.stages import GIVEN_GRADIENT, OUTPUT, spec_of
 
 Merge = Literal["shown", "needed", "never"]
@@ -256,14 +255,3 @@ def in_matrices(symbol: str, words: str, line: str, symbols: Items, params: Item
     if words:
         return f"{symbol} = {worded(words, dict(symbols), dict(params))}"
     return formula_of(replace(parse(line), symbol=symbol), dict(symbols), dict(params))
-
-
-@lru_cache(1024)
-def without_heads(text: str) -> str:
-    """A formula of arrays that have no axis of heads.
-
-    >>> without_heads("Q[b,h,i,d] = sum[m](x[b,i,m] * w[m,h·d]) + sinks[h]")
-    'Q[b,i,d] = sum[m](x[b,i,m] * w[m,d]) + sinks[_]'
-    """
-    text = re.sub(r"\b[gh]·", "", re.sub(r"\[[gh]\]", "[_]", text))
-    return re.sub(r"\b[gh],|,[gh]\b", "", text)

@@ -5,9 +5,10 @@
         against: str | None = flag("Compute once more with these options …", "OPTIONS")
 
         def applied(self, call: Call) -> Call | Result:
-            return call if self.against is None else compared(call, self.against)
+            return compared(call, self.against)
 
-`applied` takes a call and gives the call back, changed, or the result where it has answered it.
+Where one of its options is given, `applied` takes the call, and gives it back, changed, or the
+result where it has answered it.
 `registry.EXTENSIONS` says which commands have which extensions. A call reads as
 
     load → extensions → the command's function → present
@@ -68,11 +69,13 @@ class Call:
 
     def result(self) -> Result | int | None:
         """What the command gives, or the first extension that answers the call."""
-        if not self.extensions:
-            return self.function(*self.groups, **self.keywords)
-        first, *others = self.extensions
-        answer: Call | Result = first.applied(replace(self, extensions=tuple(others)))
-        return answer.result() if isinstance(answer, Call) else answer
+        for number, extension in enumerate(self.extensions, start=1):
+            values = (getattr(extension, option.name) for option in extension.OPTIONS)
+            if any(not (x is None or x is False or x == []) for x in values):
+                others = replace(self, extensions=self.extensions[number:])
+                answer: Call | Result = extension.applied(others)
+                return answer.result() if isinstance(answer, Call) else answer
+        return self.function(*self.groups, **self.keywords)
 
     def with_keyword(self, name: str, value: Any) -> Call:
         """The call whose function is given one keyword more."""

@@ -44,7 +44,7 @@ from typing import (
 import typer
 from typer.core import TyperCommand
 
-from attncli.budget import allowed, limited
+from attncli.budget import limited
 from attncli.cli.extensions import Call
 from attncli.cli.recording import recorded_call
 from attncli.cli.terminal import unshielded
@@ -89,6 +89,12 @@ class Command(NamedTuple):
             panels = (number for number, x in enumerate(groups) if x.PANEL in extension.BEFORE)
             groups.insert(next(panels, len(groups)), extension)
         return tuple(groups)
+
+    @property
+    def options(self) -> list[Option]:
+        """Its options, as --help lists them."""
+        every = (option for kind in self.ordered for option in kind.OPTIONS)
+        return [option for option in every if option.name not in self.without]
 
 
 _METAVARS = {bool: "", int: "N", float: "FLOAT"}
@@ -177,59 +183,77 @@ def _choices(param: Any) -> tuple[str, ...]:
     return get_args(param.type_descriptor.annotation) if choices is None else tuple(choices())
 
 
+class Option(NamedTuple):
+    """What is said of an option: a field of a group, which is an option or an argument.
+
+    name      of the field, type the type of its value; both are known once the group is made
+    names     of the option, of --on/--off both in one: on and off
+    panel     the heading of --help under which it is listed, where not that of its group
+    make      typer.Option or typer.Argument, which takes `more`
+    needs, excludes  what it has no effect without, and what it cannot be used with
+    default   what it is where it is not given, for other flags that need a value of it
+    choices   those of a Literal and of other packages, for a text that is none of ours
+    provides  "input": what is computed from; "display": how the result is shown
+    reads     of an input: whether a text names a file or standard input, where it may
+    """
+
+    help: str
+    metavar: str | None = None
+    names: tuple[str, ...] = ()
+    panel: str | None = None
+    make: Any = typer.Option
+    needs: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    default: str = ""
+    choices: Callable[[], Iterable[str]] | None = None
+    provides: str = ""
+    reads: Callable[[str], bool] | None = None
+    more: Mapping[str, Any] = MappingProxyType({})
+    name: str = ""
+    type: Any = None
+    on: str = ""
+    off: str = ""
+
+
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 def group(panel: str, *, before: Collection[str] = ()) -> Callable[[type[T]], type[T]]:
     """Makes a class an option group: a dataclass of flags, those without a panel under this one.
+
+    Its OPTIONS are those of its fields, in their order.
 
     before  of an extension: panels of a command's groups, before the first of which it is listed
     """
 
     def made(kind: type[T]) -> type[T]:
-        kind.PANEL, kind.BEFORE = panel, before  # type: ignore[attr-defined]
-        return dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)
+        whole: Any = dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)
+        options = []
+        for item in (item for item in fields(whole) if item.metadata):
+            option: Option = item.metadata["option"]
+            names = option.names or (f"--{item.name.replace('_', '-')}",)
+            on, _, off = names[0].partition("/")
+            option = option._replace(panel=option.panel or panel, names=names, on=on, off=off)
+            options.append(option._replace(name=item.name, type=item.type))
+        whole.PANEL, whole.BEFORE, whole.OPTIONS = panel, before, tuple(options)
+        return kind
 
     return made
 
 
-def flag(  # noqa: PLR0913 - what there is to say of an option
+def flag(
     help: str,  # noqa: A002 - as Typer has it
     metavar: str | None = None,
     *,
-    names: Collection[str] = (),
-    panel: str | None = None,
-    make: Any = typer.Option,
     needs: str = "",
     excludes: str = "",
-    default: str = "",
-    choices: Callable[[], Iterable[str]] | None = None,
-    provides: str = "",
-    reads: Callable[[str], bool] | None = None,
     **more: Any,
 ) -> Any:
-    """A field of a group: an option of the field's name or of these names, or an Argument.
-
-    needs, excludes  what it has no effect without, and what it cannot be used with
-    default          what it is where it is not given, for other flags that need a value of it
-    choices          those of a Literal and of other packages, for a text that is none of ours
-    provides         "input": what is computed from; "display": how the result is shown
-    reads            of an input: whether a text names a file or standard input, where it may
-    """
-    option = {"help": help, "metavar": metavar, "rich_help_panel": panel, **more}
-    texts = {"needs": needs, "excludes": excludes}
-    parts = {name: [x.strip() for x in text.split(",") if x] for name, text in texts.items()}
-    return field(
-        default=None,
-        metadata={
-            "make": make,
-            "names": names,
-            "more": option,
-            **parts,
-            "default": default,
-            "choices": choices,
-            "provides": provides,
-            "reads": reads,
-        },
-    )
+    """A field of a group, with its Option; what Option does not have is for typer's."""
+    conditions = {"needs": needs, "excludes": excludes}
+    known: dict[str, Any] = {
+        name: tuple(x.strip() for x in text.split(",") if x) for name, text in conditions.items()
+    }
+    known |= {name: more.pop(name) for name in [*more] if name in Option._fields}
+    return field(default=None, metadata={"option": Option(help, metavar, more=more, **known)})
 
 
 def typer_command(name: str, command: Command) -> Any:
@@ -241,18 +265,15 @@ def typer_command(name: str, command: Command) -> Any:
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("context", keyword, annotation=typer.Context)]
-    options = [(kind, item) for kind in command.ordered for item in fields(kind) if item.metadata]
-    for kind, item in options:
-        if item.name in command.without:
-            continue
-        make, names, more = (item.metadata[key] for key in ("make", "names", "more"))
-        more = {**more, "help": command.other_help.get(item.name, more["help"])}
-        if make is typer.Option:
-            names = names or (flag_of(item.name),)
-            more["rich_help_panel"] = more["rich_help_panel"] or kind.PANEL
-        default = False if item.type is bool else None
-        annotation: Any = Annotated[item.type, make(*names, show_default=False, **more)]
-        parameter = inspect.Parameter(item.name, keyword, default=default, annotation=annotation)
+    for option in command.options:
+        more = {**option.more, "metavar": option.metavar, "rich_help_panel": option.panel}
+        more["help"] = command.other_help.get(option.name, option.help)
+        names = option.names
+        if option.make is typer.Argument:
+            names, more["rich_help_panel"] = (), None
+        default = False if option.type is bool else None
+        annotation: Any = Annotated[option.type, option.make(*names, show_default=False, **more)]
+        parameter = inspect.Parameter(option.name, keyword, default=default, annotation=annotation)
         parameters.append(parameter)
     flat.__doc__ = command.help
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -260,7 +281,7 @@ def typer_command(name: str, command: Command) -> Any:
     app = typer.Typer(add_completion=False)
     app.command(name, cls=QuickCommand)(flat)
     result = typer.main.get_command(app)
-    choices_of = {item.name: item.metadata["choices"] for _, item in options}
+    choices_of = {option.name: option.choices for option in command.options}
     for param in result.params:
         vars(param)["choices"] = choices_of.get(param.name)
     vars(result)["stages"] = command.stages
@@ -275,7 +296,7 @@ def called(name: str, command: Command, values: Mapping[str, Any]) -> Iterator[R
 
     AttncliError for a call or an input that is wrong.
     """
-    size, groups = allowed(), dict[Any, Any]()
+    size, groups = None, dict[Any, Any]()
     for kind in command.ordered:
         arguments = {x.name: values[x.name] for x in fields(kind) if x.name in values}
         if arguments.get("max_size") is not None:
@@ -300,13 +321,8 @@ def called(name: str, command: Command, values: Mapping[str, Any]) -> Iterator[R
 
 def options_of(command: Command) -> set[str]:
     """The flags of a command; of --x/--no-x the first."""
-    fields_of = (field for group in command.ordered for field in fields(group) if field.metadata)
-    return {
-        name.partition("/")[0]
-        for field in fields_of
-        if field.metadata["make"] is typer.Option and field.name not in command.without
-        for name in field.metadata["names"] or (flag_of(field.name),)
-    }
+    options = (option for option in command.options if option.make is typer.Option)
+    return {name.partition("/")[0] for option in options for name in option.names}
 
 
 def given_of(group: Any, *names: str) -> dict[str, Any]:
@@ -331,31 +347,30 @@ def check_flags(
     """
     settings, flags, values = [], set[str](), dict.fromkeys(facts or (), "")
     for group in groups:
-        for item in (item for item in fields(group) if item.metadata):
-            on, _, off = next(iter(item.metadata["names"]), flag_of(item.name)).partition("/")
-            flags |= {on, off}
-            value = getattr(group, item.name)
+        for option in group.OPTIONS:
+            flags |= {option.on, option.off}
+            value, name = getattr(group, option.name), option.on
             if value is False:  # a switch that is off, unless its flag is of the form --on/--off
-                on, value = (off, False) if off else (on, None)
+                name, value = (option.off, False) if option.off else (name, None)
             if value is not None:
-                settings.append((item, on))
-                values[on] = str(value)
-            elif item.metadata["default"]:
-                values[on] = item.metadata["default"]
+                settings.append((option, name))
+                values[name] = str(value)
+            elif option.default:
+                values[name] = option.default
         if hasattr(group, "form"):
             values["--format"] = group.form.name
-    for item, on in settings:
-        for other in item.metadata["excludes"] if facts is None else ():
+    for option, name in settings:
+        for other in option.excludes if facts is None else ():
             if _holds(other, values):
-                problem = f"{on} cannot be used with {_text(other)}"
+                problem = f"{name} cannot be used with {_text(other)}"
                 raise ConventionError(problem, "leave one of the two out")
-        for need in [needs[item.name]] if item.name in needs else item.metadata["needs"]:
+        for need in [needs[option.name]] if option.name in needs else option.needs:
             conditions = need.split(" or ")
             is_asked = need.startswith("--") == (facts is None)
             if facts is None and not flags & {text.partition(" ")[0] for text in conditions}:
                 continue  # of a command that is not there
             if is_asked and not any(_holds(text, values) for text in conditions):
-                raise _no_effect(on, need, values)
+                raise _no_effect(name, need, values)
 
 
 def of_lse(stages: Iterable[str]) -> set[str]:

@@ -128,8 +128,11 @@ def main() -> None:
             _forget(sys.stderr)
     except KeyboardInterrupt:  # before or after what run() guards
         code = 130
-    finally:
-        ignore()
+    finally:  # the result is written: Python may end without an exception
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
     gc.freeze()  # what is left is the system's to take back, without a search for circles
     sys.exit(code)
 
@@ -151,39 +154,37 @@ def _replace_closed_streams() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code of one call; nothing that it writes acts on a terminal."""
+    """The exit code of one call.
+
+    What goes wrong is one line on standard error, and no terminal acts on what a call writes.
+    """
     with shielded():
-        return _run(arguments)
-
-
-def _run(arguments: list[str]) -> int:
-    """The exit code of one call; whatever goes wrong is one line on standard error."""
-    try:
-        code = _call(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _forget(sys.stdout)
-        return 0
-    except SystemExit as end:
-        if end.code != 1:  # Rich ends with 1 where the reader of the output went away
-            raise
-        return 0
-    except (KeyboardInterrupt, typer.Abort):
-        return _failed("interrupted", 130, arguments)
-    except (AttncliError, typer.TyperException) as error:
-        excerpt = getattr(error, "excerpt", ())  # of a program: its line, and a caret below it
-        return _failed(_in_words(error, arguments), 2, arguments, *excerpt)
-    except MemoryError:
-        return _failed(_NO_MEMORY, 2, arguments)
-    except OSError as error:
-        _forget(sys.stdout)
-        return _failed(f"cannot write the result: {error.strerror or error}", 2, arguments)
-    except Exception as error:
-        if isinstance(error, ImportError) and "map segment" in str(error):  # of a library
+        try:
+            code = _call(arguments)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _forget(sys.stdout)
+            return 0
+        except SystemExit as end:
+            if end.code != 1:  # Rich ends with 1 where the reader of the output went away
+                raise
+            return 0
+        except (KeyboardInterrupt, typer.Abort):
+            return _failed("interrupted", 130, arguments)
+        except (AttncliError, typer.TyperException) as error:
+            excerpt = getattr(error, "excerpt", ())  # of a program: its line, and a caret below it
+            return _failed(_in_words(error, arguments), 2, arguments, *excerpt)
+        except MemoryError:
             return _failed(_NO_MEMORY, 2, arguments)
-        problem = f"{type(error).__name__}: {error}".replace("\n", " ")
-        return _failed(f"internal error ({problem}); --debug shows where", 2, arguments)
-    return code
+        except OSError as error:
+            _forget(sys.stdout)
+            return _failed(f"cannot write the result: {error.strerror or error}", 2, arguments)
+        except Exception as error:
+            if isinstance(error, ImportError) and "map segment" in str(error):  # of a library
+                return _failed(_NO_MEMORY, 2, arguments)
+            problem = f"{type(error).__name__}: {error}".replace("\n", " ")
+            return _failed(f"internal error ({problem}); --debug shows where", 2, arguments)
+        return code
 
 
 def _call(arguments: list[str]) -> int:
@@ -264,14 +265,6 @@ def end_in_order() -> None:
             signal.signal(number, _ended)
     if hasattr(signal, "setitimer"):  # Windows has none
         sys.unraisablehook = _lost
-
-
-def ignore() -> None:
-    """The call is over and its result is written: Python may end without an exception."""
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def exit_code() -> int | None:

@@ -8,7 +8,7 @@ None means "not given" throughout, so that a command can tell a choice from a de
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import field, make_dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
@@ -36,24 +36,19 @@ else:
     Semantics = Literal[tuple(PRESETS)]
 
 
-def forms(has_use: Callable[[Form], bool]) -> str:
-    """What a flag needs that some forms of the result have a use for."""
-    return f"--format {names_where(has_use)}"
-
-
 def ending_of(path: str) -> str | None:
     """What follows the last dot of a file's name, in lowercase; None where there is no dot."""
     _, dot, ending = path.rpartition("/")[2].rpartition(".")
     return ending.lower() if dot else None
 
 
-PAGES = forms(lambda form: form.holds == PAGE)
+PAGES = f"--format {names_where(lambda form: form.holds == PAGE)}"
 MAX_SIZE = flag(
     "The most memory that a call may take (default: 1GB). It also limits how many numbers are read "
     "or written as text: one for every 50 bytes, 20 million by default.",
     "SIZE",
 )
-SOURCE = names_file("ones", "random")
+SOURCE = partial(names_file, ("ones", "random"))
 """Of a flag: whether its text names what is read."""
 MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel, provides="input", reads=SOURCE)
 _ROLES = [
@@ -195,12 +190,22 @@ _READ: dict[str, Callable[[Any], Any]] = {
 """Field of DisplayOptions → its value, from that of its flag."""
 
 
-def display_flag(name: str) -> Any:
-    """The flag of a field of DisplayOptions."""
-    row = FLAGS[name]
-    needs = " or ".join(filter(None, [row.forms and forms(row.forms), row.other]))
-    more: dict[str, Any] = dict(row.more)
-    return flag(row.help, row.metavar, panel=row.panel, needs=needs, excludes=row.excludes, **more)
+_NEEDS = {
+    name: " or ".join(filter(None, [row.forms and f"--format {names_where(row.forms)}", row.other]))
+    for name, row in FLAGS.items()
+}
+_DISPLAY: dict[str, Any] = {
+    name: flag(
+        row.help,
+        row.metavar,
+        panel=row.panel,
+        needs=_NEEDS[name],
+        excludes=row.excludes,
+        **row.more,
+    )
+    for name, row in FLAGS.items()
+}
+"""The flags of the fields of DisplayOptions."""
 
 
 @group("Showing")
@@ -210,30 +215,30 @@ class DisplayFlags:
     The same on every command.
     """
 
-    work: bool = display_flag("work")
-    cell: str | None = display_flag("cell")
-    query: str | None = display_flag("query")
-    blank: list[str] | None = display_flag("blank")
+    work: bool = _DISPLAY["work"]
+    cell: str | None = _DISPLAY["cell"]
+    query: str | None = _DISPLAY["query"]
+    blank: list[str] | None = _DISPLAY["blank"]
     step: bool = flag(
         "Wait for a key between stages.",
         panel="Learning",
         needs="--format table",
         excludes="--output",
     )
-    stage: list[str] | None = display_flag("stages")
-    head: int | None = display_flag("head")
-    batch: int | None = display_flag("batch")
-    rows: str | None = display_flag("rows")
-    cols: str | None = display_flag("cols")
-    precision: int | None = display_flag("precision")
-    heatmap: bool | None = display_flag("heatmap")
-    full: bool = display_flag("full")
+    stage: list[str] | None = _DISPLAY["stages"]
+    head: int | None = _DISPLAY["head"]
+    batch: int | None = _DISPLAY["batch"]
+    rows: str | None = _DISPLAY["rows"]
+    cols: str | None = _DISPLAY["cols"]
+    precision: int | None = _DISPLAY["precision"]
+    heatmap: bool | None = _DISPLAY["heatmap"]
+    full: bool = _DISPLAY["full"]
     width: int | None = flag("Width in columns (default: the terminal's).", min=40, needs=PAGES)
     no_color: bool = flag("Use no colour; NO_COLOR does the same.", excludes="--color auto|always")
     quiet: bool = flag("Print no notes on standard error.")
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE
-    arcs: bool = display_flag("arcs")
+    arcs: bool = _DISPLAY["arcs"]
     color: Literal["auto", "always", "never"] | None = flag(
         "When to use colour: auto (the default: on a terminal, or as NO_COLOR and FORCE_COLOR "
         "say), always (in a pipe or a file, too), or never."
@@ -246,7 +251,7 @@ class DisplayFlags:
     force: bool = flag("Replace the file of --output.", needs="--output")
     open: bool = flag(
         "Open the result in the browser (default: as html, in a temporary folder, which is kept).",
-        needs=forms(lambda form: form.opens),
+        needs=f"--format {names_where(lambda form: form.opens)}",
     )
 
     form: Form = field(init=False)

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
@@ -19,9 +18,8 @@ from attncli.cli.options import DisplayFlags
 from attncli.cli.terminal import columns, console, direct, tell
 from attncli.errors import ConventionError, OutputError
 from attncli.files.messages import visible
-from attncli.formats import EXACT, FIGURE, FORMATS
 from attncli.page.options import DisplayOptions
-from attncli.page.page import Page, parts
+from attncli.page.page import Page
 from attncli.page.text import fold
 from attncli.trace import Trace
 
@@ -44,60 +42,7 @@ class Destination(Protocol):
     quiet: bool
 
 
-def present(
-    trace: Trace,
-    show: DisplayFlags,
-    *,
-    stdin_used: bool = False,
-    page: Page = parts,
-    precision: int = PRECISION,
-    least_height: int = 0,
-) -> None:
-    """Writes the trace as `show` says; `page` is what tables and markdown lay out.
-
-    precision     that of the command, where `show` has none
-    least_height  lines that a matrix may take its share of, however low the screen
-    stdin_used    the input came from standard input, so --step reads keys from the terminal
-    """
-    form, options = show.form, show.options
-    options = options if options.rounded else replace(options, precision=precision)
-    trace = trace.computing(options.stages) if options.stages else trace
-    if options.query is not None and form.holds == EXACT:
-        from attncli.page.walk import walked
-
-        trace, options = walked(trace, options), replace(options, query=None)
-    if show.open and not show.output:
-        from tempfile import mkdtemp
-
-        folder = mkdtemp(prefix="attncli-")  # which stays for the browser to read
-        show = replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
-    if options.blank is not None:
-        from attncli.page.worksheet import without_numbers
-
-        trace = without_numbers(trace, options.blank)
-    if form.holds == FIGURE:  # what Matplotlib has to say of its fonts and its cache is no error
-        import logging
-
-        logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
-    module, writer = form.module(), form.load()
-    if form.binary:
-        names = (form.name,) if form.holds == FIGURE else ()
-        _write(lambda file: writer(trace, options, file, *names), show)
-    elif form is not FORMATS["table"]:
-        text = getattr(module, "standalone", writer) if show.output else writer
-        write_text(text(trace, options, page), show, is_safe=form.is_data)
-    elif show.output and show.color == "always":
-        write_text(coloured_text(trace, show, options, page), show, is_safe=True)
-    elif show.output:
-        screen = module.Screen(width=show.width)
-        write_text(module.text(trace, options, page, screen), show)
-    else:
-        print_page(trace, show, options, page, stdin_used=stdin_used, least_height=least_height)
-    if show.open and show.output:
-        _open(show.output, quiet=show.quiet)
-
-
-def _open(path: str, *, quiet: bool) -> None:
+def open_in_browser(path: str, *, quiet: bool) -> None:
     """Opens a file in the browser; where there is none the file is there all the same."""
     import webbrowser
 
@@ -144,7 +89,7 @@ def write_text(pieces: Iterable[str], show: Destination, *, is_safe: bool = Fals
             direct(sys.stdout).write(piece)
     else:
         encoded = (piece.encode("utf-8", "surrogatepass") for piece in pieces)
-        _write(lambda file: file.writelines(encoded), show)
+        write_file(lambda file: file.writelines(encoded), show)
 
 
 def write_report(
@@ -167,7 +112,7 @@ def write_report(
     write_text([f"{text}\n"], show, is_safe=as_json)
 
 
-def _write(write: Callable[[BinaryIO], None], show: Destination) -> None:
+def write_file(write: Callable[[BinaryIO], None], show: Destination) -> None:
     """Standard output, or the file of --output, written whole or not at all."""
     if show.output is None:
         write(sys.stdout.buffer)

@@ -83,7 +83,7 @@ def names() -> list[str]:
 
 def find(name: str) -> Command | None:
     """The command of a name, ours or of another package; AttncliError where that is broken."""
-    if name in COMMANDS:
+    if name in HELP:
         return COMMANDS[name]
     return _added(name) if name in plugins.entry_points(plugins.COMMANDS) else None
 

@@ -5,13 +5,25 @@ flags ── the function of a command ──> Result ── .present() ──> 
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import PRECISION, Destination, note, present, write_report, write_text
+from attncli.cli.output import (
+    PRECISION,
+    Destination,
+    coloured_text,
+    note,
+    open_in_browser,
+    print_page,
+    write_file,
+    write_report,
+    write_text,
+)
+from attncli.formats import EXACT, FIGURE, FORMATS
 from attncli.page.page import Page, parts
 from attncli.recorded import RecordedCall
 from attncli.trace import Trace
@@ -56,14 +68,52 @@ class TraceResult(Result):
 
     def present(self) -> int:
         """Writes it where its flags say; the exit code."""
-        present(
-            self.trace,
-            self.show,
-            stdin_used=self.stdin_used,
-            page=self.page,
-            precision=self.precision,
-            least_height=self.least_height,
-        )
+        trace, show, page = self.trace, self.show, self.page
+        form, options = show.form, show.options
+        options = options if options.rounded else replace(options, precision=self.precision)
+        trace = trace.computing(options.stages) if options.stages else trace
+        if options.query is not None and form.holds == EXACT:
+            from attncli.page.walk import walked
+
+            trace, options = walked(trace, options), replace(options, query=None)
+        if options.blank is not None:
+            from attncli.page.worksheet import without_numbers
+
+            trace = without_numbers(trace, options.blank)
+        if show.open and not show.output:
+            from tempfile import mkdtemp
+
+            folder = mkdtemp(prefix="attncli-")  # which stays for the browser to read
+            show = replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
+        if (
+            form.holds == FIGURE
+        ):  # what Matplotlib has to say of its fonts and its cache is no error
+            import logging
+
+            logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
+        module, writer = form.module(), form.load()
+        if form.binary:
+            names = (form.name,) if form.holds == FIGURE else ()
+            write_file(lambda file: writer(trace, options, file, *names), show)
+        elif form is not FORMATS["table"]:
+            text = getattr(module, "standalone", writer) if show.output else writer
+            write_text(text(trace, options, page), show, is_safe=form.is_data)
+        elif show.output and show.color == "always":
+            write_text(coloured_text(trace, show, options, page), show, is_safe=True)
+        elif show.output:
+            screen = module.Screen(width=show.width)
+            write_text(module.text(trace, options, page, screen), show)
+        else:
+            print_page(
+                trace,
+                show,
+                options,
+                page,
+                stdin_used=self.stdin_used,
+                least_height=self.least_height,
+            )
+        if show.open and show.output:
+            open_in_browser(show.output, quiet=show.quiet)
         note(*self.remarks, quiet=self.show.quiet)
         return self.code
 

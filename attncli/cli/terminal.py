@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from attncli.files.messages import printable, visible
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 HANG = 2  # blanks before what goes on of a message
 
 
+@dataclass(frozen=True, eq=False)
 class Shielded:
     """A stream of text on which nothing acts that is written to it; else it is the stream below."""
 
-    def __init__(self, below: TextIO) -> None:
-        self.below = below
+    below: TextIO
 
     def write(self, text: str) -> int:
         self.below.write(visible(text))
@@ -70,10 +71,12 @@ def console(stream: TextIO, **options: Any) -> Console:
     from rich.segment import Segment
 
     class VisibleConsole(Console):
-        def render(self, *args: Any, **kwargs: Any) -> Iterator[Segment]:
-            for segment in super().render(*args, **kwargs):
-                is_text = not segment.control
-                yield Segment(visible(segment.text), segment.style) if is_text else segment
+        def render(self, *args: Any, **kwargs: Any) -> list[Segment]:
+            segments = [*super().render(*args, **kwargs)]
+            text = "".join(segment.text for segment in segments if not segment.control)
+            if visible(text) == text:
+                return segments
+            return [x if x.control else Segment(visible(x.text), x.style) for x in segments]
 
     plain = {"highlight": False, "markup": False, "emoji": False}
     return VisibleConsole(file=direct(stream), **{**plain, **options})

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -22,6 +23,7 @@ from attncli.files.roles import (
     FIELDS,
     NESTED,
     WIDTHS,
+    Role,
     is_attended,
     role_of,
     similar_role,
@@ -74,6 +76,15 @@ class FileContents:
     unread: tuple[str, ...] = ()  # names of arrays that nobody asked for: they were not read
     others: tuple[str, ...] = ()  # names of what is not an array and has no role
     member: str | None = None  # what `::name` asked for
+
+    @cached_property
+    def names(self) -> Mapping[Role, list[str]]:
+        """The arrays that each role may have, by their names."""
+        names: dict[Role, list[str]] = {}
+        for name in self.arrays:
+            if (role := role_of(name)) is not None:
+                names.setdefault(role, []).append(name)
+        return names
 
     @property
     def notes(self) -> tuple[str, ...]:

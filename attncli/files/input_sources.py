@@ -87,13 +87,9 @@ class Opened:
     """The file of each role, and what was found in them while they are read."""
 
     contents: dict[str, FileContents]
+    main: FileContents  # that of q, which may hold all roles
     notes: list[str]
     used: dict[int, set[str]] = field(default_factory=dict)  # id of a file → names of its arrays
-
-    @property
-    def main(self) -> FileContents:
-        """The one that may hold all roles."""
-        return self.contents["q"]
 
     def use(self, file: FileContents, names: Iterable[str]) -> None:
         """Notes that these arrays of a file were used."""
@@ -126,6 +122,7 @@ class Opened:
             id(x): replace(x, row_labels=x.column_labels, words={}) for x in self.contents.values()
         }
         self.contents = {role: turned[id(file)] for role, file in self.contents.items()}
+        self.main = self.contents["q"]
         self.used = {id(turned[key]): names for key, names in self.used.items()}
 
     def unused(self, used_names: Collection[str], *, of_x: bool) -> Iterator[str]:
@@ -192,7 +189,8 @@ def open_sources(
             selector = partial(_is_used, source, paths, stages, names)
             contents[source] = load(source, role=role, selector=selector)
             notes += contents[source].warnings
-    return Opened({role: contents[source] for role, source in paths.items()}, notes)
+    of_roles = {role: contents[source] for role, source in paths.items()}
+    return Opened(of_roles, of_roles["q"], notes)
 
 
 def _is_used(

@@ -183,32 +183,33 @@ def read(
     has_formulas, names = names is not None, names or ()
     opened = open_sources(sources, stages, names, loaded)
     main = opened.main
-    holds_q = "" in main.arrays or name_of(main, "q") is not None  # a matrix without a name is q
-    is_both = sources.observed is not None and sources.observed == sources.roles.get("q")
-    if is_both and not (holds_q or holds_x(main) or attentions(main.unread)):
-        hint = "call it q there, or name another file: --q SOURCE"
-        raise InputError(f"{main.origin} holds observed numbers, but no q", hint)
+    if sources.observed is not None and sources.observed == sources.roles.get("q"):
+        holds_q = "" in main.arrays or name_of(main, "q") is not None  # it has no name, or is q
+        if not (holds_q or holds_x(main) or attentions(main.unread)):
+            hint = "call it q there, or name another file: --q SOURCE"
+            raise InputError(f"{main.origin} holds observed numbers, but no q", hint)
     fields = fields_of(main) if main.fields or main.scale is not None else {}
     convention, sources = _settings(opened, sources, fields)
+    drawn = sources.drawn
     arrays, heads = _arrays(opened, sources, convention)
     is_x = "x" in arrays
     opened.notes += opened.unused({*stages, *names}, of_x=is_x)
     facts = facts_of(convention, arrays.get("mask"), heads)
     facts |= {"the weights of x"} if is_x else set()
-    facts |= {"dropout"} if sources.drawn == RANDOM else set()  # both have a seed
+    facts |= {"dropout"} if drawn == RANDOM else set()  # both have a seed
     if "mask" in arrays:
         convention = _with_mask(arrays, opened, sources.choices, fields, convention)
         if arrays["mask"].dtype == np.bool_ and convention.mask_means == "add":
             opened.notes.append("true and false in the mask are added as 1 and 0: no key is hidden")
     arguments: dict[str, Any] = {**arrays, KV_LEN: sources.kv_len}
-    arguments |= {D_OUTPUT: sources.drawn} if sources.drawn else {}
+    arguments |= {D_OUTPUT: drawn} if drawn else {}
     is_split = sources.heads is not None or sources.layout == "bsd"
     merge: Merge | None = None if is_x else "shown" if is_split else "never"
     n_heads, n_kv_heads = heads
     inputs = inputs_of(arguments, convention, n_heads=n_heads, n_kv_heads=n_kv_heads, merge=merge)
     if sources.choices.semantics is not None:
         inputs = _as_called(inputs, sources.choices, fields, arrays.get("mask"))
-    if sources.drawn == ONES:
+    if drawn == ONES:
         opened.notes.append(_on_ones(inputs, has_formulas=has_formulas))
     labels = _labels(inputs, opened, sources.tokens)
     return Reading(
@@ -217,7 +218,7 @@ def read(
         contents=opened.contents,
         in_heads=len(inputs.sizes.scores) > 2 if is_x else is_split,
         facts=frozenset(facts),
-        others=opened.arrays_named(names),
+        others=opened.arrays_named(names) if names else {},
     )
 
 

@@ -75,6 +75,9 @@ def read(source: Source, selector: Callable[[str], object]) -> FileContents:
     if selector("") and _are_vectors(document) and not any(map(selector, document)):
         document = {"": document}
     for name, value in (item for item in _joined(document, origin) if item[1] is not None):
+        first = value[0] if isinstance(value, list) and value else None
+        is_text = isinstance(first, str) and first not in NOT_JSON
+        is_of_words = is_text and role_of(name) in EMBEDDINGS  # whose embeddings are not there
         if name in arrays or name in others:  # with a dot, and joined
             raise InputError(f"{origin} has {quote(name)} twice", "keep one of them")
         if name.lower() in LABELS:
@@ -83,7 +86,7 @@ def read(source: Source, selector: Callable[[str], object]) -> FileContents:
             scale = scale_of(value, origin)
         elif isinstance(value, dict) and _are_vectors(value):
             arrays[name], words[name] = partial(array, name, [*value.values()]), (*value,)
-        elif _is_drawn(value) or _is_array(name, value):
+        elif (isinstance(value, list) and not is_of_words) or _is_drawn(value):
             arrays[name] = partial(array, name, value)
         else:
             others[name] = f"{location(origin, name)} is {described(value)}, not an array"
@@ -136,11 +139,3 @@ def _are_vectors(document: dict[str, Any]) -> bool:
     rows = document.values()
     are_lists = bool(rows) and all(isinstance(row, list) and row for row in rows)
     return are_lists and not any(isinstance(row[0], list | dict | str) for row in rows)
-
-
-def _is_array(name: str, value: object) -> bool:
-    """Whether it is a list of numbers, and not the words that embeddings of this name are of."""
-    if not isinstance(value, list):
-        return False
-    is_text = bool(value) and isinstance(value[0], str) and value[0] not in NOT_JSON
-    return not (role_of(name) in EMBEDDINGS and is_text)

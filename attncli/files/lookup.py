@@ -32,7 +32,6 @@ from attncli.files.roles import (
     Role,
     attention_prefix,
     is_attended,
-    role_of,
 )
 
 
@@ -53,9 +52,9 @@ def pick(loaded: FileContents, role: Role) -> Array | None:
     name = loaded.member if loaded.member in loaded.arrays else name_of(loaded, role)
     if role != "q" and (name is None or name == loaded.member):
         return None
-    if name is None and (loaded.trace is not None or any(map(is_attended, _names(loaded)))):
+    if name is None and (loaded.trace is not None or any(map(is_attended, _every_name(loaded)))):
         raise _absent(loaded, role)
-    return only(loaded, role)
+    return _checked(loaded, role, name)
 
 
 def only(loaded: FileContents, role: Role) -> Array:
@@ -64,21 +63,28 @@ def only(loaded: FileContents, role: Role) -> Array:
     The one that `::name` asked for, else the one that the role's name names, else the only one.
     """
     name = loaded.member if loaded.member in loaded.arrays else name_of(loaded, role)
+    return _checked(loaded, role, name)
+
+
+def _checked(loaded: FileContents, role: Role, name: str | None) -> Array:
+    """The array of this name, or the only one; InputError where it cannot have the role."""
     if name is None and len(loaded.arrays) == 1 and not loaded.unread:
         (name,) = loaded.arrays
     if name is None:
         raise _absent(loaded, role)
-    array, row, place = loaded.arrays[name], ROLES[role], location(loaded.origin, name)
+    array, row = loaded.arrays[name], ROLES[role]
     if array.size == 0:
-        raise InputError(f"{place} is empty: its shape is {array.shape}", "give it numbers")
-    if not row.fewest <= array.ndim <= row.most:
+        problem, hint = f"is empty: its shape is {array.shape}", "give it numbers"
+    elif not row.fewest <= array.ndim <= row.most:
         most = f" to {row.most}" if row.most > row.fewest else ""
-        message = f"{place} has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}"
+        problem = f"has {count(array.ndim, 'dimension')}, {role} needs {row.fewest}{most}"
         is_row = row.fewest == 2 and array.ndim == 1
-        raise InputError(message, "write [[1, 2]] for one row" if is_row else row.form)
-    if array.dtype.kind == "b" and not row.booleans:
-        raise InputError(f"{place} holds true and false, {role} needs numbers", "write 1 and 0")
-    return array
+        hint = "write [[1, 2]] for one row" if is_row else row.form
+    elif array.dtype.kind == "b" and not row.booleans:
+        problem, hint = f"holds true and false, {role} needs numbers", "write 1 and 0"
+    else:
+        return array
+    raise InputError(f"{location(loaded.origin, name)} {problem}", hint)
 
 
 def outermost(loaded: FileContents) -> str | None:
@@ -92,7 +98,7 @@ def name_of(loaded: FileContents, role: Role) -> str | None:
         prefix = outermost(loaded)
         name = f"{prefix}{role}"
         return name if prefix is not None and name in loaded.arrays else None
-    names = [name for name in loaded.arrays if role_of(name) == role]
+    names = loaded.names.get(role, [])
     if len(names) > 1:
         message = (
             f"{loaded.origin} holds {len(names)} arrays that could be {role}: {listing(names)}"
@@ -101,13 +107,13 @@ def name_of(loaded: FileContents, role: Role) -> str | None:
     return names[0] if names else None
 
 
-def _names(loaded: FileContents) -> list[str]:
+def _every_name(loaded: FileContents) -> list[str]:
     """Those of all its arrays, read or not."""
     return [*loaded.arrays, *loaded.unread]
 
 
 def _absent(loaded: FileContents, role: Role) -> InputError:
-    names = _names(loaded)
+    names = _every_name(loaded)
     if (parts := attentions(names)) and loaded.member is None:
         return several(loaded.origin, parts)
     return lacking(loaded.origin, role, names)

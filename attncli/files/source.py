@@ -219,7 +219,7 @@ def open_source(
     `absent` ends the hint where there is no such file: where one is to be had. `origin` is what
     messages call it, where that is not its path.
     """
-    text, is_literal = (text, False) if os.path.exists(text) else _literal(text)
+    text, is_literal = (text, False) if os.path.exists(text) else literal(text)
     path, name = _split(text) if "::" in text and not is_literal else (text, "")
     if not path:
         raise InputError("the path is empty")
@@ -256,19 +256,15 @@ def are_numbers(text: str) -> bool:
     return bool(_OF_NUMBERS.fullmatch(text) and _TWO_NUMBERS.search(text))
 
 
-def is_literal(text: str) -> bool:
-    """Whether a SOURCE is numbers, not the name of a file or "-"."""
-    return _literal(text)[1]
-
-
-def _literal(text: str) -> tuple[str, bool]:
+def literal(text: str) -> tuple[str, bool]:
     """A SOURCE without quotes that cmd.exe leaves, and whether it is numbers in a form we read."""
     inner = text.strip()[1:-1].strip()
     if text.strip()[:1] == "'" == text.strip()[-1:] and inner[:1] in ("[", "{"):
         text = inner
+    if os.path.exists(text):
+        return text, False
     is_bracketed = text.lstrip().startswith(("[", "{", "\\begin{", "\\["))
-    is_read = is_bracketed or bool(ARRAY.match(text)) or are_numbers(text)
-    return text, is_read and not os.path.exists(text)
+    return text, is_bracketed or bool(ARRAY.match(text)) or are_numbers(text)
 
 
 def _split(text: str) -> tuple[str, str]:

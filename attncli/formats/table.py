@@ -279,18 +279,19 @@ def _fitted(
     return Layout(grid, rows, labels, widths, blocks)
 
 
-def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
+def _block(layout: Layout, block: range, screen: Screen) -> list[Line]:
     """Some columns of a matrix, with the labels of its rows."""
     margin = INDENT + max(map(cell_len, layout.rows), default=0)
     widths, grid = layout.widths, layout.grid
     word_columns = {at for row in grid.cells[:1] for at in block if row[at].kind == "word"}
     labels = [(*layout.columns[at].split("\n"), "")[:2] for at in block]
+    lines: list[Line] = []
     for line_of in (0, 1) if any(below for _, below in labels) else (0,):
         heads = (
             " " * GAP + pad(label[line_of], widths[at], right=at not in word_columns)
             for at, label in zip(block, labels, strict=True)
         )
-        yield [((" " * margin + "".join(heads)).rstrip(), LABEL)]
+        lines.append([((" " * margin + "".join(heads)).rstrip(), LABEL)])
     ramp = grid.shading.ramp if grid.shading and screen.colour else None
     for label, row in zip(layout.rows, grid.cells, strict=True):
         line: Line = [(pad(" " * INDENT + label, margin), LABEL)]
@@ -311,4 +312,5 @@ def _block(layout: Layout, block: range, screen: Screen) -> Iterator[Line]:
         while gap and len(line) > 1 and line[-1][0].isspace():  # cells in which nothing is written
             line.pop()
         text, plain = line.pop()
-        yield [*line, (text.rstrip() if gap else text, plain)]
+        lines.append([*line, (text.rstrip() if gap else text, plain)])
+    return lines

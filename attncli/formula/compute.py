@@ -189,7 +189,9 @@ class Compiler(NamedTuple):
             case Param(name) | Place(name):
                 return lambda values: values[name]
             case Cell():
-                inner = (x for x in walk(node, guards=True) if children(x, guards=True))
+                is_computed = any(not isinstance(axis, tuple) for axis in node.index)
+                every = walk(node, guards=True) if is_computed else ()
+                inner = (x for x in every if children(x, guards=True))
                 self.costs.extend(((1 + isinstance(x, Cell)) * _EACH, (), [x]) for x in inner)
                 return aligned(*self.cell(node), order)
             case Apply("**", (x, Number(2.0))):
@@ -374,6 +376,10 @@ class Compiler(NamedTuple):
                     apart, picked = [*apart, size], [*picked, at]
                 case _ if not axis or (size == 1 and prod(self.shape(axis)) != 1):
                     apart, picked = [*apart, 1], [*picked, 0]
+                case (str(letter),):
+                    apart += self.shape([letter])
+                    picked.append(slice(None))
+                    letters.append(letter)
                 case _:
                     apart += lengths_along(axis, size, self.sizes)
                     picked += [slice(None) if isinstance(x, str) else x for x in axis]

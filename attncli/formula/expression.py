@@ -145,6 +145,11 @@ def children(node: Expr, *, guards: bool = False) -> list[Expr]:
     return []
 
 
+def depth_of(node: Expr) -> int:
+    """How many operators of an expression are within each other."""
+    return 1 + max(map(depth_of, children(node, guards=True)), default=0)
+
+
 def letters_at(index: Iterable[Index | Expr]) -> list[str]:
     """The letters of an index, in order; those of computed axes too."""
     axes = [

@@ -34,7 +34,7 @@ from attncli.formula.expression import (
     Param,
     Place,
     Size,
-    children,
+    depth_of,
     walk,
 )
 
@@ -96,6 +96,17 @@ def letters_of(text: str) -> set[str]:
 def relettered(text: str, **letters: str) -> str:
     """The text with other letters; one may become several that are side by side."""
     return _LETTER.sub(lambda letter: letters.get(letter[0], letter[0]), text)
+
+
+@lru_cache(1024)
+def without_heads(text: str) -> str:
+    """A formula of arrays that have no axis of heads.
+
+    >>> without_heads("Q[b,h,i,d] = sum[m](x[b,i,m] * w[m,h·d]) + sinks[h]")
+    'Q[b,i,d] = sum[m](x[b,i,m] * w[m,d]) + sinks[_]'
+    """
+    text = re.sub(r"\b[gh]·", "", re.sub(r"\[[gh]\]", "[_]", text))
+    return re.sub(r"\b[gh],|,[gh]\b", "", text)
 
 
 @lru_cache(1024)
@@ -302,11 +313,6 @@ def _axis(node: ast.expr) -> Index | Expr:
         case ast.Constant(value) if value is ...:
             return (ANY,)
     return _parsed(node)
-
-
-def depth_of(node: Expr) -> int:
-    """How many operators of an expression are within each other."""
-    return 1 + max(map(depth_of, children(node, guards=True)), default=0)
 
 
 @lru_cache(1024)

@@ -37,7 +37,7 @@ from attncli.formula.expression import (
 )
 from attncli.formula.matrices import FORMS, PARAMS, RANKS, SIZES, applied
 from attncli.formula.parser import parse
-from attncli.page.cell import Entry, Forms, fraction
+from attncli.page.cell import QUOTIENT, Entry, Forms
 from attncli.page.parts import Equation
 from attncli.page.select import Block
 from attncli.page.text import BREAK, END, FRACTION, NUMBER, shorten
@@ -48,7 +48,7 @@ FEW = 2  # addends up to which a sum is written with the names of its cells too
 LARGE = 20  # a score beyond it is shown as it is computed: with the maximum subtracted
 
 _FORMS = {
-    **{**FORMS, "neg": "-{}", "-": "{} - {}", "*": "{}·{}", "/": fraction("{}", "{}")},
+    **{**FORMS, "neg": "-{}", "-": "{} - {}", "*": "{}·{}", "/": QUOTIENT},
     **{"log2": "log₂ ({})", "exp2": "2^({})", "abs": "|{}|", "degrees": "{}"},
     **{sign: f"{{}} {sign} {{}}" for sign in RANKS if sign not in FORMS},
 }
@@ -256,9 +256,13 @@ class Work(NamedTuple):
         exps, shift, minus, terms = self.powers(scores)
         power = entry.write(np.exp(score - shift))
         parts = [(f"exp({entry.write(score)}{minus})", terms)]
-        forms = [fraction(a, f"({b})" if BREAK in b else b, after=BREAK) for a, b in parts]
+        form = QUOTIENT.replace("/ ", f"/{BREAK}")  # a line may end after the slash
+        forms = [form.format(a, f"({b})" if BREAK in b else b) for a, b in parts]
         left_out = left_out or f"and exp(-inf) = 0 for {n_masked} masked"
-        return [*forms, fraction(power, entry.write(exps.sum()))], left_out if n_masked else ""
+        return [
+            *forms,
+            QUOTIENT.format(power, entry.write(exps.sum())),
+        ], left_out if n_masked else ""
 
     def log_sum(self, node: Over, unit: str = "") -> Forms:
         """The log of the sum of the powers of scores; `unit` divides it, to be of another base."""
@@ -270,7 +274,7 @@ class Work(NamedTuple):
         if shift:
             forms = [f"{self.entry.write(shift)} + {form}" for form in forms]
         if unit:
-            forms = [fraction(f"({form})" if shift else form, unit) for form in forms]
+            forms = [QUOTIENT.format(f"({form})" if shift else form, unit) for form in forms]
         return forms, ""
 
     def powers(self, scores: Array) -> tuple[Array, float, str, str]:

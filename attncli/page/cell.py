@@ -127,6 +127,5 @@ class Entry(NamedTuple):
         return self.sum(np.array(numbers), lambda at: self.write(numbers[at]))
 
 
-def fraction(above: str, below: str, before: str = " ", after: str = " ") -> str:
-    """A quotient, and what is before and after its slash: a space, or where a line may end."""
-    return f"{FRACTION}{above}{before}{OVER}/{after}{below}{END}"
+QUOTIENT = f"{FRACTION}{{}} {OVER}/ {{}}{END}"
+"""The form of a quotient."""

@@ -204,14 +204,15 @@ class Matrix:
     def labels(self, axis: Literal[-1, -2], places: Kept, cells: int = LABEL_CELLS) -> list[str]:
         """The names of the rows (−2) or columns (−1) of a grid; a vector's row has its symbol's."""
         axes = self.stage.axes
-        is_of_words = self.stage.name in ("difference", "analogy")  # queen − king, not b − a
-        letter = self.formula if is_of_words else self.stage.symbol
-        names = [clean(letter) if axis == -2 else ""]
         if len(axes) >= -axis:
             indices = [at for at in places if at is not None]
             names = captions(self.stage.names(axes[axis]), indices, cells)
             if None in places:
                 names.insert(places.index(None), "⋮" if axis == -2 else "…")
+        else:
+            is_of_words = self.stage.name in ("difference", "analogy")  # queen − king, not b − a
+            letter = self.formula if is_of_words else self.stage.symbol
+            names = [clean(letter) if axis == -2 else ""]
         is_summed = self.sums == ("columns" if axis == -2 else "rows")
         if not is_summed:
             return names

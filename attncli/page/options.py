@@ -40,11 +40,8 @@ def choice(default: Any, help: str, metavar: str | None = None, **more: Any) -> 
     return field(default=default, metadata={"flag": FlagRow(help, metavar, **more)})
 
 
-def _is_page(form: Any) -> bool:
-    return bool(form.holds == "the page")
-
-
 _LEARNING = "Learning"
+_PAGE, _EXACT, _FIGURE = "the page", "the exact numbers", "a figure"  # as Format.holds has them
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class DisplayOptions:
         False,
         "Write out the arithmetic of each stage's first cell; with --full of all.",
         panel=_LEARNING,
-        forms=_is_page,
+        forms=lambda form: form.holds == _PAGE,
     )
     cell: tuple[str, str] | None = choice(
         None,
@@ -80,7 +77,7 @@ class DisplayOptions:
         "stage.",
         "Q,K",
         panel=_LEARNING,
-        forms=_is_page,
+        forms=lambda form: form.holds == _PAGE,
         excludes="--rows, --cols, --work, --heatmap",
     )
     query: str | None = choice(
@@ -89,7 +86,7 @@ class DisplayOptions:
         "share and share · value. The last row is the sum, which is the output.",
         "Q",
         panel=_LEARNING,
-        forms=lambda form: _is_page(form) or form.holds == "the exact numbers",
+        forms=lambda form: form.holds in (_PAGE, _EXACT),
         other="--sweep",
         excludes="--cell, --stage, --rows, --cols, --work, --heatmap",
     )
@@ -117,20 +114,20 @@ class DisplayOptions:
     precision: int = choice(
         4,
         "Decimals shown (default: 4, explain: 3, figures: 2; csv and tsv: all).",
-        forms=lambda form: form.rounds or _is_page(form),
+        forms=lambda form: form.rounds or form.holds == _PAGE,
         more={"min": 0, "max": 17},
     )
     heatmap: bool | None = choice(
         None,
         "Shade every matrix. (Weights are shaded by default where there is colour.)",
-        forms=lambda form: form.shades and (_is_page(form) or form.holds == "a figure"),
+        forms=lambda form: form.shades and form.holds in (_PAGE, _FIGURE),
         more={"names": ("--heatmap/--no-heatmap",)},
     )
     full: bool = choice(False, "Show everything, however large.")
     arcs: bool = choice(
         False,
         "svg, png, pdf: draw the weights as lines from queries to keys.",
-        forms=lambda form: form.holds == "a figure",
+        forms=lambda form: form.holds == _FIGURE,
         excludes="--heatmap, --no-heatmap",
     )
     rounded: bool = False

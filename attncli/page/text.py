@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len, chop_cells
 
 from attncli.errors import ShapeError
-from attncli.files.messages import escaped, is_visible
+from attncli.files.messages import escaped, visible
 from attncli.trace import Numbered, Stage
 
 LABEL_CELLS = 16
@@ -50,9 +50,7 @@ def clean(text: str) -> str:
         return text
     characters: list[str] = []
     marks = 0
-    for char in text:
-        if not is_visible(char):
-            char = escaped(char)  # noqa: PLW2901
+    for char in visible(text).replace("\n", "\\n"):
         marks = 0 if cell_len(char) else marks + 1
         if marks > MARKS_IN_A_ROW:
             char = escaped(char)  # noqa: PLW2901
@@ -141,17 +139,21 @@ def captions(
     >>> captions(["interest", "interval", "it"], [0, 1, 2], 6)
     ['int…#1', 'int…#2', 'it']
     """
-    short = [shorten(names[i], cells) for i in at]
-    meanings = Counter(text for text, _ in {*zip(short, (names[i] for i in at), strict=True)})
-    labels = set[str]() if isinstance(names, Numbered) else {names[i] for i in at}
-    equal = Counter(name for name in names if name in labels) if labels else Counter[str]()
+    labels = [names[i] for i in at]
+    is_numbered = isinstance(names, Numbered)
+    if is_numbered and not quotes and max(map(len, labels), default=0) <= cells:
+        return labels
+    short = [shorten(label, cells) for label in labels]
+    meanings = Counter(text for text, _ in {*zip(short, labels, strict=True)})
+    several = set[str]() if is_numbered else {*labels}
+    equal = Counter(name for name in names if name in several) if several else Counter[str]()
     texts = []
-    for i, text in zip(at, short, strict=True):
-        tag, number = f"#{i + 1}", f" ({i + 1})" if equal[names[i]] > 1 else ""
+    for i, label, text in zip(at, labels, short, strict=True):
+        tag, number = f"#{i + 1}", f" ({i + 1})" if equal[label] > 1 else ""
         is_clear = meanings[text] == 1
-        label = text if is_clear else shorten(names[i], max(cells - len(tag), 2)) + tag
-        is_token = quotes and not re.fullmatch(r"[qk]\d+", names[i])
-        texts.append((quoted(label) if is_token else label) + number)
+        caption = text if is_clear else shorten(label, max(cells - len(tag), 2)) + tag
+        is_token = quotes and not re.fullmatch(r"[qk]\d+", label)
+        texts.append((quoted(caption) if is_token else caption) + number)
     return texts
 
 

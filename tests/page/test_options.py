@@ -1,6 +1,5 @@
 """The options of a page, its flags and its keywords in Python say the same."""
 
-from dataclasses import fields
 from typing import Any, get_type_hints
 
 import pytest
@@ -23,12 +22,11 @@ def test_a_keyword_is_a_field_with_a_flag(kind: type) -> None:
 
 
 def test_every_row_is_a_flag() -> None:
-    flags = {item.name: item.metadata["more"] for item in fields(DisplayFlags) if item.metadata}
+    flags = {option.name: option.help for option in DisplayFlags.OPTIONS}  # type: ignore[attr-defined]
     rows = {row.name or name: row for name, row in FLAGS.items()}
-    assert {name: flags[name]["help"] for name in rows} == {n: row.help for n, row in rows.items()}
-    assert {
-        n for n, text in flags.items() for row in rows.values() if text["help"] == row.help
-    } == {*rows}
+    assert {name: flags[name] for name in rows} == {n: row.help for n, row in rows.items()}
+    helps = {row.help for row in rows.values()}
+    assert {name for name, text in flags.items() if text in helps} == {*rows}
 
 
 def test_a_keyword_that_the_function_has_not() -> None:

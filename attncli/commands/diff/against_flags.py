@@ -19,12 +19,10 @@ class AgainstFlags:
     )
 
     def applied(self, call: Any) -> Any:
-        """The call, or its comparison with one of further options."""
-        if self.against is None:
-            return call
+        """The comparison of the call with one of further options."""
         from attncli.commands.diff.against import with_options
 
-        return with_options(call, self.against)
+        return with_options(call, self.against or "")
 
 
 @group("Comparing")
@@ -40,9 +38,7 @@ class OrderFlags:
     )
 
     def applied(self, call: Any) -> Any:
-        """The call, or its comparison with the words in another order."""
-        if self.against_order is None:
-            return call
+        """The comparison of the call with the words in another order."""
         from attncli.commands.diff.against import in_order
 
-        return in_order(call, self.against_order)
+        return in_order(call, self.against_order or "")

@@ -13,9 +13,7 @@ class ObservedFormulaFlags(FormulaFlags):
     """Formulas of the user's own, whose stages are what is right."""
 
     def applied(self, call: Any) -> Any:
-        """The call, or the comparison with the stages of the formulas."""
-        if not self.is_used:
-            return call
+        """The comparison with the stages of the formulas."""
         from attncli.commands.diff.observed import beside_program
 
         return beside_program(call, self)

@@ -3,6 +3,7 @@
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
 from dataclasses import replace
+from functools import partial
 from typing import Literal, Self
 
 import typer
@@ -79,7 +80,7 @@ class VectorFlags:
         "Word vectors in GloVe's text format, or builtin: 2,717 frequent words of GloVe.",
         "FILE",
         provides="input",
-        reads=names_file("builtin"),
+        reads=partial(names_file, ["builtin"]),
     )
     embeddings: str | None = flag(
         "The vectors of the tokens, one row each. If the file also holds weights, they are used.",
@@ -98,7 +99,7 @@ class VectorFlags:
         "article, none (the default with --embeddings), or a matrix of learned ones.",
         "paper, article, none, SOURCE",
         provides="input",
-        reads=names_file("paper", "article", "none"),
+        reads=partial(names_file, ["paper", "article", "none"]),
     )
 
 

@@ -37,18 +37,13 @@ class FormulaFlags:
     )
 
     @property
-    def is_used(self) -> bool:
-        """Whether there are formulas of the user's own."""
-        return self.formulas is not None or bool(self.lines)
-
-    @property
     def is_whole(self) -> bool:
         """Whether they are a program, which may read any array; else lines for some stages."""
         return self.formulas is not None
 
     def applied(self, call: Any) -> Any:
-        """The call, computed by these formulas where there are any."""
-        return call.with_keyword("program", self) if self.is_used else call
+        """The call, computed by these formulas."""
+        return call.with_keyword("program", self)
 
     def trace(self, *groups: Any, **options: Any) -> Any:
         """The trace by these formulas, and whether standard input was read for it."""

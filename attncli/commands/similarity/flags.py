@@ -2,6 +2,8 @@
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
+from functools import partial
+
 import typer
 
 from attncli.cli.groups import Command, flag, group
@@ -25,7 +27,7 @@ class WordFlags:
         "FILE",
         names=("--vectors", "--glove"),
         provides="input",
-        reads=names_file("builtin"),
+        reads=partial(names_file, ["builtin"]),
     )
     analogy: tuple[str, str, str] | None = flag("A is to B as C is to …: B − A + C.", "A B C")
     nearest: int | None = flag("Show the N words nearest to each word.", min=1)
