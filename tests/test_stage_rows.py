@@ -15,7 +15,7 @@ from attncli.attention.sweep import sweep, sweep_widths
 from attncli.cli.registry import COMMANDS
 from attncli.commands.model import heads
 from attncli.convention import Convention
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.files.trace import trace_from
 from attncli.files.write import document_of, write_npz
 from attncli.stages import DISPLAY, SPECS, StageSpec
@@ -48,7 +48,7 @@ def test_it_is_shown_as_it_was(trace: Trace, tmp_path: Any) -> None:
     (tmp_path / "t.npz").write_bytes(buffer.getvalue())
     for again in (
         trace_from(json.loads(json.dumps(document_of(trace))), "t.json"),
-        load(str(tmp_path / "t.npz")).trace,
+        read_source(str(tmp_path / "t.npz")).trace,
     ):
         assert again is not None
         for form in ("table", "latex", "markdown", "csv"):

@@ -15,7 +15,7 @@ from attncli.convention import Convention
 from attncli.errors import ConventionError, InputError
 from attncli.files.contents import FileContents
 from attncli.files.input_sources import OF_X, Opened, Sources
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.files.lookup import name_of, only
 from attncli.files.messages import ask_for, listing, named
 from attncli.files.roles import ATTENDED, EMBEDDINGS
@@ -63,7 +63,7 @@ def _weights_beside(main: FileContents, sources: Sources) -> dict[str, FileConte
     path = sources.roles.get("x", "").rpartition("::")[0]
     if main.member not in main.arrays or path in ("", "-"):  # standard input is read only once
         return {}
-    return {OF_X: load(path, selector=is_published)}
+    return {OF_X: read_source(path, selector=is_published)}
 
 
 def _embeddings(opened: Opened) -> dict[str, Array]:

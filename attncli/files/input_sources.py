@@ -12,7 +12,7 @@ from attncli.choices import Choices, Chosen
 from attncli.convention import Layout, flag_of
 from attncli.errors import ConventionError
 from attncli.files.contents import FileContents
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.files.lookup import name_of, only, pick
 from attncli.files.roles import (
     ATTENDED,
@@ -187,7 +187,7 @@ def open_sources(
     for role, source in paths.items():
         if source not in contents:
             selector = partial(_is_used, source, paths, stages, names)
-            contents[source] = load(source, role=role, selector=selector)
+            contents[source] = read_source(source, role=role, selector=selector)
             notes += contents[source].warnings
     of_roles = {role: contents[source] for role, source in paths.items()}
     return Opened(of_roles, of_roles["q"], notes)

@@ -1,4 +1,4 @@
-"""load: from a SOURCE of any format to FileContents.
+"""read_source: from a SOURCE of any format to FileContents.
 
 SOURCE ── open_source ── Source ── json, npy, table, safetensors ── collected ── FileContents
 """
@@ -30,7 +30,7 @@ _READERS = {
 }
 
 
-def load(
+def read_source(
     source: str,
     *,
     stdin: BinaryIO | None = None,
@@ -48,7 +48,7 @@ def load(
     Raises InputError where the source cannot be read as arrays, MissingExtraError where that
     needs a package, SizeError where it does not fit into memory.
 
-    >>> load("[[1, 0], [0.5, 2]]").arrays[""].tolist()
+    >>> read_source("[[1, 0], [0.5, 2]]").arrays[""].tolist()
     [[1.0, 0.0], [0.5, 2.0]]
     """
     with open_source(source, stdin, origin=origin) as opened:

@@ -9,7 +9,7 @@ import pytest
 
 from attncli.cli.calls import trace_of
 from attncli.errors import AttncliError, ConventionError
-from attncli.files.load import load
+from attncli.files.load import read_source
 from tests.calls import SAMPLES, Call
 
 X = '{"x": [[1, 2], [3, 5]], "w_q": [[1, 0], [0, 1]], "w_k": [[2, 0], [0, 1]], "w_v": [[1, 0], [0, 3]]}'
@@ -30,7 +30,7 @@ CALLS = {
 @pytest.mark.parametrize("words", CALLS.values(), ids=[*CALLS])
 def test_the_trace_of_a_call_is_the_one_that_it_shows(words: list[str], call: Call) -> None:
     assert call(*words, "--output", "trace.json", "--quiet").code in (0, 1)
-    shown, trace = load("trace.json").trace, trace_of([*words, "--format", "json"])
+    shown, trace = read_source("trace.json").trace, trace_of([*words, "--format", "json"])
     assert shown is not None
     names = [name for name, _ in shown.stages()]
     assert names

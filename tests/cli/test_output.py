@@ -19,7 +19,7 @@ import pytest
 
 import attncli
 from attncli.cli import main
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.stages import spec_of
 from tests.calls import SAMPLES, Call
 
@@ -267,7 +267,7 @@ def test_a_flowchart_has_arrows_into_all_that_is_computed(
 )  # fmt: skip
 def test_a_flowchart_has_an_arrow_for_each_read(call: Call, tmp_path: Path, line: str) -> None:
     assert call(*line.split(), "--output", "trace.json").code == 0
-    trace = load(str(tmp_path / "trace.json")).trace
+    trace = read_source(str(tmp_path / "trace.json")).trace
     assert trace is not None
     stages = {name: stage for name, stage in trace.stages() if spec_of(name).role != "parameter"}
     expected = set()

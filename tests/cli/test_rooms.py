@@ -49,9 +49,7 @@ from attncli.cli.main import run
 run({!r})
 print(*sorted(x.split(".")[2] for x in sys.modules if x.startswith("attncli.commands.") and x.count(".") == 2))
 """
-READ = (
-    "from attncli.files.load import load; import attncli; print(attncli.render(load({!r}).trace))"
-)
+READ = "from attncli.files.load import read_source; import attncli; print(attncli.render(read_source({!r}).trace))"
 
 
 @pytest.fixture(scope="module")

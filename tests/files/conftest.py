@@ -13,7 +13,7 @@ import pytest
 
 from attncli.errors import InputError, SizeError
 from attncli.files.contents import FileContents
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.files.write import write_npz
 from attncli.trace import Trace
 
@@ -30,7 +30,7 @@ class Folder:
 
     def load(self, content: str | bytes, name: str, member: str = "") -> FileContents:
         path = self.write(content, name)
-        return load(f"{path}::{member}" if member else path)
+        return read_source(f"{path}::{member}" if member else path)
 
     def refusal(self, content: str | bytes, name: str, member: str = "") -> str:
         """The message without the folder; it is one line, and begins with the name of the file."""

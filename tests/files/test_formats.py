@@ -14,7 +14,7 @@ import pytest
 
 from attncli.errors import InputError
 from attncli.files.contents import FileContents
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.files.lookup import only, pick
 from attncli.files.roles import ROLES
 from attncli.formula.numerals import number
@@ -359,9 +359,12 @@ FORMS: list[tuple[Any, ...]] = [
 
 def test_a_form_is_read_from_a_literal_a_file_and_standard_input(folder: Folder) -> None:
     for expected, text in ((expected, text) for expected, *texts in FORMS for text in texts):
-        sources = [load(text)]
+        sources = [read_source(text)]
         if text[0] != "'":
-            sources += [folder.load(text, "q.txt"), load("-", stdin=io.BytesIO(text.encode()))]
+            sources += [
+                folder.load(text, "q.txt"),
+                read_source("-", stdin=io.BytesIO(text.encode())),
+            ]
         for loaded in sources:
             np.testing.assert_array_equal(loaded.arrays[""], np.array(expected))
 
@@ -374,7 +377,7 @@ def test_what_numpy_prints_is_what_it_printed() -> None:
         array = np.round(array) if seed % 3 == 0 else array
         with np.printoptions(precision=17, threshold=10**6, floatmode="unique"):
             for text in (str(array), repr(array), f"q = {array!r}"):
-                (read,) = load(text).arrays.values()
+                (read,) = read_source(text).arrays.values()
                 np.testing.assert_array_equal(read, array)
 
 
@@ -383,7 +386,7 @@ def test_no_text_takes_long() -> None:
     for part in ("[1 2]\n", "a.", "a=", "a:", "];", "[", '"', "], a='", "], a=<", " "):
         for begin in ("{", "[", "array([["):
             with pytest.raises(InputError):
-                load(f"{begin}{part * 9_000}x")
+                read_source(f"{begin}{part * 9_000}x")
 
 
 def test_numbers_are_those_of_python() -> None:

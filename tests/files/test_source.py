@@ -18,7 +18,7 @@ import pytest
 
 from attncli.budget import limited
 from attncli.errors import InputError, SizeError
-from attncli.files.load import load
+from attncli.files.load import read_source
 from tests.files.conftest import Folder, encrypted, npy, npz, safetensors, zipped
 
 JSON = b'{"q": [[1, 2]], "k": [[3, 4]]}'
@@ -27,7 +27,7 @@ PACKED |= {"q.csv": b"1,2\n", "q": b"[[1, 2]]"}
 
 
 def first(source: str, stdin: bytes = b"") -> Any:
-    return next(iter(load(source, stdin=io.BytesIO(stdin)).arrays.values())).tolist()
+    return next(iter(read_source(source, stdin=io.BytesIO(stdin)).arrays.values())).tolist()
 
 
 def test_the_format_is_detected_from_the_content(folder: Folder) -> None:
@@ -71,7 +71,7 @@ def test_one_array_of_a_file(folder: Folder) -> None:
 
 
 def test_standard_input_a_pipe_and_a_file_descriptor(tmp_path: Path) -> None:
-    loaded = load("-::key", stdin=io.BytesIO(npz(q=[[1]], key=[[2, 3]])))
+    loaded = read_source("-::key", stdin=io.BytesIO(npz(q=[[1]], key=[[2, 3]])))
     assert (loaded.origin, loaded.member, [*loaded.arrays]) == ("standard input", "key", ["key"])
     os.mkfifo(tmp_path / "pipe.npy")
     with ThreadPoolExecutor(1) as pool:
@@ -87,7 +87,7 @@ def test_standard_input_a_pipe_and_a_file_descriptor(tmp_path: Path) -> None:
 def test_literals_a_path_that_looks_like_one_and_what_is_refused(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert load('{"q": [[1, 2]]}').origin == "what you typed"
+    assert read_source('{"q": [[1, 2]]}').origin == "what you typed"
     assert first("  [[1, 2, 3], [4, 5, 6.5]]") == [[1, 2, 3], [4, 5, 6.5]]
     monkeypatch.chdir(folder.path)
     folder.write("[[7]]", "{x}.json")
@@ -110,10 +110,10 @@ def test_literals_a_path_that_looks_like_one_and_what_is_refused(
         ("qkv.json", "cannot be read: Permission denied"),
     ):
         with pytest.raises(InputError, match=rf"^[^\n]*{re.escape(key)}[^\n]*\Z"):
-            load(source, stdin=io.BytesIO())
+            read_source(source, stdin=io.BytesIO())
     monkeypatch.undo()
     with pytest.raises(InputError, match="of no format"):
-        load("/dev/zero")
+        read_source("/dev/zero")
 
 
 GZIPPED = gzip.compress(b"1", mtime=0)
@@ -167,14 +167,14 @@ def test_only_what_is_asked_for_is_read(folder: Folder) -> None:
     large = ("F32", [1009, 1013], rows.tobytes())
     data = safetensors({"q": ("BF16", [1, 3], b"\x80\x3f" * 3), "x0": large, "x1": large})
     path = folder.write(data, "x.safetensors")
-    load(path)  # what is imported is not counted
+    read_source(path)  # what is imported is not counted
     tracemalloc.start()
-    loaded = load(path)
+    loaded = read_source(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (loaded.arrays["q"].tolist(), loaded.unread) == ([[1.0, 1.0, 1.0]], ("x0", "x1"))
     assert peak < rows.nbytes / 8
-    np.testing.assert_array_equal(load(f"{path}::x1").arrays["x1"].reshape(-1), rows)
+    np.testing.assert_array_equal(read_source(f"{path}::x1").arrays["x1"].reshape(-1), rows)
     assert first("-", gzip.compress(data, 1)) == [[1.0, 1.0, 1.0]]
 
 
@@ -209,11 +209,11 @@ def test_more_than_is_allowed_is_refused_before_unpacking(folder: Folder) -> Non
     zeros = np.zeros((1, 1 << 19))  # 4 MiB each
     path = folder.write(npz(q=zeros, k=zeros, x=zeros), "x.npz")
     with limited(9 << 20):
-        assert list(load(path).arrays) == ["q", "k"]
+        assert list(read_source(path).arrays) == ["q", "k"]
     with limited(7 << 20), pytest.raises(SizeError, match=r"x\.npz takes 8\.389 MB, 7\.34 MB are"):
-        load(path)
+        read_source(path)
     with limited(3 << 20), pytest.raises(SizeError, match=r"x\.npz, x takes 4\.194 MB, 3\.146 MB"):
-        load(f"{path}::x")
+        read_source(f"{path}::x")
     deflated = zipped({"q.npy": npy(np.zeros((1009, 1013)))}, zipfile.ZIP_DEFLATED)
     assert folder.load(deflated, "x.npz").arrays["q"].shape == (1009, 1013)
 
@@ -244,7 +244,7 @@ def test_text_is_bounded_while_unpacking(folder: Folder) -> None:
         with limited(3_000_000):  # of 1.1 MB 1.05 are read
             assert "takes at least 5.243 MB" in folder.refusal(of_numbers, name)
     with pytest.raises(SizeError, match="unpacks to more than 10 MB of text"):
-        load("-", stdin=io.BytesIO(gzip.compress(spaces, 1)))
+        read_source("-", stdin=io.BytesIO(gzip.compress(spaces, 1)))
 
 
 def test_what_a_text_holds_is_counted_before_it_is_made(folder: Folder) -> None:
@@ -260,4 +260,4 @@ def test_what_a_text_holds_is_counted_before_it_is_made(folder: Folder) -> None:
             assert key in folder.refusal(text, name)
     stream = io.BytesIO(b"[[" + b"1," * (1 << 19) + b"1]]")
     with limited(5 << 20), pytest.raises(SizeError, match=r"at least 5\.243 MB, 5\.243 MB are"):
-        load("-", stdin=stream)
+        read_source("-", stdin=stream)

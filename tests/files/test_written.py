@@ -25,7 +25,7 @@ from attncli.arrays import Array
 from attncli.convention import Convention
 from attncli.errors import InputError, OutputError
 from attncli.files.contents import FileContents
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.files.lookup import only, pick
 from attncli.files.trace import schema, trace_from
 from attncli.files.write import AT_ONCE, document_of, trace_json, write_atomically, write_npy
@@ -238,19 +238,19 @@ def test_roles_of_a_flat_trace(folder: Folder) -> None:
 def test_a_part_of_a_trace_one_stage_of_it_and_what_is_none(folder: Folder) -> None:
     saved = folder.write("".join(trace_json(block())), "block.json")
     for part, name in (("encoder.2", "2"), ("encoder.2.attention", "attention")):
-        loaded = load(f"{saved}::{part}")
+        loaded = read_source(f"{saved}::{part}")
         assert only(loaded, "q").tolist() == [[3.5, 2, 3], [4, 5, 6]]
         assert loaded.trace is not None
         assert (loaded.trace.name, loaded.query_labels) == (name, ("the", "[red]\x1b"))
-    loaded = load(f"{saved}::encoder.1.attention.masked")
+    loaded = read_source(f"{saved}::encoder.1.attention.masked")
     assert (loaded.trace, loaded.key_labels) == (None, KEYS)
     assert list(loaded.arrays) == ["encoder.1.attention.masked"]
     assert only(loaded, "v").shape == (2, 5)
     with pytest.raises(InputError, match="no stage or part 'decoder'; it holds input, enco"):
-        load(f"{saved}::decoder")
+        read_source(f"{saved}::decoder")
     both = "2 attentions: encoder.1.attention, encoder.2.attention; say which"
     with pytest.raises(InputError, match=f"{both}: .*::encoder.1.attention"):
-        pick(load(saved), "q")
+        pick(read_source(saved), "q")
 
 
 def test_what_a_stage_reads_is_renamed_within_a_part(folder: Folder) -> None:
@@ -289,7 +289,7 @@ def trace_of(value: Array, labels: list[str] | None = None) -> Trace:
 def both(trace: Trace) -> list[FileContents]:
     """A trace as read from json and from npz."""
     files = ("".join(trace_json(trace)).encode(), trace_npz(trace))
-    return [load("-", stdin=io.BytesIO(data)) for data in files]
+    return [read_source("-", stdin=io.BytesIO(data)) for data in files]
 
 
 @given(BLOCKS, OTHERS, st.sampled_from(["float64", "float32", "float16"]))
@@ -300,7 +300,7 @@ def test_a_trace_and_a_stage(block: Array, other: Array, dtype: str) -> None:
         for loaded in both(trace_of(array)):
             assert same(loaded.arrays["scores"], array)
     write_npy(trace_of(value)["scores"], file := io.BytesIO())
-    assert same(load("-", stdin=io.BytesIO(file.getvalue())).arrays[""], value)
+    assert same(read_source("-", stdin=io.BytesIO(file.getvalue())).arrays[""], value)
 
 
 @given(st.lists(LABEL, min_size=1, max_size=5))

@@ -20,7 +20,7 @@ from attncli.errors import AttncliError, InputError, ShapeError
 from attncli.files.contents import IF_NUMBERS, FileContents
 from attncli.files.input_sources import Sources
 from attncli.files.inputs import Reading, in_heads
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.files.lookup import fields_of, kv_len_of, name_of, outermost
 from attncli.files.messages import LITERAL, STANDARD_INPUT, listing, quote
 from attncli.files.roles import (
@@ -225,7 +225,7 @@ def _holdings(loaded: FileContents) -> str:
     arrays = loaded.arrays
     if loaded.unread and loaded.origin not in (STANDARD_INPUT, LITERAL):
         with suppress(AttncliError):  # what nobody asked for was not read
-            arrays = load(loaded.origin, selector=lambda _: IF_NUMBERS).arrays
+            arrays = read_source(loaded.origin, selector=lambda _: IF_NUMBERS).arrays
     shapes = {name: shape_text(x) or "one number" for name, x in arrays.items()}
     names = dict.fromkeys((*loaded.arrays, *loaded.unread))
     return listing(f"{name} ({shapes[name]})" if name in shapes else name for name in names)

@@ -29,7 +29,7 @@ from attncli.errors import ConventionError, InputError, ShapeError
 from attncli.files.contents import IF_NUMBERS, FileContents
 from attncli.files.input_sources import Sources, holds_x
 from attncli.files.inputs import read
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.files.lookup import fields_of, layout_of, name_of
 from attncli.files.messages import LITERAL, ask_for, listing
 from attncli.files.roles import is_field, role_of
@@ -119,7 +119,7 @@ class _Operand(NamedTuple):
 
 def _operand(source: str, show: DisplayFlags, program: Program | None) -> _Operand:
     """What a SOURCE holds, computed where it holds inputs alone."""
-    loaded = load(source, selector=_is_wanted)
+    loaded = read_source(source, selector=_is_wanted)
     if loaded.trace is not None:
         return _Operand(loaded.origin, loaded.trace)
     member = loaded.member or ""

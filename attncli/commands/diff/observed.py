@@ -15,7 +15,7 @@ from attncli.commands.diff.page import diff_page
 from attncli.convention import flag_of
 from attncli.errors import ConventionError, InputError, listed, nearest
 from attncli.files.contents import IF_NUMBERS
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.files.roles import stages_named
 from attncli.formats import FORMATS
 from attncli.page.options import DisplayOptions
@@ -37,7 +37,9 @@ def beside_program(call: Call, program: Program) -> Result:
     trace, _ = program.trace(inputs, choices, quiet=observed.quiet)
     computed = [name for name, x in trace.stages() if x.expression]
     forward = [name for name in computed if not trace[name].kind.heading]
-    file = load(source, selector=lambda name: True if _called(name, computed) else IF_NUMBERS)
+    file = read_source(
+        source, selector=lambda name: True if _called(name, computed) else IF_NUMBERS
+    )
     if observed.stage is not None and observed.stage not in computed:
         raise InputError(f"there is no stage {observed.stage!r}", nearest(observed.stage, forward))
     stage_names = computed if observed.stage is None else [observed.stage]

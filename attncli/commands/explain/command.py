@@ -188,9 +188,9 @@ def _gradient(source: str | None, *, quiet: bool) -> Any:
 
 def _array(source: str, role: Role, *, quiet: bool, **options: Any) -> tuple[str, Any]:
     """What messages call a source, and its array; notes on it are printed."""
-    from attncli.files.load import load
+    from attncli.files.load import read_source
 
-    loaded = load(source, role=role, **options)
+    loaded = read_source(source, role=role, **options)
     note(*loaded.notes, quiet=quiet)
     return loaded.origin, only(loaded, role)
 

@@ -13,7 +13,7 @@ from attncli.commands.explain.setup import GivenWeights, is_of_block, weights_am
 from attncli.errors import InputError
 from attncli.files.contents import FileContents
 from attncli.files.embeddings import several_weights
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.files.lookup import only
 from attncli.files.roles import EMBEDDINGS, role_of
 from attncli.transformer.names import is_published
@@ -49,7 +49,7 @@ def embedded(
     def is_wanted(name: str) -> bool:
         return not name or role_of(name) == "x" or is_of_block(name, kind)
 
-    file = load(source, role="x", selector=is_wanted)
+    file = read_source(source, role="x", selector=is_wanted)
     x = only(file, "x")
     name = next(name for name, array in file.arrays.items() if array is x)
     tokens = tokens or file.query_labels or file.row_labels or file.words.get(name)
@@ -62,7 +62,7 @@ def given_weights(
 ) -> GivenWeights | None:
     """The weights of --weights, or those of the file of embeddings where it holds some."""
     if flags.weights is not None:
-        file = load(flags.weights, selector=lambda name: is_of_block(name, kind))
+        file = read_source(flags.weights, selector=lambda name: is_of_block(name, kind))
         rest = [name for name in file.unread if role_of(name) in (*EMBEDDINGS, "mask")]
         refused = {name: np.zeros(0) for name in file.unread if name not in rest}
         remarks = (*file.warnings, *file.unused_note((*rest, *file.others)))

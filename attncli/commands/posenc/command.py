@@ -66,9 +66,9 @@ def _embeddings(positions: PositionFlags, quiet: bool) -> tuple[Any, tuple[str, 
     """The embeddings of --add, once --len and --dim are known not to contradict them."""
     if positions.add is None:
         return None, ()
-    from attncli.files.load import load
+    from attncli.files.load import read_source
 
-    loaded = load(positions.add, selector=lambda name: role_of(name) == "q")
+    loaded = read_source(positions.add, selector=lambda name: role_of(name) == "q")
     note(*loaded.notes, quiet=quiet)
     if len(loaded.arrays) == 1:  # one vector is one row
         arrays = {name: np.atleast_2d(array) for name, array in loaded.arrays.items()}
@@ -95,9 +95,9 @@ def _rope(positions: PositionFlags, show: DisplayFlags) -> Trace:
 
 def _rotated(positions: PositionFlags, source: str, show: DisplayFlags) -> Trace:
     """Queries, and keys where the file names some, turned by the angles of their positions."""
-    from attncli.files.load import load
+    from attncli.files.load import read_source
 
-    loaded = load(source, selector=lambda name: role_of(name) in {"q", "k"})
+    loaded = read_source(source, selector=lambda name: role_of(name) in {"q", "k"})
     note(*loaded.notes, quiet=show.quiet)
     both = {"queries": pick(loaded, "q"), "keys": pick(loaded, "k")}
     arrays = {name: x for name, x in both.items() if x is not None}

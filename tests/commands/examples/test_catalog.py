@@ -14,7 +14,7 @@ from attncli.commands.examples.judge import Result, judge, numbers_of, stage_of
 from attncli.commands.examples.printed import VERDICTS
 from attncli.commands.examples.schema import load_catalog, load_examples
 from attncli.errors import InputError
-from attncli.files.load import load
+from attncli.files.load import read_source
 from tests.calls import Call
 from tests.commands.examples.made import CATALOG
 
@@ -146,7 +146,7 @@ def test_the_command_that_is_shown_gives_the_numbers(name: str, call: Call) -> N
     text = shlex.split(echoed)[1] if echoed else ""
     assert (attncli, echoed[:5]) == ("attncli", "echo " if echoed else "")
     assert call(*words, "--output", "trace.json", "--quiet", stdin=text.encode()).code == 0
-    trace = load("trace.json").trace
+    trace = read_source("trace.json").trace
     assert trace is not None
     for judgement in judged.judgements:
         claim = judgement.claim

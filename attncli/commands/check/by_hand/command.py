@@ -33,7 +33,7 @@ from attncli.errors import AttncliError, ConventionError, InputError, ShapeError
 from attncli.files.contents import IF_NUMBERS, FileContents
 from attncli.files.inputs import Reading, read
 from attncli.files.json_text import Printed, parse
-from attncli.files.load import load
+from attncli.files.load import read_source
 from attncli.files.messages import count, location, quote
 from attncli.files.roles import ATTENDED, is_field, role_of, stages_named
 from attncli.files.source import TEXT, open_source
@@ -177,7 +177,9 @@ def marked(
 
         inputs.q = sheet
         if text:
-            contents[sheet] = load("-", stdin=io.BytesIO(text), selector=wanted, origin=origin)
+            contents[sheet] = read_source(
+                "-", stdin=io.BytesIO(text), selector=wanted, origin=origin
+            )
         if text and not is_trace:
             check_names(contents[sheet])
     reading = read(inputs.sources(choices), loaded=contents, stages={*names.values()})
@@ -248,7 +250,7 @@ def _document(sheet: str, stage: str) -> tuple[str, bytes, dict[str, Any]]:
         origin, is_binary = opened.origin, opened.kind in _BINARY
         text = b"" if is_binary and sheet != "-" else opened.read(TEXT)
     if is_binary:
-        loaded = load(sheet, stdin=io.BytesIO(text), selector=lambda _: IF_NUMBERS)
+        loaded = read_source(sheet, stdin=io.BytesIO(text), selector=lambda _: IF_NUMBERS)
         return origin, b"", {name or stage: x.tolist() for name, x in loaded.arrays.items()}
     document = parse(text, origin, other_forms=True)
     if isinstance(document, list):
