@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from attncli.budget import check_free, taken
+from attncli.arrays import Array
+from attncli.attention.inputs import Inputs
+from attncli.attention.memory import operands_of, size_of
+from attncli.budget import FLOAT, check_free, taken
 from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.options import ConventionFlags, InputFlags
 from attncli.cli.output import note, progress_bar
@@ -19,13 +23,14 @@ from attncli.commands.check.flags import STAGES, CheckFlags
 from attncli.commands.check.observe import GIVEN, heads_to_front
 from attncli.commands.check.observed import as_observed, known_stages, numbers_of, projection_of
 from attncli.commands.check.report import summary_text, summary_to_dict, verdict_to_dict
-from attncli.commands.check.size import of_check
+from attncli.commands.check.search import most_at_once
 from attncli.commands.check.verdict import Verdict, report_text
 from attncli.errors import ConventionError, SeveralError, ShapeError, nearest
 from attncli.files.inputs import Reading, read
 from attncli.files.messages import named
 from attncli.files.roles import stages_named
 from attncli.stages import GRADIENTS, MEAN_WEIGHTS, OF_TILES, OUTPUT, PROJECTED, WEIGHTS
+from attncli.tolerance.run import CELLS
 
 ASSUMED = (
     "marked by hand, as no known bug fits and the numbers have at most 4 decimals "
@@ -213,7 +218,38 @@ def _room(numbers: dict[str, Any], reading: Reading) -> Callable[..., None]:
     whole = any(name in GRADIENTS for name in numbers)
 
     def check_room(subject: str, *, searches: bool) -> None:
-        need = of_check(reading.inputs, arrays, searches=searches, whole=whole)
+        need = _bytes_of(reading.inputs, arrays, searches=searches, whole=whole)
         check_free(before + need - taken(), subject, "check fewer rows or heads: --rows, --head")
 
     return check_room
+
+
+_FORMULAS = 40 * 10**6
+"""Bytes of the formulas of all bugs and edits, parsed and compiled, however small the arrays."""
+
+
+def _bytes_of(
+    inputs: Inputs,
+    observed: Collection[Array],
+    *,
+    searches: bool = False,
+    whole: bool = False,
+) -> int:
+    """Bytes of comparing the observed stages with those computed, or of searching for a bug.
+
+    A stage as observed, as expected and as rounded, for its noise; in the search four more, as a
+    candidate has it. And either a difference of two or, while a piece is computed, five stages of
+    it (with the errors put into each), in the search four and 16 masks; and the formulas of all
+    candidates. whole: gradients, for which all queries are computed at once.
+    """
+    sizes, scores = inputs.sizes, inputs.sizes.scores
+    operands = sum(x.size for x in operands_of(inputs).values()) * FLOAT
+    piece, n_mask = min(math.prod(scores), CELLS), scores[-2] * scores[-1]
+    if whole:  # a key head with the query heads that share it, and twice as many stages
+        piece = 2 * max(piece, n_mask * (sizes.n_heads // sizes.n_kv_heads))
+    if searches and n_mask <= most_at_once():  # of a softmax over queries
+        piece = max(piece, n_mask)
+    of_piece = 4 * piece + 16 * min(n_mask, piece) if searches else 5 * piece
+    of_stage = sum(x.size for x in observed)
+    stages = (3 + 4 * searches) * of_stage + max(of_stage, of_piece)
+    return operands + size_of(observed, 0) + stages * FLOAT + searches * _FORMULAS

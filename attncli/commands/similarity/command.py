@@ -120,7 +120,7 @@ def _similarity(vectors: Vectors, words: WordFlags, source: str, notes: list[str
     ):
         without = {vectors.folded.get(word, word)}
         near = _nearest(source, vector, words.nearest, without, word, notes, "vectors")
-        lists.append(replace(near, name=f"nearest_{number}"))
+        lists += [replace(block, name=f"nearest_{number}") for block in near]
     return replace(trace, steps=(*trace.steps, *lists))
 
 
@@ -133,18 +133,24 @@ def _analogy(vectors: Vectors, words: WordFlags, source: str, notes: list[str]) 
     name = f"{b} − {a} + {c}"
     n = words.nearest or NEAREST
     near = _nearest(source, vector, n, without, name, notes, "analogy")
-    return replace(trace, steps=(*trace.steps, near))
+    return replace(trace, steps=(*trace.steps, *near))
 
 
 def _nearest(
     source: str, vector: Any, n: int, without: set[str], name: str, notes: list[str], read: str
-) -> Trace:
-    """The nearest words as a block of its own, its stage `nearest` their cosines with `read`."""
+) -> list[Trace]:
+    """The nearest words as a block of its own, its stage `nearest` their cosines with `read`.
+
+    None, and a note, where there are no other words.
+    """
     neighbours = nearest(source, vector, n, without)
     notes += neighbours.warnings
+    if not neighbours.pairs:
+        notes.append(f"there is no other word that could be nearest to {name}")
+        return []
     cosines = np.array([[cosine] for _, cosine in neighbours.pairs]).reshape(-1, 1)
     labels = {"word": tuple(word for word, _ in neighbours.pairs), "measure": ("cosine",)}
     formula = "the words whose vectors have the largest cosine"
     axes, reads = ("word", "measure"), {"x": read}
     stage = Stage("nearest", "cos", formula, cosines, axes, labels, reads=reads)
-    return Trace(f"Nearest to {name}", (stage,), name="nearest_1")
+    return [Trace(f"Nearest to {name}", (stage,), name="nearest_1")]

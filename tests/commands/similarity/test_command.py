@@ -1,5 +1,7 @@
 """attncli similarity: lengths, angles, analogies and neighbours, and its notes."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.calls import SAMPLES, Call, arguments_of
@@ -47,3 +49,12 @@ def test_notes_on_words(call: Call) -> None:
     assert ("too wide: 1 vectors" in short.err, "1  vectors" in short.out) == (True, False)
     assert "1  vectors" in call("similarity", *wide, "--full").out
     assert call("similarity", *wide, "--format", "json").json["steps"][0]["name"] == "vectors"
+
+
+def test_an_analogy_without_other_words(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("a 1 0\nb 0 1\nc -1 0\n", encoding="utf-8")
+    words = "similarity", "--analogy", "a", "b", "c", "--vectors", path
+    saved = call(*words, "--output", tmp_path / "trace.json")
+    assert (saved.code, saved.err.count("\n"), "nearest to b − a + c" in saved.err) == (0, 1, True)
+    assert call("diff", tmp_path / "trace.json", tmp_path / "trace.json").code == 0
