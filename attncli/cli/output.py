@@ -72,9 +72,10 @@ def present(
         folder = mkdtemp(prefix="attncli-")  # which stays for the browser to read
         show = replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
     if options.blank is not None:
-        from attncli.page.worksheet import without_numbers
+        from attncli.page.worksheet import DECIMALS, without_numbers
 
-        trace = without_numbers(trace, options.blank)
+        decimals = max(options.precision, DECIMALS) if options.rounded else DECIMALS
+        trace = without_numbers(trace, options.blank, decimals)
     if form.holds == FIGURE:  # what Matplotlib has to say of its fonts and its cache is no error
         import logging
 

@@ -111,7 +111,12 @@ def trace_json(trace: Trace) -> Iterator[str]:
     >>> "".join(trace_json(Trace("Attention", (scores,)))).splitlines()[-6:-4]
     ['        [1.0, 0.0],', '        [0.0, 1.0]']
     """
-    yield from _json(document_of(trace, lambda _, value: {"value": value}), "\n")
+    yield from document_json(document_of(trace, lambda _, value: {"value": value}))
+
+
+def document_json(document: dict[str, Any]) -> Iterator[str]:
+    """The JSON of a document with arrays in it, piece by piece, a row of a matrix on a line."""
+    yield from _json(document, "\n")
     yield "\n"
 
 
