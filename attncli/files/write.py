@@ -248,6 +248,8 @@ def write_atomically(
 def check_target(path: str, *, force: bool, hint: str = REPLACE) -> os.stat_result | None:
     """What is known of what is at this path already; OutputError where it cannot be written to."""
     folder = os.path.dirname(path)
+    if path.endswith(("/", os.sep)):
+        raise OutputError(f"{safe(path)} is a directory", "name a file in it")
     if folder and not os.path.exists(folder):
         message = f"{safe(path)} cannot be written: {os.strerror(errno.ENOENT)}"
         raise OutputError(message, f"make the folder {safe(folder)} first")

@@ -96,3 +96,58 @@ def test_a_sheet_of_one_stage_has_what_it_is_computed_from(call: Call) -> None:
 def test_what_no_file_can_be_filled_in_for_is_one_line(line: str, message: str, call: Call) -> None:
     done = call(*arguments_of(line))
     assert (done.code, done.out, message in done.err) == (2, "", True)
+
+
+CLASS = f"{RANDOM.replace('--seed 7', '--seeds 7:10')} --blank"
+
+
+def test_a_class_has_a_sheet_and_a_key_for_each_seed(call: Call) -> None:
+    done = call(*arguments_of(CLASS), "--output", "sheets/")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    numbers = ("07", "08", "09", "10")
+    files = {f"sheet-{n}.{ending}" for n in numbers for ending in ("html", "json")}
+    assert {path.name for path in Path("sheets").iterdir()} == files | {"keys"}
+    keys = {path.name: path.read_text() for path in Path("sheets/keys").iterdir()}
+    assert {*keys} == {f"key-{n}.html" for n in numbers}
+    call(*arguments_of(RANDOM), "--blank", "--output", "one.json")
+    assert Path("sheets/sheet-07.json").read_text() == Path("one.json").read_text()
+    call(*arguments_of(RANDOM), "--output", "key.html")
+    assert keys["key-07.html"] == Path("key.html").read_text()
+    call("check", *sorted(Path("sheets").glob("*.json")), "--by-hand", "-o", "marks.csv")
+    _, *marks = csv.reader(Path("marks.csv").read_text().splitlines())
+    assert [row[:4] for row in marks] == [
+        [f"sheet-{n}.json", f"sheet-{n}", "0", "33"] for n in numbers
+    ]
+
+
+def test_a_class_is_written_whole_or_not_at_all(call: Call) -> None:
+    words = (*arguments_of(CLASS), "--format", "json")
+    assert call(*words, "--output", "sheets").code == 0
+    Path("sheets/sheet-07.json").unlink()
+    done = call(*words, "--output", "sheets")
+    assert (done.code, "exists already" in done.err) == (2, True)
+    assert not Path("sheets/sheet-07.json").exists()
+    assert call(*words, "--output", "sheets", "--force").code == 0
+    names = {f"sheet-{n}.json" for n in ("07", "08", "09", "10")}
+    assert {path.name for path in Path("sheets").iterdir()} == names | {"keys"}
+    assert call(*words, "--rows", "1", "--output", "others/").code == 2
+    assert [path.name for path in Path().iterdir()] == ["sheets"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--seeds 3:1 --blank --output sheets/", "--seeds '3:1' is not understood"),
+        ("--seeds 0:1000 --blank --output sheets/", "at most 1000 seeds"),
+        ("--seeds 1:3 --output sheets/", "no effect without --blank"),
+        ("--seeds 1:3 --blank", "no effect without --output"),
+        ("--seeds 1:3 --seed 2 --blank --output sheets/", "cannot be used with --seed"),
+        ("--seeds 1:3 --blank --output none/sheets/", "make the folder none first"),
+        ("--blank --output sheets/", "sheets/ is a directory; name a file in it"),
+    ],
+)
+def test_a_class_that_cannot_be_written_is_one_line(words: str, message: str, call: Call) -> None:
+    done = call("compute", "--random", "3x2", *arguments_of(words))
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert message in done.err
+    assert not Path("sheets").exists()
