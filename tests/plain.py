@@ -18,7 +18,7 @@ DEFAULTS: dict[str, Any] = {
     "mask_value": -math.inf, "empty_rows": "zero", "head_order": "blocks", "dropout": 0.0,
     "seed": 0, "dtype": "float64", "mask_and_causal": "both", "window_counts": "others",
     "mask_numbers": None, "mask_value_rule": "replace", "empty_rows_inf": None, "lse_base": "e",
-    "qk_norm": False,
+    "qk_norm": False, "temperature": 1.0,
 }  # fmt: skip
 
 READ = {"q", "k", "v", "mask", "d_output"}
@@ -54,6 +54,8 @@ def attention(
             else convention["scale"]
         )
         x = stages["scaled"] = x * factor
+    if convention["temperature"] != 1:
+        x = stages["scaled"] = x / convention["temperature"]
     convention, mask, empty_rows = _restricted(
         x.shape, n_past, arrays.get("mask"), convention, kv_len
     )
@@ -104,11 +106,8 @@ def _of_scores(
     stages: dict[str, Array], weights: Array, d: Array, convention: How
 ) -> dict[str, Array]:
     """dQ = dS K and dK = dSᵀ Q of a plain attention of as many key heads."""
-    is_plain = {**convention, "scale": 1, "seed": 0, "dtype": ""} == {
-        **DEFAULTS,
-        "scale": 1,
-        "dtype": "",
-    }
+    any_scale = {"scale": 1, "temperature": 1, "seed": 0, "dtype": ""}
+    is_plain = {**convention, **any_scale} == {**DEFAULTS, **any_scale}
     if not is_plain or "mask" in stages or (weights.sum(axis=-1) < 0.999).any():
         return {}
     q, k, v = (stages[name] for name in "qkv")
@@ -118,7 +117,7 @@ def _of_scores(
         else convention["scale"]
     )
     apart = d @ np.swapaxes(v, -1, -2) - (stages["output"] * d).sum(axis=-1, keepdims=True)
-    d_scores = weights * apart * (1 if scale == "none" else scale)
+    d_scores = weights * apart * (1 if scale == "none" else scale) / convention["temperature"]
     return {"d_q": d_scores @ k, "d_k": np.swapaxes(d_scores, -1, -2) @ q}
 
 
