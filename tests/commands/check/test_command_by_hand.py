@@ -177,6 +177,15 @@ def test_it_is_assumed_where_no_known_bug_fits(call: Call) -> None:
         assert "worst entries" in call("check", path, *flags).out
 
 
+def test_it_is_assumed_of_letters_and_names_of_libraries_too(call: Call) -> None:
+    letters = {"S": ONE["scores"], "Z": ONE["scaled"], "A": ONE["weights"], "O": ONE["output"]}
+    done = call("check", write("letters.json", **INPUTS, **letters))
+    assert (done.code, done.out.endswith(ONE_TEXT)) == (1, True)
+    observed = write("observed.json", attn_weights=ONE["weights"], attn_output=ONE["output"])
+    apart = call("check", "--q", write("qkv.json", **INPUTS), "--observed", observed)
+    assert (apart.code, "marked by hand" in apart.out) == (1, True)
+
+
 def test_what_only_rounding_by_hand_explains_is_called_so(call: Call) -> None:
     """A = (0.40, 0.40, 0.20), so O[q1,2] = 0.40 · 10 = 4.00, and exactly 0.40111 · 10 = 4.01."""
     values = [[10, 0], [0, 10], [0.01, 0]]

@@ -117,13 +117,17 @@ def assumed(
     than the usual check."""
     flags = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     flags |= given_of(inputs, "tiles", "split")
-    tables = {name: x for name, x in numbers.items() if name in (*STAGES, CONCAT)}
+    try:
+        names = {**_stages(numbers, of_x=False), **{n: n for n in numbers if n == CONCAT}}
+    except InputError:  # a stage is there twice
+        return None
+    tables = {stage: numbers[name] for stage, name in names.items()}
     is_large = math.prod(reading.inputs.sizes.scores) > MOST_CELLS
     if flags or not tables or is_large or any(np.size(x) > MOST_CELLS for x in tables.values()):
         return None
     _, sheets = _sheets(inputs, observed)
     is_file = bool(sheets) and sheets[0].endswith(".json") and not given_of(observed, *_PART)
-    others = numbers.keys() - tables.keys()
+    others = numbers.keys() - {*names.values()}
     if others & {*GRADIENTS, LSE} or (others and not is_file):  # these come from a program
         return None
     try:
