@@ -1,6 +1,6 @@
-"""A worksheet as JSON: a file to be filled in, which `attncli check --by-hand` marks.
+"""A worksheet as a file to be filled in, which `attncli check --by-hand` marks: JSON, or tables.
 
-It holds what the attention is computed from, and its convention, under the names that a file has
+JSON holds what the attention is computed from, and its convention, under the names that a file has
 for them (see html/copied.py), and each stage that is left out with null in place of its numbers.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.convention import KNOBS, flag_text
 from attncli.errors import ConventionError
 from attncli.files.numbers import nan_to_text
 from attncli.formats.html.copied import file_of
@@ -65,6 +66,21 @@ def answer_sheet(trace: Trace, options: DisplayOptions) -> dict[str, Any]:
         **_mask(block),
         **answers[block],
     }
+
+
+def answer_tables(trace: Trace) -> Trace:
+    """The worksheet without the stages that are not marked, for a form that holds tables alone;
+    ConventionError where these do not say all that it is computed from."""
+    is_of_qkv = all(name in trace and not isinstance(trace[name], BlankStage) for name in QKV)
+    if trace.convention is None or not is_of_qkv:
+        message = "a worksheet of tables alone is of queries, keys and values"
+        raise ConventionError(message, f"use json, or {_OTHERS.removeprefix('use ')}")
+    changes = trace.convention.without_mask_fields().changes()
+    for name in (name for name in changes if KNOBS[name].has_effect(changes)):
+        raise ConventionError(f"tables cannot say {flag_text(name, changes[name])}", "use json")
+    return trace.keep(
+        {n for n, x in trace.stages() if n in ANSWERED or not isinstance(x, BlankStage)}
+    )
 
 
 def _answers(block: Block, options: DisplayOptions) -> dict[str, Array]:

@@ -75,6 +75,10 @@ def csv_text(
     """
     import csv
 
+    if has_blanks(trace):
+        from attncli.formats.answers import answer_tables
+
+        trace = answer_tables(trace)
     cut = select(trace, options)
     check_written(sum(stage.value.size for _, stage in cut.stages()))
     places = (

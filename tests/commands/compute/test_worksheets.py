@@ -44,8 +44,9 @@ def test_a_sheet_filled_in_from_its_key_is_right(line: str, call: Call) -> None:
 
 
 def test_a_sheet_as_csv_is_filled_in_too(call: Call) -> None:
-    call(*arguments_of(RANDOM), "--blank", "-o", "sheet.csv")
-    call(*arguments_of(RANDOM), "-o", "key.npz")
+    causal = f"{RANDOM} --causal"
+    call(*arguments_of(causal), "--blank", "-o", "sheet.csv")
+    call(*arguments_of(causal), "-o", "key.npz")
     key, stage, lines = np.load("key.npz"), "", list[list[str]]()
     for row in csv.reader(Path("sheet.csv").read_text().splitlines()):
         stage = row[0] if row and row[0] in key.files else stage
@@ -90,6 +91,8 @@ def test_a_sheet_of_one_stage_has_what_it_is_computed_from(call: Call) -> None:
             "of one attention",
         ),
         ("posenc --len 3 --dim 4 --blank --format json", "no attention is here"),
+        (f"{RANDOM} --temperature 2 --blank --format csv", "tables cannot say --temperature 2"),
+        (f"compute --x {SAMPLES / 'homework.json'} --blank --format tsv", "use json"),
         (f"{RANDOM} --blank --rows 1 --format json", "leave out --head, --rows and --cols"),
     ],
 )

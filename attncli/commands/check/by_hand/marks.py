@@ -58,7 +58,8 @@ def table(rows: Sequence[Row], width: int | None) -> str:
             right = f"{row.result.n_right}/{row.result.n_cells}"
             if more := len(row.result.mistakes) - 1:
                 follows = "; ".join(filter(None, (follows, _more(more))))
-            mistake = mistake or "all right"
+            blank = f", {count(row.result.blank, 'cell')} left blank" * bool(row.result.blank)
+            mistake = mistake or f"all right{blank}"
         grid.add_row(*map(clean, (Path(row.sheet).name, right, mistake, cause, follows)))
     console = Console(
         file=io.StringIO(),
