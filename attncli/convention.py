@@ -10,12 +10,13 @@ it, and `check` varies it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypedDict, get_args, get_type_hints
+from typing import Any, Literal, TypedDict, get_args, get_type_hints
 
 from attncli.errors import ConventionError
+from attncli.knobs import Knob, Write, knob
 
 SoftmaxOver = Literal["keys", "queries"]
 CausalAlign = Literal["top-left", "bottom-right", "open-last"]
@@ -32,35 +33,6 @@ DType = Literal["float64", "float32", "float16", "bfloat16"]
 ScaleRule = Literal["1/sqrt(d_k)", "none"]
 Layout = Literal["hsd", "shd", "bsd", "bhsd", "bshd"]
 LAYOUTS: tuple[str, ...] = get_args(Layout)
-Write = Callable[[float], str]
-
-
-class Knob(NamedTuple):
-    """What is known of one field of Convention besides its type and default.
-
-    words  (value, convention, how a number is written) → what a headline says of a value that is
-           not the default
-    """
-
-    panel: str  # the panel of --help: "Masking" or "Scores"
-    help: str  # what the choice does
-    metavar: str = ""  # what the flag takes, where that is text to be parsed
-    parse: Callable[[str], Any] | None = None  # text of the flag → value; raises ValueError
-    form: str = ""  # how to write the flag, for a text that cannot be parsed
-    valid: Callable[[Any], bool] | None = None  # whether a value is, where the type does not say so
-    use: str = ""  # which values are, for the error message
-    words: Callable[[Any, Convention, Write], str] | None = None
-    needs: tuple[str, ...] = ()  # fields of which one must be set for this one to have an effect
-    input: str = ""  # what the input must have for it, in words of a message
-
-    def has_effect(self, changed: Container[str]) -> bool:
-        """Whether the field has an effect where these fields are not the default."""
-        return not self.needs or any(name in changed for name in self.needs)
-
-
-def knob(panel: str, default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - as Typer has it
-    """A field of Convention with its Knob."""
-    return field(default=default, metadata={"knob": Knob(panel, help, **more)})
 
 
 _masking, _scores = partial(knob, "Masking"), partial(knob, "Scores")
@@ -184,6 +156,16 @@ class Convention:
         words=lambda value, _, write: (
             "not scaled" if value == "none" else f"scaled by {write(value)}"
         ),
+    )
+    temperature: float = _scores(
+        1.0,
+        "Divide the scaled scores by T (default: 1): above 1 the weights are more alike.",
+        metavar="T",
+        parse=_number,
+        form="a number above 0, such as 2",
+        valid=lambda value: _is_finite(value) and value > 0,
+        use="a number above 0",
+        words=lambda value, _, write: f"temperature {write(value)}",
     )
     qk_norm: bool = _scores(
         False,
@@ -319,16 +301,22 @@ class Convention:
             raise ConventionError(message, "use LEFT from 1, or -1 for no limit")
 
     def scale_factor(self, d_k: int) -> float:
-        """The factor the scores are multiplied by; 1/√d_k unless the convention says otherwise.
+        """The factor the scores are multiplied by; 1/√d_k unless the convention says otherwise,
+        divided by the temperature.
 
         Source: "Attention Is All You Need", section 3.2.1.
 
-        >>> Convention().scale_factor(4)
-        0.5
+        >>> Convention().scale_factor(4), Convention(temperature=2.0).scale_factor(4)
+        (0.5, 0.25)
         """
         if self.scale == "1/sqrt(d_k)":
-            return 1.0 / math.sqrt(d_k)
-        return 1.0 if self.scale == "none" else float(self.scale)
+            return 1.0 / math.sqrt(d_k) / self.temperature
+        return (1.0 if self.scale == "none" else float(self.scale)) / self.temperature
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the scores are multiplied by anything."""
+        return self.scale != "none" or self.temperature != 1
 
     @property
     def reach(self) -> tuple[int, int] | None:
@@ -428,6 +416,7 @@ class Fields(TypedDict, total=False):
     window: tuple[int, int] | None
     window_counts: WindowCounts
     scale: float | ScaleRule
+    temperature: float
     qk_norm: bool
     softcap: float | None
     softcap_place: SoftcapPlace

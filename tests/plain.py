@@ -18,7 +18,7 @@ DEFAULTS: dict[str, Any] = {
     "mask_value": -math.inf, "empty_rows": "zero", "head_order": "blocks", "dropout": 0.0,
     "seed": 0, "dtype": "float64", "mask_and_causal": "both", "window_counts": "others",
     "mask_numbers": None, "mask_value_rule": "replace", "empty_rows_inf": None, "lse_base": "e",
-    "qk_norm": False,
+    "qk_norm": False, "temperature": 1.0,
 }  # fmt: skip
 
 READ = {"q", "k", "v", "mask", "d_output"}
@@ -47,13 +47,8 @@ def attention(
         )
     q, k = (normalised(x) if convention["qk_norm"] else x for x in (q, k))
     x = stages["scores"] = q @ np.swapaxes(k, -1, -2)
-    if convention["scale"] != "none":
-        factor = (
-            1 / math.sqrt(q.shape[-1])
-            if isinstance(convention["scale"], str)
-            else convention["scale"]
-        )
-        x = stages["scaled"] = x * factor
+    if (convention["scale"], convention["temperature"]) != ("none", 1):
+        x = stages["scaled"] = x * _factor(convention, q.shape[-1]) / convention["temperature"]
     convention, mask, empty_rows = _restricted(
         x.shape, n_past, arrays.get("mask"), convention, kv_len
     )
@@ -95,6 +90,11 @@ def attention(
     return stages
 
 
+def _factor(convention: How, d_k: int) -> float:
+    scale, factors = convention["scale"], {"none": 1.0, "1/sqrt(d_k)": 1 / math.sqrt(d_k)}
+    return factors[scale] if scale in factors else float(scale)
+
+
 def normalised(x: Array) -> Array:
     """Each row over its root mean square."""
     return np.asarray(x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-6))
@@ -104,21 +104,13 @@ def _of_scores(
     stages: dict[str, Array], weights: Array, d: Array, convention: How
 ) -> dict[str, Array]:
     """dQ = dS K and dK = dSᵀ Q of a plain attention of as many key heads."""
-    is_plain = {**convention, "scale": 1, "seed": 0, "dtype": ""} == {
-        **DEFAULTS,
-        "scale": 1,
-        "dtype": "",
-    }
+    any_scale = {"scale": 1, "temperature": 1, "seed": 0, "dtype": ""}
+    is_plain = {**convention, **any_scale} == {**DEFAULTS, **any_scale}
     if not is_plain or "mask" in stages or (weights.sum(axis=-1) < 0.999).any():
         return {}
     q, k, v = (stages[name] for name in "qkv")
-    scale = (
-        1 / math.sqrt(q.shape[-1])
-        if convention["scale"] == DEFAULTS["scale"]
-        else convention["scale"]
-    )
     apart = d @ np.swapaxes(v, -1, -2) - (stages["output"] * d).sum(axis=-1, keepdims=True)
-    d_scores = weights * apart * (1 if scale == "none" else scale)
+    d_scores = weights * apart * _factor(convention, q.shape[-1]) / convention["temperature"]
     return {"d_q": d_scores @ k, "d_k": np.swapaxes(d_scores, -1, -2) @ q}
 
 

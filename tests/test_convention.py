@@ -17,7 +17,7 @@ REFUSED: dict[str, list[Any]] = {
     "scale": ["2", math.inf, True, 10**400, np.float64(np.nan), np.array([0.5]), np.ones(2)],
     "softcap": [0, -1.0, 10**400], "softcap_place": ["between"], "dropout": [1.0, -0.1],
     "mask_value": [math.inf, math.nan, -(10**400)], "mask_means": ["drop"], "seed": [-1],
-    "causal": [1], "qk_norm": [1], "causal_align": ["left"], "window": [(1,), (-2, 0), [1, 2]],
+    "temperature": [0, -1.0, float("inf"), "2"], "causal": [1], "qk_norm": [1], "causal_align": ["left"], "window": [(1,), (-2, 0), [1, 2]],
     "empty_rows": ["mean"], "softmax_over": ["rows"], "head_order": ["mixed"],
     "dtype": ["int8", np.array(["float32", "float64"])],
 }  # fmt: skip
@@ -40,7 +40,7 @@ def test_it_survives_a_mapping() -> None:
 def test_every_knob_is_complete_and_the_text_of_its_flag_is_read_back() -> None:
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]["convention"]
     values = {"window": (3, -1), "scale": 0.1, "softcap": 2.5, "mask_value": -1e9}
-    values |= {"dropout": 0.3, "seed": 7, "causal": True, "qk_norm": True}
+    values |= {"dropout": 0.3, "seed": 7, "causal": True, "qk_norm": True, "temperature": 2.0}
     for name, knob in KNOBS.items():
         assert knob.panel in ("Masking", "Scores"), name
         assert knob.help.endswith("."), name

@@ -57,8 +57,9 @@ SCORES = "S[b,h,i,j] = sum[d](q[b,h,i,d] * k[b,g,j,d])"
 D_QUERIES = (
     "dQ[b,h,i,d] = sum[j](d[b,h,i,j] * k[b,g,j,d] where mask[b,h,i,j] != -inf or d[b,h,i,j] != 0)"
 )
-SCALED = "Z[b,h,i,j] = x[b,h,i,j] * factor"
-SCALED_BY_ROOT = "Z[b,h,i,j] = x[b,h,i,j] / sqrt(size[d])"
+UNSCALED = "Z[b,h,i,j] = x[b,h,i,j]"
+SCALED = f"{UNSCALED} * factor"
+SCALED_BY_ROOT = f"{UNSCALED} / sqrt(size[d])"
 BIASED = "P[b,h,i,j] = x[b,h,i,j] if mask[b,h,i,j] == -inf else x[b,h,i,j] + mask[b,h,i,j]"
 CAPPED = "B[b,h,i,j] = cap * tanh(x[b,h,i,j] / cap)"  # Gemma 2 technical report, section 2
 D_CAPPED = "dB[b,h,i,j] = d[b,h,i,j] * (1 - (y[b,h,i,j] / cap) ** 2)"
@@ -159,14 +160,8 @@ def attention(plan: Plan, x: str, merge: Merge) -> None:
     is_masked, guard = mask(plan)
     back: Mapping[str, Any] = {"q": (D_QUERIES, "{d} {k}")} if guard else {}
     x = plan.add("scores", SCORES, reads={"q": q, "k": k}, back=back)
-    if convention.scale == "1/sqrt(d_k)":
-        words = f"{{x}} / √d_k = {{x}} / {math.sqrt(sizes.d_k):.5g}"
-        fields: Any = {"sizes": {"d": sizes.d_k}, "factor": convention.scale_factor(sizes.d_k)}
-        fields["back"] = {"x": (SCALED_BY_ROOT.replace("x[", "d["), words.replace("{x}", "{d}"))}
-        x = plan.add("scaled", SCALED_BY_ROOT, words, x, **fields)
-    elif convention.scale != "none":
-        factor = convention.scale_factor(sizes.d_k)
-        x = plan.add("scaled", SCALED, f"{{x}} · {factor:g}", x, factor=factor)
+    if convention.is_scaled:
+        x = scaled(plan, x)
     if is_masked:
         x = restricted(plan, x)
     elif convention.softcap is not None:
@@ -187,6 +182,25 @@ def attention(plan: Plan, x: str, merge: Merge) -> None:
         by_heads = plan.has_heads and not is_merged
         text, heads = (PROJECTED_HEADS, {"h": sizes.n_heads}) if by_heads else (PROJECTED, {})
         plan.add("projected", text, "", x, reads=weight | plan.inputs(b="b_o"), sizes=heads)
+
+
+def scaled(plan: Plan, x: str) -> str:
+    """Adds the scores over √d_k, or times another factor, and over the temperature."""
+    convention, d_k = plan.convention, plan.sizes.d_k
+    t, by_t, over_t, fields = convention.temperature, "", "", dict[str, Any]()
+    if t != 1:
+        by_t, over_t, fields = " / temperature", f" / {t:g}", {"temperature": t}
+    if convention.scale == "none":
+        return plan.add("scaled", UNSCALED + by_t, f"{{x}}{over_t}", x, **fields)
+    if convention.scale != "1/sqrt(d_k)":
+        factor = float(convention.scale)
+        words = f"{{x}} · {factor:g}{over_t}"
+        return plan.add("scaled", SCALED + by_t, words, x, factor=factor, **fields)
+    root = f"(√d_k · {t:g})" if t != 1 else "√d_k"
+    text, words = SCALED_BY_ROOT + by_t, f"{{x}} / {root} = {{x}} / {math.sqrt(d_k) * t:.5g}"
+    fields |= {"sizes": {"d": d_k}, "factor": convention.scale_factor(d_k)}
+    fields["back"] = {"x": (text.replace("x[", "d["), words.replace("{x}", "{d}"))}
+    return plan.add("scaled", text, words, x, **fields)
 
 
 def operands(plan: Plan, source: str) -> None:

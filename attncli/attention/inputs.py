@@ -289,7 +289,7 @@ def inputs_of(
         if layout:
             originals = {name: in_order(x, name, layout) for name, x in originals.items()}
         sizes = _of_qkv(originals)
-        words = [] if convention.scale == "none" else ["scaled"]
+        words = ["scaled"] * convention.is_scaled
         if sizes.n_kv_heads != sizes.n_heads:
             words.insert(0, "multi-query" if sizes.n_kv_heads == 1 else "grouped-query")
         words.append("dot-product attention")

@@ -5,6 +5,7 @@ None means "not given" throughout, so that a command can tell a choice from a de
 
 # Annotations are evaluated here on purpose: Typer reads them as objects.
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import field, make_dataclass
@@ -260,7 +261,8 @@ class DisplayFlags:
         """The form of --format, else of the ending of --output; stages in any case of letters."""
         name = self.format or ("html" if self.open else "table")
         if self.format is None and self.output is not None:
-            name = of_ending(ending_of(self.output)) or ""
+            is_folder = self.output.endswith(("/", os.sep)) or os.path.isdir(self.output)
+            name = of_ending(ending_of(self.output)) or ("html" if is_folder else "")
             if not name:
                 problem = f"{self.output} does not end in a format that attncli writes"
                 raise ConventionError(problem, f"add --format {'|'.join(names_of_formats())}")

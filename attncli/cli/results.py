@@ -77,9 +77,10 @@ class TraceResult(Result):
 
             trace, options = walked(trace, options), replace(options, query=None)
         if options.blank is not None:
-            from attncli.page.worksheet import without_numbers
+            from attncli.page.worksheet import DECIMALS, without_numbers
 
-            trace = without_numbers(trace, options.blank)
+            decimals = max(options.precision, DECIMALS) if options.rounded else DECIMALS
+            trace = without_numbers(trace, options.blank, decimals)
         if show.open and not show.output:
             from tempfile import mkdtemp
 

@@ -18,7 +18,7 @@ _OURS = {
     "--query": "--q", "--queries": "--q", "--key": "--k", "--keys": "--k",
     "--value": "--v", "--values": "--v", "--x": "--embeddings", "--embeddings": "--x",
     "--words": "--tokens", "--labels": "--tokens", "--vectors": "--glove",
-    "--digits": "--precision", "--decimals": "--precision", "--temperature": "--scale",
+    "--digits": "--precision", "--decimals": "--precision",
 }  # fmt: skip
 _SAME = {"rotary": "rope", "md": "markdown", "text": "table"}  # choices by other names
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -101,8 +101,7 @@ def _command(arguments: Sequence[str], commands: Sequence[str]) -> str:
 def _option(wrong: str, options: Sequence[str], possible: Sequence[str]) -> str:
     """Which option to use instead, or which commands have it, or ""."""
     if (ours := _OURS.get(wrong)) in options:
-        why = ": a temperature T multiplies the factor on the scores by 1/T"
-        return f"use {ours}{why * (wrong == '--temperature')}"
+        return f"use {ours}"
     if owners := [name for name, command in COMMANDS.items() if wrong in options_of(command)]:
         return f"it is an option of attncli {' and '.join(owners)}"
     near = get_close_matches(wrong, options, n=1) or sorted(possible)[:1]

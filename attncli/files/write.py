@@ -111,7 +111,12 @@ def trace_json(trace: Trace) -> Iterator[str]:
     >>> "".join(trace_json(Trace("Attention", (scores,)))).splitlines()[-6:-4]
     ['        [1.0, 0.0],', '        [0.0, 1.0]']
     """
-    yield from _json(document_of(trace, lambda _, value: {"value": value}), "\n")
+    yield from document_json(document_of(trace, lambda _, value: {"value": value}))
+
+
+def document_json(document: dict[str, Any]) -> Iterator[str]:
+    """The JSON of a document with arrays in it, piece by piece, a row of a matrix on a line."""
+    yield from _json(document, "\n")
     yield "\n"
 
 
@@ -243,6 +248,8 @@ def write_atomically(
 def check_target(path: str, *, force: bool, hint: str = REPLACE) -> os.stat_result | None:
     """What is known of what is at this path already; OutputError where it cannot be written to."""
     folder = os.path.dirname(path)
+    if path.endswith(("/", os.sep)):
+        raise OutputError(f"{safe(path)} is a directory", "name a file in it")
     if folder and not os.path.exists(folder):
         message = f"{safe(path)} cannot be written: {os.strerror(errno.ENOENT)}"
         raise OutputError(message, f"make the folder {safe(folder)} first")

@@ -81,9 +81,20 @@ class Format(NamedTuple):
 _EXACT = "attncli.formats.exact"
 _ROWS = (
     Format("table", ("txt",), blanks=True),
-    Format("json", ("json",), EXACT, writer=_EXACT, function="json_text"),
-    Format("csv", ("csv",), EXACT, notes=False, rounds=True, writer=_EXACT, function="csv_text"),
-    Format("tsv", ("tsv",), EXACT, notes=False, rounds=True, writer=_EXACT, function="tsv_text"),
+    Format("json", ("json",), EXACT, blanks=True, writer=_EXACT, function="json_text"),
+    *(
+        Format(
+            name,
+            (name,),
+            EXACT,
+            notes=False,
+            rounds=True,
+            blanks=True,
+            writer=_EXACT,
+            function=f"{name}_text",
+        )
+        for name in ("csv", "tsv")
+    ),
     Format("markdown", ("md", "markdown"), blanks=True),
     Format("html", ("html", "htm"), opens=True, every=True, blanks=True),
     Format("mermaid", ("mmd",), "formulas and shapes", notes=False),

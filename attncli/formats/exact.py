@@ -1,7 +1,8 @@
 """The exact numbers of a trace: as json, csv, tsv, npz and npy.
 
 Every chosen number is there, none is added, and none is rounded unless decimals of csv or tsv are
-asked for. json and npz hold the inputs too where no stage is named.
+asked for. json and npz hold the inputs too where no stage is named. A worksheet holds the inputs,
+and null or an empty cell where a number is to be written.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import numpy as np
 
 from attncli.errors import ConventionError
 from attncli.files.numbers import nan_to_text
-from attncli.files.write import trace_json, write_npy, write_npz
+from attncli.files.write import document_json, trace_json, write_npy, write_npz
 from attncli.page.matrix import NUMERIC
 from attncli.page.numbers import style_of
 from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
 from attncli.page.places import Place, places_of
-from attncli.page.select import Block, blocks_of, check_written, select
+from attncli.page.select import BlankStage, Block, blocks_of, check_written, has_blanks, select
 from attncli.trace import Trace
 
 AT_ONCE = 1 << 16
@@ -30,7 +31,13 @@ AT_ONCE = 1 << 16
 
 
 def json_text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
-    """The trace as a document, piece by piece. Raises SizeError too."""
+    """The trace as a document, piece by piece; a worksheet as one to be filled in. Raises SizeError
+    too."""
+    if has_blanks(trace):
+        from attncli.formats.answers import answer_sheet
+
+        yield from document_json(answer_sheet(trace, options))
+        return
     cut = select(trace, options, inputs=not options.stages)
     check_written(sum(stage.value.size for _, stage in cut.stages()))
     yield from trace_json(cut)
@@ -68,6 +75,10 @@ def csv_text(
     """
     import csv
 
+    if has_blanks(trace):
+        from attncli.formats.answers import answer_tables
+
+        trace = answer_tables(trace)
     cut = select(trace, options)
     check_written(sum(stage.value.size for _, stage in cut.stages()))
     places = (
@@ -105,9 +116,15 @@ def _rows(block: Block, place: Place, options: DisplayOptions) -> Iterator[Itera
     for label, values in zip(labels, matrix, strict=True):
         is_plain = values.dtype.kind == "f" and np.isfinite(values).all()
         write: Callable[[Any], str] = rounded if is_plain else partial(_value, write=rounded)
+        write = _blank if isinstance(stage, BlankStage) else write
         write = guarded if values.dtype.kind == "U" else write
         parts = (values[at : at + AT_ONCE].tolist() for at in range(0, len(values), AT_ONCE))
         yield chain([guarded(label)], map(write, chain.from_iterable(parts)))
+
+
+def _blank(x: float) -> str:
+    """An empty cell to be filled in, or the −∞ of a mask."""
+    return "" if np.isnan(x) else str(nan_to_text(x))
 
 
 def _value(x: Any, write: Callable[[Any], str]) -> str:

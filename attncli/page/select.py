@@ -205,21 +205,39 @@ def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
 
     A name selects the stage of exactly this name; else all whose names end with it; else
     those of a block. Where none is named, those that are computed: with `options.given` what is
-    given too, else what stages without numbers are computed from. Raises as `select` does.
+    given too. What stages without numbers are computed from comes along, unless the steps to a
+    cell are asked for, which say it. Raises as `select` does.
     """
     names = {name for query in options.stages for name in named_stages(trace, query)}
     if not options.stages:
-        sources: set[str] = set()  # of what has no numbers
         for name, stage in trace.stages():
-            if isinstance(stage, BlankStage):
-                prefix = name[: name.rfind(".") + 1]
-                sources |= {prefix + x if prefix + x in trace else x for x in stage.reads.values()}
-        for name, stage in trace.stages():
-            is_shown = (options.given or name in sources) and stage.kind.role not in HIDDEN
+            is_shown = options.given and stage.kind.role not in HIDDEN
             names |= {name} if is_shown or is_computed(stage) else set()
+    if not (options.stages and options.cell):
+        names |= _sources_of_blanks(trace, names)
     if {options.head, options.batch, *options.rows, *options.cols} != {None}:
         _check_places(trace, names, options)
     return names
+
+
+def _sources_of_blanks(trace: Trace, names: Collection[str]) -> set[str]:
+    """The stages with numbers from which those of these without any are to be computed."""
+    sources, waiting = set[str](), [n for n in names if isinstance(trace[n], BlankStage)]
+    passed = {*waiting}
+    while waiting:
+        name = waiting.pop()
+        prefix = name[: name.rfind(".") + 1]
+        for read in trace[name].reads.values():
+            source = prefix + read if prefix + read in trace else read
+            if source not in trace or source in passed:
+                continue
+            stage = trace[source]
+            if isinstance(stage, BlankStage) or stage.kind.role in HIDDEN:
+                passed.add(source)
+                waiting.append(source)
+            else:
+                sources.add(source)
+    return sources
 
 
 def _check_places(trace: Trace, names: Collection[str], options: DisplayOptions) -> None:

@@ -58,6 +58,7 @@ class Setup:
     of_all_heads  the observed stages that are made of all heads: steps of its plan besides
     merges        whether lse and output are computed by merging these parts, as `in_parts` says
     details       what the names of the bugs leave open, such as "share 0.3"
+    temperature   that of the call, which the scale of the convention holds
     plans         its plans so far, by what `steps_of` was asked for: each is made once
     """
 
@@ -79,6 +80,7 @@ class Setup:
     merges: bool = False
     of_all_heads: frozenset[str] = frozenset()
     details: tuple[str, ...] = ()
+    temperature: float = 1.0
     plans: dict[Any, list[Step]] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -226,6 +228,7 @@ def setup_of(
     (1, 1, 1, 2)
     """
     convention, scheme = convention or Convention(), None
+    temperature = convention.temperature
     more = {name: arrays.pop(name) for name in ("layout", "means") if name in arrays}
     attention = inputs_of({"q": q, "k": k, "v": v, **arrays}, convention, **more)
     sizes = attention.sizes
@@ -238,5 +241,9 @@ def setup_of(
         inputs["kept"] = draw_kept(sizes.scores, convention.dropout, convention.seed)
     headed = (*QKV, "kept", GIVEN_GRADIENT)
     inputs |= {name: four_axes(inputs[name]) for name in headed if name in inputs}
+    if temperature != 1:  # the scale holds it, which is what implementations take
+        scale = convention.scale_factor(sizes.d_k)
+        convention = replace(convention, scale=scale, temperature=1.0)
     ndim, grouping = len(sizes.scores), convention.head_order
-    return Setup(inputs, convention, sizes.n_past, ndim, scheme, grouping=grouping)
+    setup = Setup(inputs, convention, sizes.n_past, ndim, scheme, grouping=grouping)
+    return replace(setup, temperature=temperature)

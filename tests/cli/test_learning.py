@@ -1,5 +1,6 @@
 """What a first hour asks for: one query's walk, exercises, sweeps, another order, two sizes of help."""
 
+import json
 import re
 from importlib.resources import files
 from math import exp, sqrt
@@ -104,6 +105,31 @@ def test_without_the_scale_scores_grow_as_the_root_of_d_k(call: Call) -> None:
     plain, scaled = (np.array(stage["value"]) for stage in swept["steps"])
     assert [*plain[:, 0], *scaled[:, 0]] == pytest.approx([1, 4, 16, 1, 1, 1], rel=0.06)
     assert (plain[2, 1] > 0.9, plain[2, 3] < plain[0, 3] / 3) == (True, True)
+
+
+def test_a_temperature_divides_the_scaled_scores_and_check_says_where_it_is_missing(
+    call: Call,
+) -> None:
+    """q3 of the three tokens: scores 2, 1 and 1, over √2 · 2."""
+    powers = [exp(s / sqrt(8)) for s in (2, 1, 1)]
+    shares = [power / sum(powers) for power in powers]
+    for stage in ("weights", "output"):
+        words = ("compute", "--q", THREE, "--stage", stage, "--format", "json")
+        Path(f"{stage}.json").write_text(call(*words, "--temperature", "2").out)
+        Path(f"plain-{stage}.json").write_text(call(*words).out)
+    weights = json.loads(Path("weights.json").read_text())["steps"][0]["value"]
+    assert weights[2] == pytest.approx(shares)
+    check = ("check", "--q", THREE, "--temperature", "2", "--observed")
+    assert call(*check, "weights.json").code == 0
+    for stage in ("weights", "output"):
+        missing = call(*check, f"plain-{stage}.json")
+        assert (missing.code, "without --temperature" in missing.out) == (1, True)
+    q = json.loads(Path(THREE).read_text())
+    Path("said.json").write_text(json.dumps({**q, "temperature": 2}))
+    said = call("compute", "said.json", "--stage", "weights", "--format", "json").json
+    assert said["steps"][0]["value"] == weights
+    swept = call("compute", "--q", THREE, "--sweep", "temperature", "1,2", "--query", "q3")
+    assert f"temperature 2  {'  '.join(f'{x:.4f}' for x in shares)}" in swept.out
 
 
 def test_a_sweep_of_the_scale_is_a_query_at_several_temperatures(call: Call) -> None:

@@ -98,6 +98,7 @@ BY_HAND = [
     hand("softmax", [[1 / 8, 2 / 8, 5 / 8]], [[0, LN2, LN5]], lse=[3 * LN2]),
     hand("lse in base 2", [[1 / 8, 2 / 8, 5 / 8]], [[0, LN2, LN5]], lse=[3], lse_base="2"),
     hand("scale of d_k", [[0.4, 0.2, 0.2, 0.2]], [[2 * LN2, 0, 0, 0]], scale="1/sqrt(d_k)"),
+    hand("a temperature", [[0.75, 0.25]], [[2 * LN3, 0]], temperature=2.0),
     hand("a scale", [[0.75, 0.25]], [[2 * LN3, 0]], scale=0.5),
     hand("scores of any size", even("110"), [[1.7e308, 1.7e308, -1.7e308]]),
     hand("low scores", even("11"), [[-1e5, -1e5]], lse=[LN2 - 1e5]),
@@ -204,7 +205,8 @@ POSITIONS = ("halves", "interleaved", "alibi")
 KNOBS: dict[str, list[Any]] = {
     "causal": [True], "causal_align": ["bottom-right", "open-last"],
     "mask_and_causal": ["mask", "causal", "refused"], "window": [(2, 1), (1, -1), (-1, 2), (7, 0)],
-    "window_counts": ["own"], "scale": ["none", 0.3, -2.0, 0.0], "softcap": [0.7, 2.0],
+    "window_counts": ["own"], "scale": ["none", 0.3, -2.0, 0.0],
+    "temperature": [0.5, 3.0], "softcap": [0.7, 2.0],
     "softcap_place": ["after-bias", "after-mask"], "mask_means": ["ignore", "add"],
     "mask_numbers": ["add", "truth"], "mask_value": [-10.0, -2.5, 0.0, -1e4],
     "mask_value_rule": ["add"], "empty_rows": ["nan", "uniform", "unmasked"],

@@ -36,7 +36,7 @@ const TAIL = `
   const inputs = stages.filter(s => s.isInput && !s.isFixed && s.short !== "mask" && !drawn.includes(s.id));
   inputs.forEach((s, n) => (s.data[(5 * n + 2) % s.data.length] = ((n * 91 + 37) % 400 - 200) / 64));
   for (const { params } of stages)
-    for (const name of file ? ["root", "factor", "cap"] : keys(flags)) if (isFinite(params[name])) params[name] *= 1.25;
+    for (const name of file ? ["root", "factor", "temperature", "cap"] : keys(flags)) if (isFinite(params[name])) params[name] *= 1.25;
   computed().forEach(compute);
   if (page.command) copies.push(command());
   console.log(JSON.stringify([copies, stages.filter(s => s.tree && !isStale(s)).map(s => [s.id, [...s.data].map(String)])]));
@@ -69,6 +69,9 @@ explain 'I love AI' --mask '[[1,1,0],[1,1,1],[0,1,1]]' --mask-means keep
 explain --tokens '["a b","-c","d"]' --causal
 explain 'it'"'"'s "quoted" $HOME' --heads 2
 explain --heads 2 -- '-minus sign'
+explain 'I love AI' --heads 2 --temperature 0.5
+compute --random 3x2 --temperature 2 --causal
+compute --random --scale 1/8 --temperature 3
 compute --random 4x3 --seed 5 --window 1,0
 compute --random
 compute --softcap 2 --random 3x2 --causal
@@ -88,6 +91,7 @@ similarity --pca -- -x=1,0 y=0,1 z=1,1
 ALONE = """
 compute --random 3x2 --sweep scale 0.1,0.35
 compute --random 2x2 --sweep d_k 2,8
+compute --random 2x2 --sweep temperature 2,8
 compute --random 4x3 --against '--scale none'
 explain 'I love AI' --against-order 'AI love I'
 compute --q samples/three-tokens.json --sweep softcap 1,2
@@ -116,6 +120,8 @@ compute --q samples/three-tokens.json --mask samples/bias.csv --softcap 3 --soft
 compute --q samples/three-tokens.json --semantics jax --causal
 compute --q samples/three-tokens.json --semantics torch-sdpa
 compute --q samples/three-tokens.json --scale none
+compute --q samples/three-tokens.json --scale none --temperature 3
+compute --q samples/three-tokens.json --temperature 3 --d-output random
 compute --q samples/three-tokens.json --scale 1/8 --mask-value -5 --causal
 compute --q samples/three-tokens.json --scale 1/3 --softmax-over queries
 compute --q samples/three-tokens.json --kv-len 2

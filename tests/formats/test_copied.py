@@ -68,6 +68,8 @@ PAGES: dict[str, Any] = {
     "plain": lambda: attention(labels=WORDS),
     "causal": lambda: attention(causal=True),
     "not scaled": lambda: attention(scale="none", causal=True),
+    "a temperature": lambda: attention(temperature=2.0, causal=True),
+    "a temperature and a factor": lambda: attention(scale=0.3, temperature=0.5),
     "a factor": lambda: attention(scale=0.3, softcap=1.5, window=(1, 0)),
     "cap after the mask": lambda: attention(softcap=3.0, softcap_place="after-mask", causal=True),
     "over queries": lambda: attention(softmax_over="queries"),

@@ -16,7 +16,7 @@ from attncli.cli.groups import check_flags, given_of, of_lse
 from attncli.cli.options import ConventionFlags, InputFlags
 from attncli.cli.output import note, progress_bar
 from attncli.cli.parsing import rows_of, slice_of, whole_numbers
-from attncli.cli.results import ReportResult
+from attncli.cli.results import ReportResult, Result
 from attncli.commands.check.by_hand.marking import Marking
 from attncli.commands.check.diagnose import check as compare
 from attncli.commands.check.flags import STAGES, CheckFlags
@@ -41,7 +41,7 @@ ROUNDED = "computed by hand, with rounding at every step, they would be right (-
 """What is said where such a sheet has no mistake."""
 
 
-def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) -> ReportResult:
+def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) -> Result:
     """What was found, and the exit code: 0 where all matches."""
     if observed.sheets and not observed.by_hand:
         message = f"{observed.sheets[0]} has no effect without --by-hand"

@@ -298,6 +298,8 @@ def flags(plain: Setup, changed: Setup) -> str:
             return ""
         elif KNOBS[name].has_effect(changed.convention.changes()):
             words.append(flag_text(name, now[name]))
+    if now["scale"] != was["scale"] and plain.temperature != 1:  # which the scale holds
+        words.append("without --temperature")
     return " ".join(words)
 
 

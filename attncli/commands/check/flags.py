@@ -35,7 +35,7 @@ from attncli.stages import (
 STAGES = (*MAPS, MEAN_WEIGHTS, LSE, OUTPUT, CONCAT, PROJECTED, *GRADIENTS)
 """The stages that can be checked."""
 
-ENDINGS = {"json": "json", "txt": "text", "log": "text"}
+ENDINGS = {"json": "json", "txt": "text", "log": "text", "csv": "csv", "tsv": "tsv"}
 """Ending of --output → format of the verdict."""
 
 
@@ -68,7 +68,9 @@ class CheckFlags:
     )
     bugs: bool = flag("List the known bugs, or those that have the words of SOURCE.")
     bug: str | None = flag("Explain this bug: its formula, right and wrong, and an example.", "ID")
-    format: Literal["text", "json"] | None = flag("Form: text (the default) or json.")
+    format: Literal["text", "json", "csv", "tsv"] | None = flag(
+        "Form: text (the default) or json; of marks by hand also csv and tsv."
+    )
     output: str | None = flag("Write the verdict to a file.", "FILE", names=("--output", "-o"))
     force: bool = flag("Replace the file written.", needs="--output")
     quiet: bool = flag("Print nothing; use the exit code.")
@@ -86,12 +88,13 @@ class CheckFlags:
     def verdict_form(self) -> str:
         """The form of the verdict: --format, else what the ending of --output says, else text."""
         ending = None if self.output is None else ending_of(self.output)
-        if self.format is not None or ending is None:
-            return self.format or "text"
-        if ending not in ENDINGS:
+        if self.format is None and ending is not None and ending not in ENDINGS:
             message = f"{self.output} does not end in a format of a verdict"
             raise ConventionError(message, "add --format text or json")
-        return ENDINGS[ending]
+        form = self.format or ENDINGS.get(ending or "", "text")
+        if form in ("csv", "tsv") and not self.by_hand:
+            raise ConventionError(f"{form} is a form of marks", "add --by-hand, or use json")
+        return form
 
     def sources(self, inputs: InputFlags) -> tuple[str, str]:
         """Where q and the observed numbers come from: SOURCE is what is not named, or both."""

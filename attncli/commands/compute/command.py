@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from attncli.cli.extensions import Program
 from attncli.cli.groups import check_flags, of_lse
 from attncli.cli.options import ConventionFlags, DisplayFlags, InputFlags
 from attncli.cli.output import note
-from attncli.cli.results import TraceResult
+from attncli.cli.results import Result, TraceResult
 from attncli.cli.traces import computed
 from attncli.commands.compute.flags import ExerciseFlags
 from attncli.errors import ConventionError
@@ -24,8 +25,29 @@ def compute(
     exercise: ExerciseFlags,
     show: DisplayFlags,
     program: Program | None = None,
+) -> Result:
+    """The trace that the flags ask for, by the formulas of `program` where there are some; with
+    --seeds one for each seed."""
+    if exercise.seeds is None:
+        return _computed(inputs, choices, exercise, show, program)
+    from attncli.commands.compute.sheets import SheetsResult, seeds_of
+
+    def of_seed(seed: int) -> TraceResult:
+        field: Any = {"seed": str(seed)}
+        of_one = replace(exercise, seeds=None), show, program
+        return _computed(replace(inputs), replace(choices, **field), *of_one)
+
+    return SheetsResult(seeds=seeds_of(exercise.seeds), of_seed=of_seed, show=show)
+
+
+def _computed(
+    inputs: InputFlags,
+    choices: ConventionFlags,
+    exercise: ExerciseFlags,
+    show: DisplayFlags,
+    program: Program | None,
 ) -> TraceResult:
-    """The trace that the flags ask for, by the formulas of `program` where there are some."""
+    """The trace of one call."""
     name, values, is_drawn = "", list[float](), exercise.random is not None
     if exercise.sweep is not None or is_drawn:
         from attncli.commands.compute.drawn import WIDTHS, draw, of_knob, of_widths, swept

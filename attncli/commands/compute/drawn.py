@@ -19,7 +19,7 @@ from attncli.files.messages import quote
 from attncli.trace import Trace
 
 WIDTHS = "d_k"
-SWEPT = (WIDTHS, "scale", "softcap")
+SWEPT = (WIDTHS, "scale", "temperature", "softcap")
 WIDEST, MOST = 4096, 100  # 16 MB of random numbers at once, and a table that can be read
 MOST_SCORES = 1 << 16
 

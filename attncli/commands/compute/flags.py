@@ -17,9 +17,17 @@ class ExerciseFlags:
         excludes="--q, --k, --v, --x",
         provides="input",
     )
+    seeds: str | None = flag(
+        "A worksheet for each seed from A to B into the folder of --output: as a page, or in the "
+        "form of --format, as JSON to be filled in, and its solution in keys/.",
+        "A:B",
+        needs="--random, --blank, --output",
+        excludes="--seed, --sweep, --against, --step, --open",
+    )
     sweep: tuple[str, str] | None = flag(
-        "Vary d_k of --random (why scores are divided by √d_k), scale or softcap, such as --sweep "
-        "scale 0.1,0.35,0.71,2,8, and show how far the weights spread; with --query, its weights.",
+        "Vary d_k of --random (why scores are divided by √d_k), scale, temperature or softcap, "
+        "such as --sweep temperature 0.25,1,4, and show how far the weights spread; with --query, "
+        "its weights.",
         "NAME A,B,C",
         excludes="--against, --cell, --work, --blank, --tiles, --split, --d-output, "
         "--softmax-over queries",

@@ -28,6 +28,7 @@ from attncli.page.matrix import Grid, Matrix, pack
 from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
 from attncli.page.text import clean
+from attncli.page.worksheet import NAME_LINE
 from attncli.trace import Trace
 
 LABEL = 40  # cells of a label
@@ -37,6 +38,7 @@ PAPER = 64  # digits that stand beside each other on a sheet of A4
 CELLS = 1_000  # of all tables that stand there for browsers without scripts
 SCRIPT = ("read", "formula", "words", "state", "layout", "point", "map", "tools", "walk", "quiz")
 """Files of the script, which ends with start.js."""
+_NAME = '<p><label>Name: <input id="name" size="32" autocomplete="off"></label></p>'
 
 
 def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
@@ -143,7 +145,7 @@ class _Writer:
 def _heading(part: kinds.Part, level: int) -> Iterator[str]:
     if isinstance(part, kinds.Headline):
         yield f"<h{level}>{_isolated(part.title)}</h{level}>"
-        yield from map(_quiet, part.lines)
+        yield from (_NAME if line == NAME_LINE else _quiet(line) for line in part.lines)
     elif isinstance(part, kinds.Heading):
         yield f"<h{level}>{_isolated(part.text)}</h{level}>"
 

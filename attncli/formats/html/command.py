@@ -29,6 +29,7 @@ from attncli.trace import Stage, Trace
 FLAGS: dict[str, dict[str, Any]] = {
     "root": {"flag": "--scale ", "field": "scale", "inverse": 1},
     "factor": {"flag": "--scale ", "field": "scale", "always": 1},
+    "temperature": {"flag": "--temperature ", "field": "temperature"},
     "cap": {"flag": "--softcap ", "field": "softcap", "always": 1},
     "value": {"flag": "--mask-value ", "field": "mask_value"},
 }

@@ -62,6 +62,9 @@ OF_X: dict[str, tuple[str, Array]] = {
     "a term is counted twice": ("v", X @ W_V + LAST),
 }
 
+OF_SCALE = "divided by √d_k alone"
+"""A slip where the scale is another one, or there is a temperature."""
+
 
 @pytest.mark.parametrize("name", OF_X)
 def test_a_planted_slip_in_what_is_made_of_x_is_named(name: str) -> None:
@@ -83,7 +86,19 @@ def marked(
 def test_every_row_of_the_table_is_planted() -> None:
     names = [*dict.fromkeys(slip.name for slip in slips())]
     assert [name for name in PLANTED if name not in PEN] == [x for x in names if x in PLANTED]
-    assert {*PLANTED, *OF_X} == {*names, *PEN}
+    assert {*PLANTED, *OF_X, OF_SCALE} == {*names, *PEN}
+
+
+def test_a_temperature_that_is_forgotten_is_named() -> None:
+    """Q Kᵀ = (2, 0, 2; 2, 2, 4), to be divided by √2 · 2, not by √2 alone."""
+    arrays = [[1, 0], [1, 1]], [[2, 0], [0, 2], [2, 2]], [[1], [2], [3]]
+    setup = setup_of(*arrays, convention=Convention(temperature=2.0))
+    right, wrong = np.array(
+        [[[0.71, 0, 0.71], [0.71, 0.71, 1.41]], [[1.41, 0, 1.41], [1.41, 1.41, 2.83]]]
+    )
+    assert not mark(setup, {"scaled": Written(right, 2)}).mistakes
+    (mistake,) = mark(setup, {"scaled": Written(wrong, 2)}).mistakes
+    assert (len(mistake.cells), mistake.slips) == (5, (OF_SCALE,))
 
 
 @pytest.mark.parametrize(("name", "planted"), [*PLANTED.items(), *ELSEWHERE])

@@ -1,5 +1,6 @@
 """attncli check --by-hand: one sheet, a folder of them, what is assumed, and what cannot be used."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,15 @@ def test_it_is_assumed_where_no_known_bug_fits(call: Call) -> None:
         assert "worst entries" in call("check", path, *flags).out
 
 
+def test_it_is_assumed_of_letters_and_names_of_libraries_too(call: Call) -> None:
+    letters = {"S": ONE["scores"], "Z": ONE["scaled"], "A": ONE["weights"], "O": ONE["output"]}
+    done = call("check", write("letters.json", **INPUTS, **letters))
+    assert (done.code, done.out.endswith(ONE_TEXT)) == (1, True)
+    observed = write("observed.json", attn_weights=ONE["weights"], attn_output=ONE["output"])
+    apart = call("check", "--q", write("qkv.json", **INPUTS), "--observed", observed)
+    assert (apart.code, "marked by hand" in apart.out) == (1, True)
+
+
 def test_what_only_rounding_by_hand_explains_is_called_so(call: Call) -> None:
     """A = (0.40, 0.40, 0.20), so O[q1,2] = 0.40 · 10 = 4.00, and exactly 0.40111 · 10 = 4.01."""
     values = [[10, 0], [0, 10], [0.01, 0]]
@@ -323,3 +333,46 @@ def test_a_form_with_scaled_scores_where_the_scale_is_none(call: Call) -> None:
     assert call("check", write("form.json", **sheet), "--by-hand").code == 0
     sheet["scaled"] = RIGHT["scaled"]
     assert call("check", write("form.json", **sheet), "--by-hand").code == 1
+
+
+def test_the_marks_of_a_class_are_a_row_for_each_sheet(call: Call) -> None:
+    """Of ONE the score of q3 and k1 is wrong; the other three stages only follow from it."""
+    write("sheets/anna.json", **INPUTS, **RIGHT, name=" Anna B. ")
+    write("sheets/ben.json", **INPUTS, **ONE, name="=1+1")
+    write("sheets/cem.json", **INPUTS, scores=[[1, "two"]])
+    write("sheets/dora.json", **INPUTS, scores=[[None] * 3] * 3, output=[[None] * 2] * 3)
+    assert call("check", "sheets", "--by-hand", "-o", "marks.csv").code == 2
+    head, anna, ben, cem, dora = csv.reader(Path("marks.csv").read_text().splitlines())
+    assert head[:5] == ["sheet", "name", "right", "of", "mistakes"]
+    assert [*zip(head[8:], anna[8:], strict=True)] == [
+        ("scores", "9"), ("scores of", "9"), ("scaled", "9"), ("scaled of", "9"),
+        ("weights", "8"), ("weights of", "9"), ("output", "6"), ("output of", "6"),
+    ]  # fmt: skip
+    assert anna[:8] == ["anna.json", "Anna B.", "32", "33", "0", "", "", ""]
+    assert ben[:6] == ["ben.json", "'=1+1", "32", "33", "1", "S[q3,k1] is 3, should be 2"]
+    assert (ben[7], ben[8:]) == (
+        "scaled, weights, output",
+        ["8", "9", "9", "9", "9", "9", "6", "6"],
+    )
+    assert (cem[:5], cem[5]) == (["cem.json", "cem", "", "", ""], "cannot be used")
+    assert dora[2:6] == ["0", "15", "0", "nothing is filled in"]
+    shown = call("check", "sheets/anna.json", "sheets/ben.json", "--by-hand")
+    assert ("32/33" in shown.out, "all right" in shown.out) == (True, True)
+    one = call("check", "sheets/ben.json", "--by-hand", "--format", "json").json
+    assert (one["name"], one["points"]["scores"]) == ("=1+1", {"right": 8, "of": 9})
+
+
+@pytest.mark.parametrize("name", ["sheet.md", "sheet.html", "sheet.tex", "sheet.txt"])
+def test_a_sheet_for_people_names_the_form_that_works(call: Call, name: str) -> None:
+    call("compute", "--random", "3x2", "--blank", "--output", name)
+    done = call("check", name, "--by-hand")
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert "fill in the sheet as JSON or csv" in done.err
+
+
+def test_csv_is_a_form_of_marks_alone(call: Call) -> None:
+    path = write("one.json", **INPUTS, **ONE)
+    for words in (("-o", "marks.csv"), ("--format", "tsv")):
+        done = call("check", path, *words)
+        assert (done.code, "is a form of marks" in done.err) == (2, True)
+    assert not Path("marks.csv").exists()

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from attncli.cli.groups import given_of
-from attncli.cli.options import ConventionFlags, InputFlags
+from attncli.cli.options import ConventionFlags, InputFlags, ending_of
 from attncli.cli.output import note, text_width
 from attncli.cli.parsing import rows_of
-from attncli.cli.results import ReportResult
+from attncli.cli.results import ReportResult, Result, TextResult
 from attncli.commands.check.by_hand.judge import MOST_CELLS, mark
 from attncli.commands.check.by_hand.marking import Marking, Written
+from attncli.commands.check.by_hand.marks import Row, csv_text, table
 from attncli.commands.check.flags import CheckFlags
 from attncli.commands.check.observe import observe, to_numpy
 from attncli.commands.check.observed import check_names
@@ -34,12 +35,12 @@ from attncli.files.contents import IF_NUMBERS, FileContents
 from attncli.files.inputs import Reading, read
 from attncli.files.json_text import Printed, parse
 from attncli.files.load import read_source
-from attncli.files.messages import count, location, quote
+from attncli.files.messages import listing, location, quote
 from attncli.files.roles import ATTENDED, is_field, role_of, stages_named
-from attncli.files.source import TEXT, open_source
+from attncli.files.source import TEXT, literal, open_source
 from attncli.files.table import cells_of
+from attncli.formats import of_ending
 from attncli.formula.numerals import number
-from attncli.page.text import clean
 from attncli.stages import CONCAT, GRADIENTS, LSE, MAPS, OUTPUT, QKV
 from attncli.tolerance.setup import Setup, setup_of
 from attncli.tolerance.shapes import WrongShapeError
@@ -51,13 +52,15 @@ _BLANK = re.compile(r"[\s_/·.?-]*")
 _BINARY = ("npy", "npz", "zip", "safetensors")
 _INFINITE = ("inf", "infinity", "∞")
 _NOT_BY_HAND = "positions", "decimals", "rtol", "atol", "inside", "single"
-MOST_COLUMNS = 10_000
-"""Of the table of several sheets in a pipe or a file, where no line is wrapped."""
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+UNREAD = {"markdown": "Markdown", "html": "a page", "latex": "LaTeX"}
+"""Formats of worksheets that are for people."""
+FILL_IN = "fill in the sheet as JSON or csv (--blank --output sheet.json)"
 MOST_DECIMALS = 4
 """So many decimals are written by hand; numbers with more come from a program."""
 
 
-def by_hand(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) -> ReportResult:
+def by_hand(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) -> Result:
     """The marks of every sheet; 0 where all is right, 1 where there is a mistake, 2 for a sheet
     that cannot be used."""
     if used := [*given_of(observed, *_NOT_BY_HAND)]:
@@ -65,33 +68,41 @@ def by_hand(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) 
     inputs, sheets = _sheets(inputs, observed)
     if not sheets:
         raise ConventionError("there is no sheet to mark", "name one: check SHEET --by-hand")
-    results: dict[str, Marking | AttncliError] = {}
     sheets = [path for sheet in sheets for path in _paths(sheet)]
-    for sheet in sheets:
-        try:
-            results[sheet] = marked(sheet, inputs, choices, observed, quiet=observed.quiet)
-        except AttncliError as error:
-            is_named = Path(sheet).name in error.message
-            message = error.message if is_named else f"{sheet}: {error.message}"
-            if len(sheets) == 1:
-                raise type(error)(message, error.hint) from None
-            results[sheet] = error
-            note(message, quiet=observed.quiet)
-    data: dict[str, Any] = {
-        name: x.to_dict() if isinstance(x, Marking) else {"error": str(x)}
-        for name, x in results.items()
-    }
-    is_one = len(results) == 1
-    text = "".join(map(str, results.values())) if is_one else _table(results, observed.output)
-    whole = data[sheets[0]] if is_one else {"sheets": data}
-    codes = (bool(x.mistakes) if isinstance(x, Marking) else 2 for x in results.values())
+    rows = [_row(sheet, inputs, choices, observed, is_one=len(sheets) == 1) for sheet in sheets]
+    results, form = [row.result for row in rows], observed.verdict_form
+    codes = (bool(x.mistakes or not x.numbers) if isinstance(x, Marking) else 2 for x in results)
+    code = int(max(codes))
+    if form in DELIMITERS and (observed.output or not observed.quiet):
+        pieces = csv_text(rows, DELIMITERS[form])
+        return TextResult(pieces=pieces, show=observed, code=code)
+    is_one, data = len(rows) == 1, {row.sheet: row.to_dict() for row in rows}
     return ReportResult(
-        text=text,
-        data=whole,
+        text=str(results[0]) if is_one else table(rows, text_width(observed.output)),
+        data=data[sheets[0]] if is_one else {"sheets": data},
         show=observed,
-        as_json=observed.verdict_form == "json",
-        code=int(max(codes)),
+        as_json=form == "json",
+        code=code,
     )
+
+
+def _row(
+    sheet: str, inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags, *, is_one: bool
+) -> Row:
+    """The marks of a sheet; of several, one that cannot be used has its error, also in a note."""
+    name = "" if literal(sheet)[1] or sheet == "-" else Path(sheet).stem
+    try:
+        marking, written = marked(sheet, inputs, choices, observed, quiet=observed.quiet)
+        if is_one and not marking.numbers:
+            raise InputError(f"{sheet} holds no number to mark", "all its cells are blank")
+        return Row(sheet, written or name, marking)
+    except AttncliError as error:
+        is_named = Path(sheet).name in error.message
+        message = error.message if is_named else f"{sheet}: {error.message}"
+        if is_one:
+            raise type(error)(message, error.hint) from None
+        note(message, quiet=observed.quiet)
+        return Row(sheet, name, error)
 
 
 def assumed(
@@ -106,13 +117,17 @@ def assumed(
     than the usual check."""
     flags = given_of(observed, *_NOT_BY_HAND) | given_of(choices, "semantics", "dtype")
     flags |= given_of(inputs, "tiles", "split")
-    tables = {name: x for name, x in numbers.items() if name in (*STAGES, CONCAT)}
+    try:
+        names = {**_stages(numbers, of_x=False), **{n: n for n in numbers if n == CONCAT}}
+    except InputError:  # a stage is there twice
+        return None
+    tables = {stage: numbers[name] for stage, name in names.items()}
     is_large = math.prod(reading.inputs.sizes.scores) > MOST_CELLS
     if flags or not tables or is_large or any(np.size(x) > MOST_CELLS for x in tables.values()):
         return None
     _, sheets = _sheets(inputs, observed)
     is_file = bool(sheets) and sheets[0].endswith(".json") and not given_of(observed, *_PART)
-    others = numbers.keys() - tables.keys()
+    others = numbers.keys() - {*names.values()}
     if others & {*GRADIENTS, LSE} or (others and not is_file):  # these come from a program
         return None
     try:
@@ -120,7 +135,7 @@ def assumed(
         if max(x.decimals for x in written.values()) > MOST_DECIMALS:
             return None
         if is_file:
-            marking = marked(sheets[0], inputs, choices, observed, quiet=True)
+            marking, _ = marked(sheets[0], inputs, choices, observed, quiet=True)
         else:
             marking = _marking(reading, written, observed)
     except AttncliError:  # it is no sheet: the usual check has said what it found
@@ -152,8 +167,8 @@ def _paths(sheet: str) -> list[str]:
 
 def marked(
     sheet: str, inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags, *, quiet: bool
-) -> Marking:
-    """The marking of one sheet."""
+) -> tuple[Marking, str]:
+    """The marking of one sheet, and the name on it."""
     if observed.stage not in (None, *STAGES, *QKV):
         hint = f"there are {', '.join(STAGES)}"
         raise InputError(f"{observed.stage} is not computed by hand", hint)
@@ -186,11 +201,10 @@ def marked(
     if not tables:
         hint = "stages are called scores, scaled, masked, weights, output"
         raise InputError(f"{origin} holds no stage to mark", hint)
-    if all(np.isnan(x.values).all() for x in tables.values()):
-        raise InputError(f"{origin} holds no number to mark", "all its cells are blank")
-    notes = (text for text in reading.inputs.notes if not text.startswith(f"{origin} sets "))
-    note(*notes, quiet=quiet)
-    return _marking(reading, tables, observed)
+    is_said = f"{origin} sets ", f"{origin}: not used: {listing(names.values())}"
+    note(*(text for text in reading.inputs.notes if not text.startswith(is_said)), quiet=quiet)
+    writer = document.get("name")
+    return _marking(reading, tables, observed), writer.strip() if isinstance(writer, str) else ""
 
 
 def _of_array(x: Any, name: str, reading: Reading) -> Written:
@@ -243,9 +257,16 @@ def _document(sheet: str, stage: str) -> tuple[str, bytes, dict[str, Any]]:
 
     stage  which one a table without a name is
     """
+    if (form := of_ending(ending_of(sheet))) in UNREAD and not literal(sheet)[1]:
+        message = f"{sheet} is {UNREAD[form]}, from which no answers are read"
+        raise InputError(message, FILL_IN)
     with open_source(sheet) as opened:
         if opened.kind == "table":
-            cells = cells_of(opened)
+            try:
+                cells = cells_of(opened)
+            except InputError as problem:
+                hint = FILL_IN if form == "table" else problem.hint
+                raise InputError(problem.message, hint) from None
             return opened.origin, b"", {name or stage: x for name, x in cells.items()}
         origin, is_binary = opened.origin, opened.kind in _BINARY
         text = b"" if is_binary and sheet != "-" else opened.read(TEXT)
@@ -311,28 +332,3 @@ def _number(cell: Any, place: str) -> tuple[float, int]:
         raise InputError(message, "write null for a blank cell")
     places = text.partition(".")[2]
     return value, len(places) if places.isdigit() else 0
-
-
-def _table(results: Mapping[str, Marking | AttncliError], output: str | None) -> str:
-    """A row for each sheet: the first mistake, its slip, and what follows."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("sheet", "first mistake", "slip", "what follows"):
-        table.add_column(heading, overflow="fold")
-    for path, result in results.items():
-        cells = "all right", "", ""
-        if isinstance(result, AttncliError):
-            cells = "cannot be used", result.message, ""
-        elif result.mistakes:
-            first, *others = result.mistakes
-            more = [count(len(others), "more mistake")] if others else []
-            follows = [", ".join(result.follows)] if result.follows else []
-            cells = first.start, first.slip, "; ".join((*follows, *more))
-        table.add_row(*map(clean, (Path(path).name, *cells)))
-    width = text_width(output) or MOST_COLUMNS
-    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, emoji=False)
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(map(str.rstrip, captured.get().splitlines()))

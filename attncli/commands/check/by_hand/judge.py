@@ -140,7 +140,10 @@ class _Marker:
         stages = [name for name in names if name in self.sheet]
         right = run(_plan(self.setup), self.inputs(self.setup), stages)
         mistakes, follows, fully = list[Mistake](), list[str](), list[str]()
+        points = dict[str, tuple[int, int]]()
         for stage in stages:
+            is_number = ~np.isneginf(right[stage])
+            points[stage] = 0, int(is_number.sum())
             shapes = self.sheet[stage].values.shape, self.shown(right[stage].shape)
             if [n for n in shapes[0] if n != 1] != [n for n in shapes[1] if n != 1]:
                 mistakes.append(of_shape(stage, *shapes, self.setup))
@@ -149,16 +152,18 @@ class _Marker:
                 message = f"{stage} has {right[stage].size} numbers, more than are computed by hand"
                 raise InputError(message, "leave out --by-hand")
             table = self.table(stage, right[stage])
+            is_right = is_number & ~np.isnan(table.values) & ~table.wrong
+            points[stage] = int(is_right.sum()), points[stage][1]
             if table.wrong.any():
                 mistakes += self.mistakes(table)
             else:
-                is_right = not mistakes or table.agrees(right[stage]).all()
-                (fully if is_right else follows).append(stage)
+                is_exact = not mistakes or table.agrees(right[stage]).all()
+                (fully if is_exact else follows).append(stage)
             self.keep(table)
-        blank = np.concatenate([np.isnan(x.values).ravel() for x in self.sheet.values()])
+        cells = np.concatenate([x.values.ravel() for x in self.sheet.values()])
         decimals = max(x.decimals for x in self.sheet.values())
-        counts = int((~blank).sum()), int(blank.sum()), decimals
-        return Marking(tuple(mistakes), tuple(follows), tuple(fully), *counts)
+        counts = int(np.isfinite(cells).sum()), int(np.isnan(cells).sum()), decimals
+        return Marking(tuple(mistakes), tuple(follows), tuple(fully), *counts, points)
 
     def shown(self, axes: tuple[Any, ...]) -> tuple[Any, ...]:
         """Of the axes of a stage those that a sheet has."""

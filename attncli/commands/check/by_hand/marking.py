@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -103,6 +104,8 @@ class Marking(NamedTuple):
     right_stages    those that are right
     numbers, blank  how many numbers there are, and how many cells are blank
     decimals  the most decimals of a number
+    points    stage → how many of its numbers are right, those among them that follow from wrong
+              ones, and how many it has; what a mask hides is no number
     """
 
     mistakes: tuple[Mistake, ...]
@@ -111,6 +114,17 @@ class Marking(NamedTuple):
     numbers: int
     blank: int
     decimals: int
+    points: Mapping[str, tuple[int, int]]
+
+    @property
+    def n_right(self) -> int:
+        """How many numbers are right."""
+        return sum(right for right, _ in self.points.values())
+
+    @property
+    def n_cells(self) -> int:
+        """How many there are to be computed."""
+        return sum(n_cells for _, n_cells in self.points.values())
 
     def __str__(self) -> str:
         blank = f"{count(self.blank, 'cell')} left blank" if self.blank else ""
@@ -127,7 +141,8 @@ class Marking(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """The marking as JSON has it."""
         mistakes = [mistake.to_dict() for mistake in self.mistakes]
-        return {"right": not mistakes, **self._asdict(), "mistakes": mistakes}
+        points = {x: {"right": right, "of": n_cells} for x, (right, n_cells) in self.points.items()}
+        return {"right": not mistakes, **self._asdict(), "mistakes": mistakes, "points": points}
 
 
 def number_text(x: float, decimals: int) -> str:
