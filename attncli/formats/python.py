@@ -15,7 +15,7 @@ import keyword
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.masks import mask_formula, total_mask
 from attncli.budget import FLOAT, check_free
-from attncli.errors import ConventionError, InputError, StageError
+from attncli.errors import AttncliError, ConventionError, InputError, StageError
 from attncli.formula.code_text import WIDE, number_text
 from attncli.formula.compute import compiled, compute
 from attncli.formula.evaluate import AbsentError, Values
@@ -54,22 +54,25 @@ class Given(NamedTuple):
 
     stage   its dotted name; "" of what no stage holds, such as what dropout kept
     rows    the names of its rows, if any
+    is_mask  whether it says which keys a query may attend to
     """
 
     variable: str
     stage: str
     value: Array
     rows: Sequence[str] = ()
+    is_mask: bool = False
 
 
 class Script(NamedTuple):
     """A script in the order of its lines: text, and what is given.
 
-    head         what it is of, in comments
+    head, call   what it is of, and the call that gave it, if that is short, in comments
     is_infinite  whether its numbers overflow, or are NaN
     """
 
     head: str
+    call: str
     is_infinite: bool
     pieces: tuple[str | Given, ...]
 
@@ -79,15 +82,19 @@ class Script(NamedTuple):
         every = (x for x in self.pieces if isinstance(x, Given))
         return {x.variable: x.value for x in every if x.value.size > SMALL}
 
+    @property
+    def imports(self) -> str:
+        """What comes before the first stage."""
+        printed = "np.set_printoptions(precision=4, suppress=True)  # of what is printed alone\n"
+        quiet = 'np.seterr(all="ignore")  # infinity and NaN are numbers, without a warning\n'
+        return f"import numpy as np\n\n{printed}{quiet * self.is_infinite}"
+
     def text(self, file: str = "") -> Iterator[str]:
         """The script; file: the name of the npz beside it from which it reads large arrays."""
         large = self.large if file else {}
-        yield f"{_FIRST}\n#\n{self.head}"
+        yield f"{self.head}{self.call}"
         yield "from pathlib import Path\n\n" if large else ""
-        yield "import numpy as np\n\n"
-        yield "np.set_printoptions(precision=4, suppress=True)  # of what is printed alone\n"
-        if self.is_infinite:
-            yield 'np.seterr(all="ignore")  # infinity and NaN are numbers, without a warning\n'
+        yield self.imports
         yield f"arrays = np.load(Path(__file__).with_name({file!a}))\n" if large else ""
         for piece in self.pieces:
             if isinstance(piece, str):
@@ -116,6 +123,31 @@ def with_arrays(
     script = script_of(trace, options)
     large = {} if options.full else script.large
     return script.text(file if large else ""), large
+
+
+def code_of(trace: Trace, ids: Collection[str]) -> dict[str, Any]:
+    """The script as a page copies it, which has the numbers of stages of these names itself.
+
+    Empty where there is no script, or where it would have a file beside it. The pieces are text, or
+    the variable, the stage and the shape of what is given.
+    """
+    try:
+        script = script_of(trace, DisplayOptions())
+    except AttncliError:
+        return {}
+    if script.large:
+        return {}
+    pieces = list[Any]([script.imports])
+    for piece in script.pieces:
+        if isinstance(piece, Given) and piece.stage in ids and not piece.is_mask:
+            pieces.append({"as": piece.variable, "id": piece.stage, "shape": piece.value.shape})
+            continue
+        line = piece if isinstance(piece, str) else f"{piece.variable} = {literal(piece)}\n"
+        if isinstance(pieces[-1], str):
+            pieces[-1] += line
+        else:
+            pieces.append(line)
+    return {"head": script.head, "call": script.call, "pieces": pieces}
 
 
 # ---- what is written, and in which order
@@ -157,7 +189,7 @@ def script_of(trace: Trace, options: DisplayOptions) -> Script:
     _check(entries, order, has_blanks(trace))
     writer = _Writer(trace, entries, order)
     pieces = tuple(writer.pieces(last))
-    return Script(writer.head(), writer.is_infinite, pieces)
+    return Script(writer.head(), writer.call(), writer.is_infinite, pieces)
 
 
 def _entry(block: Block, name: str) -> _Entry:
@@ -261,11 +293,15 @@ class _Writer:
     def head(self) -> str:
         """What the script is of."""
         title = headline(next(blocks_of(self.trace)), DisplayOptions())
-        lines = [title.title, *title.lines]
+        lines = "".join(f"# {comment(line)}\n" for line in [title.title, *title.lines])
+        return f"{_FIRST}\n#\n{lines}"
+
+    def call(self) -> str:
+        """The call that gave the trace, "" of a long one and of one that takes arrays."""
         call = self.trace.call
-        if call is not None and (call.is_complete or not call.is_python):
-            lines += [str(call)] if len(str(call)) <= _CALL else []
-        return "".join(f"# {comment(line)}\n" for line in lines)
+        if call is None or (call.is_python and not call.is_complete) or len(str(call)) > _CALL:
+            return ""
+        return f"# {comment(str(call))}\n"
 
     def stage(self, name: str) -> Iterator[str | Given]:
         """A stage below a line that says what it is."""
@@ -278,7 +314,8 @@ class _Writer:
         yield f"\n# {comment(f'{name} ({sizes}){formula}')}\n"
         if values is None:
             is_matrix = value.ndim == 2 and axes[-2] in stage.labels
-            yield Given(variable, name, value, stage.labels[axes[-2]] if is_matrix else ())
+            rows = stage.labels[axes[-2]] if is_matrix else ()
+            yield Given(variable, name, value, rows, stage.kind.role == "input")
             return
         arrays = {x: self.arrays[read] for x, read in reads.items()}
         names = {x: self.variables[read] for x, read in reads.items()}

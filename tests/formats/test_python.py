@@ -6,11 +6,13 @@ import ast
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tokenize
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from attncli.programs.variants import variants
 from attncli.trace import Stage, Trace
 from tests.calls import SAMPLES, Call
 from tests.formats.hostile import LABELS
-from tests.page.traces import attention, every_kind, numbers
+from tests.page.traces import WORDS, attention, every_kind, grouped, numbers, projected
 from tests.programs.conventions import of_qkv, of_x
 from tests.programs.random_programs import random_program
 from tests.programs.references import inputs_of
@@ -381,3 +383,132 @@ def test_any_formula_of_a_file_is_a_script_or_an_error(left: str, body: str) -> 
     trace = attention().mapped(lambda stage: replace(stage, expression=f"{left} = {body}"))
     with pytest.raises(AttncliError):
         attncli.render(trace, "python")
+
+
+# ---- the page's copy, by node
+
+NODE = shutil.which("node")
+PAGE = """
+const { readFileSync } = require("fs");
+const [script, pages] = process.argv.slice(2).map(path => readFileSync(path, "utf8"));
+const CHANGES = [() => {}, () => {  // numbers that are given
+  const inputs = stages.filter(s => s.isInput && !masks().includes(s));
+  inputs.forEach((s, n) => (s.data[(5 * n + 2) % s.data.length] = ((n * 91 + 37) % 400 - 200) / 64));
+}, () => {  // a parameter
+  for (const { params } of stages) for (const name in params) params[name] *= 1.25;
+}, () => {
+  const changed = masks()[0];
+  if (changed) changed.data[changed.cols - 1] = -5;
+}, () => {
+  page.groups.filter(group => group.ifMasked).forEach(turnMask);
+}];
+const TAIL = `
+  const results = [${CHANGES}].map(change => {
+    stages.length = 0;
+    readData();
+    for (const group of page.groups) group.isMasked = false;
+    change();
+    computed().forEach(compute);
+    const isOther = s => s.group.isMasked || Object.keys(s.params).some(name => s.params[name] !== s.had[name]);
+    state.edited = stages.some(s => isOther(s) || s.data.some((x, at) => differs(x, s.original[at], 1e-12)));
+    const numbers = stages.filter(s => !s.words).map(s => [s.id, s.shape, [...s.data].map(String)]);
+    return [state.edited, hasScript() ? scriptNow() : "", numbers];
+  });
+  console.log(JSON.stringify(results));
+`;
+for (const textContent of pages.trim().split("\\n")) {
+  const document = { createElement: () => ({ append() {}, setAttribute() {} }), getElementById: () => ({ textContent }) };
+  new Function("document", script + TAIL)(document);
+}
+"""
+PAGES: dict[str, Any] = {
+    "causal": lambda: attention(causal=True, labels=WORDS),
+    "no mask": lambda: attention(numbers(3, 2), softcap=3.0, d_output="random"),
+    "a bias": lambda: attention(mask=[[0, 1, 0], [1, 0, 0], [0.5, 0, -np.inf]]),
+    "a mask of heads": lambda: grouped(mask=numbers(4, 1, 5), scale=0.3),
+    "dropout": lambda: attention(dropout=0.3, seed=4, causal=True),
+    "heads of x": lambda: projected(2, causal=True, d_output="random"),
+    "a sentence": lambda: attncli.explain("The bank near the bank", dim=4, heads=2),
+    "an encoder": lambda: attncli.explain("The bank", dim=4, heads=2, block="encoder", d_ff=5),
+    "positions": lambda: attncli.posenc(4, 6),
+    "tiles": lambda: attncli.attend_tiles(*(numbers(5, 2, seed=n) for n in range(3)), tiles=2),
+}
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of each page, before and after changes: whether it has some, the script, and its numbers."""
+    if NODE is None:
+        pytest.skip("there is no node")
+    folder = tmp_path_factory.mktemp("copied")
+    pages = [attncli.render(make(), "html") for make in PAGES.values()]
+    data = [re.findall(r'id="data">([^<]*)', page)[0] for page in pages]
+    names = ("read", "formula", "words", "state", "script")
+    script = "\n".join(
+        resources.files("attncli.formats.html").joinpath(f"{name}.js").read_text("utf-8")
+        for name in names
+    )
+    for name, text in {"run.js": PAGE, "script": script, "pages": "\n".join(data)}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    words = [str(NODE), *(str(folder / name) for name in ("run.js", "script", "pages"))]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(PAGES, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+def test_the_copied_script_gives_the_numbers_of_the_page(
+    copied: dict[str, Any], tmp_path: Path
+) -> None:
+    texts, expected = list[str](), list[dict[str, Any]]()
+    for name, results in copied.items():
+        assert results[0][1], name
+        is_of_given = any(
+            stage.value.size and not stage.expression for _, stage in PAGES[name]().stages()
+        )
+        assert results[1][0] == is_of_given, name
+        for _, text, stages in results[:2]:
+            texts.append(text)
+            expected.append({name: (shape, numbers) for name, shape, numbers in stages})
+    paths = [tmp_path / f"{at}.py" for at in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text, "utf-8")
+    n = 0
+    for text, stages, results in zip(texts, expected, run(*paths), strict=True):
+        names = names_in(text)
+        variables = variables_of(names)
+        for name in names:
+            shape, numbers_of_page = stages[name]
+            theirs = np.array([*map(float, numbers_of_page)])
+            ours = results[variables[name]]
+            ours = np.broadcast_to(ours, shape) if name.endswith("mask") else ours
+            np.testing.assert_allclose(
+                ours.ravel(), theirs, 1e-12, 1e-12, err_msg=f"{name}\n{text}"
+            )
+            n += 1
+    assert n > 150
+
+
+def test_no_script_is_copied_where_it_would_give_other_numbers(copied: dict[str, Any]) -> None:
+    """A parameter, a mask that is changed, and one that is added."""
+    for name, results in copied.items():
+        for is_edited, text, _ in results[2:]:
+            assert bool(text) != is_edited, name
+    edited = {name: [x[0] for x in results[2:]] for name, results in copied.items()}
+    assert edited["no mask"] == [True, False, True]
+    assert edited["causal"] == [True, True, False]
+
+
+def test_a_copied_script_says_its_call_while_nothing_is_changed(copied: dict[str, Any]) -> None:
+    (_, plain, _), (_, other, _), *_ = copied["a sentence"]
+    assert "attncli.explain('The bank near the bank', dim=4, heads=2)" in plain
+    assert "attncli.explain" not in other
+
+
+def test_a_page_of_large_arrays_or_of_a_part_has_no_script() -> None:
+    large = attention(*(numbers(20, 23, seed=n) for n in range(3)))
+    for text in (
+        attncli.render(large, "html"),
+        attncli.render(attention(), "html", stages="weights"),
+    ):
+        assert '"pieces"' not in text
+        assert "scriptNow" not in text
