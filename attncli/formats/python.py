@@ -243,8 +243,6 @@ def _check(entries: Mapping[str, _Entry], order: Sequence[str], is_blank: bool) 
     """Raises as `script_of` does, for what no script can give."""
     if is_blank:
         raise StageError("numbers are left out, which a script computes", "leave out --blank")
-    if not any(entries[name].values for name in order):
-        raise StageError("no stage here is computed by a formula", "use --format csv or json")
     for name in order:
         _, stage, values, _, _ = entries[name]
         if stage.expression and values is None:
@@ -253,6 +251,8 @@ def _check(entries: Mapping[str, _Entry], order: Sequence[str], is_blank: bool) 
         if stage.value.dtype.kind == "f" and stage.value.dtype != np.float64:
             message = f"the numbers are {stage.value.dtype}, a script computes in float64"
             raise ConventionError(message, "leave out --dtype")
+    if not any(entries[name].values for name in order):
+        raise StageError("no stage here is computed by a formula", "use --format csv or json")
 
 
 # ---- the text

@@ -81,7 +81,7 @@ def broken(line: str) -> str:
     if len(line) <= WIDE:
         return line
     first, *rest = _laid_out(text, "", len(line) - len(text)).split("\n")
-    is_call = first.endswith("(") and rest[-1:] == [")"]
+    is_call = first.endswith("(") and rest[-1].startswith(")")
     if is_call and all(x.startswith(" ") for x in rest[:-1]):
         return "\n".join([f"{target} = {first}", *rest])
     return f"{target} = (\n    {_laid_out(text, '    ')}\n)"
@@ -101,20 +101,20 @@ def _laid_out(text: str, indent: str, n_before: int = 0) -> str:
         rows = [text[start:end].strip() for start, end in pairs]
         return f"\n{indent}".join(_laid_out(row, indent) for row in rows)
     start = text.find("(")
-    if start < 0 or not text.endswith(")"):
+    if start < 0:
         return text
-    depth, args, is_text = 0, [""], False
-    for x in text[start + 1 : -1]:
+    depth, args, is_text, end = 1, [""], False, start + 1
+    while depth and end < len(text):  # the arguments of the first call
+        x = text[end]
         depth += (x in "([") - (x in ")]")
         is_text ^= x == '"'
-        if depth < 0:  # several calls, such as x(…).sum(…)
-            return text
-        if x == "," and depth == 0 and not is_text:
+        if x == "," and depth == 1 and not is_text:
             args.append("")
         else:
-            args[-1] += x
-    inner = f"{indent}    "
+            args[-1] += x * bool(depth)
+        end += 1
     is_call = text[start - 1 : start].isalnum()
     comma = "," * is_call  # with which a number in parentheses would be a tuple
+    inner = f"{indent}    "
     rows = [f"{inner}{_laid_out(arg.strip(), inner, 1)}{comma}" for arg in args]
-    return "\n".join([text[: start + 1], *rows, f"{indent})"])
+    return "\n".join([text[: start + 1], *rows, f"{indent}){text[end:]}"])

@@ -112,37 +112,29 @@ class Cells(ABC):
         array, text = self.arrays[node.name], self.names[node.name]
         index = node.index[len(node.index) - array.ndim :]
         letters, full, apart, picked = list[str](), list[str](), list[int](), list[str]()
-        n_places = 0
         for axis, size in zip(index, array.shape, strict=True):
-            if size == 1 and not (
-                isinstance(axis, tuple) and len(axis) == 1 and isinstance(axis[0], str)
-            ):
+            is_letter = isinstance(axis, tuple) and len(axis) == 1 and isinstance(axis[0], str)
+            if size == 1 and not is_letter:
                 apart, picked = [*apart, 1], [*picked, "0"]
                 continue
             if not isinstance(axis, tuple):
                 of_place = self.letters(axis)
-                n_places += 1
-                if (
-                    len(of_place) > 1
-                    or n_places > 1
-                    or any(isinstance(x, Over) for x in walk(axis, guards=True))
-                ):
+                if len(of_place) > 1 or any(isinstance(x, Over) for x in walk(axis, guards=True)):
                     return self.gathered(node)
-                apart = [*apart, size]
-                picked.append(self.place(axis, size, of_place))
+                apart, picked = [*apart, size], [*picked, self.place(axis, size, of_place)]
                 letters, full = letters + of_place, full + of_place
                 continue
             lengths = lengths_along(axis, size, self.sizes) if len(axis) != 1 else [size]
             if math.prod(lengths) != size:
-                raise TypeError(
-                    f"{node.name} has an axis of {size}, which its letters do not divide"
-                )
+                raise TypeError(f"the letters of an axis of {node.name} do not divide its {size}")
             apart += lengths
             for x, n in zip(axis, lengths, strict=True):
                 picked.append(":" if isinstance(x, str) else str(x))
                 letters += [x] if isinstance(x, str) else []
                 full += [x] if isinstance(x, str) and n == self.sizes.get(x, 1) else []
-        if len({*letters}) < len(letters):
+        n_places = sum(":" not in x for x in picked)  # beside an array of them a number is one
+        has_arrays = any(":" not in x and not x.isdecimal() for x in picked)
+        if len({*letters}) < len(letters) or (has_arrays and n_places > 1):
             return self.gathered(node)
         text += "" if tuple(apart) == array.shape else f".reshape{axes_text(apart)}"
         text += "" if {*picked} <= {":"} else selection(picked)

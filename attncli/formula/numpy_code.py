@@ -311,19 +311,15 @@ class Writer(Cells):
         inner = [*dict.fromkeys(y for part in terms for y in self.letters(part))]
         inner += [x for x in ends if x not in inner]
         rest = [x for x in inner if x not in ends]
-        filler = {"sum": 0.0, "prod": 1.0, "min": math.inf}.get(kind, -math.inf)
+        filler = {"sum": "0", "prod": "1", "min": "np.inf"}.get(kind, "-np.inf")
         if guard is not None and kind == "sum" and _is_guard(guard):
             outside = np.where(self.value(guard, inner), 0, self.value(node.body, inner))
             guard = None if not outside.any() else guard
         code = self.of(node.body, inner)
         if guard is not None:
-            test, fill = (
-                self.of(guard, inner),
-                number_text(filler if math.isinf(filler) else int(filler)),
-            )
-            code = Code(
-                f"np.where({test.text}, {code.text}, {fill})", ATOM, code.letters | test.letters
-            )
+            test = self.of(guard, inner)
+            text = f"np.where({test.text}, {code.text}, {filler})"
+            code = Code(text, ATOM, code.letters | test.letters)
         if not {*inner} <= code.letters:
             code = Code(f"np.broadcast_to({code.text}, {self.shape(inner)})")
         at = [inner.index(x) for x in ends]

@@ -191,6 +191,23 @@ def test_formulas_of_a_user_give_their_numbers(step: int, seeds: int, tmp_path: 
     assert check_all(traces, tmp_path) > 10 * len(traces)
 
 
+COMPUTED_PLACES = """
+size[p] = 3
+size[d] = 5
+A[p,d] = q[2,p,d // 2]
+B[p,d] = q[2,p % 2,d // 2] + q[p,0,d % 2] * d
+C[p,d] = q[p,d // 3,1] - A[p,d] * B[p // 2,d]
+D[p] = sum[d](C[p,d] * q[p,d // 3,d // 2] where d != p)
+E[p] = D[p * (2 - p)] if p < 2 else D[p]
+"""
+
+
+def test_computed_places_stand_beside_fixed_ones(tmp_path: Path) -> None:
+    q = {"q": np.random.default_rng(3).normal(size=(3, 3, 5))}
+    trace = attncli.attend_by(COMPUTED_PLACES, q, d_output="random")
+    assert check_all({"places": trace}, tmp_path) > 8
+
+
 # ---- how it is written
 
 
