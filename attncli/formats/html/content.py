@@ -39,8 +39,7 @@ class Content(NamedTuple):
     """What a page shows: its parts, and the data of its script.
 
     names   dotted names of all stages that are shown, of a large trace by their part
-    script  files of the script that are needed: of heads and words, of vectors that are drawn, and
-            of NumPy
+    script  files of the script that are needed: of heads and words, and of vectors that are drawn
     """
 
     parts: tuple[Part, ...]
@@ -86,8 +85,8 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
     has_words = n_maps and any(name.endswith("tokens") for name in trace)
     script = ("heads",) * (n_maps > 1 or bool(has_words)) + ("vectors",) * (seed is not None)
-    script += ("script",) * ("script" in more)
     title = [Heading(clean(trace.title))]
+    script += ("script",) * ("script" in more)  # of NumPy, which a page copies
     return Content(tuple(page_parts or title), frozenset(listed), packed(more, data), script)
 
 
