@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import typer
 
+from attncli.arrays import Array
 from attncli.cli.options import DisplayFlags
 from attncli.cli.terminal import columns, console, direct, tell
 from attncli.errors import ConventionError, OutputError
@@ -122,6 +123,34 @@ def write_file(write: Callable[[BinaryIO], None], show: Destination) -> None:
     from attncli.files.write import write_atomically
 
     write_atomically(show.output, write, force=show.force)
+
+
+def write_with_arrays(
+    write: Callable[[str], tuple[Iterable[str], Mapping[str, Array]]], show: DisplayFlags
+) -> None:
+    """Writes a text to the file of --output, and beside it the arrays that it reads, or neither.
+
+    write  gives both, of the name of the file with the arrays
+    """
+    from attncli.files.write import check_target, write_arrays, write_atomically
+
+    path = str(show.output)
+    beside = f"{os.path.splitext(path)[0]}.{show.form.beside}"
+    is_file = os.path.isfile(path) or not os.path.exists(path)  # not /dev/null
+    text, arrays = write(os.path.basename(beside) if is_file else "")
+    if not (arrays and is_file):
+        write_text(text, show)
+        return
+    if beside == path:
+        raise OutputError(f"{path} is the file of the arrays", "give the script another ending")
+    check_target(path, force=show.force)
+
+    def write_both(file: BinaryIO) -> None:
+        write_arrays(arrays.items(), file)
+        write_text(text, show)
+
+    write_atomically(beside, write_both, force=show.force)
+    note(f"the script reads its large arrays from {beside}", quiet=show.quiet)
 
 
 # ---- the terminal

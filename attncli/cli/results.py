@@ -9,6 +9,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from attncli.cli.options import DisplayFlags
@@ -22,6 +23,7 @@ from attncli.cli.output import (
     write_file,
     write_report,
     write_text,
+    write_with_arrays,
 )
 from attncli.formats import EXACT, FIGURE, FORMATS
 from attncli.page.page import Page, parts
@@ -96,6 +98,8 @@ class TraceResult(Result):
         if form.binary:
             names = (form.name,) if form.holds == FIGURE else ()
             write_file(lambda file: writer(trace, options, file, *names), show)
+        elif form.beside and show.output:
+            write_with_arrays(partial(module.with_arrays, trace, options), show)
         elif form is not FORMATS["table"]:
             text = getattr(module, "standalone", writer) if show.output else writer
             write_text(text(trace, options, page), show, is_safe=form.is_data)

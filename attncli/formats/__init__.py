@@ -4,8 +4,9 @@ A form of another package is an entry point in the group of plugins.FORMATS: its
 its function stands.
 
 The function of a form is `text(trace, options, page)`, which gives the text piece by piece, or
-`write(trace, options, file)` where the form is binary. It raises StageError or ShapeError for what
-is asked for and not there.
+`write(trace, options, file)` where the form is binary. One that has arrays beside its text has
+`with_arrays(trace, options, name of their file)` too, which gives both. It raises StageError or
+ShapeError for what is asked for and not there.
 """
 
 from __future__ import annotations
@@ -22,18 +23,22 @@ from attncli.errors import AttncliError, ConventionError, MissingExtraError
 PAGE: Literal["the page"] = "the page"
 EXACT: Literal["the exact numbers"] = "the exact numbers"
 FIGURE: Literal["a figure"] = "a figure"
+SCRIPT: Literal["a script"] = "a script"
 
 
 class Format(NamedTuple):
     """What is known of a form before it is written.
 
-    holds     the page, laid out to be read; the exact numbers; formulas and shapes; a figure
+    holds     the page, laid out to be read; the exact numbers; formulas and shapes; a figure; a
+              script that computes the numbers
     one_stage it holds the output alone, where no stage is named
     """
 
     name: str  # as --format has it
     endings: tuple[str, ...]  # of the files that hold it
-    holds: Literal["the page", "the exact numbers", "formulas and shapes", "a figure"] = PAGE
+    holds: Literal[
+        "the page", "the exact numbers", "formulas and shapes", "a figure", "a script"
+    ] = PAGE
     binary: bool = False  # it is not text
     notes: bool = True  # it holds the notes of a trace
     rounds: bool = False  # its numbers are rounded where --precision says so
@@ -43,6 +48,7 @@ class Format(NamedTuple):
     shades: bool = True  # it can shade numbers by value
     needs: str = ""  # a package that writes it, which the extra `figures` installs
     blanks: bool = False  # numbers may be left out of it: a worksheet
+    beside: str = ""  # the ending of a second file, with the arrays that are too large for it
     writer: str = ""  # the module that writes it, where it is not that of its name in this package
     function: str = ""  # the one in it that does, where that is not text, or write if it is binary
 
@@ -109,6 +115,7 @@ _ROWS = (
         writer=_EXACT,
         function="npy_file",
     ),
+    Format("python", ("py",), SCRIPT, every=True, shades=False, beside="npz"),
     Format("latex", ("tex",), shades=False, blanks=True),
     *(
         Format(

@@ -1,6 +1,6 @@
 """A trace as text or as a figure, for Python and notebooks: as --format and the display flags.
 
-trace ──┬── render ──> table, markdown, html, latex, mermaid, svg, csv, tsv or json
+trace ──┬── render ──> table, markdown, html, latex, mermaid, python, svg, csv, tsv or json
         └── plot ────> the Axes of a figure by Matplotlib
 """
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Form = Literal[
-    "table", "markdown", "html", "notebook", "latex", "mermaid", "svg", "csv", "tsv", "json"
+    "table", "markdown", "html", "notebook", "latex", "mermaid", "python", "svg", "csv", "tsv",
+    "json",
 ]  # fmt: skip
 """As --format has them; "notebook" is the element of an HTML page, for a page of one's own."""
 

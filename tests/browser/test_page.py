@@ -330,6 +330,25 @@ def test_what_cannot_be_copied_or_is_not_known_is_said(opened: Opener) -> None:
     assert "?" not in page.locator("[id='at-centred']").inner_text()
 
 
+def test_the_script_of_numpy_is_copied_where_it_gives_what_the_page_shows(opened: Opener) -> None:
+    page = opened(html_of(attention(causal=True)))
+    copy, take = "document.execCommand = () => (copied = document.activeElement.value)", "copied"
+    page.evaluate(f"globalThis.copied = ''; {copy}")
+    page.locator("#numpy").click()
+    assert "q = np.array([[1, 0], [0, 1], [1, 1]], dtype=float)\n" in page.evaluate(take)
+    type_into(page, "q", 2, 1, "-1,5")
+    page.locator("#numpy").click()
+    assert "q = np.array([[1, 0], [-1.5, 1], [1, 1]], dtype=float)\n" in page.evaluate(take)
+    page.locator("#causal").click()
+    assert not page.locator("#numpy").is_visible()
+    page.locator("#undo").click()
+    assert page.locator("#numpy").is_visible()
+    page = opened(html_of(every_kind()["pca"]()))
+    assert page.locator("#numpy").is_visible()
+    type_into(page, "vectors", 1, 1, "3,5")  # of which its components are no formula
+    assert not page.locator("#numpy").is_visible()
+
+
 @pytest.mark.parametrize("options", ["--layers 2", "--layers 2 --causal", "--norm pre"])
 def test_a_stack_of_layers_has_one_mask_and_one_scale(opened: Opener, options: str) -> None:
     trace = of_call(f"explain 'The old bank' --dim 4 --block encoder {options}")

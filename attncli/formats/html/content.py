@@ -18,6 +18,7 @@ from attncli.files.messages import listing
 from attncli.formats.html.command import command
 from attncli.formats.html.data import PageData, packed
 from attncli.formats.html.slips import slips_of
+from attncli.formats.python import code_of
 from attncli.page.matrix import Matrix
 from attncli.page.options import HEADS, KEY_HEADS, Bounds, DisplayOptions
 from attncli.page.page import Page
@@ -77,12 +78,15 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
         starts = [bounds[0] or 0 for bounds in (part.options.rows, part.options.cols)]
         at = np.ravel_multi_index(np.subtract(place, starts), part.of(trace)[name].value.shape[-2:])
         more["open"] = {"id": name, "at": int(at), **({"walk": 1} if options.query else {})}
+    if not is_fixed and (code := code_of(trace, {stage["id"] for stage in data.stages})):
+        more["script"] = code
     shares = (s for s in data.stages if s.get("shade") == "share" and "vector" not in s)
     weights = [s for s in shares if list(s["axes"]) == ["query", "key"]]
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
     has_words = n_maps and any(name.endswith("tokens") for name in trace)
     script = ("heads",) * (n_maps > 1 or bool(has_words)) + ("vectors",) * (seed is not None)
     title = [Heading(clean(trace.title))]
+    script += ("script",) * ("script" in more)  # of NumPy, which a page copies
     return Content(tuple(page_parts or title), frozenset(listed), packed(more, data), script)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from attncli.files.write import plain_lists
 from attncli.formats.html.command import FLAGS
-from attncli.formats.html.tree import dotted
 from attncli.page.options import HEADS, KEY_HEADS
 from attncli.page.select import Block
+from attncli.page.sources import dotted
 from attncli.stages import PARTS, QKV, SCORES
 from attncli.trace import Stage
 

@@ -15,6 +15,7 @@ function paintTools() {
   });
   $("command").textContent = `Copy as ${page.command?.python ? "Python" : "command"}`;
   $("locked").textContent = `Read only: ${state.locked}.`;
+  show({ numpy: page.script && hasScript() });
   for (const input of all(".param")) {
     const name = input.id.slice(6), s = has(name);
     input.parentElement.hidden = !s || !(name in (page.command?.numbers?.flags ?? s.params));

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from attncli.arrays import BoolArray
 from attncli.files.write import plain_lists
 from attncli.formula.evaluate import Values, place_along
 from attncli.formula.expression import (
@@ -39,9 +38,9 @@ from attncli.formula.expression import (
     rebuilt,
     walk,
 )
-from attncli.formula.kernels import draw_kept
 from attncli.page.arithmetic import bound_formula
 from attncli.page.select import Block
+from attncli.page.sources import array_aside, dotted
 from attncli.trace import Stage
 
 ROOT = "root"
@@ -135,11 +134,8 @@ def stage_tree(block: Block, stage: Stage) -> dict[str, Any]:
     body = rebuilt(values.formula.body, lambda node: _computed(node, values))
     names = dict.fromkeys(cell.name for cell in cells(body, guards=True))
     arrays = {}
-    # No stage: of a row its position, of a weight its fate, of keys and values the cached ones.
     for name in (x for x in names if x not in stages):
-        array = kept(block, stage) if name == "kept" else values.arrays.get(name)
-        if name == "past" and "n_cached" in stage.params:
-            array = stage.value[..., : stage.params["n_cached"], :]
+        array = array_aside(block, stage, name, values)
         if array is None:
             return {}
         arrays[name] = {"shape": np.shape(array), "float64": bytes_of(array)}
@@ -181,27 +177,6 @@ def _no_scale(node: Expr) -> Expr:
         case Apply("sqrt", (Size() as size,)):
             return Apply("sqrt", (Apply("+", (size, Number(0.0))),))
     return node
-
-
-def kept(block: Block, stage: Stage) -> BoolArray | None:
-    """Which numbers a dropout kept, of it or of its gradient; None where the trace has none."""
-    for dropped in (x for x in block.stages.values() if "kept[" in x.expression):
-        x, p = block.read(dropped, "x"), dropped.params.get("p")
-        if x is None or not dropped.value.shape == x.value.shape == stage.value.shape:
-            continue
-        mask = dropped.value != 0
-        drawn = draw_kept(mask.shape, float(p or 0), block.convention.seed)
-        is_drawn = bool((drawn == mask)[x.value != 0].all())
-        return drawn if is_drawn else mask | (x.value == 0)
-    return None
-
-
-def dotted(block: Block, stage: Stage, parameter: str, source: Stage) -> str | None:
-    """The dotted name of what a stage reads."""
-    name = stage.reads.get(parameter, parameter)
-    if name in block.stages and block.stages[name] is source:
-        return block.prefix + name
-    return name if name in block.root else None
 
 
 def bytes_of(array: Any) -> str:
