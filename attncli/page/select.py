@@ -205,7 +205,8 @@ def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
 
     A name selects the stage of exactly this name; else all whose names end with it; else
     those of a block. Where none is named, those that are computed: with `options.given` what is
-    given too, else what stages without numbers are computed from. Raises as `select` does.
+    given too, with `options.work` the weights, which its arithmetic reads, else what stages
+    without numbers are computed from. Raises as `select` does.
     """
     names = {name for query in options.stages for name in named_stages(trace, query)}
     if not options.stages:
@@ -215,7 +216,9 @@ def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
                 prefix = name[: name.rfind(".") + 1]
                 sources |= {prefix + x if prefix + x in trace else x for x in stage.reads.values()}
         for name, stage in trace.stages():
-            is_shown = (options.given or name in sources) and stage.kind.role not in HIDDEN
+            role = stage.kind.role
+            is_shown = (options.given or name in sources) and role not in HIDDEN
+            is_shown |= options.work and role == "parameter"
             names |= {name} if is_shown or is_computed(stage) else set()
     if {options.head, options.batch, *options.rows, *options.cols} != {None}:
         _check_places(trace, names, options)
