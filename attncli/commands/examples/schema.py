@@ -313,7 +313,7 @@ class Document(Model):
     attncli: Literal["examples"]
     version: Literal[1]
     source: Source
-    examples: Annotated[list[Example], Field(min_length=1, max_length=200)]
+    examples: Annotated[list[Example], Field(max_length=200)]
 
 
 # ---- reading
@@ -363,9 +363,12 @@ def read_examples(document: Any, origin: str) -> tuple[Example, ...]:
     """
     if isinstance(document, dict) and document.get("attncli") != "examples":
         raise InputError(f'{origin} has no "attncli": "examples"', "is it a file of examples?")
-    if isinstance(document, dict) and isinstance(document.get("examples"), list):
-        entries = [entry for entry in document["examples"] if not is_reference(entry)]
-        document = {**document, "examples": entries}
+    entries = document.get("examples") if isinstance(document, dict) else None
+    if isinstance(entries, list) and not entries:
+        raise InputError(f"{origin} has no examples", 'write "examples": [{"name": …}]')
+    if isinstance(entries, list):
+        of_file = [entry for entry in entries if not is_reference(entry)]
+        document = {**document, "examples": of_file}
     whole = validated(Document, document, origin)
     names = [example.name for example in whole.examples]
     if twice := [name for name in names if names.count(name) > 1]:
