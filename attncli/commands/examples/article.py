@@ -22,7 +22,7 @@ from attncli.commands.examples.page import (
 from attncli.commands.examples.runs import Run
 from attncli.commands.examples.titles import Article
 from attncli.files.messages import visible
-from attncli.formats.markdown import code, escape
+from attncli.formats.markdown import code, escape, fenced
 from attncli.page.text import clean, sentence
 
 BASES = {
@@ -32,8 +32,6 @@ BASES = {
 }
 WIDTH = 88  # of a call in a page
 GOOD = ("reproduced", "agrees as rounded", "agrees")
-
-
 SEVERAL = "Worked examples of articles"
 """The title of a page where the examples are of several articles."""
 
@@ -60,7 +58,7 @@ def _markdown_example(result: Result, above: Article | None) -> Iterator[str]:
         yield from [escape(example.article.line), ""]
     for words in _remarks(result):
         yield from [escape(words), ""]
-    yield from _fenced(result.run)
+    yield from fenced([*call_lines(result.run, WIDTH, 0)], "sh")
     if not result.needs:
         yield from ["", "| claim | basis | expected | recomputed | verdict | why |"]
         yield "| :-- | :-- | :-- | :-- | :-- | :-- |"
@@ -71,18 +69,15 @@ def _markdown_example(result: Result, above: Article | None) -> Iterator[str]:
         cells = (basis, row.expected, row.ours, row.verdict, why)
         yield f"| {escape(row.claim)}{call} | {' | '.join(map(escape, cells))} |"
     for name, run in figures(result):
-        yield from ["", f"Figure: {escape(name)}", "", *_fenced(run)]
+        call_of_figure = fenced([*call_lines(run, WIDTH, 0)], "sh")
+        yield from ["", f"Figure: {escape(name)}", "", *call_of_figure]
     if plot := plot_of(result):
-        yield from ["", "```", *plot, "```"]
+        yield from ["", *fenced(plot)]
 
 
 def _code(run: Run) -> str:
     """A call within a cell of a table, which a bar would end."""
     return code(run.shown).replace("|", "\\|")
-
-
-def _fenced(run: Run) -> Iterator[str]:
-    yield from ["```sh", *call_lines(run, WIDTH, 0), "```"]
 
 
 def _remarks(result: Result) -> Iterator[str]:

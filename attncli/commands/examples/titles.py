@@ -49,7 +49,7 @@ class Title(NamedTuple):
     article   in which it stands
     words     the text in which words are looked for
     path      its file; None: of the user's own
-    is_again  whether another article has it, too, from which it is
+    is_again  whether it stands here, too, but is an example of another article
     """
 
     name: str
@@ -96,19 +96,19 @@ def find(everything: Sequence[Title], text: str) -> tuple[list[Title], bool]:
     A text is the name of an example, the number or the author of an article, the beginning of the
     names of some, or words that all occur in an example. Raises ConventionError where it is none.
     """
-    once = [title for title in everything if not title.is_again]
-    if exact := [title for title in once if title.name == text]:
+    each_once = [title for title in everything if not title.is_again]
+    if exact := [title for title in each_once if title.name == text]:
         return exact, True
     folded = text.casefold()
     of_article = [title for title in everything if _names(title.article, folded)]
     if of_article:
         return of_article, len({title.article for title in of_article}) == 1
-    beginning = [title for title in once if title.name.startswith(text)]
+    beginning = [title for title in each_once if title.name.startswith(text)]
     words = folded.split()
-    of_words = [title for title in once if words and all(word in title.words for word in words)]
+    of_words = [x for x in each_once if words and all(word in x.words for word in words)]
     if some := beginning or of_words:
         return some, len(some) == 1
-    close = get_close_matches(text, [title.name for title in once], n=3)
+    close = get_close_matches(text, [title.name for title in each_once], n=3)
     near = " or ".join(map(safe, close))
     hint = f"did you mean {near}?" if near else "attncli examples lists all"
     raise ConventionError(f"there is no example {text!r}", hint)

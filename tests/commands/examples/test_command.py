@@ -86,6 +86,28 @@ def test_an_article_as_a_file(call: Call, ending: str) -> None:
         assert basis in text
 
 
+ACTING = "<script>alert(1)</script>|`````\n[red]x"
+
+
+def test_texts_of_a_file_do_nothing_on_a_page(call: Call) -> None:
+    document = json.loads(MINE.read_text())
+    first = document["examples"][0]
+    document["source"] = dict.fromkeys(("id", "title", "author", "date"), ACTING)
+    first |= dict.fromkeys(("name", "title", "note", "place"), ACTING)
+    first["figures"] = [{"figure": ACTING, "options": "--format mermaid"}]
+    first["run"] = "similarity --pca '<script>`````=1,2' b=2,1 c=0,1"
+    first["claims"] = [{"claim": ACTING, "stage": "coordinates", "why": ACTING, "printed": "NaN"}]
+    first["claims"][0] |= {"at": {"word": "b", "component": 1}}
+    document["examples"] = [first]
+    Path("mine.json").write_text(json.dumps(document))
+    for form in ("html", "markdown"):
+        done = call("examples", "--verify", "--file", "mine.json", "--format", form)
+        assert (done.code, done.err) == (1, "")
+        assert "alert(1)" in done.out
+        outside = re.sub(r"(?ms)^(`{6,}).*?^\1$", "", done.out)  # what stands in a fence
+        assert not re.search(r"(?<!\\)<script", outside)
+
+
 def test_what_is_for_one_example_is_refused_for_several(call: Call) -> None:
     for line, message in {
         "004 --stage weights": "--stage is for one example, not for 12; name one example",
