@@ -66,11 +66,7 @@ def present(
         from attncli.page.walk import walked
 
         trace, options = walked(trace, options), replace(options, query=None)
-    if show.open and not show.output:
-        from tempfile import mkdtemp
-
-        folder = mkdtemp(prefix="attncli-")  # which stays for the browser to read
-        show = replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
+    show = with_file_to_open(show)
     if options.blank is not None:
         from attncli.page.worksheet import without_numbers
 
@@ -94,10 +90,20 @@ def present(
     else:
         print_page(trace, show, options, page, stdin_used=stdin_used, least_height=least_height)
     if show.open and show.output:
-        _open(show.output, quiet=show.quiet)
+        open_file(show.output, quiet=show.quiet)
 
 
-def _open(path: str, *, quiet: bool) -> None:
+def with_file_to_open(show: DisplayFlags) -> DisplayFlags:
+    """The same flags; with --open, where --output names no file, one in a temporary folder."""
+    if not show.open or show.output:
+        return show
+    from tempfile import mkdtemp
+
+    folder = mkdtemp(prefix="attncli-")  # which stays for the browser to read
+    return replace(show, output=os.path.join(folder, f"attention.{show.form.endings[0]}"))
+
+
+def open_file(path: str, *, quiet: bool) -> None:
     """Opens a file in the browser; where there is none the file is there all the same."""
     import webbrowser
 

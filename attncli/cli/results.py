@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import PRECISION, Destination, note, present, write_report, write_text
+from attncli.cli.output import (
+    PRECISION,
+    Destination,
+    note,
+    open_file,
+    present,
+    write_report,
+    write_text,
+)
 from attncli.page.page import Page, parts
 from attncli.recorded import RecordedCall
 from attncli.trace import Trace
@@ -70,16 +78,19 @@ class TraceResult(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class TextResult(Result):
-    """Pieces of text; is_safe: no terminal acts on them."""
+    """Pieces of text; is_safe: no terminal acts on them; is_page: a browser opens its file."""
 
     pieces: Iterable[str]
     show: Destination
     is_safe: bool = False
+    is_page: bool = False
     code: int = 0
 
     def present(self) -> int:
         """Writes it where its flags say; the exit code."""
         write_text(self.pieces, self.show, is_safe=self.is_safe)
+        if self.is_page and self.show.output:
+            open_file(self.show.output, quiet=self.show.quiet)
         return self.code
 
 

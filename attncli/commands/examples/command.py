@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attncli.cli.groups import given_of
 from attncli.cli.options import DisplayFlags
-from attncli.cli.output import note, text_width
+from attncli.cli.output import note, text_width, with_file_to_open
 from attncli.cli.results import Result, TextResult, TraceResult
 from attncli.commands.examples.flags import ExampleFlags
 from attncli.commands.examples.titles import Article, Title, find, list_lines, titles
@@ -109,6 +109,7 @@ def _report(
     from attncli.commands.examples import page
 
     form, width = show.form.name, text_width(show.output, show.width)
+    show = with_file_to_open(show)
     if form == "json":
         from attncli.files.write import json_text
 
@@ -125,4 +126,5 @@ def _report(
         lines = page.result_lines(results[0], width)
     code = 0 if all(result.ok for result in results) or not which.verify else 1
     pieces = (f"{line}\n" for line in lines)
-    return TextResult(pieces=pieces, show=show, is_safe=form in ("json", "html"), code=code)
+    is_safe = form in ("json", "html")
+    return TextResult(pieces=pieces, show=show, is_safe=is_safe, is_page=show.open, code=code)

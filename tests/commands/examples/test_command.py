@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -106,6 +107,15 @@ def test_texts_of_a_file_do_nothing_on_a_page(call: Call) -> None:
         assert "alert(1)" in done.out
         outside = re.sub(r"(?ms)^(`{6,}).*?^\1$", "", done.out)  # what stands in a fence
         assert not re.search(r"(?<!\\)<script", outside)
+
+
+def test_a_page_of_an_article_is_opened(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = Mock(return_value=True)
+    monkeypatch.setattr("webbrowser.open", browser)
+    done = call("examples", "004", "--open")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    (address,) = browser.call_args.args
+    assert "Raj Shaikh" in Path(address.removeprefix("file://")).read_text("utf-8")
 
 
 def test_what_is_for_one_example_is_refused_for_several(call: Call) -> None:
