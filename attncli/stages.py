@@ -43,6 +43,7 @@ class StageSpec(NamedTuple):
     vector: bool = False  # one number for each row, or column, of a map: shown as one beside it
     heading: str = ""  # of the part of the computation that it belongs to, if not the forward one
     asked: bool = False  # it is computed, shown and written only where it is named
+    for_work: bool = False  # a page shows it only beside the arithmetic that reads it (--work)
     undefined: str = ""
 
     @property
@@ -69,8 +70,8 @@ SPECS: dict[str, StageSpec] = {
         note="words and punctuation; equal words have the same word id"),
     "embeddings": StageSpec("E", "token dimension",
         note="one vector for each word, whatever its context: static"),
-    "divisors": StageSpec("w", "pair"),
-    "angles": StageSpec("θ", "batch position pair"),
+    "divisors": StageSpec("w", "pair", for_work=True),
+    "angles": StageSpec("θ", "batch position pair", for_work=True),
     "positions": StageSpec("PE", "position dimension", shade="signed",
         note="the position of each token, counted from 0 (token 1 is pos 0, column 1 is "
         "dimension 0): all that distinguishes equal words"),

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from attncli.arrays import Array, FloatArray, Like
 from attncli.attention.heads import shape_text
-from attncli.attention.run import Heading, Step, run, traced
+from attncli.attention.run import Heading, Step, traced
 from attncli.attention.shapes import as_numbers
 from attncli.errors import ConventionError, ShapeError
 from attncli.formula import common as formulas
@@ -34,7 +34,7 @@ _COUNTS_TWICE = (
     "article 004 has 4i/d in the exponent where the paper has 2i/d, so past the first pair its "
     "waves are too long"
 )
-_WAVES = "λ, the length of a wave, is 2π w positions; column 2i has its sine, 2i+1 its cosine"
+_WAVES = "a wave is 2π w positions long; column 2i has its sine, column 2i+1 its cosine"
 _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
 
 SUM = Step("input", formulas.ADDED, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE")
@@ -60,12 +60,10 @@ def sinusoidal(
     [[0.0, 1.0, 0.0, 1.0], [0.8415, 0.5403, 0.01, 1.0]]
     """
     steps = sinusoidal_steps(n, dim, exponent=exponent, base=base, start=start)
-    lengths = 2 * math.pi * run(steps, {}, ["divisors"])["divisors"]
-    waves = [f"λ{x:.0f}" if 1000 <= x < 1e7 else f"λ{x:.3g}" for x in lengths]
     labels = {
         "position": [f"pos {position}" for position in range(start, start + n)],
-        "pair": waves,
-        "dimension": [f"{('sin', 'cos')[i % 2]} {waves[i // 2]}" for i in range(dim)],
+        "pair": [f"i={i}" for i in range(-(-dim // 2))],
+        "dimension": [f"{('2i', '2i+1')[d % 2]}={d}" for d in range(dim)],
     }
     return traced(steps, Heading("Sinusoidal positions", None, labels))
 

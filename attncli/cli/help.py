@@ -94,6 +94,19 @@ def _text(name: str) -> str:
     return "\n".join([text, "Commands of other packages", *rows, ""]) if rows else text
 
 
+def _pages_on(word: str, pages: Sequence[str]) -> list[str]:
+    """Two pages at most that have a word: those whose line in the list of topics has it first."""
+    pattern = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE)
+    about = dict(re.findall(r"(?m)^  (\w+) +(.+)$", _text(HELP)))
+    counts = {
+        page: (bool(pattern.search(about.get(page, ""))), len(pattern.findall(text)))
+        for page in pages
+        if page != "options"  # calls without words
+        if (text := (PAGES / f"{page}.md").read_text("utf-8")) and pattern.search(text)
+    }
+    return sorted(counts, key=lambda page: counts[page], reverse=True)[:2]
+
+
 def _show_topics(topics: Sequence[str]) -> None:
     """Pages of the manual, or the help of commands, one after the other; or the list of both."""
     from rich.markdown import Markdown
@@ -102,8 +115,9 @@ def _show_topics(topics: Sequence[str]) -> None:
     for name in topics:
         if name not in (*pages, *COMMANDS, HELP) and find(name) is None:
             near = get_close_matches(name, [*pages, *names()], 1)
-            hint = f"did you mean {near[0]}?" if near else "attncli help lists them"
-            raise ConventionError(f"there is no topic {name!r}", hint)
+            others = " or ".join(f"attncli help {page}" for page in _pages_on(name, pages))
+            hint = f"did you mean {near[0]}?" if near else f"see {others}" if others else ""
+            raise ConventionError(f"there is no topic {name!r}", hint or "attncli help lists them")
     screen = console(sys.stdout)
     os.environ.setdefault("LESS", "-FRX")  # less shows colours, and ends where all fits
     with unshielded(), screen.pager(styles=True) if screen.is_terminal else nullcontext():

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
@@ -43,7 +44,17 @@ class Destination(Protocol):
     quiet: bool
 
 
-def open_in_browser(path: str, *, quiet: bool) -> None:
+def with_file_to_open(show: DisplayFlags) -> DisplayFlags:
+    """The same flags; with --open, where --output names no file, one in a temporary folder."""
+    if not show.open or show.output:
+        return show
+    from tempfile import mkdtemp
+
+    folder = mkdtemp(prefix="attncli-")  # which stays for the browser to read
+    return replace(show, output=os.path.join(folder, f"attention.{show.form.endings[0]}"))
+
+
+def open_file(path: str, *, quiet: bool) -> None:
     """Opens a file in the browser; where there is none the file is there all the same."""
     import webbrowser
 

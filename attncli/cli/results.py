@@ -5,7 +5,6 @@ flags ── the function of a command ──> Result ── .present() ──> 
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -18,8 +17,9 @@ from attncli.cli.output import (
     Destination,
     coloured_text,
     note,
-    open_in_browser,
+    open_file,
     print_page,
+    with_file_to_open,
     write_file,
     write_report,
     write_text,
@@ -83,11 +83,7 @@ class TraceResult(Result):
 
             decimals = max(options.precision, DECIMALS) if options.rounded else DECIMALS
             trace = without_numbers(trace, options.blank, decimals)
-        if show.open and not show.output:
-            from tempfile import mkdtemp
-
-            folder = mkdtemp(prefix="attncli-")  # which stays for the browser to read
-            show = replace(show, output=os.path.join(folder, f"attention.{form.endings[0]}"))
+        show = with_file_to_open(show)
         if (
             form.holds == FIGURE
         ):  # what Matplotlib has to say of its fonts and its cache is no error
@@ -118,23 +114,26 @@ class TraceResult(Result):
                 least_height=self.least_height,
             )
         if show.open and show.output:
-            open_in_browser(show.output, quiet=show.quiet)
+            open_file(show.output, quiet=show.quiet)
         note(*self.remarks, quiet=self.show.quiet)
         return self.code
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextResult(Result):
-    """Pieces of text; is_safe: no terminal acts on them."""
+    """Pieces of text; is_safe: no terminal acts on them; is_page: a browser opens its file."""
 
     pieces: Iterable[str]
     show: Destination
     is_safe: bool = False
+    is_page: bool = False
     code: int = 0
 
     def present(self) -> int:
         """Writes it where its flags say; the exit code."""
         write_text(self.pieces, self.show, is_safe=self.is_safe)
+        if self.is_page and self.show.output:
+            open_file(self.show.output, quiet=self.show.quiet)
         return self.code
 
 

@@ -42,7 +42,7 @@ def _lines(part: kinds.Part) -> Iterator[str]:
         case Matrix():
             yield from _matrix(part)
         case kinds.Plot(names, points):
-            yield from _fenced(scatter(names, points))
+            yield from fenced(scatter(names, points))
         case kinds.Closing(heads):
             for at, (heading, sentences) in enumerate(heads):
                 yield from [""] if at else []
@@ -64,7 +64,7 @@ def _matrix(part: Matrix) -> Iterator[str]:
         for label, row in zip(rows, grid.cells, strict=True):
             yield _row([f"**{escape(label)}**", *(escape(cell.text.strip()) for cell in row)])
     if lines := work_lines(part, None):
-        yield from ["", *_fenced(lines)]
+        yield from ["", *fenced(lines)]
     for line in part.footnotes(grid):
         yield from ["", f"*{escape(line)}*"]
 
@@ -87,9 +87,10 @@ def _tree(part: kinds.Tree) -> Iterator[str]:
         yield "  " * max(depth - 1, 0) + "- " + " ".join(words)
 
 
-def _fenced(lines: Sequence[str]) -> Iterator[str]:
+def fenced(lines: Sequence[str], language: str = "") -> Iterator[str]:
+    """Lines as they are, between fences that none of them ends."""
     fence = "`" * max(3, _longest_run("\n".join(lines)) + 1)
-    yield from [fence, *lines, fence]
+    yield from [fence + language, *lines, fence]
 
 
 def escape(text: str) -> str:

@@ -16,7 +16,8 @@ from attncli.page.select import select
 from attncli.page.text import clean, sentence, shorten
 from attncli.trace import Stage, Trace
 
-_HARMLESS = frozenset(" ,/=+·×√ᵀ₁₂²…λθ")
+_HARMLESS = frozenset(" ,/=+·×√ᵀ₁₂²…λθ‖−^")
+_WITHIN = re.compile(r"(?<=[a-zA-Z])_(?=[a-zA-Z])|(?<=\d)\.(?=\d)")  # d_k, 1.4142
 # Where Mermaid sees a line break (\n), mathematics ($$) or an icon (:fa-) in text whose codes it
 # has read; a tag that shows nothing keeps the two sides apart.
 _ACTING = re.compile(r"(?<=\\)(?=n)|(?<=\$)(?=\$)|(?<=:)(?=fa-)")
@@ -48,10 +49,16 @@ def escape(text: str) -> str:
 
     >>> escape('a"] --> b; <i>`x`')
     'a#34;#93; #45;#45;#62; b#59; #60;i#62;#96;x#96;'
+    >>> escape("√d_k = 1.4142. _a_")
+    '√d_k = 1.4142#46; #95;a#95;'
     """
     codes = {x: f"#{ord(x)};" for x in {*clean(text)} - _HARMLESS if not x.isalnum()}
-    pieces = _ACTING.split(clean(text))
-    return _APART.join("".join(codes.get(char, char) for char in piece) for piece in pieces)
+
+    def piece_of(piece: str) -> str:
+        plain = {match.start() for match in _WITHIN.finditer(piece)}
+        return "".join(x if at in plain else codes.get(x, x) for at, x in enumerate(piece))
+
+    return _APART.join(map(piece_of, _ACTING.split(clean(text))))
 
 
 class _Chart:

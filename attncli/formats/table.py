@@ -208,15 +208,12 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     row_labels = m.labels(-2, rows, int(min(most_of_label, max(width / share, 6))))
     beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
     room = width - INDENT - max(map(cell_len, row_labels), default=0) - beyond
-    is_wave = m.stage.axes[-1:] in (("dimension",), ("pair",))  # all of "sin λ13537" is needed
+    is_wave = m.stage.axes[-1:] == ("dimension",)  # all of "2i+1=1023" is needed
     narrow = LABEL_CELLS if is_wave else NARROW_LABEL
     tries = [(LABEL_CELLS, m.options.precision + 2), (LABEL_CELLS, 0), (narrow, 0)]
     layouts: list[Layout] = []
     for label_cells, least in tries[2:] if screen.width and None in columns else tries:
         labels = [_NUMBER.sub(r"\n\1", label) for label in m.labels(-1, columns, label_cells)]
-        if m.stage.name == "positions" and "dimension" in m.stage.labels:  # 0 above sin λ6.28
-            places = ("" if at is None else at for at in columns)
-            labels = [f"{at}\n{label}" for at, label in zip(places, labels, strict=True)]
         layout = _fitted(grid, row_labels, labels, least, room, most)
         if len(layout.grid.columns) == len(columns) and len(layout.blocks) == 1:
             return layout

@@ -71,7 +71,7 @@ def explain_page(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
 def _first(trace: Trace, options: DisplayOptions) -> DisplayOptions:
     """The first layer, of several heads the first, unless all or another one is asked for."""
     shows_all = options.full or options.every
-    visible = chosen(trace, DisplayOptions(given=options.given))
+    visible = chosen(trace, DisplayOptions(given=options.given, work=options.work))
     names = tuple(x for x in trace if x in visible and (shows_all or is_first_layer(x)))
     one_of_many = options.head is None and not shows_all and _n_heads(trace) > 1
     return replace(options, stages=names, head=0 if one_of_many else options.head)

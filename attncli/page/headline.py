@@ -74,7 +74,9 @@ def headline(block: Block, options: DisplayOptions) -> Headline:
     title, name = sentence(block.trace.title), sentence(block.prefix.removesuffix("."))
     notes = [sentence(note) for note in block.trace.notes]
     weights = [s for s in block.stages.values() if s.kind.role == "parameter"]
-    if weights and not options.given:
+    names = {block.prefix + stage.name for stage in weights}
+    is_named = not options.stages or bool(names & {*options.stages})
+    if weights and not (options.given or (options.work and is_named)):
         shapes = (f"{clean(s.symbol)} {' × '.join(map(str, s.value.shape))}" for s in weights)
         notes.append(f"parameters: {' · '.join(shapes)}")
     choices = tuple(filter(None, words))

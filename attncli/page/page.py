@@ -33,6 +33,8 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
     """Everything that is shown of a trace, in reading order.
 
     An attention whose q or x is given begins with its inputs, so that it can be checked by hand.
+    Where the arithmetic is written out, the weights that it reads are there too, and the steps of
+    a table of positions.
     Raises StageError or ShapeError for what is asked for and not there.
     """
     is_part = (
@@ -51,12 +53,19 @@ def parts(trace: Trace, options: DisplayOptions) -> Iterator[Part]:
 
         yield from walks(trace, names, options)
         return
+    is_whole = options.stages or options.work or options.given or options.full
+    steps_of_work = {name for name, stage in trace.stages() if stage.kind.for_work}
+    is_brief = not is_whole and options.cell is None and options.blank is None
+    omitted = [name for name in trace if name in steps_of_work & names] if is_brief else []
+    names -= {*omitted}
     cell_steps = Steps()
     if options.cell is not None:
         cell_steps, options = steps_to_cell(trace, names, options), replace(options, work=True)
         names = {*cell_steps.places}
     blocks = {name[:at] for name in names for at, x in enumerate(name) if x == "."}
     yield from _block(Block(trace), names | blocks, options, cell_steps)
+    if omitted:
+        yield Remark(f"left out: {' and '.join(omitted)} (--work)")
 
 
 def _block(

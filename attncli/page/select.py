@@ -205,13 +205,16 @@ def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
 
     A name selects the stage of exactly this name; else all whose names end with it; else
     those of a block. Where none is named, those that are computed: with `options.given` what is
-    given too. What stages without numbers are computed from comes along, unless the steps to a
-    cell are asked for, which say it. Raises as `select` does.
+    given too, with `options.work` the weights, which its arithmetic reads. What stages without
+    numbers are computed from comes along, unless the steps to a cell are asked for, which say it.
+    Raises as `select` does.
     """
     names = {name for query in options.stages for name in named_stages(trace, query)}
     if not options.stages:
         for name, stage in trace.stages():
-            is_shown = options.given and stage.kind.role not in HIDDEN
+            role = stage.kind.role
+            is_shown = options.given and role not in HIDDEN
+            is_shown |= options.work and role == "parameter"
             names |= {name} if is_shown or is_computed(stage) else set()
     if not (options.stages and options.cell):
         names |= _sources_of_blanks(trace, names)

@@ -202,7 +202,7 @@ def find(names: Sequence[str], axis: str, label: str) -> int:
     if len(same) == 1:
         return same[0]
     is_placed = axis in ("position", "dimension")
-    start = re.fullmatch(r"pos (-?\d+)|sin λ.*", names[0]) if is_placed else None
+    start = re.fullmatch(r"pos (-?\d+)|2i=0", names[0]) if is_placed else None
     first = int(start[1] or 0) if start else 1
     if label.isdecimal() and first <= int(label) < first + len(names):
         return int(label) - first

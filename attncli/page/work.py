@@ -47,6 +47,8 @@ def worked(matrix: Matrix, room: int) -> Iterator[Equation]:
         yield from shares(entry, term, options.index) if term is not None else ()
         return
     row, column = m.rows[0], m.columns[0]
+    if m.stage.axes[-2:-1] == ("position",) and len(m.rows) > 1:  # position 0 says little
+        row = m.rows[1]
     cells, formula = [(row, column)], formula_of(m.stage)
     is_pair = formula is not None and formula.in_words and len(formula.index) > 1
     if is_pair and row == column and len(m.columns) > 1:  # cos(a, a) says little

@@ -38,10 +38,10 @@ def test_every_cell_of_a_sinusoid(n: int, dim: int, more: dict[str, Any], expone
 
 def test_the_names_of_columns_and_a_huge_base() -> None:
     paper = sinusoidal(5, 4)
-    names = ("sin λ6.28", "cos λ6.28", "sin λ628", "cos λ628")
+    names = ("2i=0", "2i+1=1", "2i=2", "2i+1=3")
     assert (paper["positions"].labels["dimension"], paper["positions"].note) == (names, "")
-    assert paper["angles"].labels["pair"] == ("λ6.28", "λ628")
-    assert sinusoidal(3, 5)["positions"].labels["dimension"][-1].startswith("sin")
+    assert paper["angles"].labels["pair"] == ("i=0", "i=1")
+    assert sinusoidal(3, 5)["positions"].labels["dimension"][-1] == "2i=4"
     huge = sinusoidal(3, 7, base=1e300, exponent="article")["positions"].value  # no warning
     np.testing.assert_array_equal(huge[:, 6], 0)
 

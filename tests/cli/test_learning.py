@@ -16,6 +16,7 @@ from tests.calls import SAMPLES, Call, arguments_of
 THREE = str(SAMPLES / "three-tokens.json")
 BANK = "'She visited the money bank, near the river bank' --positions none"
 BANK += f" --glove {SAMPLES / 'bank.txt'} --weights {SAMPLES / 'bank.json'}"
+TWO = BANK.replace("bank.json", "two-heads.json")  # exp 6 / (exp 6 + 9 exp 0)
 NEAR = f"{BANK} --mask {SAMPLES / 'near.json'}"
 SAID = {  # a call: what it says, and after "!" what it does not
     # computed by readers outside: shares, cosines, and the pairs that changed as much as the first
@@ -24,6 +25,7 @@ SAID = {  # a call: what it says, and after "!" what it does not
     f"""explain {NEAR} --cell 'bank(10),","'""": ['S[bank (10),","]', "O[bank (10),1] =", 'V[","]', "share of O[bank (10)]"],
     f"""explain {NEAR} --cell '10,"bank" (10)'""": ["S[bank (10),bank (10)]"],
     f"""explain {NEAR} --cell '",",the (3)'""": ["V[the (3)]", 'O[",",1] =', 'share of O[","]'],
+    f"explain {TWO} --heads 2": ["bank (5)   money 97.8 %  river 97.8 %", "bank (10)  money 97.8 %"],
     f"explain {BANK} --query bank": ["bank(5) or bank(10)"],
     """explain 'the dog, the cat' --query '","'""": ['O[","]'],
     "explain 'the bank the bank' --query 'bank(3)'": ["the (1), bank (2), the (3), bank (4)"],

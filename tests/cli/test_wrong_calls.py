@@ -163,9 +163,9 @@ CALLS = {
         "a=1,2 b=2,1 --analogy a b prince": "prince",
     },
     "examples": {
-        "zzz": "no 'zzz' attncli examples", "003-cosines --format npz": "npz comparison",
+        "zzz": "no 'zzz' attncli examples", "003 --format npz": "npz one 8",
         "--file missing.json": "missing.json", "--file mask.json": "mask.json",
-        "000-pca --stage coordinates": "000-pca glove.6B.100d.txt",
+        "exercise-2 --file my-examples.json --stage cosines": "exercise-2 words.txt",
         "000-pca --glove missing.txt": ": example missing.txt glove.6B.100d",
     },
     "semantics": {
@@ -265,7 +265,7 @@ LEAST = {  # the first is less than 1
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that wrong calls name."""
     path = tmp_path_factory.mktemp("wrong")
-    for name in ("heads.json", "homework.json", "mask.json", "words.txt"):
+    for name in ("heads.json", "homework.json", "mask.json", "words.txt", "my-examples.json"):
         shutil.copy(SAMPLES / name, path)
     shutil.copy(SAMPLES / "three-tokens.json", path / "three.json")
     documents: dict[str, Any] = {

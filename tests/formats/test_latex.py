@@ -63,7 +63,7 @@ def test_the_fractions_of_an_equation_are_those_of_its_formula() -> None:
         (attention(), r"Z[\text{q1},\text{k1}] &= \frac{S[\text{q1},\text{k1}]}{\sqrt{d_{k}}} = \frac{1}{1.4142} = 0.7071"),
         (attention([[1.0]], [[2.0], [3.0]], [[1.0], [1.0]]), r"\frac{\operatorname{exp}(2)}{\operatorname{exp}(2) + \operatorname{exp}(3)} ="),
         (layer, r"\frac{\gamma [\text{1}] \cdot (R_{1}[\text{a},\text{1}] - \mu [\text{a}])}{\sqrt{\sigma [\text{a}]{}^{2} + \varepsilon}} + \beta [\text{1}]"),
-        (attncli.explain("a b", dim=4), r"\operatorname{sin}\left(\frac{0}{10000{}^{0/4}}\right) = 0"),
+        (attncli.explain("a b", dim=4), r"\operatorname{sin}\left(\frac{1}{10000{}^{0/4}}\right) = 0.841"),
     ]  # fmt: skip
     for trace, expected in cases:
         assert expected in written(trace, work=True)

@@ -217,6 +217,18 @@ def test_what_stays() -> None:
             assert "\nw_q " not in attncli.render(trace)
 
 
+def test_the_weights_stand_where_the_arithmetic_reads_them() -> None:
+    trace = attncli.explain("The bank", dim=4, block="encoder")
+    text = attncli.render(trace, work=True)
+    names = ("w_q", "w_k", "w_v", "w_o", "w_1", "w_2")
+    at = [text.index(f"\n{name} ") for name in names]
+    assert at == sorted(at)
+    assert at[2] < text.index(" Q = X W_q ") < at[4]
+    assert "parameters: W_q" not in text
+    of_q = attncli.render(trace, work=True, stages="encoder.1.attention.q")
+    assert ("\nw_q " in of_q, "parameters: W_q 4 × 4" in of_q) == (False, True)
+
+
 def test_one_stage_is_blank_and_others_tell_nothing_of_it() -> None:
     trace = attention(numbers(3, 2), numbers(3, 2, seed=8), numbers(3, 2, seed=9))
     text = sheet(trace, blank=["weights"], work=True)

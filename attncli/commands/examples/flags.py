@@ -13,7 +13,8 @@ class ExampleFlags:
     """Which examples, and what to do with them."""
 
     name: str | None = flag(
-        "One example, or the beginning of its name; without a name, all examples are listed.",
+        "One example; the number or author of an article; or words or the beginning of a name, "
+        "which list examples. Without it, all are listed.",
         "NAME",
         make=typer.Argument,
     )
@@ -23,7 +24,7 @@ class ExampleFlags:
         "--query, --heatmap, --no-heatmap, --step, --blank",
     )
     file: str | None = flag("A file of your own examples, in the same form.", "FILE")
-    glove: str | None = flag("GloVe vectors, for the examples that need them.", "FILE")
+    glove: str | None = flag("GloVe vectors, for the examples that take them.", "FILE")
 
 
 STAGES = (

@@ -91,13 +91,18 @@ class Judgement:
 
 
 class Result(NamedTuple):
-    """An example, computed and judged; `needs` says what it could not be computed without."""
+    """An example, computed and judged.
+
+    needs  what it could not be computed without
+    adds   what a file of word vectors would add
+    """
 
     example: Example
     run: Run
     judgements: tuple[Judgement, ...]
     trace: Trace | None = None
     needs: str = ""
+    adds: str = ""
 
     @property
     def ok(self) -> bool:
@@ -107,27 +112,33 @@ class Result(NamedTuple):
 
 def judge(example: Example, glove: str | None = None) -> Result:
     """Compute an example and judge each of its claims; `glove` is for those without vectors."""
-    run = example.run.with_vectors(glove)
-    if example.needs and glove is None:
+    run, offline = example.run_with(glove), example.offline if glove is None else None
+    if example.needs and glove is None and offline is None:
         waiting = tuple(Judgement(claim, "needs --glove FILE") for claim in example.claims)
         needs = f"{safe(example.needs)}, given with --glove FILE"
         return Result(example, run, waiting, needs=needs)
     with _located(example.where):
-        trace = run.trace()
+        traces: dict[tuple[str, ...] | None, Trace] = {None: run.trace()}
     judgements: list[Judgement] = []
     for number, claim in enumerate(example.claims, start=1):
         place = f"{example.where}, claim {number}"
+        before = [x for x in judgements if x.claim.words == claim.words]  # of the same run
+        claim_run = run if claim.words is None else Run(claim.words)
         with _located(place):
+            if claim.words not in traces:
+                traces[claim.words] = claim_run.trace()
+            trace = traces[claim.words]
             ours = numbers_of(stage_of(trace, claim.stage), claim, claim.at)
-            judgement = _judged(claim, ours, trace, judgements)
+            judgement = _judged(claim, ours, trace, before)
         alternatives = []
         for way, other in enumerate(claim.alternatives, start=1):
             with _located(f"{place}, way {way}"):
-                again = example.run_of(other).with_vectors(glove).trace()
-                earlier = example.claims[: number - 1]
+                again = other.run_in_place_of(claim_run).trace()
+                earlier = [x.claim for x in before]
                 alternatives.append(_recomputed(other, claim, ours, again, earlier))
         judgements.append(replace(judgement, alternatives=tuple(alternatives)))
-    return Result(example, run, tuple(judgements), trace)
+    adds = offline.adds if offline else ""
+    return Result(example, run, tuple(judgements), traces[None], adds=adds)
 
 
 @contextmanager

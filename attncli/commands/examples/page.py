@@ -1,4 +1,7 @@
-"""Worked examples and what is computed: lines for the terminal, Markdown, or plain data."""
+"""Worked examples and what is computed, as lines for the terminal or as plain data.
+
+article.py writes those of an article as a page of Markdown or HTML.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,23 @@ from rich.cells import cell_len
 from attncli.commands.examples.judge import Judgement, Result
 from attncli.commands.examples.printed import VERDICTS, Verdict
 from attncli.commands.examples.runs import Run
-from attncli.commands.examples.schema import Basis, Example
+from attncli.commands.examples.schema import Basis
+from attncli.commands.examples.titles import Article
 from attncli.files.numbers import nan_to_text
-from attncli.formats.markdown import escape
+from attncli.formats.scatter import scatter
 from attncli.page.text import clean, fold, pad, sentence
 
-SCHEMA = 2  # from 2 on claims have basis and expected, and the counts are by basis
+SCHEMA = 3  # from 3 on claims have a place and a run, and examples have figures
 EXACT = 15  # decimals from which a number is written in full: float64 has hardly more
 MORE = 2  # decimals beyond the printed ones, to show where a number was rounded
 FEWEST = 4
 BASIS = len("shown here")
 SHOWN = 24  # numbers of an array that are written out: more would be a page
+PLOT = 64, 13  # columns and lines of a plot
 
 _MANY = {"agrees as rounded": "agree as rounded", "differs": "differ", "agrees": "agree"}
 _RELATIONS = {"equal": "equal to", "close_to": "close to", "unequal": "other than"}
+_CAUSES = {"carried over": "it follows from an earlier line"}
 
 
 class Row(NamedTuple):
@@ -35,6 +41,8 @@ class Row(NamedTuple):
 
     basis     whether what is expected is printed, claimed or shown here
     expected  "" where there is nothing to compare with
+    place     where a printed number stands in the article, "" for others
+    run       the call that computes it
     """
 
     claim: str
@@ -44,6 +52,8 @@ class Row(NamedTuple):
     verdict: str
     ok: bool
     reasons: tuple[str, ...]
+    place: str
+    run: Run
 
 
 def rows(result: Result) -> Iterator[Row]:
@@ -58,13 +68,22 @@ def rows(result: Result) -> Iterator[Row]:
         decimals = _decimals(judgement)
         if judgement.ours is not None:
             ours = _numbers(judgement.ours, decimals)
-        verdict = judgement.verdict + (f" ({judgement.cause})" if judgement.cause else "")
+        cause = _CAUSES.get(judgement.cause or "", judgement.cause)
         reasons = [sentence(claim.why)] if claim.why else []
         for other in judgement.alternatives or filter(None, [judgement.recomputed]):
             reasons.append(f"{sentence(other.text)}: {_numbers(other.ours, decimals)}")
         reasons += [] if judgement.ok else [f"not as recorded: {sentence(judgement.problem)}"]
-        text, expected = sentence(claim.text), clean(expected)
-        yield Row(text, claim.basis, expected, ours, verdict, judgement.ok, tuple(reasons))
+        yield Row(
+            claim=sentence(claim.text),
+            basis=claim.basis,
+            expected=clean(expected),
+            ours=ours,
+            verdict=judgement.verdict + (f" ({cause})" if cause else ""),
+            ok=judgement.ok,
+            reasons=tuple(reasons),
+            place=sentence(claim.place or result.example.place) if claim.printed else "",
+            run=result.run if claim.words is None else Run(claim.words),
+        )
 
 
 def _decimals(judgement: Judgement) -> int:
@@ -85,6 +104,8 @@ def _numbers(value: npt.NDArray[np.float64], decimals: int) -> str:
             return repr(float(x))
         text = f"{x:.{decimals}f}"
         text = text.rstrip("0").rstrip(".") if "." in text else text
+        if x and text in ("0", "-0"):  # what would show nothing of it
+            return f"{x:.2g}"
         return "0" if text == "-0" else text
 
     if value.size <= SHOWN:
@@ -101,48 +122,77 @@ def _nested(value: Any, write: Callable[[Any], str]) -> str:
     return write(value)
 
 
+def figures(result: Result) -> Iterator[tuple[str, Run]]:
+    """The figures of an article that an example draws, each with its call."""
+    for figure in result.example.figures:
+        yield sentence(figure.text), result.example.run_of_figure(figure)
+
+
+def plot_of(result: Result) -> list[str]:
+    """Points in a plane that an example computes, as a plot in text."""
+    if result.trace is None:
+        return []
+    for _, stage in result.trace.stages():
+        if stage.kind.plotted:
+            points = stage.value[:, :2].astype(np.float64)
+            return scatter(stage.names(stage.axes[0]), points, *PLOT)
+    return []
+
+
 # ---- lines for the terminal
 
 
-def source_line(example: Example) -> str:
-    """Author, title and date of the document, and its number."""
-    source = example.source
-    fields = [source.author, f"“{source.title}”", source.date]
-    return clean(f"{', '.join(part for part in fields if part)} (document {source.id})")
+def result_lines(result: Result, width: int | None, *, beside: str = "") -> Iterator[str]:
+    """An example: each claim, what is expected and what is computed, and why they differ.
 
-
-def list_lines(examples: Sequence[Example], width: int | None = None) -> Iterator[str]:
-    """Every example by name, under the document it comes from."""
-    names = max((len(example.name) for example in examples), default=0)
-    before = ""
-    for example in examples:
-        line = source_line(example)
-        if line != before:
-            yield from [""] if before else []
-            yield from fold(line, width, 2, 0)
-            before = line
-        title = f"{pad(clean(example.name), names)}  {sentence(example.title)}"
-        yield from fold(title, width, names + 4, 2)
-
-
-def result_lines(result: Result, width: int | None) -> Iterator[str]:
-    """An example: each claim, what is expected and what is computed, and why they differ."""
+    beside  the line of the article where it stands above and need not be said again
+    """
     example = result.example
     yield f"{clean(example.name)}  {sentence(example.title)}"
-    yield from fold(source_line(example), width, 2, 2)
+    if example.article.line != beside:
+        yield from fold(example.article.line, width, 2, 2)
     if example.note:
         yield from fold(sentence(example.note), width, 2, 2)
-    if result.needs:
-        yield f"  needs {clean(result.needs)}"
+    for words in filter(None, [result.needs and f"needs {result.needs}", _added(result)]):
+        yield from fold(clean(words), width, 2, 2)
     yield from call_lines(result.run, width, 2)
+    above = result.run
     for row in rows(result):
         yield ""
         yield from fold(f"{row.claim}: {row.verdict}", width, 2, 2)
-        for label, numbers in ((row.basis, row.expected), ("ours", row.ours)):
-            if numbers:
-                yield from fold(f"{pad(label, BASIS)}  {numbers}", width, BASIS + 6, 4)
+        yield from call_lines(row.run, width, 4) if row.run != above else ()
+        above = row.run
+        for label, text in (
+            (row.basis, row.expected),
+            ("recomputed", row.ours),
+            ("place", row.place),
+        ):
+            if text:
+                yield from fold(f"{pad(label, BASIS)}  {text}", width, BASIS + 6, 4)
         for reason in row.reasons:
             yield from fold(reason, width, 4, 4)
+    for name, run in figures(result):
+        yield from ["", *fold(f"figure: {name}", width, 2, 2), *call_lines(run, width, 4)]
+    if lines := plot_of(result):
+        yield from ["", *(f"  {line}".rstrip() for line in lines)]
+
+
+def _added(result: Result) -> str:
+    return f"--glove FILE {result.adds}" if result.adds else ""
+
+
+def article_lines(results: Sequence[Result], width: int | None, article: Article) -> Iterator[str]:
+    """The examples of an article in its order, and how many claims have each verdict."""
+    yield from fold(article.line, width, 2, 0)
+    for result in results:
+        yield from ["", *result_lines(result, width, beside=article.line)]
+    yield from ["", f"{len(results)} examples", *_count_lines(results, width)]
+
+
+def counted_bases(results: Sequence[Result]) -> Iterator[str]:
+    """How many claims have each verdict, a line for each basis that there is."""
+    for basis, verdicts in verdict_counts(results).items():
+        yield from [f"{basis}: {_counted(verdicts)}"] if verdicts else []
 
 
 def call_lines(run: Run, width: int | None, indent: int) -> Iterator[str]:
@@ -176,8 +226,10 @@ def verification_lines(results: Sequence[Result], width: int | None = None) -> I
                 yield from fold(f"{row.claim}: {reason}", width, 8, 8)
     is_ok = all(result.ok for result in results)
     state = "each as recorded" if is_ok else "not all as recorded"
-    yield ""
-    yield f"{len(results)} examples, {state}"
+    yield from ["", f"{len(results)} examples, {state}", *_count_lines(results, width)]
+
+
+def _count_lines(results: Sequence[Result], width: int | None) -> Iterator[str]:
     for basis, verdicts in verdict_counts(results).items():
         yield from fold(f"{pad(basis, BASIS)}  {_counted(verdicts)}", width, BASIS + 4, 2)
 
@@ -196,43 +248,28 @@ def _counted(counts: Mapping[Verdict, int]) -> str:
     return ", ".join(words) or "none"
 
 
-# ---- Markdown and data
-
-
-def errata(results: Iterable[Result]) -> Iterator[str]:
-    """Markdown: a table of claims for each example, fit for an errata note."""
-    for at, result in enumerate(results):
-        yield from [""] if at else []
-        yield f"## {escape(clean(result.example.name))}: {escape(sentence(result.example.title))}"
-        yield from ["", escape(source_line(result.example)), ""]
-        yield from ["```sh", clean(result.run.shown), "```", ""]
-        if result.needs:
-            yield f"Needs {escape(clean(result.needs))}."
-            continue
-        yield "| claim | basis | expected | recomputed | verdict | why |"
-        yield "| :-- | :-- | :-- | :-- | :-- | :-- |"
-        for row in rows(result):
-            why = " ".join(f"{reason.rstrip('.')}." for reason in row.reasons)
-            cells = (row.claim, row.basis, row.expected, row.ours, row.verdict, why)
-            yield f"| {' | '.join(escape(cell) for cell in cells)} |"
+# ---- data
 
 
 def verification_data(results: Sequence[Result]) -> dict[str, Any]:
     """The results as plain data for scripts; NaN and infinity as strings.
 
-    {schema, ok, counts, examples: [{name, title, source, run, ok, needs, claims: [{claim, stage,
-    basis, printed, expected, states, ours, verdict, cause, ok, why, ways: [{how, ours}]}]}]}
+    {schema, ok, counts, examples: [{name, title, source, run, ok, needs, adds, figures: [{figure,
+    run}], claims: [{claim, run, stage, basis, place, printed, expected, states, ours, verdict,
+    cause, ok, why, ways: [{how, ours}]}]}]}
     The counts are those of `verdict_counts`.
     """
     examples = [
         {
             "name": result.example.name,
             "title": result.example.title,
-            "source": result.example.source.id,
+            "source": result.example.article.id,
             "run": result.run.shown,
             "ok": result.ok,
             "needs": result.needs,
-            "claims": [_claim_data(judgement) for judgement in result.judgements],
+            "adds": result.adds,
+            "figures": [{"figure": name, "run": run.shown} for name, run in figures(result)],
+            "claims": [*map(_claim_data, result.judgements, rows(result))],
         }
         for result in results
     ]
@@ -241,12 +278,14 @@ def verification_data(results: Sequence[Result]) -> dict[str, Any]:
     return {"schema": SCHEMA, "ok": is_ok, "counts": counts, "examples": examples}
 
 
-def _claim_data(judgement: Judgement) -> dict[str, Any]:
+def _claim_data(judgement: Judgement, row: Row) -> dict[str, Any]:
     claim, ours = judgement.claim, judgement.ours
     return {
         "claim": claim.text,
+        "run": row.run.shown,
         "stage": claim.stage,
         "basis": claim.basis,
+        "place": row.place,
         "printed": None if claim.printed is None else claim.printed.text,
         "expected": None if claim.expected is None else claim.expected.text,
         "states": claim.states and nan_to_text(claim.states),

@@ -1,18 +1,21 @@
 """The form of a file of examples: a pydantic model, which reads it.
 
     Document ── examples ── Example ── claims ── Claim ── printed, expected, or states
-                               └─ run              └───── ways ── Alternative
+                            │  └─ run              └───── ways ── Alternative
+                            └──── figures ── Figure
 
 A file that does not follow it is refused in one line: which file, example, claim and key, what was
 found there, and how to mend it.
 
-A file holds one document and its examples:
+A file holds one document and its examples, in the order of the document. In place of one,
+{"see": "why-scale"} names an example of those that come with attncli.
 
     {"attncli": "examples", "version": 1,
      "source": {"id": "004", "title": "…", "author": "…", "date": "…"},
      "examples": [
-       {"name": "004-first-example", "title": "…",
+       {"name": "004-first-example", "title": "…", "place": "1. Dot-Product Attention",
         "run": "compute --q '[[1, 0]]' --k '…' --v '…'",
+        "figures": [{"figure": "Attention Flow", "options": "--format mermaid"}],
         "claims": [
           {"claim": "weights of query 1", "stage": "weights", "at": {"query": 1},
            "printed": ["0.42", "0.42", "0.16"], "verdict": "differs", "why": "…",
@@ -21,6 +24,7 @@ A file holds one document and its examples:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, Self
 
@@ -36,6 +40,7 @@ from pydantic import (
 from attncli.commands.examples.model import Model, OneKey, validated
 from attncli.commands.examples.printed import Printed, Recorded, Relation, read_printed
 from attncli.commands.examples.runs import Run, read_options, read_stdin, read_words
+from attncli.commands.examples.titles import PATHS, Article, Title, title_of, titles
 from attncli.errors import InputError
 from attncli.files.json_text import described, parse
 from attncli.files.messages import quote
@@ -133,6 +138,13 @@ class Alternative(Model):
     decimals: Decimals | None = None
     gives: PrintedNumbers | None = None
 
+    def run_in_place_of(self, run: Run) -> Run:
+        """The call of this way, in place of that of the claim."""
+        if self.run is not None:
+            return Run(self.run, self.options, self.input)
+        stdin = run.stdin if self.input is None else self.input
+        return run._replace(options=self.options, stdin=stdin)
+
 
 Basis = Literal["printed", "claimed", "shown here"]
 """Where the number comes from that ours are compared with: it stands in the document; a sentence,
@@ -143,6 +155,8 @@ class Claim(Model):
     """One statement of a document about its example, or one that illustrates it.
 
     claim      in words
+    run        another call, in place of the example's, that computes it; it reads no input
+    place      where the number stands in the document, if not where the example does
     basis      where the expected number comes from; where it is left out, that is "printed" for
                `printed`, and "claimed" for others
     stage      dotted name of the stage it is about
@@ -159,6 +173,8 @@ class Claim(Model):
     """
 
     text: str = Field(alias="claim")
+    words: Words | None = Field(None, alias="run")
+    place: str = ""
     stated_basis: Basis | None = Field(None, alias="basis")
     stage: str
     at: At = Field({})
@@ -211,19 +227,42 @@ class Source(Model):
     date: str = ""
 
 
+class Offline(Model):
+    """What is computed where there is no file of word vectors, and what such a file adds."""
+
+    words: Words = Field(alias="run")
+    adds: str
+
+
+class Figure(Model):
+    """A figure or diagram of the document and the call that draws it, which is shown, not run.
+
+    options  further ones of the example's run; run: another call
+    """
+
+    text: str = Field(alias="figure")
+    options: Options = ()
+    words: Words | None = Field(None, alias="run")
+
+
 class Example(Model):
     """A worked example: a call, and what should come out.
 
-    run    a call of attncli, as it is typed into a shell
-    input  its standard input, where it reads `-`: a text, or anything that is sent as JSON
-    needs  the word of the run that stands for a file of word vectors, given with --glove FILE
+    run      a call of attncli, as it is typed into a shell
+    input    its standard input, where it reads `-`: a text, or anything that is sent as JSON
+    needs    the word of the run that stands for a file of word vectors, given with --glove FILE
+    offline  what is computed without that file; where it is left out, nothing is
+    place    where it stands in the document: its headings, the outer one first, with > between
     """
 
     name: Annotated[str, Field(min_length=1)]
     title: str
+    place: str = ""
     words: Words = Field(alias="run")
     input: StandardInput | None = None
     needs: str = ""
+    offline: Offline | None = None
+    figures: Annotated[list[Figure], Field(max_length=20)] = Field([])
     claims: Annotated[list[Claim], Field(min_length=1, max_length=200)]
     note: str = ""
     _source: Source = PrivateAttr()
@@ -233,24 +272,34 @@ class Example(Model):
     def _check_needs(self) -> Self:
         if self.needs and self.needs not in self.words:
             raise InputError(f", needs: its run has no word {quote(self.needs)}")
+        if self.offline and not self.needs:
+            raise InputError(" has offline, but needs nothing", "leave it out")
         return self
 
-    @property
-    def run(self) -> Run:
-        """The call."""
-        return Run(self.words, (), self.input, self.needs)
+    def run_with(self, glove: str | None) -> Run:
+        """The call, with this file of word vectors where it needs one."""
+        if glove is None and self.offline:
+            return Run(self.offline.words)
+        return Run(self.words, (), self.input, self.needs).with_vectors(glove)
 
-    def run_of(self, way: Alternative) -> Run:
-        """The call of another way to compute a claim."""
-        stdin = self.input if way.input is None else way.input
-        if way.run is None:
-            return Run(self.words, way.options, stdin, self.needs)
-        return Run(way.run, way.options, way.input)
+    def run_of_figure(self, figure: Figure) -> Run:
+        """The call that draws a figure."""
+        if figure.words is not None:
+            return Run(figure.words)
+        return Run((*self.words, *figure.options), (), self.input)
 
     @property
-    def source(self) -> Source:
+    def article(self) -> Article:
         """The document it is from."""
-        return self._source
+        source = self._source
+        return Article(source.id, source.title, source.author, source.date)
+
+    @property
+    def heading(self) -> Title:
+        """Its title, and the text in which words are looked for."""
+        claims = [{"claim": claim.text} for claim in self.claims]
+        entry = {"name": self.name, "title": self.title, "note": self.note, "claims": claims}
+        return title_of(entry, self.article._asdict())
 
     @property
     def where(self) -> str:
@@ -264,19 +313,23 @@ class Document(Model):
     attncli: Literal["examples"]
     version: Literal[1]
     source: Source
-    examples: Annotated[list[Example], Field(min_length=1, max_length=200)]
+    examples: Annotated[list[Example], Field(max_length=200)]
 
 
 # ---- reading
 
 
-def load_catalog() -> tuple[Example, ...]:
-    """The worked examples of the source documents, in the order of the documents."""
-    return tuple(
-        example
-        for path in sorted(Path(__file__).with_name("catalog").glob("*.json"))
+def load_catalog(some: Iterable[Title] | None = None) -> tuple[Example, ...]:
+    """The examples of these titles, or all that come with attncli, each once."""
+    selection = titles() if some is None else some
+    names = dict.fromkeys((title.path, title.name) for title in selection)
+    examples: dict[tuple[Path | None, str], Example] = {
+        (path, example.name): example
+        for path in PATHS
+        if any(path == of for of, _ in names)
         for example in read_examples(parse(path.read_bytes(), path.name), "")
-    )
+    }
+    return tuple(examples[name] for name in names)
 
 
 def load_examples(source: str, *, stdin: BinaryIO | None = None) -> tuple[Example, ...]:
@@ -288,13 +341,34 @@ def load_examples(source: str, *, stdin: BinaryIO | None = None) -> tuple[Exampl
         data = file.read() if (file.size or 0) <= MOST_BYTES else None
         if data is None or len(data) > MOST_BYTES:
             raise InputError(f"{file.origin} is larger than {MOST_BYTES >> 20} MB")
-        return read_examples(parse(data, file.origin), file.origin)
+        document, origin = parse(data, file.origin), file.origin
+    of_file = iter(read_examples(document, origin))
+    others = {title.name: title for title in titles()}
+    examples = []
+    for entry in document["examples"]:
+        if not is_reference(entry):
+            examples.append(next(of_file))
+        elif entry["see"] in others:
+            examples += load_catalog([others[entry["see"]]])
+        else:
+            message = f"{origin}: attncli has no example {quote(str(entry['see']))}"
+            raise InputError(message, "attncli examples lists all")
+    return tuple(examples)
 
 
 def read_examples(document: Any, origin: str) -> tuple[Example, ...]:
-    """The examples of one file's JSON. Raises InputError where it does not follow the schema."""
+    """The examples of one file's JSON without those that it only names.
+
+    Raises InputError where it does not follow the schema.
+    """
     if isinstance(document, dict) and document.get("attncli") != "examples":
         raise InputError(f'{origin} has no "attncli": "examples"', "is it a file of examples?")
+    entries = document.get("examples") if isinstance(document, dict) else None
+    if isinstance(entries, list) and not entries:
+        raise InputError(f"{origin} has no examples", 'write "examples": [{"name": …}]')
+    if isinstance(entries, list):
+        of_file = [entry for entry in entries if not is_reference(entry)]
+        document = {**document, "examples": of_file}
     whole = validated(Document, document, origin)
     names = [example.name for example in whole.examples]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -303,3 +377,8 @@ def read_examples(document: Any, origin: str) -> tuple[Example, ...]:
         example._source = whole.source
         example._where = f"{origin}: example {quote(example.name)}".removeprefix(": ")
     return tuple(whole.examples)
+
+
+def is_reference(entry: Any) -> bool:
+    """Whether an entry names an example of those that come with attncli."""
+    return isinstance(entry, dict) and entry.keys() == {"see"} and isinstance(entry["see"], str)

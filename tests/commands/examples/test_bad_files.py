@@ -49,7 +49,7 @@ def test_files_that_hold_no_document(tmp_path: Path) -> None:
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "document": [
         ({"version": 2}, "version is 2"), ({"\x1b[31m": 1}, "unknown key '\\x1b[31m'"),
-        ({"source": {"id": 3, "title": ""}}, "source, id is 3"), ({"examples": [3]}, "example 1 is not an object"),
+        ({"source": {"id": 3, "title": ""}}, "source, id is 3"), ({"examples": []}, "has no examples"), ({"examples": [3]}, "example 1 is not an object"),
         ({"examples": [plain(QKV, WEIGHTS)] * 2}, "two examples 'it'"),
     ],
     "example": [
@@ -61,11 +61,13 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"run": ["compute"]}, "run is a list; write \"compute --q"), ({"run": " "}, "run computes nothing"),
         ({"run": "compute --help"}, "run computes nothing"),
         ({"compute": "attention"}, "unknown key 'compute'"), ({"needs": "g.txt"}, "its run has no word 'g.txt'"),
+        ({"place": 3}, "'it', place is 3"), ({"offline": {"run": QKV, "adds": "x"}}, "has offline, but needs nothing"),
+        ({"figures": [{"figure": "1", "run": "magic"}]}, "figures, entry 1, run calls 'magic'"),
     ],
     "claim": [
         ({"print": ["1"]}, "did you mean 'printed'?"), ({"printed": ["one"]}, "the text 'one', which is no number"),
         ({"printed": "1", "states": {"equal": 1}}, "both printed and states"), ({"at": 3}, "at is not an object"),
-        ({"at": {"query": 1.5}}, "at, query is 1.5"), ({"ways": [{}]}, "claim 1, way 1, how is missing"),
+        ({"at": {"query": 1.5}}, "at, query is 1.5"), ({"run": "magic"}, "claim 1, run calls 'magic'"), ({"ways": [{}]}, "claim 1, way 1, how is missing"),
         ({"ways": [{"how": "", "options": "'"}]}, "claim 1, way 1, options ends within a quotation"),
         ({"ways": [{"how": "", "run": "diff'"}]}, "claim 1, way 1, run ends within a quotation"),
     ],

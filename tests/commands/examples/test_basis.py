@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from attncli.commands.examples.article import html, markdown
 from attncli.commands.examples.judge import judge
 from attncli.commands.examples.page import (
-    errata,
     result_lines,
     verification_data,
     verification_lines,
@@ -45,16 +45,19 @@ def rows_of(printed: Any) -> list[list[str]]:
     return [row for part in printed for row in rows_of(part)]
 
 
+ARTICLES = ["000", "001", "002", "003", "004"]
+
+
 @pytest.mark.skipif(
     "ATTNCLI_DOCUMENTS" not in os.environ, reason="needs ATTNCLI_DOCUMENTS=FOLDER of the documents"
 )
-@pytest.mark.parametrize("document", ["000", "001", "002", "003", "004"])
+@pytest.mark.parametrize("document", ARTICLES)
 def test_what_is_printed_stands_in_the_document(document: str) -> None:
     (path,) = DOCUMENTS.glob(f"{document}_*.txt")
     found = numbers_of(path.read_text("utf-8"))
     missing = []
     for one in EXAMPLES.values():
-        for claim in one.claims if one.source.id == document else ():
+        for claim in one.claims if one.article.id == document else ():
             for row in rows_of(claim.printed.text) if claim.printed else ():
                 parts = [[x] for x in row] if claim.text in APART else [row]
                 stands = [
@@ -64,16 +67,45 @@ def test_what_is_printed_stands_in_the_document(document: str) -> None:
     assert missing == []
 
 
+@pytest.mark.skipif("ATTNCLI_DOCUMENTS" not in os.environ, reason="needs ATTNCLI_DOCUMENTS=FOLDER")
+@pytest.mark.parametrize("document", ARTICLES)
+def test_the_place_of_a_number_is_where_it_stands(document: str) -> None:
+    """Headings of the document, the outer one first; the number comes after the last of them."""
+    (path,) = DOCUMENTS.glob(f"{document}_*.txt")
+    text, starts = path.read_text("utf-8"), []
+    for one in EXAMPLES.values():
+        for claim in one.claims if one.article.id == document else ():
+            if not claim.printed:
+                continue
+            at = 0
+            for heading in (claim.place or one.place).split(" > "):
+                assert heading in text[at:], (one.name, heading)
+                at = text.index(heading, at) + len(heading)
+            first = rows_of(claim.printed.text)[0][0]
+            assert first in numbers_of(text[at:]), (one.name, claim.text)
+            starts.append(at)
+    assert starts == sorted(starts)  # in the order of the article
+
+
+def test_a_printed_number_of_the_catalogue_names_its_place() -> None:
+    claims = [(one, claim) for one in EXAMPLES.values() for claim in one.claims if claim.printed]
+    assert [one.name for one, claim in claims if not (claim.place or one.place)] == []
+    for form in (html, markdown):
+        text = "\n".join(form([judge(EXAMPLES["004-first-example"])], None))
+        assert text.count("Numerical Example") == 4
+        assert "recomputed" in text
+
+
 def test_every_claim_of_the_catalogue_says_which_it_is() -> None:
     for path in CATALOG.glob("*.json"):
         for one in json.loads(path.read_text("utf-8"))["examples"]:
-            for claim in one["claims"]:
+            for claim in one.get("claims", []):  # none where it names another example
                 assert (claim["basis"] == "printed") == ("printed" in claim), one["name"]
 
 
 # Ours, of which the documents have no number: found where they were called printed, or reproduced.
-OURS = """000-big-numbers 000-dot-formula 000-dropout 000-rotation 000-skip 001-variance 001-masked-heads
-001-cross-attention 002-scale 004-longer-sequences why-scale"""
+OURS = """000-dot-formula 000-dropout 000-rotation 000-skip 001-masked-heads 001-cross-attention
+004-longer-sequences"""
 
 
 @pytest.mark.parametrize("name", OURS.split())
@@ -84,7 +116,7 @@ def test_no_number_of_ours_is_called_printed(name: str) -> None:
     assert "    shown here  " in text
     own = [x for x in result.judgements if x.claim.basis == "shown here"]
     assert {x.verdict for x in own} <= {"agrees", "agrees as rounded", "not printed"}
-    assert "| printed |" not in "\n".join(errata([result]))
+    assert "| printed" not in "\n".join(markdown([result], None))
     (data,) = verification_data([result])["examples"]
     assert {claim["printed"] for claim in data["claims"]} == {None}
     assert {claim["basis"] for claim in data["claims"]} <= {"claimed", "shown here"}
@@ -97,9 +129,9 @@ def lines_of(one: Example) -> list[str]:
 def test_what_has_nothing_to_compare_with_has_no_line_for_it() -> None:
     lines = lines_of(EXAMPLES["000-dot-products"])
     assert [line for line in lines if line.startswith(("printed", "claimed", "shown"))] == []
-    assert [line for line in lines if line.startswith("ours")] == [
-        "ours        5.395124",
-        "ours        -10.02365",
+    assert [line for line in lines if line.startswith("recomputed")] == [
+        "recomputed  5.395124",
+        "recomputed  -10.02365",
     ]
 
 

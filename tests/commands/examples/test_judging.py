@@ -269,3 +269,30 @@ def test_the_cosine_to_another_place_and_the_gradients_of_an_attention() -> None
     assert [judgement.verdict for judgement in both] == [R, R]
     with pytest.raises(InputError, match="shape"):
         judged(run, {"stage": "q", "take": {"cosine": {"query": 2}}})
+
+
+def test_a_claim_has_a_run_of_its_own() -> None:
+    """Its ways replace options of that run, and printed numbers of another run explain nothing."""
+    other = "compute --q '[[2, 0]]' --k '[[1, 0], [0, 1]]' --v '[[1], [0]]'"
+    way = {"how": "thrice", "options": "--scale 3", "gives": [["6", "0"]]}
+    claims = (
+        at("scores", [["9", "9"]]),  # of the example's own run: 1, 0
+        at("scores", [["2", "0"]], run=other),
+        at("scaled", [["7", "0"]], run=other, verdict=D, ways=[way]),
+    )
+    first, second, third = judged(QKV, *claims)
+    assert (first.verdict, second.verdict, third.verdict) == (D, R, D)
+    assert third.alternatives[0].verdict == R
+    assert third.recomputed is None
+    with pytest.raises(InputError, match="claim 1: its run reads standard input"):
+        judged(QKV, at("scores", "1", run="compute --q -"))
+
+
+def test_what_is_computed_without_a_file_of_vectors() -> None:
+    points = {"run": "similarity a=3,4", "adds": "computes it from real vectors"}
+    claim = at("lengths", ["5"])
+    one = example("similarity a --glove g", claim, needs="g", offline=points)
+    offline, of_file = judge(one), judge(one, "a=6,8")
+    assert (offline.ok, offline.adds, offline.needs) == (True, points["adds"], "")
+    assert (of_file.judgements[0].verdict, of_file.adds) == (D, "")
+    assert offline.run.shown == "attncli similarity a=3,4"

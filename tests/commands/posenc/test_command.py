@@ -1,5 +1,7 @@
 """attncli posenc: its tables, and vectors that they turn or are added to."""
 
+import json
+import re
 from dataclasses import replace
 from math import cos, sin
 from typing import Any
@@ -20,8 +22,10 @@ FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
 @pytest.mark.parametrize(
     ("line", "texts"),
     [
-        ("posenc --len 5 --dim 4 --cell 2,3", ["w[λ628] = 10000^(2/4)", "= cos(0.02)", "= 0.9998"]),
-        ("posenc --len 5 --dim 4 --cell 'pos 2,cos λ628'", ["= cos(0.02)"]),
+        ("posenc --len 5 --dim 4 --cell 2,3", ["w[i=1] = 10000^(2/4)", "= cos(0.02)", "= 0.9998"]),
+        ("posenc --len 5 --dim 4 --cell 'pos 2,2i+1=3'", ["= cos(0.02)"]),
+        ("posenc --len 5 --dim 4 --work", ["θ[pos 1,i=0] = 1 / w[i=0] = 1 / 1 = 1", "sin(1) = 0.8415"]),
+        ("posenc --len 1 --dim 4 --work", ["PE[pos 0,2i=0]", "sin(0) = 0"]),
         ("posenc --len 2 --dim 5", ["5 is odd"]),
         ("posenc --len 2 --dim 4 --exponent article", ["4i/d"]),
     ],
@@ -30,6 +34,31 @@ def test_what_is_shown(call: Call, line: str, texts: list[str]) -> None:
     done = call(*arguments_of(line))
     assert (done.code, done.err) == (0, "")
     assert [text for text in texts if text not in done.out] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("--dim 4", ["positions"]),
+        ("--dim 4 --work", ["divisors", "angles", "positions"]),
+        ("--dim 4 --full", ["divisors", "angles", "positions"]),
+        ("--dim 4 --blank", ["divisors", "angles", "positions"]),
+        ("--dim 4 --stage angles", ["angles"]),
+        ("--dim 4 --kind rope", ["cos", "sin"]),
+        ("--dim 4 --cell 1,2", ["divisors", "angles", "positions"]),
+    ],
+)
+def test_divisors_and_angles_are_there_for_the_arithmetic(
+    call: Call, line: str, names: list[str]
+) -> None:
+    text = call("posenc", "--len", "3", *line.split(), "--format", "markdown").out
+    assert re.findall(r"^#### \d\. (\w+)", text, re.MULTILINE) == names
+    assert ("left out: " in text) is ("angles" not in names)
+
+
+def test_a_file_holds_divisors_and_angles() -> None:
+    there = json.loads(render(trace_of("posenc --len 3 --dim 4"), "json"))
+    assert [step["name"] for step in there["steps"]] == ["divisors", "angles", "positions"]
 
 
 @pytest.mark.parametrize(
