@@ -112,11 +112,12 @@ class PageData:
             return []
         scores, zeros = block.stages[SCORES], np.zeros(block.stages[SCORES].value.shape)
         masked = replace(scores, name=MASKED, symbol=SPECS[MASKED].symbol, value=zeros)
-        words = "0 = may attend, −∞ = may not"
+        words, heading = "0 = may attend, −∞ = may not", _heading(block, scores)
         plane, axes = zeros[(0,) * (zeros.ndim - 2)], scores.axes[-2:]
         mask = replace(masked, name="mask", symbol="M", formula=words, value=plane, axes=axes)
         new = {
-            block.prefix + s.name: self.stage(block, s) | self.numbers(s) for s in (mask, masked)
+            block.prefix + s.name: self.stage(block, s) | self.numbers(s) | {"heading": heading}
+            for s in (mask, masked)
         }
         first = new.pop(f"{block.prefix}mask")
         return [first, *(new.get(step["id"], {}) | step for step in changed)]

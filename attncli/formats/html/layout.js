@@ -39,11 +39,10 @@ function cutStrip(strip, room) {
 }
 
 // How wide a table and those above it are: the digits of a cell, the letters of a row's name.
-function measure(piece) {
+function measure(piece, letters = LETTERS.at(-1)) {
   const { stage, tops } = piece, tables = [[stage, false], ...tops.map(top => [top, isTurned(stage)])];
-  const longest = isColumn => max(...tables.flatMap(([s, turned]) => (turned === isColumn ? s.rowNames : s.colNames).map(({ name, at }) => min(name.length, 12) + (at ? 1 : 0))));
-  const least = stage.words ? 12 : min(longest(true) + 1, isNarrow() || decimals > 2 ? 9 : 5);
-  piece.cell = piece.isShade ? 1 : max(2, least, min(40, max(...tables.map(([s]) => s.longest))));
+  const longest = isColumn => max(...tables.flatMap(([s, turned]) => (turned === isColumn ? s.rowNames : s.colNames).map(lettersOf)));
+  piece.cell = piece.isShade ? 1 : max(2, stage.words ? 12 : min(longest(true) + 1, letters), min(40, max(...tables.map(([s]) => s.longest))));
   piece.label = min(longest(false), 9);
   piece.step = piece.isShade ? SHADE : piece.cell * digit + 11;
   piece.edge = (piece.isBare ? 4 : piece.label * digit + 18) + (hasSums(piece) ? 4 * digit + 11 : 0);
@@ -52,27 +51,38 @@ function measure(piece) {
 const hasSums = piece => piece.stage.sums === "rows" && !piece.isShade && !isNarrow();
 const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 : 26) * line.length;
 
-// As many decimals, and then as large a type, as let the attention stand in one piece; where none do,
-// tables that are made number by number keep their shades alone.
-const SIZES = [...[4, 3, 2].flatMap(most => [1.1, 1, 0.9].map(size => [most, size])), [2, 0.8]];
+// As many decimals, as large a type and as long names of columns as let the attention stand in as few
+// lines as possible. Of more columns than a sentence has, tables between the scores and the weights
+// have their shades alone where they do not fit.
+const SIZES = [[4, 1.5], [4, 1.3], ...[4, 3, 2].flatMap(most => [1.1, 1, 0.9].map(size => [most, size])), [2, 0.8]];
+const LETTERS = [12, 9, 7, 5]; // of the name of a column
+const SENTENCE = 16; // columns of a table that always has its digits
 function chooseSize(first, room) {
-  const fits = () => widthOf(first) <= room || (isNarrow() && max(...first.map(piece => piece.width)) <= room);
-  const isMap = ({ stage }) => stage.cols === part("scores")?.cols && !isAsked(stage), isBetween = piece => isMap(piece) && !piece.stage.product;
   const standing = new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops])); // also of another layer
-  decimals = 0;
-  for (const [most, size] of isNarrow() ? [[3, 0.82], [2, 0.82]] : SIZES) {
+  const measureAll = ([most, size], letters) => {
     if (most !== decimals) for (const s of standing) write(s, most);
     decimals = most;
     html.style.setProperty("--size", `${size}rem`);
     digit = ($("probe").offsetWidth / 20) * size;
-    strips.flat().forEach(measure);
-    if (fits()) return;
-  }
-  if (isNarrow() || $("main").style.width || part("weights")?.cols > 40) return;
-  for (const isShade of [piece => isBetween(piece) && !piece.stage.isShare, isBetween, isMap, () => false]) {
+    for (const piece of strips.flat()) measure(piece, letters);
+  };
+  decimals = 0;
+  const sizes = isNarrow() ? [[3, 0.82], [2, 0.82]] : SIZES, isMap = ({ stage }) => stage.cols === part("scores")?.cols && !isAsked(stage) && !stage.isShare;
+  let best = null;
+  for (const size of sizes)
+    for (const letters of LETTERS) {
+      measureAll(size, letters);
+      const wide = first.filter(piece => piece.width > room).length, several = cutStrip(first, room).length;
+      const lines = several + 99 * wide + (several > 1 && size[1] > 1 ? 0.5 : 0); // of several lines the first ones fit the screen
+      if (!best || lines < best.lines) best = { size, letters, lines };
+    }
+  measureAll(best.size, best.letters);
+  const isMany = part("weights")?.cols > SENTENCE && part("weights").cols <= 40;
+  if (best.lines < 2 || isNarrow() || $("main").style.width || !isMany) return;
+  for (const isShade of [piece => isMap(piece) && !piece.stage.product, isMap]) {
     for (const piece of first.slice(1)) piece.isShade = isShade(piece);
-    first.forEach(measure);
-    if (fits()) return;
+    for (const piece of first) measure(piece, best.letters);
+    if (widthOf(first) <= room) return;
   }
 }
 
@@ -133,16 +143,18 @@ function viewOf(s, piece, turned, seen, isOwn) {
   return view.box;
 }
 // On paper a table that is too wide stands in bands of columns, each with the names of the rows.
-function tablesOf(view, { room, edge, step }, isSummed) {
+function tablesOf(view, piece, isSummed) {
+  const { room, edge, step } = piece;
   const { s, turned, packed } = view, [rowNames, colNames] = turned ? [s.colNames, s.rowNames] : [s.rowNames, s.colNames];
   const n = packed || colNames.length, most = $("main").style.width ? max(1, floor((room - edge) / step)) : n;
-  const th = (label, scope) => el("th", { scope, title: labelText(label) }, labelNodes(label));
+  const th = (label, scope, short) => el("th", { scope, title: labelText(label) }, span("label", labelNodes({ ...label, name: short })));
+  const shortRows = shortened(rowNames, piece.label), shortColumns = shortened(colNames, piece.cell);
   const kept = (td, list) => list[list.push(td) - 1];
   const cell = (i, j) => kept(el("td", { tabIndex: -1, view, at: turned ? [j, i] : [i, j] }), view.cells);
   return range(Math.ceil(n / most)).map(band => {
     const columns = range(n).slice(band * most, band * most + most), hasSum = isSummed && columns.includes(n - 1);
-    const head = el("tr", {}, el("td", { class: "corner" }), columns.map(j => th(colNames[j], "col")), hasSum && el("th", { class: "sum", scope: "col", text: "Σ" }));
-    const rows = rowsAsked(s, rowNames.length).map(i => el("tr", {}, th(rowNames[i], "row"), columns.map(j => cell(i, j)), hasSum && kept(el("td", { class: "sum" }), view.sums)));
+    const head = el("tr", {}, el("td", { class: "corner" }), columns.map(j => th(colNames[j], "col", shortColumns[j])), hasSum && el("th", { class: "sum", scope: "col", text: "Σ" }));
+    const rows = rowsAsked(s, rowNames.length).map(i => el("tr", {}, th(rowNames[i], "row", shortRows[i]), columns.map(j => cell(i, j)), hasSum && kept(el("td", { class: "sum" }), view.sums)));
     return el("table", { "aria-label": `${s.symbol}${turned ? " transposed" : ""}, ${s.short}`, role: "grid", class: s.words ? "words-of" : "" }, head, rows);
   });
 }
