@@ -182,9 +182,8 @@ CHANGE = """() => {
   const inputs = stages.filter(s => canEdit(s) && s.short !== "mask" && !page.command.numbers.drawn.includes(s.id));
   for (let n = 0; n < 3; n++) {
     const s = inputs[(n * 3 + 1) % inputs.length], at = (n * 5 + 2) % s.data.length;
-    s.data[at] = ((n * 91 + 37) % 400 - 200) / 64;
+    change("cell", s.id, at, ((n * 91 + 37) % 400 - 200) / 64);
   }
-  recompute();
 }"""
 
 

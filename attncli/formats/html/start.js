@@ -15,12 +15,8 @@ function keepInView(cell) {
   html.style.scrollPaddingBottom = `${$("why").offsetHeight + 8}px`;
   reveal(shownAt.get(cell)?.[0]);
 }
-function start() {
-  readData();
-  const first = page.groups.find(group => group.attention && byName.has(group.attention.weights));
-  state.layer = first?.layer ?? null;
-  state.locked = check();
-  atStart = snapshot();
+function openPage() {
+  begin();
   globalThis.drawSentence?.();
   const isFlow = computed().length > 0, isPlain = !isFlow && stages.some(s => !s.words);
   const isChecked = stages.some(s => s.blank && canCheck(s));
@@ -45,4 +41,4 @@ function start() {
   html.dataset.ready = "1";
 }
 
-start();
+openPage();
