@@ -222,9 +222,7 @@ def test_after_changes_it_gives_the_numbers_of_the_page(name: str, pages: dict[s
 
 
 @pytest.mark.parametrize("call", lists(WHOLE + READING))
-def test_a_call_is_copied_as_it_was_given(
-    call: str, pages: dict[str, Any]
-) -> None:
+def test_a_call_is_copied_as_it_was_given(call: str, pages: dict[str, Any]) -> None:
     _, (whole, *_), _ = pages[call]
     assert shlex.split(whole) == ["attncli", *shlex.split(call)]
 

@@ -224,9 +224,11 @@ def _explain(trace: Trace, call: RecordedCall) -> dict[str, Any]:
             *_of_convention(trace.convention or Convention(), call),
         ]
     own_weights = call.get("weights")
-    kept = {} if own_weights and "-" in own_weights.words else {
-        "weights": shlex.join(own_weights.words) if own_weights else ""
-    }
+    kept = (
+        {}
+        if own_weights and "-" in own_weights.words
+        else {"weights": shlex.join(own_weights.words) if own_weights else ""}
+    )
     return {
         **kept,
         "start": "attncli explain",

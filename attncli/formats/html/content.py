@@ -67,7 +67,7 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     is_fixed = bool(part.locked) or has_blanks(trace)
     call = {} if is_fixed else command(trace)
     more: dict[str, Any] = {"command": call} if call else {}
-    more |= {"locked": part.locked} if part.locked else {"slips": dict(_slips(trace))}
+    more |= {"locked": part.locked} if part.locked else {"slips": _slips(trace)}
     vectors = trace["embeddings"].params if "embeddings" in trace and not is_fixed else {}
     seed = vectors.get("seed")  # from which those of other words are drawn
     more |= {} if seed is None else {"seed": seed}
@@ -133,9 +133,11 @@ def _place(trace: Trace, options: DisplayOptions) -> tuple[str, tuple[int, int]]
     return names[0], places
 
 
-def _slips(trace: Trace) -> Iterator[tuple[str, Any]]:
-    for block in blocks_of(trace):
-        yield from slips_of(block).items()
+def _slips(trace: Trace) -> dict[str, Any]:
+    """The slips of each attention by the start of its dotted names."""
+    is_sheet = has_blanks(trace)
+    each = {block.prefix: slips_of(block, is_sheet=is_sheet) for block in blocks_of(trace)}
+    return {prefix: rows for prefix, rows in each.items() if rows}
 
 
 def _why_locked(trace: Trace, options: DisplayOptions) -> str:

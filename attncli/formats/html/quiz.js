@@ -1,4 +1,4 @@
-// ---- the quiz: numbers to be filled in, judged one by one, each from those that were filled in before it
+// ---- the quiz and the worksheet: numbers to be filled in
 const answers = new Map(); // cell → text
 const MOST_ASKED = 36; // cells of a table that is asked as a whole; of a larger one the row of one query
 
@@ -44,57 +44,47 @@ on(document, "input", ({ target }) => {
 });
 on(document, "keydown", ({ key, target }) => key === "Enter" && target.className === "ask" && checkAnswers());
 
-// What an answer is, and its slip where that is known: right, wrong, open, or what follows from one before it.
-function judge(cell) {
-  const text = answerTo(cell), { s } = cell, truth = valueAt(cell), x = numberOf(text);
-  if (!text) return ["open"];
-  if (isNaN(x)) return s.undefined && isNaN(truth) ? ["right"] : ["wrong", "no number"];
-  const places = /[/√]/.test(text) ? 6 : (text.replace(",", ".").split(".")[1] ?? "").length, allowed = 0.5001 * 10 ** -places;
-  const isNear = (y, most = allowed) => x === y || abs(x - y) <= most;
-  const isShort = places < min(2, decimalsOf(s, 4)) && abs(truth - Number(truth.toFixed(places))) > 1e-9;
-  if (isNear(truth)) return isShort ? ["wrong", "right as far as it goes; give two decimals at least"] : ["right"];
-  const written = other => { // what was filled in, where something was
-    const y = isAsked(other.s) ? numberOf(answerTo(other)) : NaN;
-    return isNaN(y) ? valueAt(other) : y;
-  };
-  const carried = numberAt(cell, written), isOther = !isNear(truth, 2 * allowed + abs(carried - truth) / 2);
-  if (isOther && isNear(carried, 5 * allowed + 0.005 * abs(carried))) return ["follows"];
-  const slip = [...slipsAt(cell, written), ...slipsAt(cell, valueAt)].find(([, y]) => isNear(y) && abs(y - truth) >= 1e-9);
-  return ["wrong", slip?.[0]];
-}
-
-// The slips of the terms of a cell, then those of its stage, each a formula; `of` gives the numbers that are read.
-function slipsAt(cell, of) {
-  const { s, p, i, j } = cell, whole = numberAt(cell, of), slips = [];
-  s.slips ??= (page.slips[s.id] ?? []).map(([words, formula]) => [words, prepare({ ...s, ...formula })]);
-  for (const [a, b] of pairsAt(cell)) {
-    slips.push([`the term ${plainName(a)}·${plainName(b)} is left out`, whole - of(a) * of(b)]);
-    slips.push(["a term has the wrong sign", whole - 2 * of(a) * of(b)]);
+// The answers as they are judged, and those that are no numbers.
+function judgeAnswers() {
+  const texts = new Map(), none = [], isNumber = cell => !isNaN(numberOf(answerTo(cell))) || (cell.s.undefined && /^[–-]$/.test(answerTo(cell)));
+  for (const s of stages.filter(s => isAsked(s) && canCheck(s))) texts.set(s, new Map());
+  for (const cell of answers.keys()) {
+    if (!answerTo(cell) || !texts.has(cell.s)) continue;
+    if (isNumber(cell)) texts.get(cell.s).set(cell.at, answerTo(cell));
+    else none.push(cell);
   }
-  if (i < s.cols && j < s.rows) slips.push(["row and column are swapped", numberAt(cellAt(s, p, j, i), of)]);
-  return [...slips, ["the sign is wrong", -whole], ...s.slips.map(([words, other]) => [words, numberAt(cell, of, other)])];
+  for (const [s, own] of texts) if (!own.size) texts.delete(s);
+  const { mistakes, kinds } = judged(texts);
+  for (const cell of none) kinds.set(cell, "wrong");
+  return { mistakes, kinds, none };
 }
-const judgeAll = () => askedCells().filter(cell => canCheck(cell.s)).map(cell => [cell, ...judge(cell)]);
-
 function checkAnswers() {
-  const judged = judgeAll(), of = wanted => judged.filter(([, kind]) => kind === wanted), wrong = of("wrong");
-  if (!judged.length) return;
-  for (const [cell, kind] of judged) for (const td of shownAt.get(cell)) if (td.querySelector("input")) td.dataset.kind = kind;
-  const lines = values(Object.groupBy(wrong, ([{ s }, , slip]) => s.id + slip)).map(alike => {
-    const names = alike.map(([cell]) => plainName(cell)), [, , slip] = alike[0], more = names.length > 3 ? ` and ${names.length - 3} more` : "";
-    return names.slice(0, 3).join(", ") + more + (slip ? `: ${slip}` : ` ${names.length > 1 ? "are" : "is"} not right`);
-  });
-  const rest = of("follows").length, open = of("open").length, right = of("right").length;
-  if (wrong.length === 1 && rest) lines[0] = `One mistake, ${lines[0]}; the rest follows from it`;
-  else if (rest) lines.push(`${rest} more follow from ${wrong.length ? "these" : "what is left open"}`);
-  lines.push(right === judged.length ? `All ${right} numbers are right` : `${right} of ${judged.length} are right${open ? `, ${open} still open` : ""}`);
+  const cells = askedCells().filter(cell => canCheck(cell.s)), { mistakes, kinds, none } = judgeAnswers();
+  if (!cells.length) return;
+  for (const cell of new Set([...cells, ...kinds.keys()]))
+    for (const td of shownAt.get(cell) ?? []) if (td.querySelector("input")) td.dataset.kind = kinds.get(cell) ?? "open";
+  const all = [...new Set([...cells, ...kinds.keys()])], of = kind => all.filter(cell => kinds.get(cell) === kind).length;
+  const lines = [...none.map(cell => `${plainName(cell)} is no number`), ...mistakes.map(lineOfMistake)];
+  const rest = of("follows"), right = of("right"), open = all.length - kinds.size;
+  if (lines.length === 1 && rest) lines[0] = `One mistake, ${lines[0]}; the rest follows from it`;
+  else if (rest) lines.push(`${rest} more follow from ${lines.length ? "these" : "what is left open"}`);
+  lines.push(right === all.length ? `All ${right} numbers are right` : `${right} of ${all.length} are right${open ? `, ${open} still open` : ""}`);
   tell(...lines);
+}
+// A mistake as `check --by-hand` says it, but for the right numbers.
+function lineOfMistake({ cells, slips }) {
+  const names = cells.map(({ cell }) => (headsOf(cell.s) > 1 ? `${plainName(cell)} of ${headWords(cell)}` : plainName(cell)));
+  const more = names.length > MOST_NAMED ? ` and ${names.length - MOST_NAMED} more` : "", words = slips.map(slip => slip.words);
+  const cause = words.length ? `: ${words.length > 1 ? "either " : ""}${words.join(", or ")}` : ` ${names.length > 1 ? "are" : "is"} not right, cause unknown`;
+  return names.slice(0, MOST_NAMED).join(", ") + more + cause;
 }
 
 // The step that a number comes from: of the cell in focus, or of the first that is open or wrong.
 function hint() {
-  const cells = judgeAll().filter(([, kind]) => kind !== "right").map(([cell]) => cell), cell = cells.includes(state.pinned) ? state.pinned : cells[0];
+  const { kinds } = judgeAnswers(), cells = askedCells().filter(cell => canCheck(cell.s) && kinds.get(cell) !== "right");
+  const cell = cells.includes(state.pinned) ? state.pinned : cells[0];
   if (!cell) return checkAnswers();
+  shownAt.get(cell).map(td => td.querySelector("input")).find(Boolean)?.focus(); // so that it can be typed
   tell(`${plainName(cell)}: step ${cell.s.short}, ${formulaOf(cell.s)}. Read ${cut([...readsAt(cell).keys()].map(plainName), 8).join(", ")}`);
 }
 function tell(...lines) {
