@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np

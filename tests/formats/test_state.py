@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np

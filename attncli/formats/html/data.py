@@ -169,6 +169,7 @@ class PageData:
             "sums": "rows" if kind.sums and block.convention.softmax_over == "keys" else "",
             "input": 1 if is_input else 0,
             "isBackward": 1 if kind.heading else 0,
+            "wide": [*map(is_width, between[:2])] if any(map(is_width, axes)) else 0,
             "isParameter": 1 if kind.role == "parameter" else 0,
             "undefined": kind.undefined,
         }
@@ -222,6 +223,11 @@ def _roles(block: Block) -> dict[str, str]:
         name: block.prefix + stage_name
         for name, stage_name in (names | {WEIGHTS: weights.name}).items()
     }
+
+
+def is_width(axis: str) -> bool:
+    """Whether the columns along an axis are those of vectors: neither words nor positions."""
+    return axis == "dimension" or axis.rpartition("·")[2].startswith("d_")
 
 
 def _n_lead(stage: Stage) -> int:

@@ -133,17 +133,16 @@ function keepTable({ s, decimals, cells }, sheet) {
 
 // Every slip that can be made in a stage, or in those before it that are not filled in.
 function* otherForms(s, sheet) {
-  const rows = page.slips?.[s.group.prefix] ?? [];
-  const isOpen = id => id === s.id || (reads(s, byName.get(id)) && !sheet.written.has(byName.get(id)));
+  const { prefix } = s.group, rows = page.slips?.lists[page.slips.of[prefix]] ?? [];
+  const isOpen = id => byName.has(id) && (id === s.id || (reads(s, byName.get(id)) && !sheet.written.has(byName.get(id))));
   for (const row of rows) {
-    const ids = keys(row.edits).filter(id => byName.has(id) && isOpen(id));
-    if (!ids.length || (row.name === "rows and columns are swapped" && s.rows !== s.cols)) continue;
-    row.forms ??= new Map();
-    for (const id of ids) if (!row.forms.has(id)) row.forms.set(id, formOf(byName.get(id), row.edits[id]));
+    const ids = keys(row.edits).map(name => prefix + name).filter(isOpen), forms = (row.forms ??= new Map());
+    if (!ids.length) continue;
+    for (const id of ids) if (!forms.has(id)) forms.set(id, formOf(byName.get(id), row.edits[id.slice(prefix.length)]));
     for (const [words, params] of row.of) {
-      const edits = new Map(ids.map(id => [id, row.forms.get(id)]));
+      const edits = new Map(ids.map(id => [id, forms.get(id)]));
       for (const [id, form] of edits) assign(form.params, byName.get(id).params, params);
-      yield [{ name: row.name, detail: words }, keys(row.edits).includes(s.id) ? row.place : "row", edits];
+      yield [{ name: row.name, detail: words }, s.short in row.edits ? row.place : "row", edits];
     }
   }
 }
@@ -152,7 +151,9 @@ function* otherForms(s, sheet) {
 function formOf(s, edit) {
   const isTriangle = !s.tree && isSquareCausal(s), right = { ...s, id: `${s.id}, right`, short: "", all: [] };
   if (isTriangle) right.data = new Float64Array(s.data.length);
-  return prepare({ ...s, ...edit, params: {}, arrays: { ...s.arrays, right } });
+  const { prefix } = s.group, inBlock = name => (byName.has(prefix + name) ? prefix + name : name);
+  const read = Object.fromEntries(entries(edit.reads).map(([name, id]) => [name, inBlock(id)]));
+  return prepare({ ...s, ...edit, reads: read, params: {}, arrays: { ...s.arrays, right } });
 }
 
 function mistakesOf(table, sheet) {

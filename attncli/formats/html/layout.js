@@ -4,7 +4,11 @@ const shownAt = new Map(); // a cell → the elements of the page that show it
 const isTurned = s => Boolean(s.product?.isTurned);
 const isNarrow = () => $("main").clientWidth < 520;
 const MOST_WRITTEN = 1600; // cells of a table; a larger one is drawn
-const isPicture = s => s.rows * s.cols > MOST_WRITTEN && !isAsked(s);
+const WIDE = 16, FEW = 4; // columns of a vector: of more the first few are shown, until all are asked for
+const whole = new Set(); // the stages of which all are
+const isCut = (s, axis) => s.wide?.[axis] && [s.rows, s.cols][axis] > WIDE && !whole.has(s) && !isAsked(s);
+const placesShown = (s, axis) => range(isCut(s, axis) ? FEW : [s.rows, s.cols][axis]);
+const isPicture = s => placesShown(s, 0).length * placesShown(s, 1).length > MOST_WRITTEN && !isAsked(s);
 const SHADE = 14; // pixels of a cell without digits
 let decimals = 4; // at most
 let digit = 9; // pixels of one
@@ -46,7 +50,7 @@ function measure(piece, letters = LETTERS.at(-1)) {
   piece.label = min(longest(false), 9);
   piece.step = piece.isShade ? SHADE : piece.cell * digit + 11;
   piece.edge = (piece.isBare ? 4 : piece.label * digit + 18) + (hasSums(piece) ? 4 * digit + 11 : 0);
-  piece.width = piece.edge + (isPicture(stage) ? 256 : stage.cols * piece.step);
+  piece.width = piece.edge + (isPicture(stage) ? 256 : placesShown(stage, 1).length * piece.step);
 }
 const hasSums = piece => piece.stage.sums === "rows" && !piece.isShade && !isNarrow();
 const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 : 26) * line.length;
@@ -130,8 +134,8 @@ function viewOf(s, piece, turned, seen, isOwn) {
   const isPacked = !isOwn && !turned && piece.stage.n > 1 && s.n === 1 && s.cols === piece.stage.cols * headsOf(piece.stage);
   const view = { s, turned, packed: isPacked ? piece.stage.cols : 0, isShade, cells: [], sums: [] };
   view.formula = isOwn && isFirst && span("formula");
-  const note = view.formula && s.note && span("note", s.note);
-  const caption = el("figcaption", {}, span("symbol", math(s.symbol), turned && el("sup", { text: "T" })), " ", span("kind", s.called), view.formula, note);
+  const note = view.formula && s.note && span("note", s.note), more = isOwn && (isCut(s, 0) || isCut(s, 1)) && moreOf(s);
+  const caption = el("figcaption", {}, span("symbol", math(s.symbol), turned && el("sup", { text: "T" })), " ", span("kind", s.called), view.formula, note, more);
   const tables = isPicture(s) ? pictureOf(view) : tablesOf(view, piece, isOwn && hasSums(piece)), style = `--cell: ${piece.cell}ch; --label: ${piece.label}ch`;
   view.box = el("figure", { style, class: `view${canEdit(s) ? " editable" : ""}${isShade ? " shades" : ""}` }, el("div", { class: "scroll" }, tables), caption);
   if (isFirst) {
@@ -142,19 +146,27 @@ function viewOf(s, piece, turned, seen, isOwn) {
   views.push(view);
   return view.box;
 }
+// Of a table of which a few rows or columns are shown: how many, and how to see all.
+function moreOf(s) {
+  const counts = [0, 1].filter(axis => isCut(s, axis)).map(axis => `${FEW} of ${[s.rows, s.cols][axis]} ${axis ? "columns" : "rows"}`);
+  const act = () => (whole.add(s), layOut());
+  return span("note", `${counts.join(", ")} `, el("button", { text: "show all", "aria-label": `show all of ${s.short}`, onclick: act }));
+}
 // On paper a table that is too wide stands in bands of columns, each with the names of the rows.
 function tablesOf(view, piece, isSummed) {
   const { room, edge, step } = piece;
   const { s, turned, packed } = view, [rowNames, colNames] = turned ? [s.colNames, s.rowNames] : [s.rowNames, s.colNames];
-  const n = packed || colNames.length, most = $("main").style.width ? max(1, floor((room - edge) / step)) : n;
+  const rowsOf = turned ? placesShown(s, 1) : placesShown(s, 0).length < s.rows ? placesShown(s, 0) : rowsAsked(s, s.rows);
+  const columnsOf = packed ? range(isCut({ ...s, cols: packed }, 1) ? FEW : packed) : placesShown(s, turned ? 0 : 1);
+  const n = columnsOf.length, most = $("main").style.width ? max(1, floor((room - edge) / step)) : n;
   const th = (label, scope, short) => el("th", { scope, title: labelText(label) }, span("label", labelNodes({ ...label, name: short })));
   const shortRows = shortened(rowNames, piece.label), shortColumns = shortened(colNames, piece.cell);
   const kept = (td, list) => list[list.push(td) - 1];
   const cell = (i, j) => kept(el("td", { tabIndex: -1, view, at: turned ? [j, i] : [i, j] }), view.cells);
   return range(Math.ceil(n / most)).map(band => {
-    const columns = range(n).slice(band * most, band * most + most), hasSum = isSummed && columns.includes(n - 1);
+    const columns = columnsOf.slice(band * most, band * most + most), hasSum = isSummed && columns.includes(columnsOf.at(-1));
     const head = el("tr", {}, el("td", { class: "corner" }), columns.map(j => th(colNames[j], "col", shortColumns[j])), hasSum && el("th", { class: "sum", scope: "col", text: "Σ" }));
-    const rows = rowsAsked(s, rowNames.length).map(i => el("tr", {}, th(rowNames[i], "row", shortRows[i]), columns.map(j => cell(i, j)), hasSum && kept(el("td", { class: "sum" }), view.sums)));
+    const rows = rowsOf.map(i => el("tr", {}, th(rowNames[i], "row", shortRows[i]), columns.map(j => cell(i, j)), hasSum && kept(el("td", { class: "sum" }), view.sums)));
     return el("table", { "aria-label": `${s.symbol}${turned ? " transposed" : ""}, ${s.short}`, role: "grid", class: s.words ? "words-of" : "" }, head, rows);
   });
 }

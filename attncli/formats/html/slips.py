@@ -1,7 +1,8 @@
 """Slips of those who compute an attention by hand, as the page has them: trees of other formulas.
 
-    a term is left out | cell ── rows ──> {"name": …, "place": "cell", "edits": {"scores": {"is": …}},
-        output: => sum[j](… where j != {n}) for n = 0 to 2            "of": [["that of key 1", {"loop_n": 0}], …]}
+    a term is left out | cell                      {"name": "a term is left out", "place": "cell",
+        output: => … where j != {n}  ── rows ──>    "edits": {"output": {"is": […], …}},
+            for n = 0 to 2 -- that of key {n + 1}   "of": [["that of key 1", {"loop_n": 0}], …]}
 
 The page judges what is filled in as `check --by-hand` does, and both read the same rows. A number
 that a loop counts is a parameter of the tree.
@@ -16,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attncli.attention.slips import slips
-from attncli.errors import InputError
 from attncli.formats.html.tree import formula as tree_of_formula
 from attncli.formula.compute import compute
 from attncli.formula.expression import (
@@ -27,15 +27,17 @@ from attncli.formula.expression import (
     Over,
     Param,
     Place,
+    Size,
     cells,
     letters_in,
     rebuilt,
+    walk,
     with_letters,
 )
 from attncli.formula.parser import parsed, written
 from attncli.page.arithmetic import bound_formula, formula_of
 from attncli.page.select import Block
-from attncli.stages import MAPS, MASKED, OUTPUT, QKV, SCALED, SCORES
+from attncli.stages import MAPS, MASKED, OUTPUT, QKV, SCORES
 from attncli.trace import Stage
 
 MOST_CELLS = 36
@@ -63,6 +65,7 @@ def slips_of(block: Block, *, is_sheet: bool) -> list[dict[str, Any]]:
 class _Writer:
     """Writes the rows of one attention.
 
+    asked   the stages that may be filled in: q, k and v on a worksheet alone
     facts   what a line may name of it: how many there are of queries, keys and heads
     sizes   how long the letters are
     """
@@ -72,6 +75,7 @@ class _Writer:
         self.stages = {
             name: block.stages[name] for name in (*QKV, *MAPS, OUTPUT) if name in block.stages
         }
+        self.asked = {x: stage for x, stage in self.stages.items() if is_sheet or x not in QKV}
         shapes = {name: stage.value.shape for name, stage in self.stages.items()}
         n_q, n_k = shapes[SCORES][-2:]
         x = block.read(self.stages["q"], "x") if "q" in self.stages else None
@@ -116,9 +120,9 @@ class _Writer:
         first = re.match(r"\w+", line)
         kind = first[0] if first else ""
         if kind == "any":
-            return [x for x, stage in self.stages.items() if x not in QKV or stage.expression]
+            return [x for x, stage in self.asked.items() if x not in QKV or stage.expression]
         if kind == "qkv":
-            made = [x for x in QKV if {"x", "w"} <= self.stages[x].reads.keys()]
+            made = [x for x in QKV if x in self.asked and {"x", "w"} <= self.stages[x].reads.keys()]
             return made if len({self.stages[x].reads["x"] for x in made}) == 1 else []
         return [kind if kind in self.stages else SCORES]
 
@@ -150,7 +154,7 @@ class _Writer:
             if tree is None and not place.endswith("?"):
                 return {}
             if tree is not None and stage is not None:
-                edits[self.block.prefix + stage.name] = tree
+                edits[stage.name] = tree
         return edits
 
     def tree(self, stage: Stage, pattern: str, text: str) -> dict[str, Any] | None:
@@ -196,13 +200,15 @@ class _Writer:
         )
         sizes = dict(self.sizes) | (dict(binding[0].sizes) if binding else {})
         sizes |= {"g": self.sizes["g"], "r": self.group} if "r" in head else {}
-        line = tree_of_formula(Formula("x", index, body), sizes | {"l": self.sizes["j"]})
-        prefix = self.block.prefix
-        used = {
-            x: (prefix if source.name in self.block.stages else "") + source.name
-            for x, source in names.items()
-            if source
-        }
+        line = tree_of_formula(
+            Formula("x", index, body),
+            {
+                letter: n
+                for letter, n in (sizes | {"l": self.sizes["j"]}).items()
+                if letter in _letters_of(index, body)
+            },
+        )
+        used = {name: source.name for name, source in names.items() if source}
         return {**{key: line[key] for key in ("is", "at", "sizes")}, "reads": used}
 
     def of_key_head(self, x: Expr) -> Expr:
@@ -240,7 +246,10 @@ class _Writer:
         for words, numbers in self.counted(loop):
             if "{" in condition and not self.number(condition, numbers):
                 continue
-            yield _Variants(self.words(detail, numbers, words), numbers)
+            used = {
+                name: int(x) if x == int(x) else x for name, x in numbers.items() if name != "p"
+            }
+            yield _Variants(self.words(detail, numbers, words), used)
 
     def counted(self, loop: str) -> Iterator[tuple[str, dict[str, float]]]:
         """The numbers of a loop, and what is said of them."""
@@ -280,6 +289,12 @@ class _Writer:
             return words if braces[1] == "words" else f"{self.number(braces[1], numbers):g}"
 
         return re.sub(r"\{([^{}]+)\}", in_words, detail)
+
+
+def _letters_of(index: tuple[Any, ...], body: Expr) -> set[str]:
+    sizes = {x.letter for x in walk(body, guards=True) if isinstance(x, Size)}
+    axes = {str(letter) for axis in index if isinstance(axis, tuple) for letter in axis}
+    return {*letters_in(body)} | sizes | axes
 
 
 def _also_where(x: Expr, condition: Expr) -> Expr:
