@@ -169,6 +169,7 @@ class PageData:
             "sums": "rows" if kind.sums and block.convention.softmax_over == "keys" else "",
             "input": 1 if is_input else 0,
             "isBackward": 1 if kind.heading else 0,
+            "quotes": [axis in stage.labels for axis in axes] if is_share else 0,
             "wide": [*map(is_width, between[:2])] if any(map(is_width, axes)) else 0,
             "isParameter": 1 if kind.role == "parameter" else 0,
             "undefined": kind.undefined,

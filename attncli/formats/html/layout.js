@@ -210,8 +210,7 @@ function paint(isChanged = () => false) {
     view.sums.forEach((td, i) => (td.textContent = isBlank ? "?" : trimmed(total(i), 4)));
   }
   for (const box of all(".strip")) box.hidden = box.stages.every(isHidden);
-  const isWhole = state.step >= order.length && !state.quiz && !state.edited;
-  for (const box of all(".closing")) box.hidden = !isWhole;
+  paintSentences(state.step >= order.length && !state.quiz);
   globalThis.paintWords?.();
   paintTools();
   light(state.pinned);
