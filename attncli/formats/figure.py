@@ -81,7 +81,9 @@ def figure(stages: Sequence[Pictured], title: str | None = None) -> Figure:
     fig = Figure(layout=(layout := ConstrainedLayoutEngine()))
     places: Any = fig.add_gridspec(len(stages), 1)
     boxes: list[Any] = [fig.add_subfigure(each) for each in places if len(stages) > 1] or [fig]
-    with mpl.rc_context({"font.family": fonts(set().union(title or "", *(x.letters for x in stages)))}):
+    with mpl.rc_context(
+        {"font.family": fonts(set().union(title or "", *(x.letters for x in stages)))}
+    ):
         drawn = [_panels(*each) for each in zip(boxes, stages, strict=True)]
         if title is not None:
             words = boxes[0].get_suptitle() if len(boxes) > 1 else ""

@@ -29,7 +29,7 @@ from attncli.formats.html.tree import bytes_of, formula, stage_tree
 from attncli.formula.evaluate import sizes_of
 from attncli.formula.expression import Shape
 from attncli.formula.parser import parse
-from attncli.page.select import BlankStage, Block, blocks_of, has_blanks
+from attncli.page.select import BlankStage, Block, blocks_of
 from attncli.page.text import clean, sentence, shorten
 from attncli.stages import (
     GIVEN_GRADIENT,
@@ -79,7 +79,7 @@ class PageData:
         places = {prefix: at for at, prefix in enumerate(blocks)}
         # Those of a decoder and its encoder differ, and a call has one.
         has_one_mask = not any(prefix.startswith("decoder.") for prefix in blocks)
-        has_file = not (is_locked or has_blanks(trace))
+        has_file = not is_locked
         for block in blocks.values():
             has_mask = has_one_mask and block.trace.convention is not None  # not of own formulas
             group: dict[str, Any] = {"prefix": block.prefix, **_layer(block)}
@@ -169,6 +169,7 @@ class PageData:
             "sums": "rows" if kind.sums and block.convention.softmax_over == "keys" else "",
             "input": 1 if is_input else 0,
             "isBackward": 1 if kind.heading else 0,
+            "unit": 1 if stage.symbol.startswith("cos") else 0,
             "quotes": [axis in stage.labels for axis in axes] if is_share else 0,
             "wide": [*map(is_width, between[:2])] if any(map(is_width, axes)) else 0,
             "isParameter": 1 if kind.role == "parameter" else 0,

@@ -52,7 +52,7 @@ function measure(piece, letters = LETTERS.at(-1)) {
   piece.edge = (piece.isBare ? 4 : piece.label * digit + 18) + (hasSums(piece) ? 4 * digit + 11 : 0);
   piece.width = piece.edge + (isPicture(stage) ? 256 : placesShown(stage, 1).length * piece.step);
 }
-const hasSums = piece => piece.stage.sums === "rows" && !piece.isShade && !isNarrow();
+const hasSums = piece => piece.stage.sums === "rows" && !isAsked(piece.stage) && !piece.isShade && !isNarrow();
 const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 : 26) * line.length;
 
 // As many decimals, as large a type and as long names of columns as let the attention stand in as few

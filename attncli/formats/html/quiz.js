@@ -23,7 +23,9 @@ function ask(isOn) {
   state.step = Infinity;
   answers.clear();
   asked = new Set(isOn ? stagesToAsk() : []);
-  show({ quizbar: isOn && [...asked].some(canCheck), end: !isSheet() });
+  if (isSheet()) remembered();
+  show({ quizbar: isOn && [...asked].some(canCheck), end: !isSheet(), save: isSheet() && filed(), load: isSheet() && filed() });
+  $("end").textContent = "Give up, show the numbers";
   layOut();
   if (!isOn) return pin(startCell());
   tell($("check").title);
@@ -41,6 +43,8 @@ on(document, "input", ({ target }) => {
   if (!td) return;
   answers.set(td.cell, target.value);
   td.dataset.kind = "";
+  $("end").textContent = "Give up, show the numbers";
+  remember();
 });
 on(document, "keydown", ({ key, target }) => key === "Enter" && target.className === "ask" && checkAnswers());
 
@@ -91,4 +95,66 @@ function tell(...lines) {
   fill($("verdict"), lines.map(words => el("li", { text: `${words}.` })));
   announce($("verdict").textContent);
 }
-assign(ACTS, { quiz: () => ask(true), end: () => ask(false), check: checkAnswers, hint });
+// The first press asks, where something was filled in.
+function endQuiz(button) {
+  const question = "Your answers go: press again";
+  if (![...answers.values()].some(text => text.trim()) || button.textContent === question) return ask(false);
+  button.textContent = question;
+  announce(question);
+}
+
+// ---- a worksheet as the JSON that `attncli check FILE --by-hand` reads: what it is computed from, and its
+// stages with null where a cell is blank
+function sheetNow() {
+  const { prefix } = filed(), json = fileNow(), own = [...asked].filter(s => s.id.startsWith(prefix) && !(s.short in json));
+  const texts = (s, shape = s.shape, from = 0) => {
+    if (!shape.length) return answerTo(cellOf(s, from)) || null;
+    const size = shape.slice(1).reduce((n, each) => n * each, 1);
+    return range(shape[0]).map(at => texts(s, shape.slice(1), from + at * size));
+  };
+  for (const s of own) json[s.short] = texts(s);
+  return json;
+}
+// The answers of such a file, or of a part of one; whether there are any.
+function fillFrom(json) {
+  const { prefix } = filed() ?? {}, own = [...asked].filter(s => json && Array.isArray(json[s.id.slice(prefix?.length)]));
+  const cells = own.flatMap(s => json[s.id.slice(prefix.length)].flat(9).map((text, at) => [cellOf(s, at), text]));
+  const known = cells.filter(([{ s, at }, text]) => at < s.data.length && text !== null && text !== "");
+  for (const [cell, text] of known) answers.set(cell, String(text));
+  return known.length > 0;
+}
+function saveSheet() {
+  const blob = new Blob([JSON.stringify(sheetNow(), null, 1)], { type: "application/json" });
+  const link = el("a", { href: URL.createObjectURL(blob), download: "sheet.json" });
+  link.click();
+  URL.revokeObjectURL(link.href);
+  announce("the answers were saved as sheet.json");
+}
+async function loadSheet({ files: [file] }) {
+  let json = null;
+  try {
+    json = JSON.parse(await file.text());
+  } catch {} // which is said below
+  if (!fillFrom(json)) return tell(`${file.name} holds no answers of this sheet`);
+  remember();
+  layOut();
+  pin(state.pinned);
+  checkAnswers();
+}
+
+// The answers stay over a reload, where the browser lets a page keep anything.
+const placeOfAnswers = () => `attncli ${[...$("data").textContent].reduce((sum, char) => (Math.imul(sum, 31) + char.charCodeAt(0)) | 0, 0)}`;
+function remember() {
+  if (!isSheet()) return;
+  const texts = [...answers].filter(([, text]) => text.trim()).map(([{ s, at }, text]) => [s.id, at, text]);
+  try {
+    localStorage.setItem(placeOfAnswers(), JSON.stringify(texts));
+  } catch {} // a frame, or a browser that keeps nothing
+}
+function remembered() {
+  try {
+    for (const [id, at, text] of JSON.parse(localStorage.getItem(placeOfAnswers())) ?? []) answers.set(cellOf(byName.get(id), at), text);
+  } catch {} // as above
+}
+assign(ACTS, { quiz: () => ask(true), end: endQuiz, check: checkAnswers, hint, save: saveSheet, load: () => $("file").click() });
+CHANGES.file = loadSheet;

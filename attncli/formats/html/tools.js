@@ -2,14 +2,14 @@
 const lastStage = () => order[min(state.step, order.length) - 1];
 const canMask = () => (mask()?.isInput || groupShown()?.ifMasked) && part("weights")?.tree?.letters === "j";
 
-const isShaded = kind => stages.some(s => isHere(s) && s.shade === kind);
+const isShaded = (kind, isUnit = false) => stages.some(s => isHere(s) && s.shade === kind && Boolean(s.unit) === isUnit);
 
 // What can be done now, and how it stands.
 function paintTools() {
   const count = order.length, isOpen = !isSheet() && !state.quiz, last = lastStage(), scale = scaleName();
   show({
     bar: stages.some(s => !s.words), walk: canWalk(), quiz: canAsk(), upto: count > 1 && !isSheet(),
-    shares: isShaded("share"), others: isShaded("signed"), locked: state.locked && count, "what-if": isOpen && !state.locked, scale: has(scale), command: hasCall(), "no-call": page.command && !hasCall(), json: filed(),
+    shares: isShaded("share"), others: isShaded("signed"), cosines: isShaded("signed", true), changed: state.edited, locked: state.locked && count, "what-if": isOpen && !state.locked, scale: has(scale), command: hasCall(), "no-call": page.command && !hasCall(), json: filed(),
     "causal-label": canMask(), "mask-label": canMask() && groupsToMask().length,
   });
   $("command").textContent = `Copy as ${page.command?.python ? "Python" : "command"}`;
@@ -26,8 +26,8 @@ function paintTools() {
   $("least").textContent = `−${trimmed(largest, 2)}`;
   $("most").textContent = trimmed(largest, 2);
   for (const node of all("[data-x]")) {
-    const isShare = node.closest(".share");
-    tint(node, { isShare, shade: "any" }, node.dataset.x * (isShare ? 1 : largest));
+    const isShare = node.closest(".share"), unit = node.classList.contains("unit");
+    tint(node, { isShare, unit, shade: "any" }, node.dataset.x * (isShare || unit ? 1 : largest));
   }
 }
 
