@@ -37,7 +37,7 @@ PAPER = 64  # digits that stand beside each other on a sheet of A4
 CELLS = 1_000  # of all tables that stand there for browsers without scripts
 SCRIPT = (
     *("read", "formula", "words", "state", "command", "layout", "point", "map", "tools", "walk"),
-    *("sentences", "judge", "quiz"),
+    *("sentences", "quiz"),
 )
 """Files of the script, which ends with start.js."""
 

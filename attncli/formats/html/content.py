@@ -42,7 +42,8 @@ class Content(NamedTuple):
     """What a page shows: its parts, and the data of its script.
 
     names   dotted names of all stages that are shown, of a large trace by their part
-    script  files of the script that are needed: of heads and words, and of vectors that are drawn
+    script  files of the script that are needed: of heads and words, of vectors that are drawn, of
+            what judges numbers that are filled in
     """
 
     parts: tuple[Part, ...]
@@ -71,7 +72,8 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     is_fixed = bool(part.locked) or has_blanks(trace)
     call = {} if is_fixed else command(trace)
     more: dict[str, Any] = {"command": call} if call else {}
-    more |= {"locked": part.locked} if part.locked else {"slips": _slips(trace)}
+    slips = {} if part.locked else _slips(trace)
+    more |= {"locked": part.locked} if part.locked else {"slips": slips}
     vectors = trace["embeddings"].params if "embeddings" in trace and not is_fixed else {}
     seed = vectors.get("seed")  # from which those of other words are drawn
     more |= {} if seed is None else {"seed": seed}
@@ -86,6 +88,8 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
     has_words = n_maps and any(name.endswith("tokens") for name in trace)
     script = ("heads",) * (n_maps > 1 or bool(has_words)) + ("vectors",) * (seed is not None)
+    is_asked_for = slips and (slips["of"] or has_blanks(trace))  # something can be filled in
+    script += ("judge",) * bool(is_asked_for)
     title = [Heading(clean(trace.title))]
     return Content(tuple(page_parts or title), frozenset(listed), packed(more, data), script)
 
