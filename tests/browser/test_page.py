@@ -279,7 +279,7 @@ OWN: dict[str, tuple[list[str], str]] = {  # a call, and what is in the command
     "a line in place of ours": (SET, "scaled: Z[i,j] = S[i,j] / (1 + i)\n"),
     "a file": (["--formulas", "mine.attn"], "--formulas 'scores: S[i,j] = abs("),
     "a sentence": (["--formulas", "sigmoid"], "explain --weights - --positions paper --formulas sigmoid --heads 2 "),
-    "layers": (["--block", "encoder", "--layers", "2", "--formulas", "softcap"], " --set cap=4 <<"),
+    "layers": (["--block", "encoder", "--layers", "2", "--formulas", "softcap"], " --set cap=4"),
 }  # fmt: skip
 
 
@@ -492,7 +492,7 @@ def test_wide_vectors_show_a_few_columns_and_stay_live(opened: Opener) -> None:
     check_all(
         page, attncli.explain("I love AI", vectors=vectors, positions="paper", projection="learned")
     )
-    page.get_by_label("show all of embeddings").click()
+    page.locator("[id='at-embeddings'] button").click()
     assert page.locator("[id='at-embeddings'] th[scope=col]").count() == 100
 
 
