@@ -240,6 +240,7 @@ class DisplayFlags:
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE
     arcs: bool = _DISPLAY["arcs"]
+    title: str | None = _DISPLAY["title"]
     color: Literal["auto", "always", "never"] | None = flag(
         "When to use colour: auto (the default: on a terminal, or as NO_COLOR and FORCE_COLOR "
         "say), always (in a pipe or a file, too), or never."

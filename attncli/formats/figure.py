@@ -36,6 +36,7 @@ from attncli.trace import Trace
 
 _RULES: Any = {"svg.fonttype": "none", "svg.hashsalt": "attncli", "pdf.fonttype": 42}
 _PLAIN: Any = {"parse_math": False, "usetex": False}  # a text is as it is, never a formula
+_TITLE: Any = {"x": 0.01, "ha": "left", "size": "medium", "wrap": True, **_PLAIN}
 _CENTRED: Any = {"ha": "center", "va": "center", **_PLAIN}
 _GREY = (0.5, 0.5, 0.5, 0.3)  # of a cell without a number, on any ground
 
@@ -51,8 +52,9 @@ def write(trace: Trace, options: DisplayOptions, file: BinaryIO, form: str) -> N
     with warnings.catch_warnings(action="ignore"), mpl.rc_context(_RULES):
         stages, words = pictured(trace, options)
         about, date = ("Subject", "CreationDate") if form == "pdf" else ("Description", "Date")
-        metadata = {"Title": sentence(trace.title), about: words, date: None}
-        figure(stages).savefig(file, format=form, dpi=200, metadata=metadata)
+        title = options.title or sentence(trace.title)
+        metadata = {"Title": title, about: words, date: None}
+        figure(stages, options.title).savefig(file, format=form, dpi=200, metadata=metadata)
 
 
 def plot(trace: Trace, options: DisplayOptions, ax: Axes | None) -> Axes:
@@ -60,7 +62,7 @@ def plot(trace: Trace, options: DisplayOptions, ax: Axes | None) -> Axes:
     with warnings.catch_warnings(action="ignore"):
         stages, _ = pictured(trace, options)
         if ax is None:
-            return figure(stages).axes[0]
+            return figure(stages, options.title).axes[0]
         names = [stage.name for stage in stages] if len(stages) > 1 else stages[0].titles
         if len(names) > 1:
             message = f"one Axes cannot hold {', '.join(names)}"
@@ -71,13 +73,21 @@ def plot(trace: Trace, options: DisplayOptions, ax: Axes | None) -> Axes:
         return ax
 
 
-def figure(stages: Sequence[Pictured]) -> Figure:
-    """The figure of these stages, as large as their cells and letters want it."""
+def figure(stages: Sequence[Pictured], title: str | None = None) -> Figure:
+    """The figure of these stages, as large as their cells and letters want it.
+
+    title  in the place of the name and formula of one stage, above those of several
+    """
     fig = Figure(layout=(layout := ConstrainedLayoutEngine()))
     places: Any = fig.add_gridspec(len(stages), 1)
     boxes: list[Any] = [fig.add_subfigure(each) for each in places if len(stages) > 1] or [fig]
-    with mpl.rc_context({"font.family": fonts(set().union(*(x.letters for x in stages)))}):
+    with mpl.rc_context(
+        {"font.family": fonts(set().union(title or "", *(x.letters for x in stages)))}
+    ):
         drawn = [_panels(*each) for each in zip(boxes, stages, strict=True)]
+        if title is not None:
+            words = boxes[0].get_suptitle() if len(boxes) > 1 else ""
+            boxes[0].suptitle("\n".join(filter(None, (title, words))), **_TITLE)
     sizes, around = np.array([size * grid.shape[::-1] for grid, size in drawn]), np.full(2, 100.0)
     for _ in range(3):  # what stands around the Axes takes as much room in a figure of any size
         widths, heights = np.round(sizes + around).T
@@ -108,9 +118,8 @@ def _panels(box: Figure | SubFigure, stage: Pictured) -> tuple[Any, Any]:
         place: dict[str, Any] = {"shrink": min(144 / down / height, 1), "anchor": (0, 1)}
         place["extend"] = "max" if stage.top * (1 + 1e-9) < stage.largest else "neither"
         box.colorbar(shades, ax=[*grid.flat], aspect=16, **place).outline.set_visible(False)
-    style: Any = {"x": 0.01, "ha": "left", "size": "medium", "wrap": True, **_PLAIN}
-    box.suptitle(": ".join(filter(None, (stage.name, stage.first.formula))), **style)
-    box.supxlabel("\n".join(stage.notes), **style)
+    box.suptitle(": ".join(filter(None, (stage.name, stage.first.formula))), **_TITLE)
+    box.supxlabel("\n".join(stage.notes), **_TITLE)
     return grid, np.array([width, height])
 
 

@@ -84,7 +84,9 @@ class Pictured:
         if self.ramp == "share" and n * m > MANY and not first.options.arcs:
             most = max((float(np.quantile(x, _MOST)) for x in sizes if x.size), default=0.0)
             top = most if 0 < most < top / 2 else top
-        self.top = min(max(round_top(top, FINER), 1 / _FURTHEST), _FURTHEST)
+        # Weights have the same scale in every figure, so that two of them compare.
+        top = 1.0 if self.ramp == "share" and n * m <= MANY and top <= 1 else round_top(top, FINER)
+        self.top = min(max(top, 1 / _FURTHEST), _FURTHEST)
 
     def size(self, em: float) -> tuple[float, float, int]:
         """Width and height of a panel, and how many stand side by side; em: of the letters.

@@ -36,6 +36,7 @@ def render(trace: Trace, form: Form = "table", **options: Unpack[RenderKeywords]
     heatmap      shade every matrix; False: none; None: the weights, where the form has colours
     full         leave nothing out
     arcs         svg: the weights as lines from queries to keys
+    title        svg: that of the figure; None is the name of the stage and its formula
     blank        a worksheet: without the numbers of these stages, True: of all that are computed
 
     Raises ConventionError for an unknown form, or no cell, StageError or ShapeError for what is not

@@ -63,6 +63,7 @@ class DisplayOptions:
     given        what is given too, such as the queries
     every        all heads, batch entries and layers; of a large matrix still the corners
     arcs         figures draw the weights as lines from queries to keys
+    title        that of a figure; None is the name of the stage and its formula
     """
 
     work: bool = choice(
@@ -130,6 +131,12 @@ class DisplayOptions:
         forms=lambda form: form.holds == _FIGURE,
         excludes="--heatmap, --no-heatmap",
     )
+    title: str | None = choice(
+        None,
+        "svg, png, pdf: the title of the figure (default: the stage and its formula).",
+        "TEXT",
+        forms=lambda form: form.holds == "a figure",
+    )
     rounded: bool = False
     given: bool = False
     every: bool = False
@@ -156,6 +163,7 @@ class Keywords(TypedDict, total=False):
     heatmap: bool | None
     full: bool
     arcs: bool
+    title: str | None
 
 
 class RenderKeywords(Keywords, total=False):

@@ -26,18 +26,15 @@ RUN = """
 const { readFileSync } = require("fs");
 const [script, pages] = process.argv.slice(2).map(path => readFileSync(path, "utf8"));
 const TAIL = `
-  readData();
-  state.layer = page.groups.find(group => group.attention)?.layer ?? null;
-  atStart = snapshot();
-  const copies = page.command ? [command()] : [];
-  state.edited = true; // the same numbers, but as they are after a change
-  if (page.command) copies.push(command());
-  const { drawn, file, flags } = page.command?.numbers ?? { drawn: [], flags: {} };
+  const showChange = () => {};
+  begin();
+  const { numbers, python } = page.command ?? {}, copies = page.command ? [command()] : [];
+  if (page.command) copies.push(!numbers ? "" : python ? inPython(numbers) : inShell(numbers));
+  const { drawn, file, flags } = numbers ?? { drawn: [], flags: {} };
   const inputs = stages.filter(s => s.isInput && !s.isFixed && s.short !== "mask" && !drawn.includes(s.id));
-  inputs.forEach((s, n) => (s.data[(5 * n + 2) % s.data.length] = ((n * 91 + 37) % 400 - 200) / 64));
-  for (const { params } of stages)
-    for (const name of file ? ["root", "factor", "temperature", "cap"] : keys(flags)) if (isFinite(params[name])) params[name] *= 1.25;
-  computed().forEach(compute);
+  inputs.forEach((s, n) => change("cell", s.id, (5 * n + 2) % s.data.length, ((n * 91 + 37) % 400 - 200) / 64));
+  for (const name of file ? ["root", "factor", "temperature", "cap"] : keys(flags))
+    if (stages.some(s => isFinite(s.params[name]))) change("parameter", name, 1.25 * stages.find(s => isFinite(s.params[name])).params[name]);
   if (page.command) copies.push(command());
   console.log(JSON.stringify([copies, stages.filter(s => s.tree && !isStale(s)).map(s => [s.id, [...s.data].map(String)])]));
 `;
@@ -188,7 +185,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with contextlib.chdir(ROOT):
         traces = {name: make() for name, make in MAKERS.items()}
     data = [re.findall(r'id="data">([^<]*)', attncli.render(x, "html"))[0] for x in traces.values()]
-    names = ("read", "formula", "words", "state", "heads", "vectors")
+    names = ("read", "formula", "words", "state", "command", "vectors")
     folder_of = files("attncli.formats.html")
     script = "\n".join(folder_of.joinpath(f"{name}.js").read_text("utf-8") for name in names)
     for name, text in {"run.js": RUN, "script": script, "pages": "\n".join(data)}.items():
@@ -230,27 +227,19 @@ def test_after_changes_it_gives_the_numbers_of_the_page(name: str, pages: dict[s
     assert seen >= 1
 
 
-@pytest.mark.parametrize("call", lists(WHOLE))
-def test_a_call_that_reads_nothing_is_copied_as_it_was_given(
-    call: str, pages: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("call", lists(WHOLE + READING))
+def test_a_call_is_copied_as_it_was_given(call: str, pages: dict[str, Any]) -> None:
     _, (whole, *_), _ = pages[call]
     assert shlex.split(whole) == ["attncli", *shlex.split(call)]
-
-
-@pytest.mark.parametrize("call", lists(READING))
-def test_a_call_that_reads_files_is_copied_without_them(call: str, pages: dict[str, Any]) -> None:
-    _, (whole, *_), _ = pages[call]
-    assert "samples/" not in whole
 
 
 def test_options_stay_as_they_were_given_until_their_number_is_changed(
     pages: dict[str, Any],
 ) -> None:
     call = "compute --q samples/three-tokens.json --softcap 2 --causal"
-    _, (whole, _, changed), _ = pages[call]
-    assert whole.startswith("attncli compute --q - --softcap 2 --causal <<'END'\n")
-    assert "softcap" not in whole.partition("\n")[2]
+    _, (_, numbers_alone, changed), _ = pages[call]
+    assert numbers_alone.startswith("attncli compute --q - --softcap 2 --causal <<'END'\n")
+    assert "softcap" not in numbers_alone.partition("\n")[2]
     assert changed.startswith("attncli compute --q - --causal <<'END'\n")
     assert '"softcap":2.5' in changed
 

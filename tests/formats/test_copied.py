@@ -23,21 +23,22 @@ NODE = shutil.which("node")
 RUN = """
 const { readFileSync } = require("fs");
 const [script, pages] = process.argv.slice(2).map(path => readFileSync(path, "utf8"));
-const CHANGES = [() => {}, () => {  // numbers that are given, and parameters
+const ACTS = [() => {}, () => {  // numbers that are given, and parameters
   const inputs = stages.filter(s => s.isInput && s.short !== "mask");
-  inputs.forEach((s, n) => (s.data[(5 * n + 2) % s.data.length] = ((n * 91 + 37) % 400 - 200) / 64));
-  for (const { params } of stages)
-    for (const name of ["root", "factor", "cap", "value"]) if (isFinite(params[name])) params[name] *= 1.25;
+  inputs.forEach((s, n) => change("cell", s.id, (5 * n + 2) % s.data.length, ((n * 91 + 37) % 400 - 200) / 64));
+  for (const name of ["root", "factor", "cap", "value"]) {
+    const s = stages.find(each => isFinite(each.params[name]));
+    if (s) change("parameter", name, 1.25 * s.params[name]);
+  }
 }, () => {
   const changed = part("mask");  // one key more is hidden
-  if (changed?.isInput) changed.data[changed.cols - 1] = -Infinity;
+  if (changed?.isInput && changed.data[changed.cols - 1] !== -Infinity) change("maskCell", changed.cols - 1);
 }];
 const TAIL = `
-  readData();
-  state.layer = page.groups.find(group => group.attention)?.layer ?? null;
-  const results = [${CHANGES}].map(change => {
-    change();
-    computed().forEach(compute);
+  const showChange = () => {};
+  begin();
+  const results = [${ACTS}].map(act => {
+    act();
     const { prefix } = filed(), own = stages.filter(s => s.id.startsWith(prefix));
     return [prefix, fileNow(), own.map(s => [s.id, s.shape, [...s.data].map(String)])];
   });
@@ -102,7 +103,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         pytest.skip("there is no node")
     folder = tmp_path_factory.mktemp("copied")
     data = [re.findall(r'id="data">([^<]*)', attncli.render(make(), "html"))[0] for make in PAGES.values()]  # fmt: skip
-    names = ("read", "formula", "words", "state")
+    names = ("read", "formula", "words", "state", "command")
     script = "\n".join(files("attncli.formats.html").joinpath(f"{name}.js").read_text("utf-8") for name in names)  # fmt: skip
     for name, text in {"run.js": RUN, "script": script, "pages": "\n".join(data)}.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -77,7 +77,8 @@ def explain(  # noqa: PLR0913
     weights    by name, as they are published; None: random ones, drawn with `seed`
     heads …    of the block, which is "attention", "encoder" or "decoder"; None: what the weights
                have, else 1 head, 1 layer and widths as `Architecture` has them
-    projection "identity": the vectors themselves are Q, K and V
+    projection "identity": the vectors themselves are Q, K and V, the default with vectors and
+               without weights; "learned": random weights
     pad_to     so many tokens, filled up with masked ones
     d_output   the gradient of the last stage of the block, an array, "ones" or "random"
     mask       true may attend, or numbers to add; and the fields of Convention, as `attend` takes

@@ -125,6 +125,7 @@ def _explained(
     setup = set_up(options, convention, vocabulary, dim=vectors.dim, source_weights=source_weights)
     n_keys = max(len(tokens), words.pad_to or 0)
     sizes = Sentences(len(tokens), n_keys, len(target or ()), words.mask is not None)
+    flags = replace(flags, projection=setup.projection)
     _check_room(flags, setup.block, sizes, setup.weights, show)
     trace = setup.trace(
         Sentence.padded(tokens, words.pad_to),

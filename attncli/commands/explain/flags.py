@@ -141,7 +141,8 @@ class BlockFlags:
         reads=SOURCE,
     )
     projection: Literal["learned", "identity"] | None = flag(
-        "identity: the vectors themselves are Q, K and V."
+        "identity: the vectors themselves are Q, K and V (the default with vectors and without "
+        "weights); learned: random weights."
     )
     outline: bool = flag(
         "Show only each step's formula and shape.",

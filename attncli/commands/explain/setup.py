@@ -41,6 +41,10 @@ from attncli.words.sentence import (
 
 Block = Literal["attention", "encoder", "decoder"]
 Projection = Literal["learned", "identity"]
+NO_WEIGHTS = (
+    "No weights are given, so Q, K and V are the vectors themselves (--projection learned draws "
+    "random weights)."
+)
 PROJECTIONS = ("w_q", "w_k", "w_v", "w_o")
 """The weights that projection="identity" leaves out."""
 
@@ -135,12 +139,12 @@ class Setup:
     convention  as it is asked for; that of the block is without what a mask means
     weights     None: random ones
     vocabulary  None: random vectors
-    notes       on the weights that are given
+    notes       on the weights that are given, or on why there are none
     """
 
     block: Architecture
     convention: Convention
-    projection: Projection | None
+    projection: Projection
     weights: Weights | None
     vocabulary: Vocabulary | None
     notes: tuple[str, ...]
@@ -191,10 +195,10 @@ class Setup:
         weights, seed = random_weights(self.block), self.convention.seed
         for array in weights.values():
             array.setflags(write=False)  # so they are not copied
-        if self.projection != "identity":
+        if self.projection == "learned":
             text = f"The weights are random (Glorot-uniform, seed {seed}): they show the arithmetic"
             return weights, (f"{text}, not meaning.",)
-        notes = ["Q, K and V are the vectors themselves (--projection identity)."]
+        notes = [*self.notes] or ["Q, K and V are the vectors themselves (--projection identity)."]
         if self.block.kind != "attention" and self.block.d_ff != 0:
             notes.append(f"The feed-forward's weights are random (seed {seed}).")
         return {n: x for n, x in weights.items() if not n.endswith(PROJECTIONS)}, tuple(notes)
@@ -234,10 +238,14 @@ def set_up(
         convention=replace(convention, mask_means="keep", mask_numbers=None),
     )
     weights, notes = (None, ()) if source_weights is None else _checked(source_weights, block)
+    projection = options.projection or "learned"
+    has_widths = any(x is not None for x in (options.kv_heads, options.d_k, options.d_v))
+    if options.projection is None and vocabulary and source_weights is None and not has_widths:
+        projection, notes = "identity", (NO_WEIGHTS,)
     return Setup(
         block=block,
         convention=convention,
-        projection=options.projection,
+        projection=projection,
         weights=weights,
         vocabulary=vocabulary,
         notes=(*notes, *assumed),

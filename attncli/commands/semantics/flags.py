@@ -33,7 +33,7 @@ _OF_AN_INPUT = "--q or --x or --weights"
 
 
 _OF_ONE_CALL = """
-source semantics work cell query blank arcs batch head heatmap tiles split lse_base
+source semantics work cell query blank arcs title batch head heatmap tiles split lse_base
 d_output
 """
 

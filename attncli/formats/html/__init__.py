@@ -36,7 +36,10 @@ EDGES = 16  # rows or columns of a table that is cut
 ROOM = 40  # rows or columns up to which it is whole
 PAPER = 64  # digits that stand beside each other on a sheet of A4
 CELLS = 1_000  # of all tables that stand there for browsers without scripts
-SCRIPT = ("read", "formula", "words", "state", "layout", "point", "map", "tools", "walk", "quiz")
+SCRIPT = (
+    *("read", "formula", "words", "state", "command", "layout", "point", "map", "tools", "walk"),
+    *("sentences", "quiz"),
+)
 """Files of the script, which ends with start.js."""
 _NAME = '<p><label>Name: <input id="name" size="32" autocomplete="off"></label></p>'
 

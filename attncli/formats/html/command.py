@@ -40,12 +40,13 @@ _OF_CONVENTION = (*KNOBS, "semantics")
 def command(trace: Trace) -> dict[str, Any]:
     """What the page copies; empty where no call is known.
 
-    call     as it was given: the call until something is changed; left out where numbers stand in
-             place of what it reads
+    start    how the call begins, and its options with their texts, as it was given: the call until
+    options  something is changed that no option can say; left out where nobody can give it again
     python   whether it is of a function in Python
     numbers  the call with the numbers of the page; left out where none can have them:
 
     start, words  how it begins, and the options that stay
+    weights    the option in the place of `--weights -`, as long as no weight is changed
     file       the JSON is that of the page's first attention (see copied.py), without the `fields`
                that are still what an option says: name → option, value
     inputs     name in the JSON of standard input → stage; constants: those that cannot be changed
@@ -65,13 +66,16 @@ def command(trace: Trace) -> dict[str, Any]:
     make = makers.get(re.split("[ .]", call.function)[1])
     numbers = make(trace, call) if make else {}
     is_readable = not (call.is_python or call.reads_stdin)  # as long as the files are there
-    is_whole = call.is_complete or (not numbers and is_readable)
+    is_whole = call.is_complete or is_readable
     if not numbers and not is_whole:
         return {}
     maps, lists = ("fields", "inputs", "literals"), ("words", "drawn", "separate", "merged")
     empty: dict[str, Any] = {name: {} for name in maps} | {name: [] for name in lists}
+    names = (option.name for option in call.options)
+    options = [*zip(names, call.texts, strict=True)]
     return {
-        **({"call": str(call)} if is_whole else {}),
+        "start": call.function,
+        **({"options": options} if is_whole else {}),
         **({"python": 1} if call.is_python else {}),
         **({"numbers": {**empty, "flags": FLAGS, **numbers}} if numbers else {}),
     }
@@ -220,7 +224,12 @@ def _explain(trace: Trace, call: RecordedCall) -> dict[str, Any]:
             *_choices(call, *_OF_CONVENTION),
             *_of_convention(trace.convention or Convention(), call),
         ]
+    option = call.get("weights")
+    text = shlex.join(option.words) if option else "--projection learned"  # which are drawn again
+    text = "" if call.get("projection") else text
+    kept = {"weights": text} if not (option and "-" in option.words) else {}
     return {
+        **kept,
         "start": "attncli explain",
         "words": [*words, *_heads(first)],
         "flags": flags,

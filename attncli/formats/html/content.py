@@ -7,7 +7,7 @@ and layer, of one that is still larger the first rows and columns, and of all he
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 from attncli.errors import StageError
 from attncli.files.messages import listing
 from attncli.formats.html.command import command
-from attncli.formats.html.data import PageData, packed
+from attncli.formats.html.data import PageData, is_width, packed
 from attncli.formats.html.slips import slips_of
 from attncli.formats.python import code_of
 from attncli.page.matrix import Matrix
@@ -29,6 +29,10 @@ from attncli.stages import CONCAT, OUTPUT, PARTS, PROJECTED, QKV, SCORES, WEIGHT
 from attncli.trace import Stage, Trace
 
 NUMBERS = 16_000  # that a page holds to the last digit: 11 to 18 bytes each
+WIDE_NUMBERS = (
+    128_000  # the same of wide vectors and their weights, of which a few columns are shown
+)
+WIDE = 16  # columns of a vector that are not wide
 NUMBERS_OF_ONE = 12_000  # where the weights of other heads are there as pictures too
 BLANKS = 10  # of a worksheet that cost as much as a number: it has no bytes, but is computed
 ROOMS = (40, 16)  # rows and columns of tables of which only a part is there
@@ -39,7 +43,8 @@ class Content(NamedTuple):
     """What a page shows: its parts, and the data of its script.
 
     names   dotted names of all stages that are shown, of a large trace by their part
-    script  files of the script that are needed: of heads and words, and of vectors that are drawn
+    script  files of the script that are needed: of heads and words, of vectors that are drawn, of
+            what judges numbers that are filled in
     """
 
     parts: tuple[Part, ...]
@@ -57,7 +62,7 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     part = _Part(whole, listed, _why_locked(trace, options))
     is_asked = options.cell is not None or options.query is not None
     name, place = _place(trace, options) if is_asked else ("", (0, 0))
-    if not options.full and part.size(trace) > NUMBERS:
+    if not options.full and not part.fits(trace):
         page_parts, part = _reduced(trace, whole, page, place)
     data = PageData()
     data.add(part.of(trace), has_formulas=not part.is_cut, is_locked=bool(part.locked))
@@ -68,7 +73,8 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     is_fixed = bool(part.locked) or has_blanks(trace)
     call = {} if is_fixed else command(trace)
     more: dict[str, Any] = {"command": call} if call else {}
-    more |= {"locked": part.locked} if part.locked else {"slips": dict(_slips(trace))}
+    slips = {} if part.locked else _slips(trace)
+    more |= {"locked": part.locked} if part.locked else {"slips": slips}
     vectors = trace["embeddings"].params if "embeddings" in trace and not is_fixed else {}
     seed = vectors.get("seed")  # from which those of other words are drawn
     more |= {} if seed is None else {"seed": seed}
@@ -85,6 +91,8 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
     has_words = n_maps and any(name.endswith("tokens") for name in trace)
     script = ("heads",) * (n_maps > 1 or bool(has_words)) + ("vectors",) * (seed is not None)
+    is_asked_for = slips and (slips["of"] or has_blanks(trace))  # something can be filled in
+    script += ("judge",) * bool(is_asked_for)
     title = [Heading(clean(trace.title))]
     script += ("script",) * ("script" in more)  # of NumPy, which a page copies
     return Content(tuple(page_parts or title), frozenset(listed), packed(more, data), script)
@@ -114,11 +122,25 @@ class _Part(NamedTuple):
         part = select(trace, replace(self.options, stages=tuple(self.names)))
         return part.mapped(_shortened) if self.is_cut else part
 
-    def size(self, trace: Trace) -> int:
-        """How many numbers they have; one that is left out is but computed by the page."""
+    def size(self, trace: Trace, widest: float = math.inf) -> int:
+        """How many numbers they have; one that is left out is but computed by the page.
+
+        widest  so many columns of a vector count at most
+        """
+
+        def count_of(stage: Stage) -> int:
+            wide = (is_width(axis) for axis in stage.axes)
+            sizes = zip(stage.value.shape, wide, strict=True)
+            return int(math.prod(min(n, widest) if is_wide else n for n, is_wide in sizes))
+
         stages = [stage for _, stage in self.of(trace).stages()]
-        n_blank = sum(stage.value.size for stage in stages if isinstance(stage, BlankStage))
-        return sum(stage.value.size for stage in stages) - n_blank + n_blank // BLANKS
+        n_blank = sum(count_of(stage) for stage in stages if isinstance(stage, BlankStage))
+        return sum(map(count_of, stages)) - n_blank + n_blank // BLANKS
+
+    def fits(self, trace: Trace) -> bool:
+        """Whether a page holds all numbers: if they are many, as vectors are wide alone."""
+        size = self.size(trace)
+        return size <= NUMBERS or (size <= WIDE_NUMBERS and self.size(trace, WIDE) <= NUMBERS)
 
 
 def _place(trace: Trace, options: DisplayOptions) -> tuple[str, tuple[int, int]]:
@@ -137,9 +159,16 @@ def _place(trace: Trace, options: DisplayOptions) -> tuple[str, tuple[int, int]]
     return names[0], places
 
 
-def _slips(trace: Trace) -> Iterator[tuple[str, Any]]:
+def _slips(trace: Trace) -> dict[str, Any]:
+    """The slips of attentions, each list once, and which list is that of which attention."""
+    lists: list[Any] = []
+    numbers: dict[str, int] = {}
     for block in blocks_of(trace):
-        yield from slips_of(block).items()
+        if rows := slips_of(block, is_sheet=has_blanks(trace)):
+            if rows not in lists:
+                lists.append(rows)
+            numbers[block.prefix] = lists.index(rows)
+    return {"lists": lists, "of": numbers}
 
 
 def _why_locked(trace: Trace, options: DisplayOptions) -> str:
@@ -157,7 +186,18 @@ def _reduced(
     options = replace(first_place(trace, whole), given=False)
     page_parts, names = _shown(trace, options, page)
     names += [name for name in trace if name in (*QKV, "mask") and name not in names]
-    part = _Part(options, names, "only one head, batch entry and layer is here")
+    n_layers = len({block.layer for block in blocks_of(trace) if block.layer})
+    is_part = {
+        "head": options.head != whole.head,
+        "batch entry": options.batch != whole.batch,
+        "layer": n_layers > 1,
+    }
+    parts = [name for name, is_one in is_part.items() if is_one]
+    size = _Part(whole, names, "").size(trace)
+    reason = (
+        f"only one {' and '.join(parts)} is here" if parts else f"{size:,} numbers are too many"
+    )
+    part = _Part(options, names, reason)
     if part.size(trace) > NUMBERS_OF_ONE:
         attention = next((n for n in names if n.endswith(WEIGHTS)), "")
         prefix = attention.removesuffix(WEIGHTS)

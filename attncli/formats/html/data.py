@@ -29,7 +29,7 @@ from attncli.formats.html.tree import bytes_of, formula, stage_tree
 from attncli.formula.evaluate import sizes_of
 from attncli.formula.expression import Shape
 from attncli.formula.parser import parse
-from attncli.page.select import BlankStage, Block, blocks_of, has_blanks
+from attncli.page.select import BlankStage, Block, blocks_of
 from attncli.page.text import clean, sentence, shorten
 from attncli.stages import (
     GIVEN_GRADIENT,
@@ -79,7 +79,7 @@ class PageData:
         places = {prefix: at for at, prefix in enumerate(blocks)}
         # Those of a decoder and its encoder differ, and a call has one.
         has_one_mask = not any(prefix.startswith("decoder.") for prefix in blocks)
-        has_file = not (is_locked or has_blanks(trace))
+        has_file = not is_locked
         for block in blocks.values():
             has_mask = has_one_mask and block.trace.convention is not None  # not of own formulas
             group: dict[str, Any] = {"prefix": block.prefix, **_layer(block)}
@@ -112,11 +112,12 @@ class PageData:
             return []
         scores, zeros = block.stages[SCORES], np.zeros(block.stages[SCORES].value.shape)
         masked = replace(scores, name=MASKED, symbol=SPECS[MASKED].symbol, value=zeros)
-        words = "0 = may attend, −∞ = may not"
+        words, heading = "0 = may attend, −∞ = may not", _heading(block, scores)
         plane, axes = zeros[(0,) * (zeros.ndim - 2)], scores.axes[-2:]
         mask = replace(masked, name="mask", symbol="M", formula=words, value=plane, axes=axes)
         new = {
-            block.prefix + s.name: self.stage(block, s) | self.numbers(s) for s in (mask, masked)
+            block.prefix + s.name: self.stage(block, s) | self.numbers(s) | {"heading": heading}
+            for s in (mask, masked)
         }
         first = new.pop(f"{block.prefix}mask")
         return [first, *(new.get(step["id"], {}) | step for step in changed)]
@@ -168,6 +169,9 @@ class PageData:
             "sums": "rows" if kind.sums and block.convention.softmax_over == "keys" else "",
             "input": 1 if is_input else 0,
             "isBackward": 1 if kind.heading else 0,
+            "unit": 1 if stage.symbol.startswith("cos") else 0,
+            "quotes": [axis in stage.labels for axis in axes] if is_share else 0,
+            "wide": [*map(is_width, between[:2])] if any(map(is_width, axes)) else 0,
             "isParameter": 1 if kind.role == "parameter" else 0,
             "undefined": kind.undefined,
         }
@@ -221,6 +225,11 @@ def _roles(block: Block) -> dict[str, str]:
         name: block.prefix + stage_name
         for name, stage_name in (names | {WEIGHTS: weights.name}).items()
     }
+
+
+def is_width(axis: str) -> bool:
+    """Whether the columns along an axis are those of vectors: neither words nor positions."""
+    return axis == "dimension" or axis.rpartition("·")[2].startswith("d_")
 
 
 def _n_lead(stage: Stage) -> int:

@@ -155,19 +155,20 @@ function compute(stage) {
 }
 
 // What a cell would be if `other` gave the numbers that it reads.
-function numberAt(cell, other, { tree } = cell.s) {
-  substitute = other;
-  const x = tree.run(placesOf(cell));
-  substitute = null;
+function numberAt(cell, other, form = cell.s) {
+  const outer = [substitute, recorded];
+  [substitute, recorded] = [other, null];
+  const x = form.tree.run(form.placesAt(cell.at));
+  [substitute, recorded] = outer;
   return x;
 }
 
 // The cells that a cell reads, each with its side: "left" of the first operand, "top" of the others.
-function readsAt(cell) {
-  recorded = new Map();
-  cell.s.tree?.run(placesOf(cell));
+function readsAt(cell, form = cell.s, other = null) {
+  [substitute, recorded] = [other, new Map()];
+  form.tree?.run(form.placesAt(cell.at));
   const reads = recorded;
-  recorded = null;
+  [substitute, recorded] = [null, null];
   return reads;
 }
 

@@ -78,28 +78,12 @@ function svg(tag, attributes) {
   return element;
 }
 // ---- a word in place of another, with its vector
-const embeddings = () => byName.get("embeddings");
 const canWord = () => embeddings()?.isInput && !state.locked && !state.quiz;
 
-// The vector of a word: as it came, or drawn from the seed.
-function vectorOf(word, { id, cols, original }) {
-  const at = atStart.each.find(one => one.id === id).rowNames.findIndex(({ name }) => name === word);
-  return at >= 0 ? original.subarray(at * cols, (at + 1) * cols) : globalThis.randomVector?.(word, cols, page.seed);
-}
-
-// Vectors that no longer are those of the words can be said by no call that draws them.
-const isDrawn = s => s.rowNames.every(({ name }, i) => vectorOf(name, s).every((x, j) => x === s.data[i * s.cols + j]));
-
 function setWord(at, input) {
-  const e = embeddings(), old = e.rowNames, word = input.value.trim(), isPadding = /^(<pad(ding)?>|\[pad\])$/i.test(word);
-  const vector = word && !isPadding && vectorOf(word, e), fresh = labelsOf(old.map(({ name }, i) => (i === at ? word : name)));
-  if (!vector) return paintSentence(refuse(input, word, "a known word", old[at].name));
-  remember();
-  e.data.set(vector, at * e.cols);
-  for (const s of stages)
-    for (const names of ["rowNames", "colNames"]) if (s[names] === old) s[names] = fresh;
-  layOut();
-  recompute();
+  const word = input.value.trim(), isPadding = /^(<pad(ding)?>|\[pad\])$/i.test(word);
+  if (word && !isPadding && vectorOf(word, embeddings())) return change("word", at, word);
+  paintSentence(refuse(input, word, "a known word", embeddings().rowNames[at].name));
 }
 
 // The sentence, of which each word may be another.
@@ -111,7 +95,7 @@ function drawSentence() {
 function paintSentence() {
   $("sentence").hidden = !canWord();
   all("#sentence input").forEach((input, at) => {
-    input.value = embeddings().rowNames[at].name;
+    input.value = input.word = embeddings().rowNames[at].name;
     input.size = max(1, input.value.length);
   });
 }

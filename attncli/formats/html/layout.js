@@ -4,7 +4,11 @@ const shownAt = new Map(); // a cell → the elements of the page that show it
 const isTurned = s => Boolean(s.product?.isTurned);
 const isNarrow = () => $("main").clientWidth < 520;
 const MOST_WRITTEN = 1600; // cells of a table; a larger one is drawn
-const isPicture = s => s.rows * s.cols > MOST_WRITTEN && !isAsked(s);
+const WIDE = 16, FEW = 4; // columns of a vector: of more the first few are shown, until all are asked for
+const whole = new Set(); // the stages of which all are
+const isCut = (s, axis) => s.wide?.[axis] && [s.rows, s.cols][axis] > WIDE && !whole.has(s) && !isAsked(s);
+const placesShown = (s, axis) => range(isCut(s, axis) ? FEW : [s.rows, s.cols][axis]);
+const isPicture = s => placesShown(s, 0).length * placesShown(s, 1).length > MOST_WRITTEN && !isAsked(s);
 const SHADE = 14; // pixels of a cell without digits
 let decimals = 4; // at most
 let digit = 9; // pixels of one
@@ -39,40 +43,50 @@ function cutStrip(strip, room) {
 }
 
 // How wide a table and those above it are: the digits of a cell, the letters of a row's name.
-function measure(piece) {
+function measure(piece, letters = LETTERS.at(-1)) {
   const { stage, tops } = piece, tables = [[stage, false], ...tops.map(top => [top, isTurned(stage)])];
-  const longest = isColumn => max(...tables.flatMap(([s, turned]) => (turned === isColumn ? s.rowNames : s.colNames).map(({ name, at }) => min(name.length, 12) + (at ? 1 : 0))));
-  const least = stage.words ? 12 : min(longest(true) + 1, isNarrow() || decimals > 2 ? 9 : 5);
-  piece.cell = piece.isShade ? 1 : max(2, least, min(40, max(...tables.map(([s]) => s.longest))));
+  const longest = isColumn => max(...tables.flatMap(([s, turned]) => (turned === isColumn ? s.rowNames : s.colNames).map(lettersOf)));
+  piece.cell = piece.isShade ? 1 : max(2, stage.words ? 12 : min(longest(true) + 1, letters), min(40, max(...tables.map(([s]) => s.longest))));
   piece.label = min(longest(false), 9);
   piece.step = piece.isShade ? SHADE : piece.cell * digit + 11;
   piece.edge = (piece.isBare ? 4 : piece.label * digit + 18) + (hasSums(piece) ? 4 * digit + 11 : 0);
-  piece.width = piece.edge + (isPicture(stage) ? 256 : stage.cols * piece.step);
+  piece.width = piece.edge + (isPicture(stage) ? 256 : placesShown(stage, 1).length * piece.step);
 }
-const hasSums = piece => piece.stage.sums === "rows" && !piece.isShade && !isNarrow();
+const hasSums = piece => piece.stage.sums === "rows" && !isAsked(piece.stage) && !piece.isShade && !isNarrow();
 const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 : 26) * line.length;
 
-// As many decimals, and then as large a type, as let the attention stand in one piece; where none do,
-// tables that are made number by number keep their shades alone.
-const SIZES = [...[4, 3, 2].flatMap(most => [1.1, 1, 0.9].map(size => [most, size])), [2, 0.8]];
+// As many decimals, as large a type and as long names of columns as let the attention stand in as few
+// lines as possible. Of more columns than a sentence has, tables between the scores and the weights
+// have their shades alone where they do not fit.
+const SIZES = [[4, 1.5], [4, 1.3], ...[4, 3, 2].flatMap(most => [1.1, 1, 0.9].map(size => [most, size])), [2, 0.8]];
+const LETTERS = [12, 9, 7, 5, 4]; // of the name of a column
+const SENTENCE = 16; // columns of a table that always has its digits
 function chooseSize(first, room) {
-  const fits = () => widthOf(first) <= room || (isNarrow() && max(...first.map(piece => piece.width)) <= room);
-  const isMap = ({ stage }) => stage.cols === part("scores")?.cols && !isAsked(stage), isBetween = piece => isMap(piece) && !piece.stage.product;
   const standing = new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops])); // also of another layer
-  decimals = 0;
-  for (const [most, size] of isNarrow() ? [[3, 0.82], [2, 0.82]] : SIZES) {
+  const measureAll = ([most, size], letters) => {
     if (most !== decimals) for (const s of standing) write(s, most);
     decimals = most;
     html.style.setProperty("--size", `${size}rem`);
     digit = ($("probe").offsetWidth / 20) * size;
-    strips.flat().forEach(measure);
-    if (fits()) return;
-  }
-  if (isNarrow() || $("main").style.width || part("weights")?.cols > 40) return;
-  for (const isShade of [piece => isBetween(piece) && !piece.stage.isShare, isBetween, isMap, () => false]) {
+    for (const piece of strips.flat()) measure(piece, letters);
+  };
+  decimals = 0;
+  const sizes = isNarrow() ? [[3, 0.82], [2, 0.82]] : SIZES, isMap = ({ stage }) => stage.cols === part("scores")?.cols && !isAsked(stage) && !stage.isShare;
+  let best = null;
+  for (const size of sizes)
+    for (const letters of LETTERS) {
+      measureAll(size, letters);
+      const wide = first.filter(piece => piece.width > room).length, several = cutStrip(first, room).length;
+      const lines = several + 99 * wide + (several > 1 && size[1] > 1 ? 0.5 : 0); // of several lines the first ones fit the screen
+      if (!best || lines < best.lines) best = { size, letters, lines };
+    }
+  measureAll(best.size, best.letters);
+  const isMany = part("weights")?.cols > SENTENCE && part("weights").cols <= 40;
+  if (best.lines < 2 || isNarrow() || $("main").style.width || !isMany) return;
+  for (const isShade of [piece => isMap(piece) && !piece.stage.product, isMap]) {
     for (const piece of first.slice(1)) piece.isShade = isShade(piece);
-    first.forEach(measure);
-    if (fits()) return;
+    for (const piece of first) measure(piece, best.letters);
+    if (widthOf(first) <= room) return;
   }
 }
 
@@ -120,8 +134,8 @@ function viewOf(s, piece, turned, seen, isOwn) {
   const isPacked = !isOwn && !turned && piece.stage.n > 1 && s.n === 1 && s.cols === piece.stage.cols * headsOf(piece.stage);
   const view = { s, turned, packed: isPacked ? piece.stage.cols : 0, isShade, cells: [], sums: [] };
   view.formula = isOwn && isFirst && span("formula");
-  const note = view.formula && s.note && span("note", s.note);
-  const caption = el("figcaption", {}, span("symbol", math(s.symbol), turned && el("sup", { text: "T" })), " ", span("kind", s.called), view.formula, note);
+  const note = view.formula && s.note && span("note", s.note), more = isOwn && (isCut(s, 0) || isCut(s, 1)) && moreOf(s);
+  const caption = el("figcaption", {}, span("symbol", math(s.symbol), turned && el("sup", { text: "T" })), " ", span("kind", s.called), view.formula, note, more);
   const tables = isPicture(s) ? pictureOf(view) : tablesOf(view, piece, isOwn && hasSums(piece)), style = `--cell: ${piece.cell}ch; --label: ${piece.label}ch`;
   view.box = el("figure", { style, class: `view${canEdit(s) ? " editable" : ""}${isShade ? " shades" : ""}` }, el("div", { class: "scroll" }, tables), caption);
   if (isFirst) {
@@ -132,17 +146,27 @@ function viewOf(s, piece, turned, seen, isOwn) {
   views.push(view);
   return view.box;
 }
+// Of a table of which a few rows or columns are shown: how many, and how to see all.
+function moreOf(s) {
+  const counts = [0, 1].filter(axis => isCut(s, axis)).map(axis => `${FEW} of ${[s.rows, s.cols][axis]} ${axis ? "columns" : "rows"}`);
+  const act = () => (whole.add(s), layOut());
+  return span("note", `${counts.join(", ")} `, el("button", { text: "show all", "aria-label": `show all of ${s.short}`, onclick: act }));
+}
 // On paper a table that is too wide stands in bands of columns, each with the names of the rows.
-function tablesOf(view, { room, edge, step }, isSummed) {
+function tablesOf(view, piece, isSummed) {
+  const { room, edge, step } = piece;
   const { s, turned, packed } = view, [rowNames, colNames] = turned ? [s.colNames, s.rowNames] : [s.rowNames, s.colNames];
-  const n = packed || colNames.length, most = $("main").style.width ? max(1, floor((room - edge) / step)) : n;
-  const th = (label, scope) => el("th", { scope, title: labelText(label) }, labelNodes(label));
+  const rowsOf = turned ? placesShown(s, 1) : placesShown(s, 0).length < s.rows ? placesShown(s, 0) : rowsAsked(s, s.rows);
+  const columnsOf = packed ? range(isCut({ ...s, cols: packed }, 1) ? FEW : packed) : placesShown(s, turned ? 0 : 1);
+  const n = columnsOf.length, most = $("main").style.width ? max(1, floor((room - edge) / step)) : n;
+  const th = (label, scope, short) => el("th", { scope, title: labelText(label) }, span("label", labelNodes({ ...label, name: short })));
+  const shortRows = shortened(rowNames, piece.label), shortColumns = shortened(colNames, piece.cell);
   const kept = (td, list) => list[list.push(td) - 1];
   const cell = (i, j) => kept(el("td", { tabIndex: -1, view, at: turned ? [j, i] : [i, j] }), view.cells);
   return range(Math.ceil(n / most)).map(band => {
-    const columns = range(n).slice(band * most, band * most + most), hasSum = isSummed && columns.includes(n - 1);
-    const head = el("tr", {}, el("td", { class: "corner" }), columns.map(j => th(colNames[j], "col")), hasSum && el("th", { class: "sum", scope: "col", text: "Σ" }));
-    const rows = rowsAsked(s, rowNames.length).map(i => el("tr", {}, th(rowNames[i], "row"), columns.map(j => cell(i, j)), hasSum && kept(el("td", { class: "sum" }), view.sums)));
+    const columns = columnsOf.slice(band * most, band * most + most), hasSum = isSummed && columns.includes(columnsOf.at(-1));
+    const head = el("tr", {}, el("td", { class: "corner" }), columns.map(j => th(colNames[j], "col", shortColumns[j])), hasSum && el("th", { class: "sum", scope: "col", text: "Σ" }));
+    const rows = rowsOf.map(i => el("tr", {}, th(rowNames[i], "row", shortRows[i]), columns.map(j => cell(i, j)), hasSum && kept(el("td", { class: "sum" }), view.sums)));
     return el("table", { "aria-label": `${s.symbol}${turned ? " transposed" : ""}, ${s.short}`, role: "grid", class: s.words ? "words-of" : "" }, head, rows);
   });
 }
@@ -186,8 +210,7 @@ function paint(isChanged = () => false) {
     view.sums.forEach((td, i) => (td.textContent = isBlank ? "?" : trimmed(total(i), 4)));
   }
   for (const box of all(".strip")) box.hidden = box.stages.every(isHidden);
-  const isWhole = state.step >= order.length && !state.quiz && !state.edited;
-  for (const box of all(".closing")) box.hidden = !isWhole;
+  paintSentences(state.step >= order.length && !state.quiz);
   globalThis.paintWords?.();
   paintTools();
   light(state.pinned);

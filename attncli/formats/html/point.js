@@ -74,10 +74,19 @@ assign(ACTS, {
 const canEdit = s => !state.locked && !state.quiz && s.isInput && !s.isFixed;
 const isMaskCell = ({ s }) => canEdit(s) && s === mask();
 
-function toggleMask(cell) {
-  remember();
-  put(cell, valueAt(cell) === -Infinity ? 0 : -Infinity);
+// What is refused is said beside its field, until something else is typed or changed.
+const refusal = el("span", { role: "alert" });
+function refuse(field, text, wanted, kept) {
+  refusal.textContent = `"${text}" is not ${wanted}; ${kept} is kept`;
+  field.after(refusal);
 }
+function edit({ cell, parentElement }, text) {
+  const x = numberOf(text);
+  if (!isFinite(x)) return refuse(parentElement.closest("table"), text, $("param-factor").title, num(valueAt(cell), 4));
+  change("cell", cell.s.id, cell.at, x);
+}
+
+const toggleMask = cell => change("maskCell", cell.at);
 function openEdit(td, first) {
   if (!td?.cell || !canEdit(td.cell.s) || td.querySelector("input")) return;
   const text = String(valueAt(td.cell));
@@ -106,21 +115,18 @@ function startDrag(td, { clientX: start, shiftKey, pointerId }) {
   td.onpointermove = ({ clientX }) => {
     const way = clientX - start, x = rounded(from + Math.trunc(way / 5) * step);
     if (!isLive && abs(way) < 6) return;
-    live();
+    isLive = true;
     state.pinned = cell;
-    if (x !== valueAt(cell)) put(cell, x);
+    if (x !== valueAt(cell)) change("cell", cell.s.id, cell.at, x);
   };
   td.onpointerup = td.onpointercancel = () => {
     td.onpointermove = td.onpointerup = td.onpointercancel = null;
     if (isLive) announce(`${plainName(cell)} is ${valueAt(cell)}`);
     td.wasDragged = isLive;
-    isLive = false;
+    endDrag();
   };
 }
-function nudge(td, by) {
-  remember();
-  put(td.cell, rounded(valueAt(td.cell) + by * stepOf(valueAt(td.cell))));
-}
+const nudge = ({ cell }, by) => change("cell", cell.s.id, cell.at, rounded(valueAt(cell) + by * stepOf(valueAt(cell))));
 
 // ---- mouse, finger, keyboard
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -161,13 +167,15 @@ function listenToKeys() {
   on(document, "keydown", event => {
     const td = tdOf(event), isControl = event.ctrlKey || event.metaKey;
     if (event.key === "Escape") state.walk ? endWalk() : pin(null);
-    if (isControl && /^[zy]$/i.test(event.key) && event.target.tagName !== "INPUT") {
+    if (isControl && /^[zy]$/i.test(event.key) && !isTyping(event.target)) {
       event.preventDefault();
       ACTS[/y/i.test(event.key) || event.shiftKey ? "redo" : "undo"]();
     }
     if (td?.cell && event.target === td && !isControl && !event.altKey) cellKeys(event, td);
   });
 }
+// Whether a field holds text that is not yet a number of the page: then Ctrl+Z is of that text.
+const isTyping = field => field.type === "text" && field.value !== (field.className === "param" ? paramText(field.id.slice(6)) : field.word);
 function cellKeys(event, td) {
   const { key } = event, move = MOVES[key], isMask = isMaskCell(td.cell), can = canEdit(td.cell.s);
   const next = move && td.closest("table").rows[td.parentElement.rowIndex + move[0]]?.cells[td.cellIndex + move[1]];

@@ -1,4 +1,4 @@
-// ---- the quiz: numbers to be filled in, judged one by one, each from those that were filled in before it
+// ---- the quiz and the worksheet: numbers to be filled in
 const answers = new Map(); // cell → text
 const MOST_ASKED = 36; // cells of a table that is asked as a whole; of a larger one the row of one query
 
@@ -23,7 +23,9 @@ function ask(isOn) {
   state.step = Infinity;
   answers.clear();
   asked = new Set(isOn ? stagesToAsk() : []);
-  show({ quizbar: isOn && [...asked].some(canCheck), end: !isSheet() });
+  if (isSheet()) remembered();
+  show({ quizbar: isOn && [...asked].some(canCheck), end: !isSheet(), save: isSheet() && filed(), load: isSheet() && filed() });
+  $("end").textContent = "Give up, show the numbers";
   layOut();
   if (!isOn) return pin(startCell());
   tell($("check").title);
@@ -41,64 +43,118 @@ on(document, "input", ({ target }) => {
   if (!td) return;
   answers.set(td.cell, target.value);
   td.dataset.kind = "";
+  $("end").textContent = "Give up, show the numbers";
+  remember();
 });
 on(document, "keydown", ({ key, target }) => key === "Enter" && target.className === "ask" && checkAnswers());
 
-// What an answer is, and its slip where that is known: right, wrong, open, or what follows from one before it.
-function judge(cell) {
-  const text = answerTo(cell), { s } = cell, truth = valueAt(cell), x = numberOf(text);
-  if (!text) return ["open"];
-  if (isNaN(x)) return s.undefined && isNaN(truth) ? ["right"] : ["wrong", "no number"];
-  const places = /[/√]/.test(text) ? 6 : (text.replace(",", ".").split(".")[1] ?? "").length, allowed = 0.5001 * 10 ** -places;
-  const isNear = (y, most = allowed) => x === y || abs(x - y) <= most;
-  const isShort = places < min(2, decimalsOf(s, 4)) && abs(truth - Number(truth.toFixed(places))) > 1e-9;
-  if (isNear(truth)) return isShort ? ["wrong", "right as far as it goes; give two decimals at least"] : ["right"];
-  const written = other => { // what was filled in, where something was
-    const y = isAsked(other.s) ? numberOf(answerTo(other)) : NaN;
-    return isNaN(y) ? valueAt(other) : y;
-  };
-  const carried = numberAt(cell, written), isOther = !isNear(truth, 2 * allowed + abs(carried - truth) / 2);
-  if (isOther && isNear(carried, 5 * allowed + 0.005 * abs(carried))) return ["follows"];
-  const slip = [...slipsAt(cell, written), ...slipsAt(cell, valueAt)].find(([, y]) => isNear(y) && abs(y - truth) >= 1e-9);
-  return ["wrong", slip?.[0]];
-}
-
-// The slips of the terms of a cell, then those of its stage, each a formula; `of` gives the numbers that are read.
-function slipsAt(cell, of) {
-  const { s, p, i, j } = cell, whole = numberAt(cell, of), slips = [];
-  s.slips ??= (page.slips[s.id] ?? []).map(([words, formula]) => [words, prepare({ ...s, ...formula })]);
-  for (const [a, b] of pairsAt(cell)) {
-    slips.push([`the term ${plainName(a)}·${plainName(b)} is left out`, whole - of(a) * of(b)]);
-    slips.push(["a term has the wrong sign", whole - 2 * of(a) * of(b)]);
+// The answers as they are judged, and those that are no numbers.
+function judgeAnswers() {
+  const texts = new Map(), none = [], isNumber = cell => !isNaN(numberOf(answerTo(cell))) || (cell.s.undefined && /^[–-]$/.test(answerTo(cell)));
+  for (const s of stages.filter(s => isAsked(s) && canCheck(s))) texts.set(s, new Map());
+  for (const cell of answers.keys()) {
+    if (!answerTo(cell) || !texts.has(cell.s)) continue;
+    if (isNumber(cell)) texts.get(cell.s).set(cell.at, answerTo(cell));
+    else none.push(cell);
   }
-  if (i < s.cols && j < s.rows) slips.push(["row and column are swapped", numberAt(cellAt(s, p, j, i), of)]);
-  return [...slips, ["the sign is wrong", -whole], ...s.slips.map(([words, other]) => [words, numberAt(cell, of, other)])];
+  for (const [s, own] of texts) if (!own.size) texts.delete(s);
+  const { mistakes, kinds } = judged(texts);
+  for (const cell of none) kinds.set(cell, "wrong");
+  return { mistakes, kinds, none };
 }
-const judgeAll = () => askedCells().filter(cell => canCheck(cell.s)).map(cell => [cell, ...judge(cell)]);
-
 function checkAnswers() {
-  const judged = judgeAll(), of = wanted => judged.filter(([, kind]) => kind === wanted), wrong = of("wrong");
-  if (!judged.length) return;
-  for (const [cell, kind] of judged) for (const td of shownAt.get(cell)) if (td.querySelector("input")) td.dataset.kind = kind;
-  const lines = values(Object.groupBy(wrong, ([{ s }, , slip]) => s.id + slip)).map(alike => {
-    const names = alike.map(([cell]) => plainName(cell)), [, , slip] = alike[0], more = names.length > 3 ? ` and ${names.length - 3} more` : "";
-    return names.slice(0, 3).join(", ") + more + (slip ? `: ${slip}` : ` ${names.length > 1 ? "are" : "is"} not right`);
-  });
-  const rest = of("follows").length, open = of("open").length, right = of("right").length;
-  if (wrong.length === 1 && rest) lines[0] = `One mistake, ${lines[0]}; the rest follows from it`;
-  else if (rest) lines.push(`${rest} more follow from ${wrong.length ? "these" : "what is left open"}`);
-  lines.push(right === judged.length ? `All ${right} numbers are right` : `${right} of ${judged.length} are right${open ? `, ${open} still open` : ""}`);
+  const cells = askedCells().filter(cell => canCheck(cell.s)), { mistakes, kinds, none } = judgeAnswers();
+  if (!cells.length) return;
+  for (const cell of new Set([...cells, ...kinds.keys()]))
+    for (const td of shownAt.get(cell) ?? []) if (td.querySelector("input")) td.dataset.kind = kinds.get(cell) ?? "open";
+  const all = [...new Set([...cells, ...kinds.keys()])], of = kind => all.filter(cell => kinds.get(cell) === kind).length;
+  const lines = [...none.map(cell => `${plainName(cell)} is no number`), ...mistakes.map(lineOfMistake)];
+  const rest = of("follows"), right = of("right"), open = all.length - kinds.size;
+  if (lines.length === 1 && rest) lines[0] = `One mistake, ${lines[0]}; the rest follows from it`;
+  else if (rest) lines.push(`${rest} more follow from ${lines.length ? "these" : "what is left open"}`);
+  lines.push(right === all.length ? `All ${right} numbers are right` : `${right} of ${all.length} are right${open ? `, ${open} still open` : ""}`);
   tell(...lines);
+}
+// A mistake as `check --by-hand` says it, but for the right numbers.
+function lineOfMistake({ cells, slips }) {
+  const names = cells.map(({ cell }) => (headsOf(cell.s) > 1 ? `${plainName(cell)} of ${headWords(cell)}` : plainName(cell)));
+  const more = names.length > MOST_NAMED ? ` and ${names.length - MOST_NAMED} more` : "", words = slips.map(slip => slip.words);
+  const cause = words.length ? `: ${words.length > 1 ? "either " : ""}${words.join(", or ")}` : ` ${names.length > 1 ? "are" : "is"} not right, cause unknown`;
+  return names.slice(0, MOST_NAMED).join(", ") + more + cause;
 }
 
 // The step that a number comes from: of the cell in focus, or of the first that is open or wrong.
 function hint() {
-  const cells = judgeAll().filter(([, kind]) => kind !== "right").map(([cell]) => cell), cell = cells.includes(state.pinned) ? state.pinned : cells[0];
+  const { kinds } = judgeAnswers(), cells = askedCells().filter(cell => canCheck(cell.s) && kinds.get(cell) !== "right");
+  const cell = cells.includes(state.pinned) ? state.pinned : cells[0];
   if (!cell) return checkAnswers();
+  shownAt.get(cell).map(td => td.querySelector("input")).find(Boolean)?.focus(); // so that it can be typed
   tell(`${plainName(cell)}: step ${cell.s.short}, ${formulaOf(cell.s)}. Read ${cut([...readsAt(cell).keys()].map(plainName), 8).join(", ")}`);
 }
 function tell(...lines) {
   fill($("verdict"), lines.map(words => el("li", { text: `${words}.` })));
   announce($("verdict").textContent);
 }
-assign(ACTS, { quiz: () => ask(true), end: () => ask(false), check: checkAnswers, hint });
+// The first press asks, where something was filled in.
+function endQuiz(button) {
+  const question = "Your answers go: press again";
+  if (![...answers.values()].some(text => text.trim()) || button.textContent === question) return ask(false);
+  button.textContent = question;
+  announce(question);
+}
+
+// ---- a worksheet as the JSON that `attncli check FILE --by-hand` reads: what it is computed from, and its
+// stages with null where a cell is blank
+function sheetNow() {
+  const { prefix } = filed(), json = fileNow(), own = [...asked].filter(s => s.id.startsWith(prefix) && !(s.short in json));
+  const texts = (s, shape = s.shape, from = 0) => {
+    if (!shape.length) return answerTo(cellOf(s, from)) || null;
+    const size = shape.slice(1).reduce((n, each) => n * each, 1);
+    return range(shape[0]).map(at => texts(s, shape.slice(1), from + at * size));
+  };
+  for (const s of own) json[s.short] = texts(s);
+  return json;
+}
+// The answers of such a file, or of a part of one; whether there are any.
+function fillFrom(json) {
+  const { prefix } = filed() ?? {}, own = [...asked].filter(s => json && Array.isArray(json[s.id.slice(prefix?.length)]));
+  const cells = own.flatMap(s => json[s.id.slice(prefix.length)].flat(9).map((text, at) => [cellOf(s, at), text]));
+  const known = cells.filter(([{ s, at }, text]) => at < s.data.length && text !== null && text !== "");
+  for (const [cell, text] of known) answers.set(cell, String(text));
+  return known.length > 0;
+}
+function saveSheet() {
+  const blob = new Blob([JSON.stringify(sheetNow(), null, 1)], { type: "application/json" });
+  const link = el("a", { href: URL.createObjectURL(blob), download: "sheet.json" });
+  link.click();
+  URL.revokeObjectURL(link.href);
+  announce("the answers were saved as sheet.json");
+}
+async function loadSheet({ files: [file] }) {
+  let json = null;
+  try {
+    json = JSON.parse(await file.text());
+  } catch {} // which is said below
+  if (!fillFrom(json)) return tell(`${file.name} holds no answers of this sheet`);
+  remember();
+  layOut();
+  pin(state.pinned);
+  checkAnswers();
+}
+
+// The answers stay over a reload, where the browser lets a page keep anything.
+const placeOfAnswers = () => `attncli ${[...$("data").textContent].reduce((sum, char) => (Math.imul(sum, 31) + char.charCodeAt(0)) | 0, 0)}`;
+function remember() {
+  if (!isSheet()) return;
+  const texts = [...answers].filter(([, text]) => text.trim()).map(([{ s, at }, text]) => [s.id, at, text]);
+  try {
+    localStorage.setItem(placeOfAnswers(), JSON.stringify(texts));
+  } catch {} // a frame, or a browser that keeps nothing
+}
+function remembered() {
+  try {
+    for (const [id, at, text] of JSON.parse(localStorage.getItem(placeOfAnswers())) ?? []) answers.set(cellOf(byName.get(id), at), text);
+  } catch {} // as above
+}
+assign(ACTS, { quiz: () => ask(true), end: endQuiz, check: checkAnswers, hint, save: saveSheet, load: () => $("file").click() });
+CHANGES.file = loadSheet;

@@ -69,4 +69,14 @@ function labelsOf(names) {
 }
 const labelNodes = label => [el("bdi", {}, label.name), label.at ? el("sub", { text: label.at }) : null];
 const labelText = label => label.name + (label.at ? ` (${label.at})` : "");
+const lettersOf = ({ name, at }) => min(name.length + (at ? 0.7 * String(at).length : 0), 12);
+
+// Names with so many letters at most: cut at the end, or where they would be alike, in the middle.
+function shortened(labels, room) {
+  const most = ({ at }) => max(2, floor(room - (at ? 0.7 * String(at).length : 0)));
+  const atEnd = label => (label.name.length > most(label) ? `${label.name.slice(0, most(label) - 1)}…` : label.name);
+  const inMiddle = label => `${label.name.slice(0, Math.ceil(most(label) / 2) - 1)}…${label.name.slice(-floor(most(label) / 2))}`;
+  const short = labels.map(atEnd), isAlike = at => short.some((name, other) => name === short[at] && labels[other].name !== labels[at].name);
+  return labels.map((label, at) => (label.name.length > most(label) && isAlike(at) ? inMiddle(label) : short[at]));
+}
 const headsOf = s => s.n / s.batches;

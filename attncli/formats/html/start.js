@@ -1,21 +1,22 @@
 // ---- at the start
-// Where it opens: a number of the output, on a narrow screen a score, which is then on it.
+// Where it opens: what the call asks for, or the largest weight of the row that is most concentrated,
+// of those that have a choice.
 function startCell() {
-  const opened = byName.get(page.open?.id), isWide = $("main").clientWidth >= 900;
+  const opened = byName.get(page.open?.id), s = part("weights");
   if (opened) return cellAt(opened, shownPlane(opened), 0, page.open.at);
-  const s = part(isWide ? "output" : "scores") ?? strips[0]?.at(-1).stage;
-  return !s || s.words || isPicture(s) ? null : cellAt(s, shownPlane(s), min(s.rows, 12) - 1, 0);
+  if (!s?.tree || isPicture(s)) return firstCell(part("scores") ?? strips[0]?.at(-1).stage);
+  const rows = range(s.rows).map(i => range(s.cols).map(j => cellAt(s, shownPlane(s), i, j)));
+  const largest = row => row.reduce((a, b) => (valueAt(b) > valueAt(a) ? b : a));
+  const several = rows.filter(row => row.filter(cell => valueAt(cell) > 0).length > 1);
+  return (several[0] ? several : rows).map(largest).reduce((a, b) => (valueAt(b) > valueAt(a) + 1e-9 ? b : a));
 }
+const firstCell = s => (!s || s.words || isPicture(s) ? null : cellAt(s, shownPlane(s), 0, 0));
 function keepInView(cell) {
   html.style.scrollPaddingBottom = `${$("why").offsetHeight + 8}px`;
   reveal(shownAt.get(cell)?.[0]);
 }
-function start() {
-  readData();
-  const first = page.groups.find(group => group.attention && byName.has(group.attention.weights));
-  state.layer = first?.layer ?? null;
-  state.locked = check();
-  atStart = snapshot();
+function openPage() {
+  begin();
   globalThis.drawSentence?.();
   const isFlow = computed().length > 0, isPlain = !isFlow && stages.some(s => !s.words);
   const isChecked = stages.some(s => s.blank && canCheck(s));
@@ -33,10 +34,11 @@ function start() {
   if (isSheet()) ask(true);
   else pin(startCell());
   if (page.open?.walk && canWalk()) startWalk();
-  keepInView(state.pinned);
+  if (page.open) keepInView(state.pinned);
+  else scrollTo(0, 0);
   // Within a notebook the frame is as tall as the page, up to a limit; of another origin it is null.
   if (frameElement) frameElement.style.height = `${min(html.scrollHeight, 860)}px`;
   html.dataset.ready = "1";
 }
 
-start();
+openPage();

@@ -1,17 +1,16 @@
 // ---- tools: step by step, what if, copying; what they are made of stands in page.html
 const lastStage = () => order[min(state.step, order.length) - 1];
-const has = name => inGroup().find(s => isFinite(s.params[name]));
 const canMask = () => (mask()?.isInput || groupShown()?.ifMasked) && part("weights")?.tree?.letters === "j";
 
-const isShaded = kind => stages.some(s => isHere(s) && s.shade === kind);
+const isShaded = (kind, isUnit = false) => stages.some(s => isHere(s) && s.shade === kind && Boolean(s.unit) === isUnit);
 
 // What can be done now, and how it stands.
 function paintTools() {
   const count = order.length, isOpen = !isSheet() && !state.quiz, last = lastStage(), scale = scaleName();
   show({
     bar: stages.some(s => !s.words), walk: canWalk(), quiz: canAsk(), upto: count > 1 && !isSheet(),
-    shares: isShaded("share"), others: isShaded("signed"), locked: state.locked && count, "what-if": isOpen && !state.locked, scale: has(scale), command: hasCall(), "no-call": page.command && !hasCall(), json: filed(),
-    "causal-label": canMask(), "mask-label": canMask() && (!mask() || groupShown().isMasked),
+    shares: isShaded("share"), others: isShaded("signed"), cosines: isShaded("signed", true), changed: state.edited, locked: state.locked && count, "what-if": isOpen && !state.locked, scale: has(scale), command: hasCall(), "no-call": page.command && !hasCall(), json: filed(),
+    "causal-label": canMask(), "mask-label": canMask() && groupsToMask().length,
   });
   $("command").textContent = `Copy as ${page.command?.python ? "Python" : "command"}`;
   $("locked").textContent = `Read only: ${state.locked}.`;
@@ -22,18 +21,14 @@ function paintTools() {
     if (s && input !== focused()) input.value = paramText(name);
   }
   if (has(scale)) $("scale").value = Math.round(8 * Math.log2(has(scale).params[scale] / has(scale).had[scale]));
-  $("causal").checked = mask() && isCausal(mask());
-  $("mask").checked = mask();
-  $("undo").disabled = !past.length;
-  $("redo").disabled = !future.length;
-  $("reset").disabled = !state.edited;
+  for (const [id, is] of entries(controls())) assign($(id), id === "causal" || id === "mask" ? { checked: is } : { disabled: !is });
   assign($("step"), { max: count, value: min(state.step, count) });
   fill($("step-name"), state.step >= count ? "all stages" : last ? [`${state.step} of ${count}: `, math(last.symbol)] : "inputs");
   $("least").textContent = `−${trimmed(largest, 2)}`;
   $("most").textContent = trimmed(largest, 2);
   for (const node of all("[data-x]")) {
-    const isShare = node.closest(".share");
-    tint(node, { isShare, shade: "any" }, node.dataset.x * (isShare ? 1 : largest));
+    const isShare = node.closest(".share"), unit = node.classList.contains("unit");
+    tint(node, { isShare, unit, shade: "any" }, node.dataset.x * (isShare || unit ? 1 : largest));
   }
 }
 
@@ -47,13 +42,6 @@ function showUpTo(to) {
   reveal($(`at-${s?.id}`));
 }
 
-// A number of the attention, in its gradients too: the scale (also by a slider), the cap, the masked score.
-function setParameter(name, x) {
-  for (const s of stages) if (name in s.params) s.params[name] = x;
-  recompute();
-}
-const scaleName = () => (has("root") ? "root" : "factor");
-
 const LIMITS = { root: x => x, cap: x => x > 0, base: x => x >= 1 }; // attncli refuses others, too
 const paramText = name => trimmed(has(name).params[name], 4).replace("−", "-");
 
@@ -63,34 +51,32 @@ function typeParameter(input) {
     refuse(input, input.value, input.title, kept);
     return (input.value = kept);
   }
-  remember();
-  setParameter(name, x);
+  change("parameter", name, x);
 }
 function slide(way) {
-  live();
-  setParameter(scaleName(), has(scaleName()).had[scaleName()] * 2 ** (way / 8));
+  isLive = true;
+  change("parameter", scaleName(), has(scaleName()).had[scaleName()] * 2 ** (way / 8));
 }
-function refit(change) {
-  remember();
-  change();
-  layOut();
-  recompute();
+// Shows what was changed: the tables anew where there are others, or other names.
+function showChange(isChanged, isOther) {
+  refusal.remove();
+  if (isOther) layOut();
+  paint(isChanged);
 }
-const turnMasks = () => page.groups.filter(group => group.ifMasked).forEach(turnMask);
 assign(ACTS, {
   less: () => showUpTo(min(state.step, order.length) - 1),
   more: () => showUpTo(state.step + 1),
-  causal: box => refit(() => (mask() || turnMasks(), setCausal(box.checked))),
-  mask: () => refit(turnMasks),
-  undo: () => turnBack(past, future),
-  redo: () => turnBack(future, past),
-  reset,
+  causal: box => change("causal", box.checked),
+  mask: box => change("byCell", box.checked),
+  undo: () => turnBack(-1),
+  redo: () => turnBack(1),
+  reset: () => change("reset"),
   command: () => copyText(command(), page.command.python ? "copied as Python" : "copied as a command"),
   json: () => copyText(JSON.stringify(fileNow()), "copied as JSON"),
 });
 assign(INPUTS, { step: ({ value }) => showUpTo(Number(value)), scale: ({ value }) => slide(value) });
 assign(CHANGES, {
-  scale: () => (isLive = false),
+  scale: endDrag,
   copy: select => {
     const { s } = about;
     copyText(tableText(s, select.value), `${s.short} was copied`);

@@ -103,14 +103,14 @@ function wordsOver(s, node, places, tight) {
 // strength from 0 to 1 looks like is said in page.css.
 let largest = 1; // of the numbers of both signs
 const hueOf = (s, x) => (s.isShare ? 165 : x < 0 ? 255 : 60);
-const strengthOf = (s, x, most = s.isShare ? 1 : largest) => Math.sqrt(min(abs(x) / most, 1));
+const strengthOf = (s, x, most = s.isShare || s.unit ? 1 : largest) => Math.sqrt(min(abs(x) / most, 1));
 
 function tint(node, s, x) {
   node.style.setProperty("--h", hueOf(s, x));
   node.style.setProperty("--x", s.shade && isFinite(x) ? strengthOf(s, x).toFixed(3) : "");
 }
 function setLargest() {
-  const shown = stages.filter(s => s.shade === "signed" && isHere(s) && !isAsked(s));
+  const shown = stages.filter(s => s.shade === "signed" && !s.unit && isHere(s) && !isAsked(s));
   largest = max(1e-9, ...shown.map(mostOf));
 }
 const mostOf = s => s.data.reduce((most, x) => (isFinite(x) ? max(most, abs(x)) : most), 0);

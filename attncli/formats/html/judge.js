@@ -1,0 +1,267 @@
+// ---- judging what was filled in, as `attncli check --by-hand` does: every stage from what was filled in
+// before it, by the same rounding and with the same names of slips (commands/check/by_hand/judge.py)
+const HIDES = -1e4, PART = 1e-3, EXACT = 1e-6, MOVED = [0.01, 0.1, 10, 100], MOST_NAMED = 3, MOST_JUDGED = 400;
+const JUDGED_MAPS = ["scores", "scaled", "capped", "masked", "weights", "dropped"];
+
+const rounded10 = (x, decimals) => Number(fixed(x, decimals));
+const halfDecimal = n => 0.5 * 10 ** -n * (1 + 1e-9);
+// Half a unit of the last place of a number, which has two decimals or three digits at least.
+function halfUnit(x, decimals) {
+  const size = max(isFinite(x) ? abs(x) : x === x ? Number.MAX_VALUE : 0, 1e-300);
+  return min(halfDecimal(decimals), max(halfDecimal(2), halfDecimal(3) * 10 ** (1 + floor(Math.log10(size)))));
+}
+function isNear(x, expected, allowed) {
+  const least = 1e-9 * max(1, abs(expected));
+  if (x === expected || (x !== x && expected !== expected)) return true;
+  return abs(x - expected) <= allowed + (isFinite(least) ? least : 0) || (expected === -Infinity && x <= HIDES);
+}
+// How many decimals are written.
+const placesOfText = text => (/^\d+$/.test(text.replace(",", ".").split(".")[1] ?? "") ? text.replace(",", ".").split(".")[1].length : 0);
+
+// A cell from others, computed where nothing gives them. `sheet`: stage → place → number; `edits`: the
+// formulas that stages have instead.
+function numberFrom(cell, sheet, edits, known = new Map()) {
+  const { s, at } = cell, written = sheet.get(s);
+  if (written) return written(at);
+  const { tree } = edits.get(s.id) ?? s;
+  if (!tree || (!edits.size && !dependsOn(s, sheet))) return s.data[at];
+  if (!known.has(cell)) known.set(cell, numberAt(cell, read => numberFrom(read, sheet, edits, known), edits.get(s.id) ?? s));
+  return known.get(cell);
+}
+const dependsOn = (s, sheet) => sheet.has(s) || sourcesOf(s).some(source => dependsOn(source, sheet));
+
+// One sheet while it is judged: its stages in the order of the computation, each with its texts by place.
+function judged(texts) {
+  const sheet = { written: new Map(), unrounded: new Map(), halves: new Map(), places: new Map(), texts };
+  const result = { mistakes: [], follows: [], right: [], kinds: new Map() };
+  for (const s of stages.filter(s => texts.has(s))) {
+    const table = tableFrom(s, sheet), wrong = table.cells.filter(({ isWrong }) => isWrong);
+    if (wrong.length) result.mistakes.push(...mistakesOf(table, sheet));
+    else (!result.mistakes.length || table.cells.every(({ x, right, half }) => isNaN(x) || isNear(x, right, half)) ? result.right : result.follows).push(s);
+    for (const one of table.cells) if (one.isFilled) result.kinds.set(one.cell, one.isWrong ? "wrong" : isNear(one.x, one.right, one.half) || result.right.includes(s) ? "right" : "follows");
+    keepTable(table, sheet);
+  }
+  for (const { cells, slips } of result.mistakes)
+    if (slips.length && slips.every(({ name }) => /rounded too early|^cut off/.test(name))) for (const { cell } of cells) result.kinds.set(cell, "imprecise");
+  return result;
+}
+
+// A stage as it was filled in, beside what follows from what was filled in before it, and what is right.
+function tableFrom(s, sheet) {
+  const texts = sheet.texts.get(s), decimals = max(0, ...[...texts.values()].map(placesOfText));
+  const isAll = s.data.length <= MOST_JUDGED, at = isAll ? range(s.data.length) : [...texts.keys()];
+  sheet.places.set(s, decimals);
+  const table = { s, decimals, cells: at.map(place => ({ cell: cellOf(s, place), x: texts.has(place) ? numberOf(texts.get(place)) : NaN, isFilled: texts.has(place) })) };
+  for (const one of table.cells) {
+    if (s.undefined && one.isFilled && isNaN(one.x) && isNaN(valueAt(one.cell))) one.isFilled = false;
+    one.half = halfUnit(one.x, decimals);
+    one.right = valueAt(one.cell);
+    one.expected = numberFrom(one.cell, sheet.written, NO_EDITS);
+    one.spread = spreadAt(one.cell, one.expected, sheet, NO_EDITS, decimals, false);
+    one.isWrong = one.isFilled && !isNaN(one.x) && !(isNear(one.x, one.expected, one.half + one.spread) || isNear(one.x, one.right, one.half));
+  }
+  return table;
+}
+const NO_EDITS = new Map();
+
+// How far off rounding puts a cell: each number that it is computed from is put up and down by half a
+// unit of its last place. A slip may itself round: there it is moved so little that nothing turns over.
+function spreadAt(cell, value, sheet, edits, decimals, isOfSlip) {
+  const { written, halves } = sheet, part = isOfSlip ? PART : 1, moves = new Map();
+  const follow = target => {
+    for (const read of readsAt(target, edits.get(target.s.id) ?? target.s, other => numberFrom(other, written, edits)).keys()) {
+      if (moves.has(read)) continue;
+      if (written.has(read.s)) moves.set(read, [halves.get(read.s)?.(read.at) ?? 0, written.get(read.s)(read.at)]);
+      else if (edits.get(read.s.id)?.tree ?? read.s.tree) {
+        const x = numberFrom(read, written, edits), isMap = JUDGED_MAPS.includes(read.s.short);
+        moves.set(read, [isMap && !isNear(x, rounded10(x, decimals), 0) ? halfUnit(x, decimals) : 0, x]);
+        if (isMap || dependsOn(read.s, written)) follow(read);
+      }
+    }
+  };
+  follow(cell);
+  let spread = 0;
+  for (const [read, [half, x]] of moves) {
+    if (!(half > 0) || !isFinite(x)) continue;
+    const changes = [half, -half].map(step => abs(numberMoved(cell, read, x + part * step, written, edits) - value));
+    const change = isOfSlip ? min(...changes) : max(...changes);
+    spread += isFinite(change) ? change / part : change === Infinity || change !== change ? 0 : change;
+  }
+  return spread * 1.05; // beyond the first order
+}
+function numberMoved(cell, moved, x, written, edits) {
+  const known = new Map([[moved, x]]), from = read => (read === moved ? x : written.has(read.s) ? written.get(read.s)(read.at) : known.has(read) ? known.get(read) : fresh(read));
+  const fresh = read => {
+    const form = edits.get(read.s.id) ?? read.s;
+    if (!form.tree || (!edits.size && !dependsOn(read.s, written) && !reads(read.s, moved.s))) return read.s.data[read.at];
+    known.set(read, numberAt(read, from, form));
+    return known.get(read);
+  };
+  return numberAt(cell, from, edits.get(cell.s.id) ?? cell.s);
+}
+const reads = (s, other) => s === other || sourcesOf(s).some(source => reads(source, other));
+
+// Takes a stage as it was filled in for what comes after it, blank cells as they should be.
+function keepTable({ s, decimals, cells }, sheet) {
+  const byPlace = new Map(cells.map(one => [one.cell.at, one]));
+  for (const one of cells) {
+    one.isBlank = isNaN(one.x);
+    one.number = one.isBlank || (one.x <= HIDES && one.expected === -Infinity) ? one.expected : one.x;
+    const isShort = isNear(one.expected, rounded10(one.expected, decimals), 0);
+    one.isExact = (isShort || !one.isBlank) && isNear(one.number, one.expected, 0) && one.spread === 0;
+    one.unrounded = one.isWrong ? one.number : numberFrom(one.cell, sheet.unrounded, NO_EDITS);
+  }
+  const areExact = cells.every(one => one.isExact || one.isWrong);
+  for (const one of cells) {
+    const isExact = one.isExact || (one.isWrong && one.x === Math.round(one.x) && areExact);
+    one.keptHalf = isExact ? 0 : one.isBlank ? halfUnit(one.expected, decimals) + one.spread : one.half;
+  }
+  const of = (name, at) => (byPlace.has(at) ? byPlace.get(at)[name] : s.data[at]);
+  const hidden = s.short === "masked" && sourcesOf(s).find(source => source.short === "mask");
+  if (hidden) {
+    const isOne = hidden.data.length === s.data.length;
+    const from = name => at => (of(name, at) === -Infinity ? -Infinity : 0);
+    for (const map of [sheet.written, sheet.unrounded]) if (isOne) map.set(hidden, from("number"));
+    sheet.halves.set(hidden, () => 0);
+  }
+  sheet.written.set(s, at => of("number", at));
+  sheet.unrounded.set(s, at => of("unrounded", at));
+  sheet.halves.set(s, at => byPlace.get(at)?.keptHalf ?? 0);
+}
+
+// ---- the slips
+
+// Every slip that can be made in a stage, or in those before it that are not filled in.
+function* otherForms(s, sheet) {
+  const { prefix } = s.group, rows = page.slips?.lists[page.slips.of[prefix]] ?? [];
+  const isOpen = id => byName.has(id) && (id === s.id || (reads(s, byName.get(id)) && !sheet.written.has(byName.get(id))));
+  for (const row of rows) {
+    const ids = keys(row.edits).map(name => prefix + name).filter(isOpen), forms = (row.forms ??= new Map());
+    if (!ids.length) continue;
+    for (const id of ids) if (!forms.has(id)) forms.set(id, formOf(byName.get(id), row.edits[id.slice(prefix.length)]));
+    for (const [words, params] of row.of) {
+      const edits = new Map(ids.map(id => [id, forms.get(id)]));
+      for (const [id, form] of edits) assign(form.params, byName.get(id).params, params);
+      yield [{ name: row.name, detail: words }, s.short in row.edits ? row.place : "row", edits];
+    }
+  }
+}
+// A stage by another formula, which may read `right`: the stage as it should be, of a mask that which is
+// left without its triangle.
+function formOf(s, edit) {
+  const isTriangle = !s.tree && isSquareCausal(s), right = { ...s, id: `${s.id}, right`, short: "", all: [] };
+  if (isTriangle) right.data = new Float64Array(s.data.length);
+  const { prefix } = s.group, inBlock = name => (byName.has(prefix + name) ? prefix + name : name);
+  const read = Object.fromEntries(entries(edit.reads).map(([name, id]) => [name, inBlock(id)]));
+  return prepare({ ...s, ...edit, reads: read, params: {}, arrays: { ...s.arrays, right } });
+}
+
+function mistakesOf(table, sheet) {
+  const { s, decimals, cells } = table, explained = new Map(), exactly = new Map(), digits = new Map();
+  const add = (map, slip, at) => {
+    const key = `${slip.name}\n${slip.detail}`;
+    if (!map.has(key)) map.set(key, { slip, places: new Set() });
+    if (at !== undefined) map.get(key).places.add(at);
+  };
+  const groupOf = { cell: one => one.cell.at, row: one => floor(one.cell.at / s.cols), table: one => one.cell.p };
+  const isWritten = one => !isNaN(one.x);
+  for (const [slip, place, edits] of otherForms(s, sheet)) {
+    const numbers = cells.map(one => numberFrom(one.cell, sheet.written, edits));
+    if (!cells.some((one, n) => isNear(one.x, numbers[n], 10 * one.half + 0.05 * abs(numbers[n])))) continue;
+    const agrees = cells.map((one, n) => !isWritten(one) || isNear(one.x, numbers[n], one.half + spreadAt(one.cell, numbers[n], sheet, edits, decimals, true)));
+    const failed = new Set(cells.filter((_, n) => !agrees[n]).map(groupOf[place]));
+    const rounding = roundedSheet(s, sheet, edits, decimals);
+    add(explained, slip);
+    add(exactly, slip);
+    cells.forEach((one, n) => {
+      if (!one.isWrong || failed.has(groupOf[place](one))) return;
+      add(explained, slip, one.cell.at);
+      const isExact = isNear(one.x, numbers[n], one.half) || [sheet.unrounded, rounding].some(other => isNear(one.x, numberFrom(one.cell, other, edits), one.half));
+      if (isExact) add(exactly, slip, one.cell.at);
+    });
+  }
+  const remaining = new Map(cells.filter(one => one.isWrong).map(one => [one.cell.at, one]));
+  for (const [at, one] of remaining) {
+    const isBoth = abs(one.right - one.expected) <= one.half + one.spread, numbers = isBoth ? [one.expected, one.right] : [one.expected];
+    if (![one.x, ...numbers].every(isFinite)) continue;
+    digits.set(at, slipsOfDigits(one.x, numbers, decimals));
+    for (const slip of slipsOfRounding(one.x, numbers, decimals)) {
+      add(explained, slip, at);
+      add(exactly, slip, at);
+    }
+    for (const slip of slipsOfOne(one, numbers, table)) add(exactly, slip, at);
+  }
+  const mistakes = [];
+  while (remaining.size) {
+    const [places, slips] = mostOfSlips(explained, exactly, digits, [...remaining.keys()]);
+    mistakes.push({ s, cells: places.map(at => remaining.get(at)), slips });
+    for (const at of places) remaining.delete(at);
+  }
+  return mistakes.sort((a, b) => a.cells[0].cell.at - b.cells[0].cell.at);
+}
+// The sheet, with stages that are not on it rounded as the numbers of this one.
+function roundedSheet(s, sheet, edits, decimals) {
+  const other = new Map(sheet.written), places = max(decimals, 2);
+  for (const each of stages.filter(each => JUDGED_MAPS.includes(each.short) && each !== s && each.group === s.group && reads(s, each) && !sheet.written.has(each))) {
+    const before = new Map(other), known = new Map();
+    other.set(each, at => rounded10(numberFrom(cellOf(each, at), before, edits, known), places));
+  }
+  return other;
+}
+
+// The most of the wrong numbers that one slip gives, and the slips that give just these.
+function mostOfSlips(explained, exactly, digits, places) {
+  const shared = [...explained.values()].map(({ slip, places: its }) => [slip, places.filter(at => its.has(at))]);
+  const most = shared.reduce((best, [, its]) => (its.length > best.length ? its : best), []);
+  const isAll = its => its.length === places.length;
+  if (places.length > MOST_NAMED && most.length < places.length) {
+    const ofName = new Map();
+    for (const [{ name }, its] of shared) ofName.set(name, new Set([...(ofName.get(name) ?? []), ...its]));
+    const names = [...ofName].filter(([, its]) => its.size === places.length).map(([name]) => ({ name, words: name }));
+    if (names.length || 2 * most.length < places.length) return [places, names];
+  }
+  if (most.length > 1) return [most, inWords(shared.filter(([, its]) => its.length === most.length && its.every((at, n) => at === most[n])).map(([slip]) => slip))];
+  const [at] = places, all = [...exactly.values()].filter(({ places: its }) => its.has(at)).map(({ slip }) => slip), some = all.filter(slip => !slip.isAlone);
+  return [[at], inWords([...(digits.get(at) ?? []), ...(some.length ? some : all)])];
+}
+// Slips in words, each once, with all that its name leaves open.
+function inWords(slips) {
+  const details = new Map();
+  for (const { name, detail } of slips) details.set(name, [...new Set([...(details.get(name) ?? []), ...(detail ? [detail] : [])])]);
+  return [...details].map(([name, more]) => ({ name, words: more.length ? `${name}, ${more.join(" or ")}` : name }));
+}
+
+const general = x => Number(x.toPrecision(6)).toString();
+function slipsOfDigits(x, numbers, decimals) {
+  return numbers.flatMap(number => {
+    const [a, b] = [x, number].map(each => abs(each).toFixed(decimals)), off = abs(Number(a) - Number(b)).toFixed(decimals);
+    const pairs = range(min(a.length, b.length)).filter(n => a[n] !== b[n]).map(n => a[n] + b[n]), isAlike = a.length === b.length;
+    if (isAlike && a.length > 1 && pairs.length === 1) return [{ name: "one digit is wrong", detail: "" }];
+    if (isAlike && pairs.length === 2 && pairs[0] === [...pairs[1]].reverse().join("")) return [{ name: "two digits are exchanged", detail: "" }];
+    const isCarry = off.replace(/^[0.]+|[0.]+$/g, "") === "1" && Number(off) > 1.5 * 10 ** -decimals;
+    return isCarry ? [{ name: "a carry is wrong", detail: `the number is off by exactly ${general(Number(off))}` }] : [];
+  });
+}
+function slipsOfRounding(x, numbers, decimals) {
+  return range(decimals + 1).flatMap(n => {
+    const unit = 10 ** -n, words = `${n} decimal${n === 1 ? "" : "s"}`;
+    if (abs(x / unit - Math.round(x / unit)) > EXACT) return [];
+    const before = EXACT * unit + (n < decimals ? 0.5 * 10 ** -decimals : 0);
+    const cut = numbers.filter(number => x * number >= 0).map(number => abs(number) - abs(x));
+    return [
+      n < decimals && numbers.some(number => abs(x - number) <= unit / 2 + before) && { name: "rounded too early", detail: `to ${n ? words : "whole numbers"}` },
+      cut.some(off => -before <= off && off < unit * (1 - EXACT)) && { name: "cut off, not rounded", detail: `after ${n ? words : "the point"}` },
+    ].filter(Boolean);
+  });
+}
+function slipsOfOne({ x, cell: { s, p, i, j } }, numbers, { cells, decimals }) {
+  const half = 0.5 * 10 ** -decimals, found = [], isClose = (a, b) => abs(a - b) <= 1e-8 + 1e-5 * abs(b);
+  const moved = numbers.flatMap(number => MOVED.map(factor => [factor * number, factor * rounded10(number, decimals)]));
+  if (abs(x) > half && moved.some(([number, round]) => round && (abs(x - number) <= half || isClose(x, round)))) found.push({ name: "the decimal point is in the wrong place", detail: "", isAlone: true });
+  const beside = { "the one above": [i - 1, j], "the one below": [i + 1, j], "the one on the left": [i, j - 1], "the one on the right": [i, j + 1] };
+  for (const [words, [row, column]] of entries(beside)) {
+    const other = row >= 0 && row < s.rows && column >= 0 && column < s.cols && cells.find(({ cell }) => cell === cellAt(s, p, row, column));
+    if (other && other.x === x) found.push({ name: "copied from its neighbour", detail: words, isAlone: true });
+  }
+  return found;
+}

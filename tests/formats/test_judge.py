@@ -1,0 +1,168 @@
+"""Sheets judged by the page's script in node and by `check --by-hand`: the same mistakes and slips.
+
+The sheets are those of tests/commands/check: slips planted in NumPy, wrong digits, blank cells.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import attncli
+from attncli.arrays import Array
+from attncli.commands.check.by_hand.judge import mark
+from attncli.commands.check.by_hand.marking import Written
+from attncli.convention import Convention
+from attncli.tolerance.setup import setup_of
+from tests.commands.check.planted_slips import (
+    ELSEWHERE,
+    PLANTED,
+    exercise,
+    one,
+    rounded,
+    sheet_of,
+    sheet_with,
+    stages,
+)
+
+NODE = shutil.which("node")
+RUN = """
+const { readFileSync } = require("fs");
+const [script, cases] = process.argv.slice(2).map(path => readFileSync(path, "utf8"));
+const TAIL = `
+  const showChange = () => {};
+  begin();
+  const texts = new Map();
+  for (const [name, rows] of Object.entries(SHEET)) {
+    const of = new Map(rows.map((text, at) => [at, text]).filter(([, text]) => text !== ""));
+    if (of.size) texts.set(byName.get(name), of);
+  }
+  const { mistakes, follows, right } = judged(texts);
+  console.log(JSON.stringify([
+    mistakes.map(({ s, cells, slips }) => [s.id, cells.map(({ cell }) => cell.at), slips.map(slip => slip.words)]),
+    follows.map(s => s.id), right.map(s => s.id),
+  ]));
+`;
+for (const line of cases.trim().split("\\n")) {
+  const { page: textContent, sheet } = JSON.parse(line);
+  const document = { createElement: () => ({ append() {}, setAttribute() {} }), getElementById: () => ({ textContent }), querySelectorAll: () => [], addEventListener() {} };
+  new Function("document", "SHEET", script + TAIL)(document, sheet);
+}
+"""
+
+
+class Case(NamedTuple):
+    """A sheet, and what it is computed from."""
+
+    inputs: tuple[Array, ...]
+    sheet: dict[str, Written]
+    causal: bool
+
+
+def planted() -> Iterator[tuple[str, Case]]:
+    """Every slip in sheets of several exercises, of two and of four decimals."""
+    rows = [(name, *slip) for name, slip in [*PLANTED.items(), *ELSEWHERE]]
+    for n, (name, stage, slip, needs) in enumerate(rows):
+        for seed in (n % 3, 3):
+            inputs = exercise(np.random.default_rng(100 * n + seed), needs)
+            causal = "causal" in needs
+            try:
+                with np.errstate(all="ignore"):
+                    wrong = slip(sheet_with(inputs, causal=causal))
+            except (ValueError, IndexError):  # of other sizes than it needs
+                continue
+            right = stages(inputs, {}, causal=causal)
+            if wrong.shape != right[stage].shape or not np.isfinite(inputs[0]).all():
+                continue
+            decimals = (
+                4 if seed == 2 else 2
+            )  # of 1 each stage is computed from the rounded one before
+            numbers = (
+                rounded(inputs, {stage: wrong}, decimals, causal=causal)
+                if seed == 1
+                else stages(inputs, {stage: wrong}, causal=causal)
+            )
+            if any(np.isnan(x).any() for x in numbers.values()):
+                continue
+            yield f"{name} ({stage}, {seed})", Case(inputs, sheet_of(numbers, decimals), causal)
+
+
+def digits() -> Iterator[tuple[str, Case]]:
+    """Single wrong numbers, right sheets, and sheets with blank cells and blank stages."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        inputs, decimals = exercise(rng), int(rng.integers(1, 4))
+        numbers = rounded(inputs, {}, decimals, causal=False)
+        if any(np.isnan(x).any() for x in numbers.values()):
+            continue
+        stage = [*numbers][seed % len(numbers)]
+        at = tuple(int(rng.integers(n)) for n in numbers[stage].shape)
+        wrong = {
+            0: numbers[stage],
+            1: one(numbers[stage], at, numbers[stage][at] + 10.0**-decimals * rng.integers(2, 40)),
+            2: one(numbers[stage], at, -numbers[stage][at]),
+            3: one(numbers[stage], at, round(float(numbers[stage][at]), 1) + 0.3),
+        }[seed % 4]
+        numbers[stage] = wrong
+        if seed % 3 == 0:
+            numbers.pop("scaled" if stage != "scaled" else "scores")
+        if seed % 5 == 0:
+            numbers["weights"] = one(numbers["weights"], (0, 0), np.nan)
+        yield f"digits {seed}", Case(inputs, sheet_of(numbers, decimals), causal=False)
+
+
+CASES = dict([*planted(), *digits()])
+
+
+def text_of(x: float, decimals: int) -> str:
+    return "" if np.isnan(x) else f"{x:.{decimals}f}"
+
+
+@pytest.fixture(scope="module")
+def by_page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of each case the mistakes, what follows from them, and what is right."""
+    if NODE is None:
+        pytest.skip("there is no node")
+    folder, lines = tmp_path_factory.mktemp("judge"), []
+    for case in CASES.values():
+        trace = attncli.attend(*case.inputs, causal=case.causal)
+        page = attncli.render(trace, "html", blank=True)
+        data = re.findall(r'id="data">([^<]*)', page)[0]
+        sheet = {
+            name: [text_of(float(x), own.decimals) for x in own.values.ravel()]
+            for name, own in case.sheet.items()
+        }
+        lines.append(json.dumps({"page": data, "sheet": sheet}))
+    names = ("read", "formula", "words", "state", "command", "judge")
+    folder_of = files("attncli.formats.html")
+    script = "\n".join(folder_of.joinpath(f"{name}.js").read_text("utf-8") for name in names)
+    for name, text in {"run.js": RUN, "script": script, "cases": "\n".join(lines)}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    words = [NODE, *(str(folder / name) for name in ("run.js", "script", "cases"))]
+    process = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-1500:]
+    return dict(zip(CASES, map(json.loads, process.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_page_and_by_hand_say_the_same_of_a_sheet(name: str, by_page: dict[str, Any]) -> None:
+    inputs, sheet, causal = CASES[name]
+    marking = mark(setup_of(*inputs, convention=Convention(causal=causal)), sheet)
+    shapes = {stage: own.values.shape for stage, own in sheet.items()}
+    theirs = [
+        [
+            mistake.stage,
+            [int(np.ravel_multi_index(cell.at, shapes[mistake.stage])) for cell in mistake.cells],
+            [*mistake.slips],
+        ]
+        for mistake in marking.mistakes
+    ]
+    mistakes, follows, right = by_page[name]
+    assert mistakes == theirs
+    assert (follows, right) == ([*marking.follows], [*marking.right_stages])
