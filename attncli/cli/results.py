@@ -83,7 +83,7 @@ class TraceResult(Result):
 
             decimals = max(options.precision, DECIMALS) if options.rounded else DECIMALS
             trace = without_numbers(trace, options.blank, decimals)
-        show = with_file_to_open(show)
+        show = with_file_to_open(show) if show.open else show
         if (
             form.holds == FIGURE
         ):  # what Matplotlib has to say of its fonts and its cache is no error

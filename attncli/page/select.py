@@ -216,17 +216,17 @@ def chosen(trace: Trace, options: DisplayOptions) -> set[str]:
             is_shown = options.given and role not in HIDDEN
             is_shown |= options.work and role == "parameter"
             names |= {name} if is_shown or is_computed(stage) else set()
-    if not (options.stages and options.cell):
-        names |= _sources_of_blanks(trace, names)
+    blanks = [name for name, x in trace.stages() if name in names and isinstance(x, BlankStage)]
+    if blanks and not (options.stages and options.cell):
+        names |= _sources_of_blanks(trace, blanks)
     if {options.head, options.batch, *options.rows, *options.cols} != {None}:
         _check_places(trace, names, options)
     return names
 
 
-def _sources_of_blanks(trace: Trace, names: Collection[str]) -> set[str]:
-    """The stages with numbers from which those of these without any are to be computed."""
-    sources, waiting = set[str](), [n for n in names if isinstance(trace[n], BlankStage)]
-    passed = {*waiting}
+def _sources_of_blanks(trace: Trace, blanks: Collection[str]) -> set[str]:
+    """The stages with numbers from which these without any are to be computed."""
+    sources, waiting, passed = set[str](), [*blanks], {*blanks}
     while waiting:
         name = waiting.pop()
         prefix = name[: name.rfind(".") + 1]

@@ -28,26 +28,17 @@ def compute(
 ) -> Result:
     """The trace that the flags ask for, by the formulas of `program` where there are some; with
     --seeds one for each seed."""
-    if exercise.seeds is None:
-        return _computed(inputs, choices, exercise, show, program)
-    from attncli.commands.compute.sheets import SheetsResult, seeds_of
+    if exercise.seeds is not None:
+        from attncli.commands.compute.sheets import SheetsResult, seeds_of
 
-    def of_seed(seed: int) -> TraceResult:
-        field: Any = {"seed": str(seed)}
-        of_one = replace(exercise, seeds=None), show, program
-        return _computed(replace(inputs), replace(choices, **field), *of_one)
+        def of_seed(seed: int) -> TraceResult:
+            field: Any = {"seed": str(seed)}
+            of_one = replace(exercise, seeds=None), show, program
+            result = compute(replace(inputs), replace(choices, **field), *of_one)
+            assert isinstance(result, TraceResult)  # noqa: S101 - as it is without --seeds
+            return result
 
-    return SheetsResult(seeds=seeds_of(exercise.seeds), of_seed=of_seed, show=show)
-
-
-def _computed(
-    inputs: InputFlags,
-    choices: ConventionFlags,
-    exercise: ExerciseFlags,
-    show: DisplayFlags,
-    program: Program | None,
-) -> TraceResult:
-    """The trace of one call."""
+        return SheetsResult(seeds=seeds_of(exercise.seeds), of_seed=of_seed, show=show)
     name, values, is_drawn = "", list[float](), exercise.random is not None
     if exercise.sweep is not None or is_drawn:
         from attncli.commands.compute.drawn import WIDTHS, draw, of_knob, of_widths, swept
