@@ -209,6 +209,8 @@ HINTS = {
     "diff m.json m.json --stage encoder.3.wieghts": "did you mean encoder.4.attention.weights or",
     "semantics jaxx": "did you mean jax?",
     "examples 004-frist-example": "did you mean 004-first-example",
+    "help scale": "see attncli help masks", "help heads": "see attncli help masks",
+    "help temperature": "attncli help learning", "help maks": "did you mean masks",
     "similarity dadd zzz momm --vectors words.txt": "did you mean dad for 'dadd', mom for 'momm'?",
 }
 # Flags that a call cannot have, "|" between those of one call each, by what the calls begin with.

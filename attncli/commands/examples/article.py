@@ -70,7 +70,7 @@ def _markdown_example(result: Result, above: Article | None) -> Iterator[str]:
         yield f"| {escape(row.claim)}{call} | {' | '.join(map(escape, cells))} |"
     for name, run in figures(result):
         call_of_figure = fenced([*call_lines(run, WIDTH, 0)], "sh")
-        yield from ["", f"Figure: {escape(name)}", "", *call_of_figure]
+        yield from ["", f"To see {escape(name)}:", "", *call_of_figure]
     if plot := plot_of(result):
         yield from ["", *fenced(plot)]
 
@@ -125,7 +125,7 @@ def _html_example(result: Result, above: Article | None) -> Iterator[str]:
         yield from (_html_row(row, result.run) for row in rows(result))
         yield "</tbody></table>"
     for name, run in figures(result):
-        yield f"<p>Figure: {_text(name)}</p>"
+        yield f"<p>To see {_text(name)}:</p>"
         yield _pre(call_lines(run, WIDTH, 0))
     if plot := plot_of(result):
         yield _pre(plot, "plot")

@@ -172,7 +172,7 @@ def result_lines(result: Result, width: int | None, *, beside: str = "") -> Iter
         for reason in row.reasons:
             yield from fold(reason, width, 4, 4)
     for name, run in figures(result):
-        yield from ["", *fold(f"figure: {name}", width, 2, 2), *call_lines(run, width, 4)]
+        yield from ["", *fold(f"to see {name}:", width, 2, 2), *call_lines(run, width, 4)]
     if lines := plot_of(result):
         yield from ["", *(f"  {line}".rstrip() for line in lines)]
 
