@@ -82,18 +82,13 @@ class Command(NamedTuple):
     run: Callable[..., Result | int | None] | None = None
 
     @property
-    def ordered(self) -> tuple[Any, ...]:
-        """All option groups as --help lists them: an extension before one whose panel it names."""
+    def options(self) -> list[Option]:
+        """Its options as --help lists them: an extension before one whose panel it names."""
         groups = list(self.groups)
         for extension in self.extensions:
             panels = (number for number, x in enumerate(groups) if x.PANEL in extension.BEFORE)
             groups.insert(next(panels, len(groups)), extension)
-        return tuple(groups)
-
-    @property
-    def options(self) -> list[Option]:
-        """Its options, as --help lists them."""
-        every = (option for kind in self.ordered for option in kind.OPTIONS)
+        every = (option for group in groups for option in group.OPTIONS)
         return [option for option in every if option.name not in self.without]
 
 
@@ -297,7 +292,7 @@ def called(name: str, command: Command, values: Mapping[str, Any]) -> Iterator[R
     AttncliError for a call or an input that is wrong.
     """
     size, groups = None, dict[Any, Any]()
-    for kind in command.ordered:
+    for kind in (*command.groups, *command.extensions):
         arguments = {x.name: values[x.name] for x in fields(kind) if x.name in values}
         if arguments.get("max_size") is not None:
             size = import_module("attncli.cli.parsing").bytes_of(arguments["max_size"])

@@ -40,16 +40,16 @@ EXTENSIONS = (
 the order in which they act on a call."""
 
 
-def extensions(name: str) -> Iterator[Any]:
+def extensions(name: str) -> list[Any]:
     """The option groups that other rooms add to a command; those of rooms that are there."""
-    for command, module, group in EXTENSIONS:
-        if command != name:
-            continue
+    groups = []
+    for _, module, group in (row for row in EXTENSIONS if row[0] == name):
         try:
-            yield getattr(import_module(f"attncli.commands.{module}"), group)
+            groups.append(getattr(import_module(f"attncli.commands.{module}"), group))
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("attncli.commands."):
                 raise
+    return groups
 
 
 class _Commands(Mapping[str, Command]):

@@ -90,7 +90,8 @@ class TraceResult(Result):
             import logging
 
             logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
-        module, writer = form.module(), form.load()
+        module = form.module()
+        writer = getattr(module, form.function)
         if form.binary:
             names = (form.name,) if form.holds == FIGURE else ()
             write_file(lambda file: writer(trace, options, file, *names), show)

@@ -50,7 +50,7 @@ class Format(NamedTuple):
     blanks: bool = False  # numbers may be left out of it: a worksheet
     beside: str = ""  # the ending of a second file, with the arrays that are too large for it
     writer: str = ""  # the module that writes it, where it is not that of its name in this package
-    function: str = ""  # the one in it that does, where that is not text, or write if it is binary
+    function: str = ""  # the one in it that does; "": text, or write where the form is binary
 
     @property
     def is_data(self) -> bool:
@@ -80,8 +80,8 @@ class Format(NamedTuple):
             raise ConventionError(message, "unset it: no window is opened") from problem
 
     def load(self) -> Any:
-        """The function that writes it."""
-        return getattr(self.module(), self.function or ("write" if self.binary else "text"))
+        """The function in it that writes the form."""
+        return getattr(self.module(), self.function)
 
 
 _EXACT = "attncli.formats.exact"
@@ -141,10 +141,12 @@ class _Formats(dict[str, Format]):
             raise KeyError(name)
         form = plugins.load(plugins.FORMATS, name, Format)
         module = plugins.entry_points(plugins.FORMATS)[name].module
-        return form._replace(name=name, writer=form.writer or module)
+        function = form.function or _FUNCTIONS[form.binary]
+        return form._replace(name=name, writer=form.writer or module, function=function)
 
 
-FORMATS = _Formats({form.name: form for form in _ROWS})
+_FUNCTIONS = {False: "text", True: "write"}
+FORMATS = _Formats({x.name: x._replace(function=x.function or _FUNCTIONS[x.binary]) for x in _ROWS})
 ENDINGS = {ending: form.name for form in _ROWS for ending in form.endings}
 _USES: dict[str, list[Callable[[Format], bool]]] = {}
 

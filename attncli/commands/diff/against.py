@@ -56,9 +56,7 @@ def _with_further(call: Call, options: str) -> Call:
             for group in (*groups, *call.extensions)
         ]
         row = COMMANDS[call.command]
-        every = [*others, replace(show, stage=None)]
-        every.sort(key=lambda group: row.ordered.index(type(group)))
-        check_flags(every, row.needs)
+        check_flags([*others, replace(show, stage=None)], row.needs)
     except ConventionError as error:  # a text that is not understood, or a flag without effect
         raise _in_options(error, options) from None
     for group in others:
