@@ -36,7 +36,7 @@ from attncli.page.arithmetic import bound_formula
 from attncli.page.headline import headline
 from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import Block, blocks_of, has_blanks, named_stages
+from attncli.page.select import Block, blocks_of, check_written, has_blanks, named_stages
 from attncli.page.sources import array_aside, dotted
 from attncli.page.text import clean, shorten
 from attncli.trace import Stage, Trace
@@ -85,7 +85,7 @@ class Script(NamedTuple):
     @property
     def imports(self) -> str:
         """What comes before the first stage."""
-        printed = "np.set_printoptions(precision=4, suppress=True)  # of what is printed alone\n"
+        printed = "np.set_printoptions(precision=4, suppress=True)  # in print alone\n"
         quiet = 'np.seterr(all="ignore")  # infinity and NaN are numbers, without a warning\n'
         return f"import numpy as np\n\n{printed}{quiet * self.is_infinite}"
 
@@ -106,9 +106,10 @@ class Script(NamedTuple):
 
 
 def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
-    """The script with all that is given in it. Raises ConventionError where that is large."""
+    """The script with all that is given in it. Raises ConventionError or SizeError if large."""
     script = script_of(trace, options)
     large = script.large
+    check_written(sum(x.size for x in large.values()) if options.full else 0)
     if large and not options.full:
         name, array = max(large.items(), key=lambda item: item[1].size)
         hint = "add -o FILE.py, which writes them to a file beside it, or --full, into the script"
@@ -249,8 +250,8 @@ def _check(entries: Mapping[str, _Entry], order: Sequence[str], is_blank: bool) 
             message = f"{name} follows from stages that are not computed here"
             raise StageError(message, "ask for all stages, of an input that fits into memory")
         if stage.value.dtype.kind == "f" and stage.value.dtype != np.float64:
-            message = f"the numbers are {stage.value.dtype}, a script computes in float64"
-            raise ConventionError(message, "leave out --dtype")
+            message = f"{name} is {stage.value.dtype}, and a script computes in float64"
+            raise ConventionError(message, "compute it in float64, without --dtype")
     if not any(entries[name].values for name in order):
         raise StageError("no stage here is computed by a formula", "use --format csv or json")
 
@@ -462,8 +463,7 @@ def literal(given: Given) -> str:
         return f"np.{'ones' if value.flat[0] else 'zeros'}({shape})"
     if not given.stage and value.dtype.kind != "b" and value.ndim == 1 and len(value) > 2:
         first, last = value[0], value[-1]
-        is_run = np.array_equal(value, np.arange(len(value)) + first) and np.isfinite(first)
-        if is_run:
+        if np.isfinite(first) and np.array_equal(value, np.arange(len(value)) + first):
             return f"np.arange({number_text(first.item())}, {number_text(last.item() + 1)})"
     short = f"np.array({_nested(value)})"
     if len(short) + len(given.variable) < WIDE and not (given.rows and value.ndim == 2):

@@ -21,6 +21,7 @@ import pytest
 
 import attncli
 from attncli.errors import AttncliError
+from attncli.formats.html import SCRIPT
 from attncli.formats.python import script_of, variables_of
 from attncli.page.options import DisplayOptions
 from attncli.programs.variants import variants
@@ -434,8 +435,9 @@ const TAIL = `
   console.log(JSON.stringify(results));
 `;
 for (const textContent of pages.trim().split("\\n")) {
-  const document = { createElement: () => ({ append() {}, setAttribute() {} }), getElementById: () => ({ textContent }) };
-  new Function("document", script + TAIL)(document);
+  const element = () => ({ textContent, append() {}, setAttribute() {}, addEventListener() {} });
+  const document = { ...element(), createElement: element, getElementById: element, documentElement: element(), querySelectorAll: () => [] };
+  new Function("document", "window", "matchMedia", script + TAIL)(document, element(), element);
 }
 """
 PAGES: dict[str, Any] = {
@@ -460,7 +462,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("copied")
     pages = [attncli.render(make(), "html") for make in PAGES.values()]
     data = [re.findall(r'id="data">([^<]*)', page)[0] for page in pages]
-    names = ("read", "formula", "words", "state", "script")
+    names = (*SCRIPT, "script")
     script = "\n".join(
         resources.files("attncli.formats.html").joinpath(f"{name}.js").read_text("utf-8")
         for name in names
