@@ -10,11 +10,6 @@ formulas, which may be anybody's, stand in comments alone, escaped so that they 
 
 from __future__ import annotations
 
-import builtins
-import keyword
-import re
-import unicodedata
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, NamedTuple
@@ -25,6 +20,7 @@ from attncli.arrays import Array
 from attncli.attention.masks import mask_formula, total_mask
 from attncli.budget import FLOAT, check_free
 from attncli.errors import AttncliError, ConventionError, InputError, StageError
+from attncli.formats.variables import RESERVED, variables_of
 from attncli.formula.code_text import WIDE, number_text
 from attncli.formula.compute import compiled, compute
 from attncli.formula.evaluate import AbsentError, Values
@@ -42,7 +38,6 @@ from attncli.page.text import clean, shorten
 from attncli.trace import Stage, Trace
 
 SMALL = 256  # numbers of an array that stands in the script: 16 rows of 16
-_RESERVED = {*dir(builtins), *keyword.kwlist, "np", "arrays", "Path"}
 _CALL = 200  # characters of a call in a comment
 _FIRST = (
     "# Plain NumPy, written by attncli: a few lines for each stage, in the order of computation."
@@ -273,7 +268,7 @@ class _Writer:
         self.variables = variables_of(order)
         self.arrays = {name: _array(entries[name]) for name in order}
         self.defined = dict[str, Any]()
-        self.used = {*self.variables.values(), *_RESERVED}
+        self.used = {*self.variables.values(), *RESERVED}
         self.again = dict(self.arrays)
         self.is_infinite = False
 
@@ -401,51 +396,6 @@ def comment(words: str) -> str:
     'a\\nimport os\\r\\u2028'
     """
     return clean(words)
-
-
-def variables_of(names: Sequence[str]) -> dict[str, str]:
-    """The variable of each stage: the shortest end of its dotted name that no other has.
-
-    >>> [*variables_of(["q", "a.norm", "b.norm", "tile.1.q", "lambda"]).values()]
-    ['q', 'a_norm', 'b_norm', 'tile_q', 'lambda_']
-    """
-    numbers = defaultdict[str, set[str]](set)  # of the layers of a stack, and of tiles
-    for name in names:
-        parts_of = name.split(".")
-        for at, part in enumerate(parts_of):
-            numbers[".".join(parts_of[:at])] |= {part}
-    ends = {name: _ends(name, numbers) for name in names}
-    counts = Counter(end for each in ends.values() for end in each)
-    variables, used = dict[str, str](), {*_RESERVED}
-    for name, each in ends.items():
-        unique = (x for x in reversed(each) if counts[x] == 1 and not x[:1].isdigit())
-        variable = _identifier(next(unique, each[0]))
-        while variable in used:
-            variable += "_"
-        variables[name] = variable
-        used.add(variable)
-    return variables
-
-
-def _ends(name: str, parts_in: Mapping[str, set[str]]) -> list[str]:
-    """A dotted name and its ends, without the number of what there is one of: encoder_norm."""
-    parts_of = name.split(".")
-    parts_of = [
-        part
-        for at, part in enumerate(parts_of)
-        if not (part.isdecimal() and len(parts_in[".".join(parts_of[:at])]) == 1)
-    ]
-    return ["_".join(parts_of[at:]) for at in range(len(parts_of))]
-
-
-def _identifier(name: str) -> str:
-    """A name of ASCII: that of its sign for any other, such as alpha."""
-    plain = "".join(
-        x if x.isascii() else f"_{unicodedata.name(x, 'x').split()[-1].lower()}_"
-        for x in unicodedata.normalize("NFKC", name)
-    )
-    plain = re.sub(r"\W+", "_", plain, flags=re.ASCII).strip("_")[:60]
-    return plain if plain.isidentifier() else f"stage_{plain}"
 
 
 # ---- numbers

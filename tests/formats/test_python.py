@@ -22,7 +22,8 @@ import pytest
 import attncli
 from attncli.errors import AttncliError
 from attncli.formats.html import SCRIPT
-from attncli.formats.python import script_of, variables_of
+from attncli.formats.python import script_of
+from attncli.formats.variables import variables_of
 from attncli.page.options import DisplayOptions
 from attncli.programs.variants import variants
 from attncli.trace import Stage, Trace
@@ -263,7 +264,14 @@ def test_a_named_stage_comes_with_what_it_follows_from_alone() -> None:
     assert text.rstrip().endswith('print("weights", weights, sep="\\n")')
 
 
-def test_variables_are_the_ends_of_names() -> None:
+def test_variables_have_as_few_blocks_as_tell_them_apart() -> None:
+    layers = [
+        f"encoder.{n}.{x}" for n in "12" for x in ("attention.q", "attention.norm", "ff.norm")
+    ]
+    assert [*variables_of(layers).values()] == [
+        "encoder_1_q", "encoder_1_attention_norm", "encoder_1_ff_norm",
+        "encoder_2_q", "encoder_2_attention_norm", "encoder_2_ff_norm",
+    ]  # fmt: skip
     names = ["x", "encoder.1.attention.norm", "encoder.1.feed_forward.norm", "encoder.1.hidden"]
     assert [*variables_of(names).values()] == [
         "x", "attention_norm", "feed_forward_norm", "hidden",
