@@ -10,11 +10,6 @@ formulas, which may be anybody's, stand in comments alone, escaped so that they 
 
 from __future__ import annotations
 
-import builtins
-import keyword
-import re
-import unicodedata
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, NamedTuple
@@ -25,6 +20,7 @@ from attncli.arrays import Array
 from attncli.attention.masks import mask_formula, total_mask
 from attncli.budget import FLOAT, check_free
 from attncli.errors import AttncliError, ConventionError, InputError, StageError
+from attncli.formats.variables import RESERVED, variables_of
 from attncli.formula.code_text import WIDE, number_text
 from attncli.formula.compute import compiled, compute
 from attncli.formula.evaluate import AbsentError, Values
@@ -36,13 +32,12 @@ from attncli.page.arithmetic import bound_formula
 from attncli.page.headline import headline
 from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.select import Block, blocks_of, has_blanks, named_stages
+from attncli.page.select import Block, blocks_of, check_written, has_blanks, named_stages
 from attncli.page.sources import array_aside, dotted
 from attncli.page.text import clean, shorten
 from attncli.trace import Stage, Trace
 
 SMALL = 256  # numbers of an array that stands in the script: 16 rows of 16
-_RESERVED = {*dir(builtins), *keyword.kwlist, "np", "arrays", "Path"}
 _CALL = 200  # characters of a call in a comment
 _FIRST = (
     "# Plain NumPy, written by attncli: a few lines for each stage, in the order of computation."
@@ -85,7 +80,7 @@ class Script(NamedTuple):
     @property
     def imports(self) -> str:
         """What comes before the first stage."""
-        printed = "np.set_printoptions(precision=4, suppress=True)  # of what is printed alone\n"
+        printed = "np.set_printoptions(precision=4, suppress=True)  # in print alone\n"
         quiet = 'np.seterr(all="ignore")  # infinity and NaN are numbers, without a warning\n'
         return f"import numpy as np\n\n{printed}{quiet * self.is_infinite}"
 
@@ -106,9 +101,10 @@ class Script(NamedTuple):
 
 
 def text(trace: Trace, options: DisplayOptions, page: Page = parts) -> Iterator[str]:
-    """The script with all that is given in it. Raises ConventionError where that is large."""
+    """The script with all that is given in it. Raises ConventionError or SizeError if large."""
     script = script_of(trace, options)
     large = script.large
+    check_written(sum(x.size for x in large.values()) if options.full else 0)
     if large and not options.full:
         name, array = max(large.items(), key=lambda item: item[1].size)
         hint = "add -o FILE.py, which writes them to a file beside it, or --full, into the script"
@@ -249,8 +245,8 @@ def _check(entries: Mapping[str, _Entry], order: Sequence[str], is_blank: bool) 
             message = f"{name} follows from stages that are not computed here"
             raise StageError(message, "ask for all stages, of an input that fits into memory")
         if stage.value.dtype.kind == "f" and stage.value.dtype != np.float64:
-            message = f"the numbers are {stage.value.dtype}, a script computes in float64"
-            raise ConventionError(message, "leave out --dtype")
+            message = f"{name} is {stage.value.dtype}, and a script computes in float64"
+            raise ConventionError(message, "compute it in float64, without --dtype")
     if not any(entries[name].values for name in order):
         raise StageError("no stage here is computed by a formula", "use --format csv or json")
 
@@ -272,7 +268,7 @@ class _Writer:
         self.variables = variables_of(order)
         self.arrays = {name: _array(entries[name]) for name in order}
         self.defined = dict[str, Any]()
-        self.used = {*self.variables.values(), *_RESERVED}
+        self.used = {*self.variables.values(), *RESERVED}
         self.again = dict(self.arrays)
         self.is_infinite = False
 
@@ -402,51 +398,6 @@ def comment(words: str) -> str:
     return clean(words)
 
 
-def variables_of(names: Sequence[str]) -> dict[str, str]:
-    """The variable of each stage: the shortest end of its dotted name that no other has.
-
-    >>> [*variables_of(["q", "a.norm", "b.norm", "tile.1.q", "lambda"]).values()]
-    ['q', 'a_norm', 'b_norm', 'tile_q', 'lambda_']
-    """
-    numbers = defaultdict[str, set[str]](set)  # of the layers of a stack, and of tiles
-    for name in names:
-        parts_of = name.split(".")
-        for at, part in enumerate(parts_of):
-            numbers[".".join(parts_of[:at])] |= {part}
-    ends = {name: _ends(name, numbers) for name in names}
-    counts = Counter(end for each in ends.values() for end in each)
-    variables, used = dict[str, str](), {*_RESERVED}
-    for name, each in ends.items():
-        unique = (x for x in reversed(each) if counts[x] == 1 and not x[:1].isdigit())
-        variable = _identifier(next(unique, each[0]))
-        while variable in used:
-            variable += "_"
-        variables[name] = variable
-        used.add(variable)
-    return variables
-
-
-def _ends(name: str, parts_in: Mapping[str, set[str]]) -> list[str]:
-    """A dotted name and its ends, without the number of what there is one of: encoder_norm."""
-    parts_of = name.split(".")
-    parts_of = [
-        part
-        for at, part in enumerate(parts_of)
-        if not (part.isdecimal() and len(parts_in[".".join(parts_of[:at])]) == 1)
-    ]
-    return ["_".join(parts_of[at:]) for at in range(len(parts_of))]
-
-
-def _identifier(name: str) -> str:
-    """A name of ASCII: that of its sign for any other, such as alpha."""
-    plain = "".join(
-        x if x.isascii() else f"_{unicodedata.name(x, 'x').split()[-1].lower()}_"
-        for x in unicodedata.normalize("NFKC", name)
-    )
-    plain = re.sub(r"\W+", "_", plain, flags=re.ASCII).strip("_")[:60]
-    return plain if plain.isidentifier() else f"stage_{plain}"
-
-
 # ---- numbers
 
 
@@ -462,8 +413,7 @@ def literal(given: Given) -> str:
         return f"np.{'ones' if value.flat[0] else 'zeros'}({shape})"
     if not given.stage and value.dtype.kind != "b" and value.ndim == 1 and len(value) > 2:
         first, last = value[0], value[-1]
-        is_run = np.array_equal(value, np.arange(len(value)) + first) and np.isfinite(first)
-        if is_run:
+        if np.isfinite(first) and np.array_equal(value, np.arange(len(value)) + first):
             return f"np.arange({number_text(first.item())}, {number_text(last.item() + 1)})"
     short = f"np.array({_nested(value)})"
     if len(short) + len(given.variable) < WIDE and not (given.rows and value.ndim == 2):

@@ -57,7 +57,7 @@ def test_the_example_of_the_manual_adds_a_command_and_a_format(site: Path, tmp_p
     show = ["--stage", "weights", "--format"]
     calls = [
         ["onehot", "--size", "2", *show, "json"], ["onehot", "--size", "2", *show, "lists"],
-        ["compute", *q, *show, "lists"], ["compute", *q, "--output", "trace.py"],
+        ["compute", *q, *show, "lists"], ["compute", *q, "--output", "trace.lst"],
         ["onehot", "--size", "0"], ["onehot", "--sise", "2"], ["compute", *q, "--work", *show, "lists"],
         ["onehot", "--help"], ["help", "onehot"], ["onehto"], ["compute", *q, *show, "lsts"],
         ["compute", *q, "--output", "trace.xyz"], ["compute", "--help", "showing"],
@@ -68,7 +68,7 @@ def test_the_example_of_the_manual_adds_a_command_and_a_format(site: Path, tmp_p
     assert near / far == pytest.approx(2.718281828459045 ** (1 / 2**0.5))
     assert results[1].out == f"weights = {[[near, far], [far, near]]}\n"
     assert results[2].out == "weights = [[1.0]]\n"
-    assert (tmp_path / "trace.py").read_text().endswith("output = [[1.0, 0.0]]\n")
+    assert (tmp_path / "trace.lst").read_text().endswith("output = [[1.0, 0.0]]\n")
     assert "--size: it must be 1 or more" in results[4].err
     assert "did you mean --size?" in results[5].err
     assert "--work has no effect on lists" in results[6].err

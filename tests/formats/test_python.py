@@ -21,7 +21,9 @@ import pytest
 
 import attncli
 from attncli.errors import AttncliError
-from attncli.formats.python import script_of, variables_of
+from attncli.formats.html import SCRIPT
+from attncli.formats.python import script_of
+from attncli.formats.variables import variables_of
 from attncli.page.options import DisplayOptions
 from attncli.programs.variants import variants
 from attncli.trace import Stage, Trace
@@ -262,7 +264,14 @@ def test_a_named_stage_comes_with_what_it_follows_from_alone() -> None:
     assert text.rstrip().endswith('print("weights", weights, sep="\\n")')
 
 
-def test_variables_are_the_ends_of_names() -> None:
+def test_variables_have_as_few_blocks_as_tell_them_apart() -> None:
+    layers = [
+        f"encoder.{n}.{x}" for n in "12" for x in ("attention.q", "attention.norm", "ff.norm")
+    ]
+    assert [*variables_of(layers).values()] == [
+        "encoder_1_q", "encoder_1_attention_norm", "encoder_1_ff_norm",
+        "encoder_2_q", "encoder_2_attention_norm", "encoder_2_ff_norm",
+    ]  # fmt: skip
     names = ["x", "encoder.1.attention.norm", "encoder.1.feed_forward.norm", "encoder.1.hidden"]
     assert [*variables_of(names).values()] == [
         "x", "attention_norm", "feed_forward_norm", "hidden",
@@ -434,8 +443,9 @@ const TAIL = `
   console.log(JSON.stringify(results));
 `;
 for (const textContent of pages.trim().split("\\n")) {
-  const document = { createElement: () => ({ append() {}, setAttribute() {} }), getElementById: () => ({ textContent }) };
-  new Function("document", script + TAIL)(document);
+  const element = () => ({ textContent, append() {}, setAttribute() {}, addEventListener() {} });
+  const document = { ...element(), createElement: element, getElementById: element, documentElement: element(), querySelectorAll: () => [] };
+  new Function("document", "window", "matchMedia", script + TAIL)(document, element(), element);
 }
 """
 PAGES: dict[str, Any] = {
@@ -460,7 +470,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("copied")
     pages = [attncli.render(make(), "html") for make in PAGES.values()]
     data = [re.findall(r'id="data">([^<]*)', page)[0] for page in pages]
-    names = ("read", "formula", "words", "state", "script")
+    names = (*SCRIPT, "script")
     script = "\n".join(
         resources.files("attncli.formats.html").joinpath(f"{name}.js").read_text("utf-8")
         for name in names
