@@ -191,7 +191,10 @@ def _converted(cells: list[Any], shape: tuple[int, ...], place: str) -> Array:
             raise InputError(message, "the limit is 1.8e308")
         expected = "true or false as before it" if is_bool else "a number"
         hint = 'a number may also be "NaN", "Infinity" or "-Infinity"; true and false do not mix'
-        raise InputError(f"{at} is {described(number)}, expected {expected}", f"{hint} with it")
+        hint = f"{hint} with it"
+        if number is None:
+            hint = "a blank cell of a worksheet is read by attncli check --by-hand"
+        raise InputError(f"{at} is {described(number)}, expected {expected}", hint)
     return np.array(numbers, dtype=np.bool_ if is_bool else np.float64).reshape(shape)
 
 

@@ -40,8 +40,10 @@ def answer_sheet(trace: Trace, options: DisplayOptions) -> dict[str, Any]:
     inputs = {name: trace[stage] for name, stage in file.get("inputs", {}).items()}
     inputs.pop(GRADIENT, None)
     if not inputs:
-        n = f"{len(blocks)} attentions are" if len(blocks) > 1 else "no attention is"
-        raise ConventionError(f"a worksheet as JSON is of one attention, and {n} here", _OTHERS)
+        message = "as JSON there are worksheets of attention alone, by the formulas of attncli"
+        if len(blocks) > 1:
+            message = f"a worksheet as JSON is of one attention, and {len(blocks)} are here"
+        raise ConventionError(message, _OTHERS)
     for stage in inputs.values():
         if isinstance(stage, BlankStage):
             message = (

@@ -44,9 +44,10 @@ const placeOf = ({ s, i, j }) => [s.vector !== "row" && s.rowNames[i], s.vector 
 const nameOf = cell => span("name", math(cell.s.symbol), el("sub", {}, joined(placeOf(cell).map(labelNodes), ", ")));
 const plainName = cell => `${cell.s.symbol}[${placeOf(cell).map(labelText).join(",")}]`;
 const formulaOf = s => {
-  const { root: now, factor } = s.params;
-  if ((now ?? factor) === (s.had.root ?? s.had.factor)) return (s.formula ?? "").split(": ")[0];
-  return `${s.symbol} = ${sourcesOf(s)[0].symbol} ${now ? "/" : "·"} ${trimmed(now ?? factor, 4)}`;
+  const { root: now, factor, temperature: t } = s.params, by = now ?? factor;
+  if (by === (s.had.root ?? s.had.factor) && t === s.had.temperature) return (s.formula ?? "").split(": ")[0];
+  const scale = by === undefined ? "" : ` ${now ? "/" : "·"} ${trimmed(by, 4)}`;
+  return `${s.symbol} = ${sourcesOf(s)[0].symbol}${scale}${t === undefined ? "" : ` / ${trimmed(t, 4)}`}`;
 };
 
 // ---- the formula of a cell with its numbers put in

@@ -88,9 +88,10 @@ def test_a_sheet_of_one_stage_has_what_it_is_computed_from(call: Call) -> None:
         ("explain 'I love AI' --blank --format json", "has the numbers of input"),
         (
             "explain 'a b' --block encoder --layers 2 --blank weights --format json",
-            "of one attention",
+            "of one attention, and 2 are",
         ),
-        ("posenc --len 3 --dim 4 --blank --format json", "no attention is here"),
+        (f"{RANDOM} --formulas softcap --blank --format json", "by the formulas of attncli"),
+        ("posenc --len 3 --dim 4 --blank --format json", "of attention alone"),
         (f"{RANDOM} --temperature 2 --blank --format csv", "tables cannot say --temperature 2"),
         (f"compute --x {SAMPLES / 'homework.json'} --blank --format tsv", "use json"),
         (f"{RANDOM} --blank --rows 1 --format json", "leave out --head, --rows and --cols"),
@@ -154,3 +155,10 @@ def test_a_class_that_cannot_be_written_is_one_line(words: str, message: str, ca
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert message in done.err
     assert not Path("sheets").exists()
+
+
+def test_a_sheet_with_blank_cells_needs_to_be_marked_by_hand(call: Call) -> None:
+    call(*arguments_of(RANDOM), "--blank", "-o", "sheet.json")
+    done = call("check", "sheet.json")
+    assert (done.code, done.out) == (2, "")
+    assert "a blank cell of a worksheet is read by attncli check --by-hand" in done.err
