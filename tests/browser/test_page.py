@@ -279,7 +279,7 @@ OWN: dict[str, tuple[list[str], str]] = {  # a call, and what is in the command
     "a line in place of ours": (SET, "scaled: Z[i,j] = S[i,j] / (1 + i)\n"),
     "a file": (["--formulas", "mine.attn"], "--formulas 'scores: S[i,j] = abs("),
     "a sentence": (["--formulas", "sigmoid"], "explain --weights - --positions paper --formulas sigmoid --heads 2 "),
-    "layers": (["--block", "encoder", "--layers", "2", "--formulas", "softcap"], " --set cap=4 <<"),
+    "layers": (["--block", "encoder", "--layers", "2", "--formulas", "softcap"], " --set cap=4"),
 }  # fmt: skip
 
 
@@ -492,7 +492,7 @@ def test_wide_vectors_show_a_few_columns_and_stay_live(opened: Opener) -> None:
     check_all(
         page, attncli.explain("I love AI", vectors=vectors, positions="paper", projection="learned")
     )
-    page.get_by_label("show all of embeddings").click()
+    page.locator("[id='at-embeddings'] button").click()
     assert page.locator("[id='at-embeddings'] th[scope=col]").count() == 100
 
 
@@ -609,8 +609,10 @@ def test_a_mask_where_there_was_none(opened: Opener, name: str, convention: dict
     if name == "not a number":
         cell(page, "mask", 1, 1).click()
         check_all(page, attention(mask=[[-np.inf] * 3, *CAUSAL.tolist()[1:]], **convention))
-    page.locator("#causal").uncheck()
-    page.locator("#reset").click()
+    if name == "not a number":  # there is a mask by cell, too
+        page.locator("#reset").click()
+    else:
+        page.locator("#causal").uncheck()
     check_all(page, attention(**convention))
     assert page.locator("#at-mask").count() == 0
 
@@ -689,7 +691,7 @@ def test_a_vector_of_zeros_has_a_dash_and_why(opened: Opener) -> None:
 
 def test_buttons_are_of_the_cell_that_the_panel_is_about(opened: Opener) -> None:
     """Also where none is chosen, and where it is of a table that is drawn."""
-    page = opened(html_of(attention(numbers(100, 17), numbers(3, 17), numbers(3, 17))))
+    page = opened(html_of(attention(numbers(500, 4), numbers(3, 4), numbers(3, 5))))
     page.keyboard.press("Escape")
     page.evaluate("light(cellAt(byName.get('q'), 0, 2, 2))")
     assert not page.locator("#change").is_visible()
@@ -749,7 +751,7 @@ def test_one_query_is_followed(opened: Opener) -> None:
         page.keyboard.press("ArrowRight")
     assert len({*steps}) == 5  # S, Z, L, A, O
     page.keyboard.press("ArrowUp")
-    assert "Query q2" in why(page)
+    assert "Query q1" in why(page)  # above the most concentrated of those that have a choice
     page.keyboard.press("Home")
     page.clock.install()
     page.locator("#walk-play").click()
@@ -798,7 +800,7 @@ def test_the_quiz_names_the_slip_and_what_only_follows_from_it(opened: Opener) -
         ({**right, "output": [[a[0, 0] * 10, 5], o[1], o[2]]}, "is left out"),
         ({**right, "output": [o[0], o[1], [-o[2, 0], o[2, 1]]]}, "sign is wrong"),
         ({**right, "weights": [f"{x:.2f}" for x in a.ravel()]}, "All 33"),
-        ({**right, "weights": [f"{x:.1f}" for x in a.ravel()]}, "rounded too early, to 1 decimal"),
+        ({**right, "weights": [f"{x:.1f}" for x in a.ravel()]}, "cut off, not rounded, after 1 decimal"),
     ]:  # fmt: skip
         assert expected in fill(page, values)
     page.locator("#hint").click()

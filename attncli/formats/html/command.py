@@ -223,12 +223,10 @@ def _explain(trace: Trace, call: RecordedCall) -> dict[str, Any]:
             *_choices(call, *_OF_CONVENTION),
             *_of_convention(trace.convention or Convention(), call),
         ]
-    own_weights = call.get("weights")
-    kept = (
-        {}
-        if own_weights and "-" in own_weights.words
-        else {"weights": shlex.join(own_weights.words) if own_weights else ""}
-    )
+    option = call.get("weights")
+    text = shlex.join(option.words) if option else "--projection learned"  # which are drawn again
+    text = "" if call.get("projection") else text
+    kept = {"weights": text} if not (option and "-" in option.words) else {}
     return {
         **kept,
         "start": "attncli explain",

@@ -59,7 +59,7 @@ const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 :
 // lines as possible. Of more columns than a sentence has, tables between the scores and the weights
 // have their shades alone where they do not fit.
 const SIZES = [[4, 1.5], [4, 1.3], ...[4, 3, 2].flatMap(most => [1.1, 1, 0.9].map(size => [most, size])), [2, 0.8]];
-const LETTERS = [12, 9, 7, 5]; // of the name of a column
+const LETTERS = [12, 9, 7, 5, 4]; // of the name of a column
 const SENTENCE = 16; // columns of a table that always has its digits
 function chooseSize(first, room) {
   const standing = new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops])); // also of another layer

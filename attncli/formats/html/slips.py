@@ -56,7 +56,7 @@ class _Variants(NamedTuple):
 
 def slips_of(block: Block, *, is_sheet: bool) -> list[dict[str, Any]]:
     """The slips of an attention in the order in which they are named; none of another block."""
-    if block.weights is None or not {SCORES, OUTPUT} <= block.stages.keys():
+    if block.weights is None or not {*QKV, SCORES, OUTPUT} <= block.stages.keys():
         return []
     writer = _Writer(block, is_sheet)
     return [row for slip in slips() for row in writer.rows(slip.name, slip.place, slip.edits)]
@@ -78,7 +78,7 @@ class _Writer:
         self.asked = {x: stage for x, stage in self.stages.items() if is_sheet or x not in QKV}
         shapes = {name: stage.value.shape for name, stage in self.stages.items()}
         n_q, n_k = shapes[SCORES][-2:]
-        x = block.read(self.stages["q"], "x") if "q" in self.stages else None
+        x = block.read(self.stages["q"], "x")
         n_heads = shapes[SCORES][-3] if len(shapes[SCORES]) > 2 else 1
         self.facts: dict[str, float] = {
             **{"n_q": n_q, "n_k": n_k, "n_h": n_heads, "square": n_q == n_k > 1},
