@@ -159,6 +159,9 @@ class Page:
     def set_default_timeout(self, _: int) -> None:
         """Nothing here waits but `wait_for`."""
 
+    def reload(self) -> None:
+        self.browser.send("browsingContext.reload", context=self.id, wait="complete")
+
     def goto(self, url: str) -> None:
         has_script = self.options.get("java_script_enabled", True)
         if not has_script:  # within a frame that may run none
@@ -258,6 +261,9 @@ class Locator:
 
     def is_visible(self) -> Any:
         return self.get("Boolean(e && isShown(e))")
+
+    def is_checked(self) -> Any:
+        return self.get("e.checked")
 
     def is_hidden(self) -> bool:
         return not self.is_visible()

@@ -628,8 +628,10 @@ def test_a_mask_where_there_was_none(opened: Opener, name: str, convention: dict
     if name == "not a number":
         cell(page, "mask", 1, 1).click()
         check_all(page, attention(mask=[[-np.inf] * 3, *CAUSAL.tolist()[1:]], **convention))
-    page.locator("#causal").uncheck()
-    page.locator("#reset").click()
+    if name == "not a number":  # there is a mask by cell, too
+        page.locator("#reset").click()
+    else:
+        page.locator("#causal").uncheck()
     check_all(page, attention(**convention))
     assert page.locator("#at-mask").count() == 0
 
@@ -708,7 +710,7 @@ def test_a_vector_of_zeros_has_a_dash_and_why(opened: Opener) -> None:
 
 def test_buttons_are_of_the_cell_that_the_panel_is_about(opened: Opener) -> None:
     """Also where none is chosen, and where it is of a table that is drawn."""
-    page = opened(html_of(attention(numbers(100, 17), numbers(3, 17), numbers(3, 17))))
+    page = opened(html_of(attention(numbers(500, 4), numbers(3, 4), numbers(3, 5))))
     page.keyboard.press("Escape")
     page.evaluate("light(cellAt(byName.get('q'), 0, 2, 2))")
     assert not page.locator("#change").is_visible()
@@ -768,7 +770,7 @@ def test_one_query_is_followed(opened: Opener) -> None:
         page.keyboard.press("ArrowRight")
     assert len({*steps}) == 5  # S, Z, L, A, O
     page.keyboard.press("ArrowUp")
-    assert "Query q2" in why(page)
+    assert "Query q1" in why(page)  # above the most concentrated of those that have a choice
     page.keyboard.press("Home")
     page.clock.install()
     page.locator("#walk-play").click()
@@ -817,7 +819,7 @@ def test_the_quiz_names_the_slip_and_what_only_follows_from_it(opened: Opener) -
         ({**right, "output": [[a[0, 0] * 10, 5], o[1], o[2]]}, "is left out"),
         ({**right, "output": [o[0], o[1], [-o[2, 0], o[2, 1]]]}, "sign is wrong"),
         ({**right, "weights": [f"{x:.2f}" for x in a.ravel()]}, "All 33"),
-        ({**right, "weights": [f"{x:.1f}" for x in a.ravel()]}, "rounded too early, to 1 decimal"),
+        ({**right, "weights": [f"{x:.1f}" for x in a.ravel()]}, "cut off, not rounded, after 1 decimal"),
     ]:  # fmt: skip
         assert expected in fill(page, values)
     page.locator("#hint").click()

@@ -255,13 +255,13 @@ function slipsOfRounding(x, numbers, decimals) {
   });
 }
 function slipsOfOne({ x, cell: { s, p, i, j } }, numbers, { cells, decimals }) {
-  const half = 0.5 * 10 ** -decimals, found = [], isClose = (a, b) => abs(a - b) <= 1e-8 + 1e-5 * abs(b);
+  const half = 0.5 * 10 ** -decimals, slips = [], isClose = (a, b) => abs(a - b) <= 1e-8 + 1e-5 * abs(b);
   const moved = numbers.flatMap(number => MOVED.map(factor => [factor * number, factor * rounded10(number, decimals)]));
-  if (abs(x) > half && moved.some(([number, round]) => round && (abs(x - number) <= half || isClose(x, round)))) found.push({ name: "the decimal point is in the wrong place", detail: "", isAlone: true });
+  if (abs(x) > half && moved.some(([number, round]) => round && (abs(x - number) <= half || isClose(x, round)))) slips.push({ name: "the decimal point is in the wrong place", detail: "", isAlone: true });
   const beside = { "the one above": [i - 1, j], "the one below": [i + 1, j], "the one on the left": [i, j - 1], "the one on the right": [i, j + 1] };
   for (const [words, [row, column]] of entries(beside)) {
     const other = row >= 0 && row < s.rows && column >= 0 && column < s.cols && cells.find(({ cell }) => cell === cellAt(s, p, row, column));
-    if (other && other.x === x) found.push({ name: "copied from its neighbour", detail: words, isAlone: true });
+    if (other && other.x === x) slips.push({ name: "copied from its neighbour", detail: words, isAlone: true });
   }
-  return found;
+  return slips;
 }

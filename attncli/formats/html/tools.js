@@ -2,7 +2,7 @@
 const lastStage = () => order[min(state.step, order.length) - 1];
 const canMask = () => (mask()?.isInput || groupShown()?.ifMasked) && part("weights")?.tree?.letters === "j";
 
-const isShaded = (kind, isUnit = false) => stages.some(s => isHere(s) && s.shade === kind && Boolean(s.unit) === isUnit);
+const isShaded = (kind, isUnit = false) => stages.some(s => isHere(s) && !isHidden(s) && s.shade === kind && Boolean(s.unit) === isUnit);
 
 // What can be done now, and how it stands.
 function paintTools() {
