@@ -35,7 +35,7 @@ _TO_TRY = {
     "posenc": "attncli posenc --len 5 --dim 4",
 }
 _MORE = """
-attncli COMMAND --help shows the options that people use most, attncli help the manual."""
+attncli COMMAND --help shows the common options, attncli help the manual."""
 _HELP = TyperCommand("help", help="Pages of the manual, such as attncli help masks.")
 _NO_MEMORY = "this needs more memory than there is; use fewer tokens"
 

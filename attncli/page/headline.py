@@ -32,7 +32,7 @@ _ENTRIES = {axis: many for axis, (_, many) in _WORDS.items()} | {
     **dict.fromkeys(_WIDTHS, "dimensions"),
     "word": "words",
     "entry": "entries",
-    "other": "the same",
+    "other": "words",
     "pair": "pairs of dimensions",
     "component": "components",
     "count": "number and word id",

@@ -117,7 +117,7 @@ def _ranking(shares: Shares, row: Array, others: str) -> str:
         groups.append(f"{names} ({size}{' each' if len(tied) > 1 else ''})")
         n += len(tied)
     rest = row[order[n:]]
-    tail = f"; {len(rest)} more {others} share {percent(float(rest.sum()))}"
+    tail = f"; the other {len(rest)} {others}: {percent(float(rest.sum()))}"
     return ", then ".join(groups) + (tail if len(rest) else "")
 
 
