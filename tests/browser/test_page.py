@@ -331,13 +331,15 @@ def test_what_cannot_be_copied_or_is_not_known_is_said(opened: Opener) -> None:
 
 def test_the_script_of_numpy_is_copied_where_it_gives_what_the_page_shows(opened: Opener) -> None:
     page = opened(html_of(attention(causal=True)))
-    copy, take = "document.execCommand = () => (copied = document.activeElement.value)", "copied"
-    page.evaluate(f"globalThis.copied = ''; {copy}")
+    page.evaluate("""(() => {
+      const others = document.execCommand.bind(document), copy = () => (copied = focused().value);
+      document.execCommand = (name, ...rest) => (name === "copy" ? copy() : others(name, ...rest));
+    })()""")
     page.locator("#numpy").click()
-    assert "q = np.array([[1, 0], [0, 1], [1, 1]], dtype=float)\n" in page.evaluate(take)
+    assert "q = np.array([[1, 0], [0, 1], [1, 1]], dtype=float)\n" in page.evaluate("copied")
     type_into(page, "q", 2, 1, "-1,5")
     page.locator("#numpy").click()
-    assert "q = np.array([[1, 0], [-1.5, 1], [1, 1]], dtype=float)\n" in page.evaluate(take)
+    assert "q = np.array([[1, 0], [-1.5, 1], [1, 1]], dtype=float)\n" in page.evaluate("copied")
     page.locator("#causal").click()
     assert not page.locator("#numpy").is_visible()
     page.locator("#undo").click()
