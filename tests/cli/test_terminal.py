@@ -297,7 +297,7 @@ def test_no_message_is_long(folder: Path, monkeypatch: pytest.MonkeyPatch, text:
 @pytest.mark.parametrize("columns", [60, 80, 140])
 @pytest.mark.parametrize("call", [
     "similarity kng queen", "explain love --format csv", "posenc --len 5 --dim 4 --exponent papr",
-    "compute [[1,0]] --temperature 2", "compute --q nosuch.json --query q1", "examples 004-frist",
+    "compute [[1,0]] --temperature warm", "compute --q nosuch.json --query q1", "examples 004-frist",
 ])  # fmt: skip
 def test_a_message_is_broken_between_words_and_on_a_terminal_alone(call: str, columns: int) -> None:
     one_line, broken = (

@@ -61,8 +61,8 @@ MOST_DECIMALS = 4
 
 
 def by_hand(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) -> Result:
-    """The marks of every sheet; 0 where all is right, 1 where there is a mistake, 2 for a sheet
-    that cannot be used."""
+    """The marks of every sheet; 0 where all is right, 1 where there is a mistake or nothing is
+    filled in, 2 for a sheet that cannot be used."""
     if used := [*given_of(observed, *_NOT_BY_HAND)]:
         raise ConventionError(f"--by-hand cannot be used with --{used[0]}", "leave one of them out")
     inputs, sheets = _sheets(inputs, observed)
