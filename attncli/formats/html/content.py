@@ -91,8 +91,7 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
     has_words = n_maps and any(name.endswith("tokens") for name in trace)
     script = ("heads",) * (n_maps > 1 or bool(has_words)) + ("vectors",) * (seed is not None)
-    is_asked_for = slips and (slips["of"] or has_blanks(trace))  # something can be filled in
-    script += ("judge",) * bool(is_asked_for)
+    script += ("judge",) * bool(has_blanks(trace) or slips.get("of"))  # what can be filled in
     title = [Heading(clean(trace.title))]
     script += ("script",) * ("script" in more)  # of NumPy, which a page copies
     return Content(tuple(page_parts or title), frozenset(listed), packed(more, data), script)

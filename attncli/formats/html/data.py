@@ -206,7 +206,7 @@ def _heading(block: Block, stage: Stage) -> str:
     if names.index(stage.name) < names.index(SCORES):
         return "Where queries, keys and values come from"
     is_within = names.index(stage.name) <= names.index(OUTPUT)
-    return "Attention: follow one row, it is one query" if is_within else "The heads together"
+    return "Attention: each row is one query" if is_within else "The heads together"
 
 
 def _layer(block: Block) -> dict[str, str]:

@@ -63,8 +63,9 @@ function judgeAnswers() {
   return { mistakes, kinds, none };
 }
 function checkAnswers() {
-  const cells = askedCells().filter(cell => canCheck(cell.s)), { mistakes, kinds, none } = judgeAnswers();
+  const cells = askedCells().filter(cell => canCheck(cell.s));
   if (!cells.length) return;
+  const { mistakes, kinds, none } = judgeAnswers();
   for (const cell of new Set([...cells, ...kinds.keys()]))
     for (const td of shownAt.get(cell) ?? []) if (td.querySelector("input")) td.dataset.kind = kinds.get(cell) ?? "open";
   const all = [...new Set([...cells, ...kinds.keys()])], of = kind => all.filter(cell => kinds.get(cell) === kind).length;
