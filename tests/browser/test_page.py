@@ -821,7 +821,7 @@ def test_the_quiz_names_the_slip_and_what_only_follows_from_it(opened: Opener) -
         ({**right, "output": [[a[0, 0] * 10, 5], o[1], o[2]]}, "is left out"),
         ({**right, "output": [o[0], o[1], [-o[2, 0], o[2, 1]]]}, "sign is wrong"),
         ({**right, "weights": [f"{x:.2f}" for x in a.ravel()]}, "All 33"),
-        ({**right, "weights": [f"{x:.1f}" for x in a.ravel()]}, "cut off, not rounded, after 1 decimal"),
+        ({**right, "weights": [f"{x:.1f}" for x in a.ravel()]}, "truncated, not rounded, after 1 decimal"),
     ]:  # fmt: skip
         assert expected in fill(page, values)
     page.locator("#hint").click()

@@ -95,7 +95,7 @@ def of_rounding(written: float, right: Iterable[float], decimals: int) -> Iterat
             yield Slip("rounded too early", f"to {words if n else 'whole numbers'}")
         cut = [abs(x) - abs(written) for x in right if written * x >= 0]
         if any(-before <= off < unit * (1 - EXACT) for off in cut):
-            yield Slip("cut off, not rounded", f"after {words if n else 'the point'}")
+            yield Slip("truncated, not rounded", f"after {words if n else 'the point'}")
 
 
 def of_one(

@@ -67,8 +67,8 @@ def _readable(trace: Trace, show: DisplayFlags, *, shows_pair: bool) -> DisplayF
     too_wide = wide and trace[wide[0]].value.shape[-1] > WIDEST
     if show.stage or show.full or not too_wide:
         return show
-    names = ", ".join(f"{n} {name}" for n, name in enumerate(trace, 1) if name in wide)
-    note(f"left out, as too wide: {names}; --full shows all", quiet=show.quiet)
+    names = " and ".join(f"step {n} ({name})" for n, name in enumerate(trace, 1) if name in wide)
+    note(f"left out, because it is too wide: {names}; --full shows it", quiet=show.quiet)
     return replace(show, stage=[name for name in trace if name not in wide])
 
 

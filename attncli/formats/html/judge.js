@@ -250,7 +250,7 @@ function slipsOfRounding(x, numbers, decimals) {
     const cut = numbers.filter(number => x * number >= 0).map(number => abs(number) - abs(x));
     return [
       n < decimals && numbers.some(number => abs(x - number) <= unit / 2 + before) && { name: "rounded too early", detail: `to ${n ? words : "whole numbers"}` },
-      cut.some(off => -before <= off && off < unit * (1 - EXACT)) && { name: "cut off, not rounded", detail: `after ${n ? words : "the point"}` },
+      cut.some(off => -before <= off && off < unit * (1 - EXACT)) && { name: "truncated, not rounded", detail: `after ${n ? words : "the point"}` },
     ].filter(Boolean);
   });
 }

@@ -222,7 +222,7 @@ PLANTED: dict[str, Planted] = {
     "two columns are swapped": ("output", lambda s: _swapped(s.output, 1), ""),
     "the numbers of another row": ("scaled", lambda s: _of_next_row(s.scaled, 1), ""),
     "rounded too early": ("scaled", lambda s: s.scaled.round(2), ""),
-    "cut off, not rounded": ("scaled", lambda s: _cut(s.scaled, 3), ""),
+    "truncated, not rounded": ("scaled", lambda s: _cut(s.scaled, 3), ""),
     "the decimal point is in the wrong place": (
         "weights", lambda s: one(s.weights, s.cell, s.weights[s.cell].round(4) * 10), "",
     ),

@@ -38,7 +38,7 @@ WIDE = Q, K, RNG.integers(-3, 4, (3, 5)).astype(float)
 S, A = Q @ K.T, softmax(Q @ K.T / np.sqrt(2))
 Z, ROWS = S / np.sqrt(2), np.arange(3)[:, None]
 PEN = (  # what is seen in the number that was written
-    *("rounded too early", "cut off, not rounded"),
+    *("rounded too early", "truncated, not rounded"),
     *("the decimal point is in the wrong place", "copied from its neighbour"),
 )
 
@@ -118,7 +118,7 @@ DIGITS: dict[str, tuple[str, tuple[int, int], float]] = {
     "one digit is wrong": ("weights", (0, 0), 0.4711),
     "two digits are exchanged": ("weights", (0, 0), 0.4101),
     "the decimal point is in the wrong place": ("weights", (0, 0), 4.0111),
-    "cut off, not rounded": ("weights", (1, 1), 0.1977),
+    "truncated, not rounded": ("weights", (1, 1), 0.1977),
     "copied from its neighbour, the one below or the one on the right": ("weights", (0, 1), 0.1978),
     "the sign is wrong": ("scaled", (2, 1), -0.7071),
 }
@@ -335,7 +335,7 @@ TIDY = (  # A[q1] = (0.248, 0.248, 0.503): O[q1,1] is 4.50 of the rounded number
             [
                 "one digit is wrong",
                 "rounded too early, to whole numbers",
-                "cut off, not rounded, after the point",
+                "truncated, not rounded, after the point",
             ],
         ),
         (4.05, ["two digits are exchanged"]),

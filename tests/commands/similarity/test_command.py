@@ -46,7 +46,7 @@ def test_notes_on_words(call: Call) -> None:
     assert (unused.code, "--glove" in unused.err, unused.err.count("\n")) == (0, True, 1)
     wide = [f"{word}={','.join(['1', *['0'] * 19, str(at)])}" for at, word in enumerate("abc")]
     short = call("similarity", *wide)
-    assert ("too wide: 1 vectors" in short.err, "1  vectors" in short.out) == (True, False)
+    assert ("too wide: step 1 (vectors)" in short.err, "1  vectors" in short.out) == (True, False)
     assert "1  vectors" in call("similarity", *wide, "--full").out
     assert call("similarity", *wide, "--format", "json").json["steps"][0]["name"] == "vectors"
 
