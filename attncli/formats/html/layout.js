@@ -53,7 +53,8 @@ function measure(piece, letters = LETTERS.at(-1)) {
   piece.width = piece.edge + (isPicture(stage) ? 256 : placesShown(stage, 1).length * piece.step);
 }
 const hasSums = piece => piece.stage.sums === "rows" && !isAsked(piece.stage) && !piece.isShade && !isNarrow();
-const widthOf = line => sum(line.map(piece => piece.width)) + (isNarrow() ? 10 : 26) * line.length;
+const namesOf = piece => (piece?.isBare ? piece.label * digit + 14 : 0); // at the start of a line they stand there
+const widthOf = line => sum(line.map(piece => piece.width)) + namesOf(line[0]) + (isNarrow() ? 10 : 26) * line.length;
 
 // As many decimals, as large a type and as long names of columns as let the attention stand in as few
 // lines as possible. Of more columns than a sentence has, tables between the scores and the weights
@@ -120,7 +121,7 @@ function layOut() {
 function lineOf(line, seen) {
   return el("div", { class: "line" }, line.map((piece, at) => {
     const { stage, tops } = piece, isBare = at > 0 && piece.isBare;
-    piece.room = $("main").clientWidth - widthOf(line.slice(0, at));
+    piece.room = $("main").clientWidth - widthOf(line.slice(0, at)) - (at ? 0 : namesOf(piece)) - 12;
     const stack = el("div", { class: "above" }, tops.map(top => viewOf(top, piece, isTurned(stage), seen, false)));
     const own = el("div", { class: isBare ? "own bare" : "own" }, viewOf(stage, piece, false, seen, true));
     stack.style.gridColumn = own.style.gridColumn = at + 1;
