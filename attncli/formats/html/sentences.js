@@ -50,7 +50,7 @@ function rankingOf(s, row, axis, others) {
     groups.push(`${listed(s, axis, tied, max(TOP - n, 1), ` ${others}`)} (${size}${tied.length > 1 ? " each" : ""})`);
     n += tied.length;
   }
-  const rest = order.slice(n), tail = `; ${rest.length} more ${others} share ${share(sum(rest.map(at => row[at])))}`;
+  const rest = order.slice(n), tail = `; the other ${rest.length} ${others}: ${share(sum(rest.map(at => row[at])))}`;
   return groups.join(", then ") + (rest.length ? tail : "");
 }
 

@@ -88,6 +88,7 @@ class _Writer:
             },
         }
         d_k, d_v = (block.stages[name].value.shape[-1] for name in "qv")
+        self.facts["factor"] = block.convention.scale_factor(d_k)
         n_keys = block.sizes["kv_head"] or n_heads
         self.sizes = {"i": n_q, "j": n_k, "d": d_k, "e": d_v, "h": n_heads, "g": n_keys}
         self.sizes |= {"m": int(self.facts["d_model"])}
@@ -276,7 +277,7 @@ class _Writer:
             text = re.sub(rf"\{{{name}\}}|(?<![\w\[])\b{name}\b(?!\[)", f"{x:.17g}", text)
         text = _FACT.sub(
             lambda fact: (
-                f"{float(self.facts.get(fact[0], 0)):g}" if fact[0] in self.facts else fact[0]
+                f"{float(self.facts.get(fact[0], 0)):.17g}" if fact[0] in self.facts else fact[0]
             ),
             text,
         )
