@@ -258,9 +258,9 @@ class Convention:
         "Probability with which each weight is set to 0 (default: 0); in a block, also each number "
         "of a sub-layer's output.",
         **_FLOAT,
-        form="a share such as 0.1",
+        form="a probability such as 0.1",
         valid=lambda value: type(value) in _NUMBERS and 0 <= value < 1,
-        use="a share from 0 up to, but not including, 1",
+        use="a probability from 0 up to, but not including, 1",
         words=lambda value, convention, write: f"dropout {write(value)} (seed {convention.seed})",
     )
     seed: int = _scores(

@@ -131,7 +131,7 @@ SPECS: dict[str, StageSpec] = {
     "masked": StageSpec("L", _MAP, masks=True,
         note="masked scores become −inf, so their weight is 0"),
     "weights": StageSpec("A", _MAP, sums=True, masks=True, shade="share", summarized=True,
-        note="scores as shares: how each token divides its attention among the keys"),
+        note="how each token divides its attention among the keys"),
     "mean_weights": StageSpec("Ā", "batch query key", sums=True, masks=True, shade="share",
         note="the mean of the weights over all heads"),
     "lse": StageSpec("lse", "batch head query", asked=True, vector=True,
@@ -244,7 +244,7 @@ SPECS |= {
     "so_far": StageSpec("o", "batch head query d_v",
         note="what the output would be if these were all keys"),
     "merge_weights": StageSpec("w", "batch head query part",
-        note="the share of each part of the keys in the output"),
+        note="the weight of each part of the keys in the output"),
 }
 # fmt: on
 

@@ -116,7 +116,7 @@ def merged_lse(sinks: Array | None = None, base: LseBase = "e", **parts: Array) 
 def merge_weights(
     lse: Array, base: LseBase = "e", **parts: Array
 ) -> Array:  # [n_q], [n_q] of each part -> [n_q, parts]
-    """exp(lseᵢ − lse): the share of each part of the keys; 0 where it has none to attend to."""
+    """exp(lseᵢ − lse): the weight of each part of the keys; 0 where it has none to attend to."""
     each = np.stack([*parts.values()], axis=-1)
     apart = each - finite(lse)[..., None]
     return np.asarray(np.exp2(apart) if base == "2" else np.exp(apart))
@@ -125,7 +125,7 @@ def merge_weights(
 def merged(  # [n_q, parts], [n_q], [n_q, d_v] of each part -> [n_q, d_v]
     w: Array, lse: Array, **more: Any
 ) -> Array:
-    """Σ wᵢ Oᵢ: the outputs of parts of the keys, each by its share; the others are of `by_sum`."""
+    """Σ wᵢ Oᵢ: the outputs of parts of the keys, each by its weight; the others are of `by_sum`."""
     outputs = [more.pop(name) for name in [*more] if name.startswith("output_")]
     each = zip(np.moveaxis(w, -1, 0), outputs, strict=True)
     acc = np.sum([share[..., None] * output for share, output in each], axis=0)

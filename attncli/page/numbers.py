@@ -138,7 +138,7 @@ def short(x: float, precision: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of the attention: 40.1 %.
+    """A weight in percent: 40.1 %.
 
     >>> percent(0.40111), percent(1.0), percent(0.0001), percent(0.9999)
     ('40.1 %', '100 %', '< 0.1 %', '> 99.9 %')

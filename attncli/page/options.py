@@ -84,7 +84,7 @@ class DisplayOptions:
     query: str | None = choice(
         None,
         "Show one query, by label or number, in a table with a row for each key: q·k, exp, the "
-        "share and share · value. The last row is the sum, which is the output.",
+        "weight and weight · value. The last row is the sum, which is the output.",
         "Q",
         panel=_LEARNING,
         forms=lambda form: form.holds in (_PAGE, _EXACT),

@@ -21,9 +21,9 @@ from attncli.words.tokens import numbers_of
 TOP = 3  # names in a sentence
 LINES = 12  # sentences in all
 FEWEST = 2  # sentences of one head, however many heads there are
-TOP_CELLS = 9  # of a name before its share, in a table
+TOP_CELLS = 9  # of a name before its weight, in a table
 NAMED = 3  # empty rows called by name
-MISSING = 0.01  # of a row's sum: rounding each share to bfloat16, 8 bits, changes 0.4 % at most
+MISSING = 0.01  # of a row's sum: rounding each weight to bfloat16, 8 bits, changes 0.4 % at most
 
 
 class Shares(NamedTuple):
@@ -100,7 +100,7 @@ def attention(shares: Shares, i: int) -> str:
 
 
 def _ranking(shares: Shares, row: Array, others: str) -> str:
-    """The largest shares by name, equal ones together, and the rest as one sum."""
+    """The largest weights by name, equal ones together, and the rest as one sum."""
     order = np.argsort(-row, kind="stable")
     order = order[row[order] > 0].tolist()
     ends = [percent(float(row[at])) for at in (*order[:1], *order[-1:])]

@@ -1,6 +1,6 @@
 """The stages that lead to one cell (--cell): of a weight, or of any stage that is named.
 
-    scores[i,j] → scaled[i,j] → weights[i,j] → its share of output[i]
+    scores[i,j] → scaled[i,j] → weights[i,j] → its part of output[i]
 
 A cell is made of single cells of the stages before it, or of a sum over many: there its steps
 begin. To the steps of a weight belong its gradients, and the sums that it takes part in.

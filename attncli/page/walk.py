@@ -1,8 +1,8 @@
 """One query's walk through attention (--query): a table with a row for each key.
 
-    q·k   scaled   masked   exp   share   value   share · value
+    q·k   scaled   masked   exp   weight   value   weight · value
 
-Its last row is the sum: of exp, of the shares, and of what the keys give, which is the output.
+Its last row is the sum: of exp, of the weights, and of what the keys give, which is the output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from attncli.trace import Stage, Trace
 
 LARGE = 600.0  # of a score beyond it exp is infinite or 0: the largest is subtracted from each
 FEW, FIRST = 9, 4  # of more values than FEW the FIRST are shown
-ROUNDING = 1e-12  # shares that sum to 1 within it do so exactly, but for rounding in float64
+ROUNDING = 1e-12  # weights that sum to 1 within it do so exactly, but for rounding in float64
 
 
 class Column(NamedTuple):
@@ -95,7 +95,7 @@ def softmax_tables(m: Matrix) -> Iterator[Matrix]:
 
 
 def softmax_table(entry: Entry, options: DisplayOptions) -> Iterator[Matrix]:
-    """Every score of a row of weights, or column with softmax over queries, its exp and share.
+    """Every score of a row of weights, or column with softmax over queries, its exp and weight.
 
     Nothing where all of it is masked, or not a number.
     """
@@ -168,7 +168,7 @@ def _columns(
         yield Column("q·k" if is_product else name, numbers)
     logits = block.read(weights, "x")
     if logits is None or weights.params.get("axis") == -2:  # of a column, whose sum is no row's
-        yield Column("share", shares, float(shares.sum()))
+        yield Column("weight", shares, float(shares.sum()))
     else:
         scores = block.matrix(logits, index)[row].astype(np.float64)
         yield from _softmax(block, weights, scores, shares, index)
@@ -180,7 +180,7 @@ def _columns(
     names = [str(at) for at in range(1, n_values + 1)] if value.shape[1] > 1 else [""]
     for at, name in enumerate(names):
         yield Column(f"{letter}{name}", value[:, at], is_given=not isinstance(values, BlankStage))
-    factor = "share" if stage is weights else stage.name
+    factor = "weight" if stage is weights else stage.name
     for at, name in enumerate(names):
         with np.errstate(all="ignore"):
             yield Column(f"{factor}·{letter}{name}", coefficients * value[:, at], float(result[at]))
@@ -189,7 +189,7 @@ def _columns(
 def _softmax(
     block: Block, weights: Stage, scores: Array, shares: Array, index: Index
 ) -> Iterator[Column]:
-    """exp of every score and its share; of scores beyond LARGE the largest is subtracted first."""
+    """exp of every score and its weight; of scores beyond LARGE the largest is subtracted first."""
     sinks = block.read(weights, "sinks")
     sink = [] if sinks is None else [float(np.ravel(sinks.value)[index.get(HEADS, 0)])]
     every = np.append(scores, sink)
@@ -200,4 +200,4 @@ def _softmax(
     total = 1.0 if sinks is not None or abs(total - 1) < ROUNDING else total
     heading = "exp(x − max)" if top else "exp"
     yield Column(heading, powers[: len(scores)], float(powers.sum()), of_sink[0])
-    yield Column("share", shares, total, of_sink[1])
+    yield Column("weight", shares, total, of_sink[1])

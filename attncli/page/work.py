@@ -89,7 +89,7 @@ def shares(entry: Entry, term: int, index: Index) -> Iterator[Equation]:
         name = f"{clean(right.stage.symbol)}[{right.label(right.stage.axes[-2], term)}]"
         owner = f"{shorten(block.owners[HEADS].label(HEADS, where[HEADS]))}: " if is_shared else ""
         forms = ((f"{entry.write(left.value)} · {first}", *more), result)
-        yield Equation(f"{left.name} · {name}", forms, f"{owner}its share of {plain(of_row)}")
+        yield Equation(f"{left.name} · {name}", forms, f"{owner}its part of {plain(of_row)}")
 
 
 def _vector(entry: Entry, numbers: Array) -> tuple[str, ...]:

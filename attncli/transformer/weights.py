@@ -57,8 +57,8 @@ drawn (sections 3.2.2 and 3.3 of the paper), else what the arrays have; d_ff 0: 
     | norm | "post": after the residual; "pre": before the sub-layer; "rms": before it, an RMS \
 norm; "none" |
     | epsilon | ε of the norms |
-    | dropout | share of each sub-layer's output that is set to 0; the share of the attention \
-weights is the convention's |
+    | dropout | probability of 0 in place of a number of a sub-layer's output; that of the \
+attention weights is the convention's |
     | convention | how attention is computed, the number type of every stage and the seed |
 
     Raises ShapeError for a width below 1, ConventionError for another value outside these.
@@ -89,7 +89,7 @@ weights is the convention's |
                 raise ShapeError(f"{name} is {size}", f"use {least} or more")
         if self.norm not in get_args(NormPlace):
             raise ConventionError(f"norm is {self.norm!r}", "use post, pre, rms or none")
-        Convention(dropout=self.dropout)  # refuses a share that is none
+        Convention(dropout=self.dropout)  # refuses what is no probability
         if not 0 <= self.epsilon < math.inf:
             raise ConventionError(f"epsilon is {self.epsilon!r}", "use a finite number from 0")
 

@@ -246,7 +246,7 @@ def pca_steps() -> list[Step]:
     svd = "C = U Σ W, the singular value decomposition"
     rule = "signs are arbitrary: each component is turned so that its largest entry is positive"
     mean, text = "μ = mean over the words", formulas.CENTRE
-    share = "σ² / Σσ², the share of the variance"
+    share = "σ² / Σσ², the explained variance ratio"
     vectors, x = {"x": "vectors"}, {"x": "centred"}
     difference, product = {**vectors, "mean": "mean"}, {**x, "w": "components"}
     steps = [

@@ -22,9 +22,9 @@ SAID = {  # a call: what it says, and after "!" what it does not
     # computed by readers outside: shares, cosines, and the pairs that changed as much as the first
     f"explain {NEAR}": ['"bank" (5) attends to "money" (93.8 %)', '"bank" (10) attends to "river" (98.2 %)', "0.0565", "the mask's numbers are added", "!become −inf", '"the" (3), "," and "the" (8) are all zeros', '"She" and "money": cosine 0 before, 1 after: moved closer together; 2 other pairs'],
     f"explain {BANK}": ['"bank" (10) attends to "money" and "river" (49.3 % each)', "16 other pairs"],
-    f"""explain {NEAR} --cell 'bank(10),","'""": ['S[bank (10),","]', "O[bank (10),1] =", 'V[","]', "share of O[bank (10)]"],
+    f"""explain {NEAR} --cell 'bank(10),","'""": ['S[bank (10),","]', "O[bank (10),1] =", 'V[","]', "part of O[bank (10)]"],
     f"""explain {NEAR} --cell '10,"bank" (10)'""": ["S[bank (10),bank (10)]"],
-    f"""explain {NEAR} --cell '",",the (3)'""": ["V[the (3)]", 'O[",",1] =', 'share of O[","]'],
+    f"""explain {NEAR} --cell '",",the (3)'""": ["V[the (3)]", 'O[",",1] =', 'part of O[","]'],
     f"explain {TWO} --heads 2": ["bank (5)   money 97.8 %  river 97.8 %", "bank (10)  money 97.8 %"],
     f"explain {BANK} --query bank": ["bank(5) or bank(10)"],
     """explain 'the dog, the cat' --query '","'""": ['O[","]'],
@@ -33,8 +33,8 @@ SAID = {  # a call: what it says, and after "!" what it does not
     "explain 'a b' --block encoder --d-output ones --stage backward.encoder.1.feed_forward.d_w_1 --work":
         ["dW₁ = N₁ᵀ (dG where G > 0)", "dW₁[1,1] ="],
     "compute --q '[[3, 4]]' --qk-norm --work": ["Q'[q1,1] = 3 / √((3² + 4²) / 2 + 1e-6) = 3 / 3.5355 = 0.8485"],
-    "explain 'the bank' --glove builtin": ["left out: 84 columns", "!share·V5"],
-    "explain 'the bank' --glove builtin --query bank": ["share·V4", "!share·V5", "4 of the 100 columns"],
+    "explain 'the bank' --glove builtin": ["left out: 84 columns", "!weight·V5"],
+    "explain 'the bank' --glove builtin --query bank": ["weight·V4", "!weight·V5", "4 of the 100 columns"],
     "explain 'I love AI' --against-order 'AI love I' --positions none": ["attention ignores the order"],
     "explain 'I love AI' --against-order 'AI love I'": ["order matters"],
     "explain 'I love AI' --against-order 'AI love me'": ["other words"],

@@ -38,11 +38,11 @@ def sentences(*rows: list[float], full: bool = False, **convention: Any) -> list
 
 
 def test_a_sentence() -> None:
-    cases: list[tuple[list[float], str]] = [  # the keys in the order they are named with, and their shares
+    cases: list[tuple[list[float], str]] = [  # the keys in the order they are named with, and their weights
         ([0.25, 0.25, 0.5], "k3 50.0 % k1 k2 25.0 % each"), ([0.0, 1.0, 0.0], "k2 alone 100 %"),
         ([0.25] * 4, "4 keys alike 25.0 % each"),
         ([0.4, 0.15, 0.15, 0.15, 0.15], "k1 40.0 % k2 k3 2 more keys 15.0 % each"),
-        ([0.4, 0.3, 0.2, 0.06, 0.04], "k1 40.0 % k2 30.0 % k3 20.0 % 2 more keys 10.0 %"),
+        ([0.4, 0.3, 0.2, 0.06, 0.04], "k1 40.0 % k2 30.0 % k3 20.0 % 2 keys 10.0 %"),
         ([0.4, 0.3, 0.2, 0.1], "k1 40.0 % k2 30.0 % k3 20.0 % k4 10.0 %"),
         ([0.99999, 0.00001], "k1 > 99.9 % k2 < 0.1 %"), ([math.nan, math.nan], "not numbers"),
         ([0.0, 0.0], "nothing"), ([0.5, 0.25], "k1 50.0 % k2 25.0 % 25.0 % on no key"),
@@ -52,7 +52,7 @@ def test_a_sentence() -> None:
     for row, words in cases:
         (sentence,) = sentences(row)
         assert sentence.startswith("q1 ")
-        around = r"[(),;]|\b(attends|to|then|and|share)\b|has weights that are"
+        around = r"[(),;:]|\b(attends|to|then|and|the|other)\b|has weights that are"
         assert re.sub(around, "", sentence[3:]).split() == words.split()
 
 
@@ -215,7 +215,7 @@ def test_the_steps_to_a_cell() -> None:
         (TWICE, ("b", "x"), {}, ['How "b" attends to "x"']), (TWICE, ("3", "3"), {}, ['How "a" (3) attends to "1" (3)']),
         (attention(), ("3", "1"), {"stages": ("scaled",)}, ["S[q3,k1]", "= 1·1 + 1·1", "= 2 / 1.4142"]),
         (attention(), ("q2", "2"), {"stages": ("output",)}, ["O[q2,2] = 0.4011·0 + 0.1978·10 + 0.4011·5"]),
-        (attention(mask=CAUSAL), ("q3", "k1"), {}, ["q3  6.2762  3.7238\n", "A[q3,k1] · V[k1] = 0.5035 · [10, 0]", "= [5.0349, 0]  (its share of O[q3])"]),
+        (attention(mask=CAUSAL), ("q3", "k1"), {}, ["q3  6.2762  3.7238\n", "A[q3,k1] · V[k1] = 0.5035 · [10, 0]", "= [5.0349, 0]  (its part of O[q3])"]),
         (attention(mask=CAUSAL), ("q1", "k2"), {}, ["= 0", "-inf"]),
         (attention(numbers(2, 3, 67), numbers(2, 4, 67), numbers(2, 4, 3)), ("q2", "k3"), {"head": 1}, ["more:"]),
     ]  # fmt: skip
@@ -233,7 +233,7 @@ def test_a_sum_of_weights_that_is_no_matrix_has_no_share() -> None:
     ])  # fmt: skip
     q, k, v = (numbers(3, n, seed=n) for n in (2, 2, 5))
     text = shown(attncli.attend(q, k, v, formulas=program), cell=("3", "2"))
-    assert re.findall(r"its share of (.*)\)", text) == ["O[q3]"]
+    assert re.findall(r"its part of (.*)\)", text) == ["O[q3]"]
 
 
 def test_the_last_cell_of_every_stage_has_its_steps() -> None:

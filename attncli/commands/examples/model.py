@@ -83,7 +83,7 @@ def validated(model: type[M], data: object, origin: str) -> M:
 
 
 def _keys(loc: Sequence[int | str], data: Any) -> list[str]:
-    """The keys to a place in the document; examples by their name, others by their number."""
+    """The keys to a place in the file; examples by their name, others by their number."""
     keys: list[str] = []
     for key in loc:
         if isinstance(key, str):

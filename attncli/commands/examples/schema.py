@@ -7,7 +7,7 @@
 A file that does not follow it is refused in one line: which file, example, claim and key, what was
 found there, and how to mend it.
 
-A file holds one document and its examples, in the order of the document. In place of one,
+A file holds one article and its examples, in the order of the article. In place of one,
 {"see": "why-scale"} names an example of those that come with attncli.
 
     {"attncli": "examples", "version": 1,
@@ -147,23 +147,23 @@ class Alternative(Model):
 
 
 Basis = Literal["printed", "claimed", "shown here"]
-"""Where the number comes from that ours are compared with: it stands in the document; a sentence,
-formula or code of the document says so, without the number; it is an illustration of our own."""
+"""Where the number comes from that ours are compared with: it stands in the article; a sentence,
+formula or code of the article says so, without the number; it is an illustration of our own."""
 
 
 class Claim(Model):
-    """One statement of a document about its example, or one that illustrates it.
+    """One statement of an article about its example, or one that illustrates it.
 
     claim      in words
     run        another call, in place of the example's, that computes it; it reads no input
-    place      where the number stands in the document, if not where the example does
+    place      where the number stands in the article, if not where the example does
     basis      where the expected number comes from; where it is left out, that is "printed" for
                `printed`, and "claimed" for others
     stage      dotted name of the stage it is about
     at         axis to number from 1, label or a list of them; an axis left out is taken whole
     take       what is computed from the numbers there
     printed    as printed: "0.540", "1/√2", "cos(0.0001)"; or numbers
-    expected   in place of `printed`: numbers in this form that do not stand in the document
+    expected   in place of `printed`: numbers in this form that do not stand in the article
     decimals   of numbers in `printed` or `expected` that are not text
     states     in place of both: each number is `equal` or `close_to` (within a thousandth) to
                this value, or `above` or `below` it, or one of them at least is `unequal`
@@ -197,7 +197,7 @@ class Claim(Model):
                 f" has both {expectations[0]} and {expectations[1]}", "leave one of them out"
             )
         if (self.basis == "printed") != bool(self.printed):
-            hint = 'write "printed" for numbers of the document, else "expected" or "states"'
+            hint = 'write "printed" for numbers of the article, else "expected" or "states"'
             raise InputError(
                 f" has the basis {self.basis} and {expectations[0] if expectations else 'nothing'}",
                 hint,
@@ -211,15 +211,15 @@ class Claim(Model):
 
     @property
     def numbers(self) -> Printed | None:
-        """The numbers that ours are compared with, whether they stand in the document or not."""
+        """The numbers that ours are compared with, whether they stand in the article or not."""
         return self.printed or self.expected
 
 
-# ---- examples and their document
+# ---- examples and their article
 
 
 class Source(Model):
-    """The document that examples are from; "" for what is not known."""
+    """The article that examples are from; "" for what is not known."""
 
     id: str
     title: str
@@ -235,7 +235,7 @@ class Offline(Model):
 
 
 class Figure(Model):
-    """A figure or diagram of the document and the call that draws it, which is shown, not run.
+    """A figure or diagram of the article and the call that draws it, which is shown, not run.
 
     options  further ones of the example's run; run: another call
     """
@@ -252,7 +252,7 @@ class Example(Model):
     input    its standard input, where it reads `-`: a text, or anything that is sent as JSON
     needs    the word of the run that stands for a file of word vectors, given with --glove FILE
     offline  what is computed without that file; where it is left out, nothing is
-    place    where it stands in the document: its headings, the outer one first, with > between
+    place    where it stands in the article: its headings, the outer one first, with > between
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -290,7 +290,7 @@ class Example(Model):
 
     @property
     def article(self) -> Article:
-        """The document it is from."""
+        """The article it is from."""
         source = self._source
         return Article(source.id, source.title, source.author, source.date)
 
@@ -308,7 +308,7 @@ class Example(Model):
 
 
 class Document(Model):
-    """The worked examples of a document, for attncli examples."""
+    """The worked examples of an article, for attncli examples."""
 
     attncli: Literal["examples"]
     version: Literal[1]

@@ -174,7 +174,7 @@ def _annotated(trace: Trace, n_heads: int) -> Trace:
     if not isinstance(convention.scale, str):
         special[SCALED] = "every score times the same factor"
     if convention.softmax_over != "keys":
-        special[WEIGHTS] = "scores as shares: how each key divides itself among the queries"
+        special[WEIGHTS] = "how each key divides itself among the queries"
     if convention.mask_value != -math.inf:
         value = plain(convention.mask_value)
         lowered = (

@@ -40,16 +40,16 @@ MEASURES = (
         "H(A) = −Σ A[i, j] log₂ A[i, j] over keys j, {over}",
         "in bits: 0 is one key alone, n bits are 2ⁿ keys alike",
     ),
-    Measure("first", "A[i, 1]", "A[i, 1], {over}", "the share that the first token gets: a sink"),
+    Measure("first", "A[i, 1]", "A[i, 1], {over}", "the weight of the first token: a sink"),
     Measure(
-        "previous", "A[i, i − 1]", "A[i, i − 1], {over}", "the share of the token before the query"
+        "previous", "A[i, i − 1]", "A[i, i − 1], {over}", "the weight of the token before the query"
     ),
-    Measure("itself", "A[i, i]", "A[i, i], {over}", "the share of the query's own token"),
+    Measure("itself", "A[i, i]", "A[i, i], {over}", "the weight of the query's own token"),
     Measure(
         "induction",
         "A[i, j + 1]",
         "Σ A[i, j + 1] over earlier j of the same token, the mean over queries i that have such",
-        "the share of what followed the same token before: how a model continues a repetition",
+        "the weight of what followed the same token before: how a model continues a repetition",
     ),
 )
 """In the order of a page."""
@@ -69,7 +69,7 @@ OVER = {True: "the mean over queries i = 2 … n", False: "the mean over queries
 def measures(weights: Array, tokens: Sequence[int] | None = None) -> dict[str, Array]:
     """What each head does, by the names of MEASURES.    # [head, n_q, n_k] -> [head] each
 
-    weights  shares: each row sums to 1, or to less where a sink without a value takes some
+    weights  each row sums to 1, or to less where a sink without a value takes some
     tokens   the numbers of the tokens, of which equal ones are the same token, where the sentence
              attends to itself [n_q = n_k]; None where queries and keys are of two sentences, for
              which only entropy and first have a meaning

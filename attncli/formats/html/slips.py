@@ -277,7 +277,7 @@ class _Writer:
             text = re.sub(rf"\{{{name}\}}|(?<![\w\[])\b{name}\b(?!\[)", f"{x:.17g}", text)
         text = _FACT.sub(
             lambda fact: (
-                f"{float(self.facts.get(fact[0], 0)):g}" if fact[0] in self.facts else fact[0]
+                f"{float(self.facts.get(fact[0], 0)):.17g}" if fact[0] in self.facts else fact[0]
             ),
             text,
         )

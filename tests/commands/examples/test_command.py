@@ -26,7 +26,7 @@ FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
         ("examples 004-second-example --format markdown", ["| claim | basis | expected |", "differs"]),
         ("examples 004-first-example --format mermaid", ["flowchart TD", "weights<br/>"]),
         ("examples why", ["claimed     [1, 1, 2, 3, 4, 8, 16, 23]", "claimed     below 0.4", "--sweep d_k"]),
-        ("examples 003-yogurt --query Yogurt", ["Mango", "69.59", "share·V1"]),
+        ("examples 003-yogurt --query Yogurt", ["Mango", "69.59", "weight·V1"]),
         ("examples 000-pca", ["--glove FILE computes", "● politics", "to see “5 2D vectors”:"]),
         ("examples --verify", ["ok ", "each as recorded"]),
         ("examples 004 --verify", ["12 examples, each as recorded", "  printed     6 reproduced, 3 agree as rounded, 7 differ"]),
