@@ -106,8 +106,10 @@ let largest = 1; // of the numbers of both signs
 const hueOf = (s, x) => (s.isShare ? 165 : x < 0 ? 255 : 60);
 const strengthOf = (s, x, most = s.isShare || s.unit ? 1 : largest) => Math.sqrt(min(abs(x) / most, 1));
 
+const TURNS = { 60: 0.94, 165: 0.99, 255: 0.95 }; // hue → the strength from which white letters are read better
 function tint(node, s, x) {
   node.style.setProperty("--h", hueOf(s, x));
+  node.style.setProperty("--t", TURNS[hueOf(s, x)]);
   node.style.setProperty("--x", s.shade && isFinite(x) ? strengthOf(s, x).toFixed(3) : "");
 }
 function setLargest() {
