@@ -654,6 +654,16 @@ def test_the_scale_and_other_words(opened: Opener) -> None:
         assert page.locator("main th:visible", has_text="hate").count() == 0
 
 
+@pytest.mark.parametrize("scale", ["1/sqrt(d_k)", 0.3])
+def test_the_temperature_is_a_slider(opened: Opener, scale: Any) -> None:
+    page = opened(html_of(attention(scale=scale)))
+    assert page.locator("#degrees").text_content() == "1"
+    for _ in range(8):
+        page.locator("#scale").press("ArrowRight")
+    assert page.locator("#degrees").text_content() == "2"
+    check_all(page, attention(scale=scale, temperature=2.0))
+
+
 REFUSED: dict[str, tuple[Any, list[str]]] = {  # what makes a page, and what its field refuses
     "root": (attention, ["0", "abc", "1e400", "", "1/0"]),
     "factor": (lambda: attention(scale=0.3), ["abc", "1e400"]),

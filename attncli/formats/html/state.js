@@ -137,7 +137,9 @@ function turnMask(group) {
 
 // How the switches and fields stand: as what is computed.
 const has = name => inGroup().find(s => isFinite(s.params[name]));
-const scaleName = () => (has("root") ? "root" : "factor");
+const scaleName = () => ["temperature", "root", "factor"].find(has) ?? "factor";
+// What the scores are divided by, beside the scale that the page came with.
+const temperature = ({ params, had }, name) => (name === "factor" ? had[name] / params[name] : name === "root" ? params[name] / had[name] : params[name]);
 const controls = () => ({
   causal: Boolean(mask()) && isCausal(mask()), mask: groupsToMask().length ? state.changes.byCell : Boolean(mask()),
   undo: done > 0, redo: done < changeList.length, reset: state.edited,

@@ -9,7 +9,7 @@ function paintTools() {
   const count = order.length, isOpen = !isSheet() && !state.quiz, last = lastStage(), scale = scaleName();
   show({
     bar: stages.some(s => !s.words), walk: canWalk(), quiz: canAsk(), upto: count > 1 && !isSheet(),
-    shares: isShaded("share"), others: isShaded("signed"), cosines: isShaded("signed", true), changed: state.edited, locked: state.locked && count, "what-if": isOpen && !state.locked, scale: has(scale), command: hasCall(), "no-call": page.command && !hasCall(), json: filed(),
+    shares: isShaded("share"), others: isShaded("signed"), cosines: isShaded("signed", true), changed: state.edited, locked: state.locked && count, "what-if": isOpen && !state.locked, temperature: has(scale), command: hasCall(), "no-call": page.command && !hasCall(), json: filed(),
     "causal-label": canMask(), "mask-label": canMask() && groupsToMask().length,
   });
   $("command").textContent = `Copy as ${page.command?.python ? "Python" : "command"}`;
@@ -20,7 +20,11 @@ function paintTools() {
     input.parentElement.hidden = !s || !(name in (page.command?.numbers?.flags ?? s.params));
     if (s && input !== focused()) input.value = paramText(name);
   }
-  if (has(scale)) $("scale").value = Math.round(8 * Math.log2(has(scale).params[scale] / has(scale).had[scale]));
+  if (has(scale)) {
+    const t = temperature(has(scale), scale);
+    $("scale").value = Math.round(8 * Math.log2(t));
+    fill($("degrees"), trimmed(t, 2));
+  }
   for (const [id, is] of entries(controls())) assign($(id), id === "causal" || id === "mask" ? { checked: is } : { disabled: !is });
   assign($("step"), { max: count, value: min(state.step, count) });
   fill($("step-name"), state.step >= count ? "all stages" : last ? [`${state.step} of ${count}: `, math(last.symbol)] : "inputs");
@@ -55,7 +59,8 @@ function typeParameter(input) {
 }
 function slide(way) {
   isLive = true;
-  change("parameter", scaleName(), has(scaleName()).had[scaleName()] * 2 ** (way / 8));
+  const name = scaleName(), { had } = has(name), t = 2 ** (way / 8);
+  change("parameter", name, name === "factor" ? had[name] / t : name === "root" ? had[name] * t : t);
 }
 // Shows what was changed: the tables anew where there are others, or other names.
 function showChange(isChanged, isOther) {
