@@ -94,6 +94,11 @@ def _text(name: str) -> str:
     return "\n".join([text, "Commands of other packages", *rows, ""]) if rows else text
 
 
+def manual() -> list[str]:
+    """The pages of the manual, by name."""
+    return sorted(page.name[:-3] for page in PAGES.iterdir() if page.name.endswith(".md"))
+
+
 def _pages_on(word: str, pages: Sequence[str]) -> list[str]:
     """Two pages at most that have a word: those whose line in the list of topics has it first."""
     pattern = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE)
@@ -111,7 +116,7 @@ def _show_topics(topics: Sequence[str]) -> None:
     """Pages of the manual, or the help of commands, one after the other; or the list of both."""
     from rich.markdown import Markdown
 
-    pages = sorted(page.name[:-3] for page in PAGES.iterdir() if page.name.endswith(".md"))
+    pages = manual()
     for name in topics:
         if name not in (*pages, *COMMANDS, HELP) and find(name) is None:
             near = get_close_matches(name, [*pages, *names()], 1)

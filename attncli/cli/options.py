@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from attncli.choices import Choices
+from attncli.cli.completion import complete_stage
 from attncli.cli.groups import flag, group
 from attncli.cli.parsing import cell_of, slice_of, tokens_of, unclear, whole_numbers
 from attncli.cli.recording import names_file
@@ -195,6 +196,7 @@ _NEEDS = {
     name: " or ".join(filter(None, [row.forms and f"--format {names_where(row.forms)}", row.other]))
     for name, row in FLAGS.items()
 }
+_COMPLETIONS = {name: {"autocompletion": complete_stage} for name in ("stages", "blank")}
 _DISPLAY: dict[str, Any] = {
     name: flag(
         row.help,
@@ -202,7 +204,7 @@ _DISPLAY: dict[str, Any] = {
         panel=row.panel,
         needs=_NEEDS[name],
         excludes=row.excludes,
-        **row.more,
+        **{**row.more, **_COMPLETIONS.get(name, {})},
     )
     for name, row in FLAGS.items()
 }
