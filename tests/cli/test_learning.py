@@ -15,7 +15,7 @@ from tests.calls import SAMPLES, Call, arguments_of
 
 THREE = str(SAMPLES / "three-tokens.json")
 BANK = "'She visited the money bank, near the river bank' --positions none"
-BANK += f" --glove {SAMPLES / 'bank.txt'} --weights {SAMPLES / 'bank.json'}"
+BANK += f" --vectors {SAMPLES / 'bank.txt'} --weights {SAMPLES / 'bank.json'}"
 TWO = BANK.replace("bank.json", "two-heads.json")  # exp 6 / (exp 6 + 9 exp 0)
 NEAR = f"{BANK} --mask {SAMPLES / 'near.json'}"
 SAID = {  # a call: what it says, and after "!" what it does not
@@ -33,8 +33,8 @@ SAID = {  # a call: what it says, and after "!" what it does not
     "explain 'a b' --block encoder --d-output ones --stage backward.encoder.1.feed_forward.d_w_1 --work":
         ["dW₁ = N₁ᵀ (dG where G > 0)", "dW₁[1,1] ="],
     "compute --q '[[3, 4]]' --qk-norm --work": ["Q'[q1,1] = 3 / √((3² + 4²) / 2 + 1e-6) = 3 / 3.5355 = 0.8485"],
-    "explain 'the bank' --glove builtin": ["left out: 84 columns", "!weight·V5"],
-    "explain 'the bank' --glove builtin --query bank": ["weight·V4", "!weight·V5", "4 of the 100 columns"],
+    "explain 'the bank' --vectors builtin": ["left out: 84 columns", "!weight·V5"],
+    "explain 'the bank' --vectors builtin --query bank": ["weight·V4", "!weight·V5", "4 of the 100 columns"],
     "explain 'I love AI' --against-order 'AI love I' --positions none": ["attention ignores the order"],
     "explain 'I love AI' --against-order 'AI love I'": ["order matters"],
     "explain 'I love AI' --against-order 'AI love me'": ["other words"],

@@ -36,7 +36,9 @@ class ExampleFlags:
         "--query, --heatmap, --no-heatmap, --step, --blank",
     )
     file: str | None = flag("A file of your own examples, in the same form.", "FILE")
-    glove: str | None = flag("GloVe vectors, for the examples that take them.", "FILE")
+    vectors: str | None = flag(
+        "Word vectors, for the examples that take them.", "FILE", old=("--glove",)
+    )
 
 
 STAGES = (
