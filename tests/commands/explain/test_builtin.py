@@ -57,7 +57,7 @@ def test_an_old_name_of_an_option_is_taken(
         command = line.split()[0]
         short, every = (call(command, "--help", *x).out for x in ([], ["all"]))
         assert (name in short, old in short) == (True, False)
-        assert " ".join(every.split()).count(f"Old name: {old}.") == every.count(old) == 1
+        assert every.count(old) == 1
 
 
 @pytest.mark.parametrize("flags", ["", "--unknown error"])
