@@ -80,6 +80,7 @@ class Command(NamedTuple):
     stages: tuple[str, ...] = ()  # names of stages that have no row in attncli/stages.py
     extensions: tuple[Any, ...] = ()  # option groups of other rooms: see extensions.py
     run: Callable[..., Result | int | None] | None = None
+    apart: tuple[str, ...] = ()  # panels that --help all names, without their options
 
     @property
     def options(self) -> list[Option]:

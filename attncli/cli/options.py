@@ -106,13 +106,13 @@ class InputFlags(_Sources):  # type: ignore[misc]
         "Process the keys in tiles of N, with a running maximum, sum and output (online softmax, "
         "as in FlashAttention).",
         min=1,
-        panel="Scores",
+        panel="Kernels",
         excludes="--split",
     )
     split: str | None = flag(
         "Split the keys after the A-th, the B-th, …, and merge the parts by log-sum-exp.",
         "A,B,…",
-        panel="Scores",
+        panel="Kernels",
     )
 
     def sources(self, choices: Choices, observed: str | None = None) -> "Sources":
@@ -162,6 +162,7 @@ class ConventionFlags(_Knobs, Choices):  # type: ignore[misc]
         "Take the conventions of this library as the defaults of the options below; a flag or "
         "a file takes precedence. attncli semantics lists them.",
         "NAME",
+        panel="Libraries",
     )
     fields: Mapping[str, Any] = field(init=False)
 

@@ -157,6 +157,26 @@ def test_the_short_help_names_options_that_there_are(name: str, call: Call) -> N
     assert len(call(name, "--help", "all").out) > len(done.out)
 
 
+@pytest.mark.parametrize("name", ["compute", "explain"])
+def test_what_learners_never_use_is_in_groups_apart(name: str, call: Call) -> None:
+    *boxes, last = call(name, "--help", "all").out.split("╰")
+    named = {}
+    for group in ("kernels", "libraries"):
+        command = f"attncli {name} --help {group}:"
+        named[group] = {*re.findall(r"--[a-z-]+", last.partition(command)[2].partition(":")[0])}
+        named[group] -= {"--help"}  # of the next line
+        listed = {*re.findall(r"│ (--[a-z-]+)", call(name, "--help", group).out)} - {"--help"}
+        assert named[group] == listed
+    assert {"--empty-rows", "--lse-base"} <= named["kernels"]
+    assert {"--semantics", "--head-order"} <= named["libraries"]
+    every = {*re.findall(r"│ (--[a-z-]+)", "".join(boxes))}
+    assert not every & {*named["kernels"], *named["libraries"]}
+    options = {opt for param in LazyGroup().get_command(None, name).params for opt in param.opts}
+    shown = every | named["kernels"] | named["libraries"]
+    assert {x for x in options if x.startswith("--")} - shown == {"--glove"} & options
+    assert "--empty-rows" in call("check", "--help", "all").out
+
+
 def test_help_has_groups_and_pages(call: Call) -> None:
     mask = call("compute", "--help", "mask").out  # a group, by how it begins
     assert ("--window" in mask, "--softcap" in mask) == (True, False)

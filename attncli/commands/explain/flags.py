@@ -161,4 +161,5 @@ COMMAND = Command(
     stages=("static", "contextual", "added"),
     without=("batch",),
     other_help={"precision": PRECISION_HELP.format(3)},
+    apart=("Kernels", "Libraries"),
 )
