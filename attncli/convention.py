@@ -36,6 +36,7 @@ LAYOUTS: tuple[str, ...] = get_args(Layout)
 
 
 _masking, _scores = partial(knob, "Masking"), partial(knob, "Scores")
+_kernels, _libraries = partial(knob, "Kernels"), partial(knob, "Libraries")
 
 
 _NUMBERS = (int, float)
@@ -113,7 +114,7 @@ class Convention:
         **_YES_OR_NO,
         words=lambda _, convention, __: f"causal{_ALIGNED.get(convention.causal_align, '')}",
     )
-    causal_align: CausalAlign = _masking(
+    causal_align: CausalAlign = _libraries(
         "top-left",
         "Where the queries are if queries and keys differ in number. top-left (the default): query "
         "1 is at the position of key 1, or after the past if there is one. bottom-right: the last "
@@ -121,7 +122,7 @@ class Convention:
         "more keys than queries, the last query attends to all keys.",
         needs=("causal", "window"),
     )
-    mask_and_causal: MaskAndCausal = _masking(
+    mask_and_causal: MaskAndCausal = _libraries(
         "both",
         "What applies if both a mask and --causal are given: both (the default), the mask alone "
         "(mask), --causal alone (causal), or neither, as the call is refused (refused).",
@@ -139,7 +140,7 @@ class Convention:
         use="two whole numbers (left, right), each −1 or more",
         words=_window_words,
     )
-    window_counts: WindowCounts = _masking(
+    window_counts: WindowCounts = _libraries(
         "others",
         "Which keys the LEFT of --window counts: those before the query (others, the default), or "
         "also the query's own key (own).",
@@ -184,7 +185,7 @@ class Convention:
             f"softcap {write(value)}{_SOFTCAP_PLACES.get(convention.softcap_place, '')}"
         ),
     )
-    softcap_place: SoftcapPlace = _scores(
+    softcap_place: SoftcapPlace = _kernels(
         "before-mask",
         "Apply the softcap before the mask (before-mask, the default), after the numbers that the "
         "mask adds but before keys are hidden (after-bias), or after the whole mask (after-mask).",
@@ -202,7 +203,7 @@ class Convention:
         words=lambda value, *_: "true in the mask = ignored" if value == "ignore" else "",
         input=MASK,
     )
-    mask_numbers: MaskNumbers | None = _masking(
+    mask_numbers: MaskNumbers | None = _libraries(
         None,
         "What a mask of numbers means: they are added to the scores (add), or numbers other than 0 "
         "are true (truth). Default: add; but a mask of only 0 and 1 needs --mask-means.",
@@ -221,33 +222,33 @@ class Convention:
         ),
         input=REPLACED,
     )
-    mask_value_rule: MaskValueRule = _masking(
+    mask_value_rule: MaskValueRule = _kernels(
         "replace",
         "Whether --mask-value replaces the score of a masked key (the default) or is added to it. "
         "The numbers of a mask are not added to the scores of masked keys.",
         needs=("mask_value",),
     )
-    empty_rows: EmptyRows = _masking(
+    empty_rows: EmptyRows = _kernels(
         "zero",
         "Weights of a query whose keys are all masked (default: zero); unmasked: those that it has "
         "without mask and padding.",
         words=lambda value, *_: f"empty rows {'NaN' if value == 'nan' else value}",
     )
-    empty_rows_inf: EmptyRows | None = _masking(
+    empty_rows_inf: EmptyRows | None = _kernels(
         None,
         "The same if the numbers of a mask are added: every masked score is then -inf, whatever "
         "--mask-value says (default: as --empty-rows).",
         words=lambda value, *_: f"empty rows by -inf {'NaN' if value == 'nan' else value}",
         input=ADDED,
     )
-    head_order: HeadOrder = _scores(
+    head_order: HeadOrder = _libraries(
         "blocks",
         "Grouped-query attention: query heads 0 and 1 use key head 0 (blocks, the default), or 0 "
         "and 2 do (tiled).",
         words=lambda value, *_: "key heads shared in turn (tiled)",
         input=SHARED,
     )
-    lse_base: LseBase = _scores(
+    lse_base: LseBase = _kernels(
         "e",
         "Base of the logarithm in --stage lse: e (the default) or 2.",
         words=lambda *_: "log-sum-exp in base 2",

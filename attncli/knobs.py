@@ -19,7 +19,7 @@ class Knob(NamedTuple):
            not the default
     """
 
-    panel: str  # the panel of --help: "Masking" or "Scores"
+    panel: str  # the panel of --help, such as "Masking"
     help: str  # what the choice does
     metavar: str = ""  # what the flag takes, where that is text to be parsed
     parse: Callable[[str], Any] | None = None  # text of the flag → value; raises ValueError

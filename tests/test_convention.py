@@ -42,7 +42,7 @@ def test_every_knob_is_complete_and_the_text_of_its_flag_is_read_back() -> None:
     values = {"window": (3, -1), "scale": 0.1, "softcap": 2.5, "mask_value": -1e9}
     values |= {"dropout": 0.3, "seed": 7, "causal": True, "qk_norm": True, "temperature": 2.0}
     for name, knob in KNOBS.items():
-        assert knob.panel in ("Masking", "Scores"), name
+        assert knob.panel in ("Masking", "Scores", "Kernels", "Libraries"), name
         assert knob.help.endswith("."), name
         assert (name in CHOICES) == (knob.valid is None), name
         assert bool(knob.parse) == bool(knob.form) == bool(knob.metavar), name

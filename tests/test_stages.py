@@ -107,7 +107,7 @@ def parts() -> Iterator[Trace]:
 def others() -> Iterator[Trace]:
     known = {"article", "gradients of weights", "gradients of x", "gradients of a finite mask"}
     yield from (make() for name, make in every_kind().items() if name not in known)
-    yield posenc(3, 4, exponent="article", start=7)
+    yield posenc(3, 4, positions="article", start=7)
     own: Any = {"dropout": 0.3, "eps": 0.5, "pad_to": 4, "norm": "pre", "dim": 4}
     yield explain("a bank", layers=2, block="encoder", **own)
     yield explain("a bank", dim=4, d_ff=3, block="encoder", norm="none", positions="article")

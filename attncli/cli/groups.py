@@ -11,7 +11,7 @@ instead of forty parameters:
 
 A flag that is not given is None, a switch False. Each says what it needs and what it excludes:
 
-    unknown = flag("Vector of a word that is missing …", needs="--glove")
+    unknown = flag("Vector of a word that is missing …", needs="--vectors")
     layers = flag("Layers of encoder and decoder …", needs="--block encoder|decoder")
     cell = flag("Derive one weight …", needs=PAGES, excludes="--rows, --cols, --work")
     weights_axes = flag("in-out: X W …", needs="the weights of x")
@@ -80,6 +80,7 @@ class Command(NamedTuple):
     stages: tuple[str, ...] = ()  # names of stages that have no row in attncli/stages.py
     extensions: tuple[Any, ...] = ()  # option groups of other rooms: see extensions.py
     run: Callable[..., Result | int | None] | None = None
+    apart: tuple[str, ...] = ()  # panels that --help all names, without their options
 
     @property
     def options(self) -> list[Option]:
@@ -130,6 +131,7 @@ class FastParsing:
         for param in self.get_params(ctx):  # type: ignore[attr-defined]
             kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
             vars(param)["_get_number_range_help_str"] = lambda: None
+            param.opts = [name for name in param.opts if name not in vars(param).get("old", ())]
             if param.param_type_name == "argument":
                 vars(param)["display_type_rich"] = lambda ctx: None
             if param.metavar is None and kind in _METAVARS:
@@ -183,6 +185,7 @@ class Option(NamedTuple):
 
     name      of the field, type the type of its value; both are known once the group is made
     names     of the option, of --on/--off both in one: on and off
+    old       its earlier names, which are taken, too, and said by --help all
     panel     the heading of --help under which it is listed, where not that of its group
     make      typer.Option or typer.Argument, which takes `more`
     needs, excludes  what it has no effect without, and what it cannot be used with
@@ -195,6 +198,7 @@ class Option(NamedTuple):
     help: str
     metavar: str | None = None
     names: tuple[str, ...] = ()
+    old: tuple[str, ...] = ()
     panel: str | None = None
     make: Any = typer.Option
     needs: tuple[str, ...] = ()
@@ -263,7 +267,9 @@ def typer_command(name: str, command: Command) -> Any:
     for option in command.options:
         more = {**option.more, "metavar": option.metavar, "rich_help_panel": option.panel}
         more["help"] = command.other_help.get(option.name, option.help)
-        names = option.names
+        names = (*option.names, *option.old)
+        if option.old:
+            more["help"] += f" Old name: {', '.join(option.old)}."
         if option.make is typer.Argument:
             names, more["rich_help_panel"] = (), None
         default = False if option.type is bool else None
@@ -276,9 +282,10 @@ def typer_command(name: str, command: Command) -> Any:
     app = typer.Typer(add_completion=False)
     app.command(name, cls=QuickCommand)(flat)
     result = typer.main.get_command(app)
-    choices_of = {option.name: option.choices for option in command.options}
+    options = {option.name: option for option in command.options}
     for param in result.params:
-        vars(param)["choices"] = choices_of.get(param.name)
+        if (of_param := options.get(param.name or "")) is not None:  # all but --help
+            vars(param).update(choices=of_param.choices, old=of_param.old)
     vars(result)["stages"] = command.stages
     return result
 
@@ -317,7 +324,7 @@ def called(name: str, command: Command, values: Mapping[str, Any]) -> Iterator[R
 def options_of(command: Command) -> set[str]:
     """The flags of a command; of --x/--no-x the first."""
     options = (option for option in command.options if option.make is typer.Option)
-    return {name.partition("/")[0] for option in options for name in option.names}
+    return {name.partition("/")[0] for option in options for name in (*option.names, *option.old)}
 
 
 def given_of(group: Any, *names: str) -> dict[str, Any]:

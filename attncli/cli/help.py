@@ -1,7 +1,7 @@
 """--help in two sizes, and the pages of the manual.
 
 attncli compute --help            what people use: help.txt of its room
-attncli compute --help all        every option, from its declaration
+attncli compute --help all        every option, from its declaration; of some groups the names alone
 attncli compute --help masking    one group of them, under which the first has them too
 attncli help                      the topics
 attncli help masks                a page: help/masks.md
@@ -50,7 +50,8 @@ def show_help(arguments: Sequence[str]) -> bool:
 
 def _show_options(name: str, topic: str) -> None:
     """Every option of a command, or those of a group, which may be named by its beginning."""
-    command: Any = typer_command(name, find(name) or Command(()))
+    row = find(name) or Command(())
+    command: Any = typer_command(name, row)
     group_of = {param.name: (param.rich_help_panel or "").lower() for param in command.params}
     groups = [*dict.fromkeys(filter(None, group_of.values()))]  # arguments are in none
     matches = [x for x in (ALL, *groups) if x == topic] or [
@@ -65,9 +66,19 @@ def _show_options(name: str, topic: str) -> None:
         command.get_help_option(context).rich_help_panel = (
             group_of.get("debug", "").capitalize() or None
         )
+        apart = [panel.lower() for panel in row.apart if matches[0] == ALL]
         for param in command.get_params(context):
-            param.hidden = param.hidden or matches[0] not in (ALL, group_of.get(param.name))
+            group = group_of.get(param.name)
+            is_asked = group not in apart if matches[0] == ALL else group == matches[0]
+            param.hidden = param.hidden or not is_asked
         command.format_help(context, context.make_formatter())
+    for group in apart:
+        flags = [param.opts[0] for param in command.params if group_of[param.name] == group]
+        line = f"attncli {name} --help {group}: {', '.join(flags)}"
+        width = min(get_terminal_size().columns, 80)
+        sys.stdout.write(
+            textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False) + "\n"
+        )
 
 
 def _short(name: str) -> str:
@@ -94,6 +105,11 @@ def _text(name: str) -> str:
     return "\n".join([text, "Commands of other packages", *rows, ""]) if rows else text
 
 
+def manual() -> list[str]:
+    """The pages of the manual, by name."""
+    return sorted(page.name[:-3] for page in PAGES.iterdir() if page.name.endswith(".md"))
+
+
 def _pages_on(word: str, pages: Sequence[str]) -> list[str]:
     """Two pages at most that have a word: those whose line in the list of topics has it first."""
     pattern = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE)
@@ -111,7 +127,7 @@ def _show_topics(topics: Sequence[str]) -> None:
     """Pages of the manual, or the help of commands, one after the other; or the list of both."""
     from rich.markdown import Markdown
 
-    pages = sorted(page.name[:-3] for page in PAGES.iterdir() if page.name.endswith(".md"))
+    pages = manual()
     for name in topics:
         if name not in (*pages, *COMMANDS, HELP) and find(name) is None:
             near = get_close_matches(name, [*pages, *names()], 1)

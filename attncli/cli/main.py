@@ -24,7 +24,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attncli._version import __version__
-from attncli.cli.groups import FastParsing, typer_command
+from attncli.cli.completion import complete_topic
+from attncli.cli.groups import FastParsing, QuickCommand, typer_command
 from attncli.cli.registry import COMMANDS, find, names, summary
 from attncli.cli.terminal import shielded, tell
 from attncli.errors import AttncliError
@@ -36,7 +37,6 @@ _TO_TRY = {
 }
 _MORE = """
 attncli COMMAND --help shows the common options, attncli help the manual."""
-_HELP = TyperCommand("help", help="Pages of the manual, such as attncli help masks.")
 _NO_MEMORY = "this needs more memory than there is; use fewer tokens"
 
 # For streams that are not UTF-8: near characters instead of those that an encoding lacks.
@@ -60,6 +60,12 @@ _SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]  
 _received: list[tuple[int, float]] = []  # each signal that was not an echo, and when it came
 
 
+def _topics(
+    names: Annotated[list[str] | None, typer.Argument(autocompletion=complete_topic)] = None,
+) -> None:
+    """Pages of the manual, such as attncli help masks."""  # shows itself: see show_help
+
+
 class LazyGroup(FastParsing, TyperGroup):
     """Commands that are imported when they are called, and not before."""
 
@@ -71,7 +77,9 @@ class LazyGroup(FastParsing, TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name == "help":
-            return _HELP
+            app_of_help = typer.Typer(add_completion=False)
+            app_of_help.command("help", cls=QuickCommand)(_topics)
+            return typer.main.get_command(app_of_help)
         if self.is_listed:
             return TyperCommand(cmd_name, help=summary(cmd_name).replace("[", r"\["))
         if cmd_name not in self.typer_commands and (command := find(cmd_name)) is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from attncli.choices import Choices
+from attncli.cli.completion import complete_stage
 from attncli.cli.groups import flag, group
 from attncli.cli.parsing import cell_of, slice_of, tokens_of, unclear, whole_numbers
 from attncli.cli.recording import names_file
@@ -105,13 +106,13 @@ class InputFlags(_Sources):  # type: ignore[misc]
         "Process the keys in tiles of N, with a running maximum, sum and output (online softmax, "
         "as in FlashAttention).",
         min=1,
-        panel="Scores",
+        panel="Kernels",
         excludes="--split",
     )
     split: str | None = flag(
         "Split the keys after the A-th, the B-th, …, and merge the parts by log-sum-exp.",
         "A,B,…",
-        panel="Scores",
+        panel="Kernels",
     )
 
     def sources(self, choices: Choices, observed: str | None = None) -> "Sources":
@@ -161,6 +162,7 @@ class ConventionFlags(_Knobs, Choices):  # type: ignore[misc]
         "Take the conventions of this library as the defaults of the options below; a flag or "
         "a file takes precedence. attncli semantics lists them.",
         "NAME",
+        panel="Libraries",
     )
     fields: Mapping[str, Any] = field(init=False)
 
@@ -195,6 +197,7 @@ _NEEDS = {
     name: " or ".join(filter(None, [row.forms and f"--format {names_where(row.forms)}", row.other]))
     for name, row in FLAGS.items()
 }
+_COMPLETIONS = {name: {"autocompletion": complete_stage} for name in ("stages", "blank")}
 _DISPLAY: dict[str, Any] = {
     name: flag(
         row.help,
@@ -202,7 +205,7 @@ _DISPLAY: dict[str, Any] = {
         panel=row.panel,
         needs=_NEEDS[name],
         excludes=row.excludes,
-        **row.more,
+        **{**row.more, **_COMPLETIONS.get(name, {})},
     )
     for name, row in FLAGS.items()
 }

@@ -17,7 +17,7 @@ from attncli.cli.registry import COMMANDS
 _OURS = {
     "--query": "--q", "--queries": "--q", "--key": "--k", "--keys": "--k",
     "--value": "--v", "--values": "--v", "--x": "--embeddings", "--embeddings": "--x",
-    "--words": "--tokens", "--labels": "--tokens", "--vectors": "--glove",
+    "--words": "--tokens", "--labels": "--tokens",
     "--digits": "--precision", "--decimals": "--precision",
 }  # fmt: skip
 _SAME = {"rotary": "rope", "md": "markdown", "text": "table"}  # choices by other names
@@ -25,7 +25,9 @@ _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 _LEAST, _MOST = (
     re.compile(rf"Input should be {than} than or equal to (\S+)") for than in ("greater", "less")
 )
-_INVALID = re.compile(r"Invalid value for '([^']*)': (?:Value error, )?(.*)", re.DOTALL)
+_INVALID = re.compile(
+    r"Invalid value for '([^']*)'(?: / '[^']*')*: (?:Value error, )?(.*)", re.DOTALL
+)
 
 
 def in_words(error: Any, arguments: Sequence[str], commands: Sequence[str]) -> str:

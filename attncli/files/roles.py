@@ -65,14 +65,18 @@ ROLES: dict[Role, Names] = {
         most=3,
         form=_X,
     ),
-    "x_v": Names(("x_v",), "Separate embeddings for V (default: those of K).", most=3, form=_X),
+    "x_v": Names(
+        ("x_v",), "Separate embeddings for V (default: those of K).", "Kernels", most=3, form=_X
+    ),
     "past_k": Names(
         tuple(form.format(word) for word in _K for form in _PAST),
         "Cached keys, put before the keys; with one axis more than q, they are split into heads.",
+        panel="Kernels",
     ),
     "past_v": Names(
         tuple(form.format(word) for word in _V for form in _PAST),
         "Cached values, put before the values; they have the same axes as the cached keys.",
+        panel="Kernels",
     ),
     "mask": Names(
         tuple(_MASKS.split()),
@@ -84,6 +88,7 @@ ROLES: dict[Role, Names] = {
     "sinks": Names(
         ("sinks", "sink", "attn_sinks", "attention_sinks", "s_aux"),
         "A learned score per head that joins the softmax and has no value.",
+        panel="Kernels",
         fewest=1,
         most=1,
         form="give one number for each head",

@@ -64,7 +64,7 @@ def open_entries(source: str) -> Iterator[Text | Table]:
     if source == BUILTIN:
         yield _builtin()
         return
-    absent = f"GloVe's files are at {GLOVE_SITE}; --glove {BUILTIN} needs no file"
+    absent = f"GloVe's files are at {GLOVE_SITE}; --vectors {BUILTIN} needs no file"
     with open_source(source, absent=absent) as file:
         origin, head = file.origin, file.head.removeprefix(_BOM)
         if file.name:
@@ -122,7 +122,7 @@ def _builtin() -> Table:
     table.warnings.append(f"the vectors are {BUILTIN}: {message}, rounded to float16")
     table.whole = (
         f"download glove.6B.zip (400,000 words) from {GLOVE_SITE} and use "
-        "--glove glove.6B.zip::glove.6B.100d.txt"
+        "--vectors glove.6B.zip::glove.6B.100d.txt"
     )
     return table
 

@@ -55,7 +55,7 @@ CALLS = (
     f"{_DECODER} --stage decoder.1.feed_forward.norm --cell 1,2 --dim 32",
     "posenc --len 5 --dim 6 --work",
     "posenc --len 50 --dim 64 --dots",
-    "posenc --len 5 --dim 6 --exponent article --cell 2,3",
+    "posenc --len 5 --dim 6 --positions article --cell 2,3",
     "posenc --len 5 --dim 6 --kind rope --work",
     "posenc --len 5 --kind alibi --heads 3 --work",
     f"{_WORDS} --work",

@@ -15,7 +15,7 @@ from tests.calls import SAMPLES, Call, arguments_of
 
 THREE = str(SAMPLES / "three-tokens.json")
 BANK = "'She visited the money bank, near the river bank' --positions none"
-BANK += f" --glove {SAMPLES / 'bank.txt'} --weights {SAMPLES / 'bank.json'}"
+BANK += f" --vectors {SAMPLES / 'bank.txt'} --weights {SAMPLES / 'bank.json'}"
 TWO = BANK.replace("bank.json", "two-heads.json")  # exp 6 / (exp 6 + 9 exp 0)
 NEAR = f"{BANK} --mask {SAMPLES / 'near.json'}"
 SAID = {  # a call: what it says, and after "!" what it does not
@@ -33,8 +33,8 @@ SAID = {  # a call: what it says, and after "!" what it does not
     "explain 'a b' --block encoder --d-output ones --stage backward.encoder.1.feed_forward.d_w_1 --work":
         ["dW₁ = N₁ᵀ (dG where G > 0)", "dW₁[1,1] ="],
     "compute --q '[[3, 4]]' --qk-norm --work": ["Q'[q1,1] = 3 / √((3² + 4²) / 2 + 1e-6) = 3 / 3.5355 = 0.8485"],
-    "explain 'the bank' --glove builtin": ["left out: 84 columns", "!weight·V5"],
-    "explain 'the bank' --glove builtin --query bank": ["weight·V4", "!weight·V5", "4 of the 100 columns"],
+    "explain 'the bank' --vectors builtin": ["left out: 84 columns", "!weight·V5"],
+    "explain 'the bank' --vectors builtin --query bank": ["weight·V4", "!weight·V5", "4 of the 100 columns"],
     "explain 'I love AI' --against-order 'AI love I' --positions none": ["attention ignores the order"],
     "explain 'I love AI' --against-order 'AI love I'": ["order matters"],
     "explain 'I love AI' --against-order 'AI love me'": ["other words"],
@@ -155,6 +155,26 @@ def test_the_short_help_names_options_that_there_are(name: str, call: Call) -> N
         assert {group_of[option] for option in firsts} == {group}, firsts
     assert len(re.findall(rf"^  attncli {name}", done.out, re.MULTILINE)) == 3 or name == "examples"
     assert len(call(name, "--help", "all").out) > len(done.out)
+
+
+@pytest.mark.parametrize("name", ["compute", "explain"])
+def test_what_learners_never_use_is_in_groups_apart(name: str, call: Call) -> None:
+    *boxes, last = call(name, "--help", "all").out.split("╰")
+    named = {}
+    for group in ("kernels", "libraries"):
+        command = f"attncli {name} --help {group}:"
+        named[group] = {*re.findall(r"--[a-z-]+", last.partition(command)[2].partition(":")[0])}
+        named[group] -= {"--help"}  # of the next line
+        listed = {*re.findall(r"│ (--[a-z-]+)", call(name, "--help", group).out)} - {"--help"}
+        assert named[group] == listed
+    assert {"--empty-rows", "--lse-base"} <= named["kernels"]
+    assert {"--semantics", "--head-order"} <= named["libraries"]
+    every = {*re.findall(r"│ (--[a-z-]+)", "".join(boxes))}
+    assert not every & {*named["kernels"], *named["libraries"]}
+    options = {opt for param in LazyGroup().get_command(None, name).params for opt in param.opts}
+    shown = every | named["kernels"] | named["libraries"]
+    assert {x for x in options if x.startswith("--")} - shown == {"--glove"} & options
+    assert "--empty-rows" in call("check", "--help", "all").out
 
 
 def test_help_has_groups_and_pages(call: Call) -> None:

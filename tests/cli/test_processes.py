@@ -4,6 +4,7 @@ A process costs a second, so that there is one for each behaviour.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -195,10 +196,38 @@ for call in sys.argv[1:]:
     assert explaining & {"numpy.random", *unneeded.split()} == {"numpy.random"}
 
 
-def test_completion_knows_commands_and_choices(folder: Path) -> None:
-    line = {"COMP_WORDS": "attncli compute --form", "COMP_CWORD": "2"}
-    done = shell('"$@"', folder, _ATTNCLI_COMPLETE="complete_bash", **line)
-    assert "--format" in done.stdout
+@pytest.mark.parametrize(
+    ("line", "some", "other"),
+    [  # of what is typed: what may follow, and what may not
+        ("compute --form", "--format", "--output"), ("compute --stage w", "weights", "scaled"),
+        ("compute --blank w", "weights", "scaled"), ("similarity --stage ana", "analogy", "weights"),
+        ("explain --semantics torch-s", "torch-sdpa", "jax"), ("semantics torch-s", "torch-sdpa", "jax"),
+        ("semantics torch-sdpa torch-m", "torch-mha", "torch-sdpa"), ("compute --format ht", "html", "table"),
+        ("examples 004", "004-first-example", "003-analogy"), ("examples why-s", "why-scale", "004"),
+        ("help ma", "masks", "models"), ("help masks fo", "formulas", "masks"), ("help com", "compute", "check"),
+    ],
+)  # fmt: skip
+def test_completion_knows_commands_choices_and_names(
+    folder: Path, line: str, some: str, other: str
+) -> None:
+    typed = f"attncli {line}"
+    variables = {"COMP_WORDS": typed, "COMP_CWORD": f"{len(typed.split()) - 1}"}
+    variables |= {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    for name in ("bash", "zsh", "fish"):
+        done = shell('"$@"', folder, _ATTNCLI_COMPLETE=f"complete_{name}", **variables)
+        words = {*re.findall(r"^[\w-]+|(?<=\")[\w-]+(?=\")", done.stdout, re.MULTILINE)}
+        assert (some in words, other in words, done.stderr) == (True, False, ""), name
+
+
+def test_completion_imports_nothing_heavy(folder: Path) -> None:
+    for line in ("compute --stage w", "examples 004", "help ma", "semantics t"):
+        typed = {"COMP_WORDS": f"attncli {line}", "COMP_CWORD": f"{len(line.split())}"}
+        done = shell(
+            '"$@"', folder, PYTHONPROFILEIMPORTTIME="1", _ATTNCLI_COMPLETE="complete_bash", **typed
+        )
+        assert not {"numpy", "pydantic"} & {
+            row.split("|")[-1].strip() for row in done.stderr.splitlines()
+        }
 
 
 # ---- streams

@@ -164,8 +164,8 @@ CALLS: dict[str, list[tuple[list[str], list[str]]]] = {
     ],
     "explain": [
         ([ACTS], TEXTS), (["a", "--target", ACTS], TEXTS), ([SENTENCE, "--outline"], LAID_OUT),
-        (["--tokens", json.dumps([WORD, "b"]), "--glove", "word.json"], TEXTS),
-        ([ACTS, "--dim", "2", "--weights", "weights.json"], LAID_OUT), (["--glove", "{}", "a"], LAID_OUT),
+        (["--tokens", json.dumps([WORD, "b"]), "--vectors", "word.json"], TEXTS),
+        ([ACTS, "--dim", "2", "--weights", "weights.json"], LAID_OUT), (["--vectors", "{}", "a"], LAID_OUT),
         ([f"{WORD} b", "--against-order", f"b {WORD}"], DIFFS), ([WORD, "--pad-to", "4"], LAID_OUT),
     ],
     "model": [(["{}", "b"], LAID_OUT), (["model", "{}"], LAID_OUT), (["model", "b", "--stage", "{}"], LAID_OUT)],
@@ -283,7 +283,7 @@ def test_no_message_is_long(folder: Path, monkeypatch: pytest.MonkeyPatch, text:
         ["compute", f"names.json::{text}"],
         [text],
         ["examples", text],
-        ["explain", "a", "--glove", text],
+        ["explain", "a", "--vectors", text],
         ["compute", f"--{text}"],
     ):
         result = shown(call, io.TextIOWrapper)  # fmt: skip
@@ -296,7 +296,7 @@ def test_no_message_is_long(folder: Path, monkeypatch: pytest.MonkeyPatch, text:
 
 @pytest.mark.parametrize("columns", [60, 80, 140])
 @pytest.mark.parametrize("call", [
-    "similarity kng queen", "explain love --format csv", "posenc --len 5 --dim 4 --exponent papr",
+    "similarity kng queen", "explain love --format csv", "posenc --len 5 --dim 4 --positions papr",
     "compute [[1,0]] --temperature warm", "compute --q nosuch.json --query q1", "examples 004-frist",
 ])  # fmt: skip
 def test_a_message_is_broken_between_words_and_on_a_terminal_alone(call: str, columns: int) -> None:

@@ -132,9 +132,9 @@ CALLS = {
         "a --heads 3": "8 3 heads --d-k", "a --kv-heads 3 --heads 2": "3 key heads",
         "a --block encoder --eps -1": "--eps -1 0", "a --block decoder": "decoder --target",
         "a --block decoder --target b --mask [[true]]": "decoder three",
-        "'a b' --mask '[[1, 0]]'": "1 --mask-means", "a --glove a=1,2 --dim 3": "--dim 3 2",
-        "a --glove none.txt": "none.txt exist nlp.stanford.edu/projects/glove builtin",
-        "bnak --glove bank=1,2 --unknown error": "no vector 'bnak' mean bank?",
+        "'a b' --mask '[[1, 0]]'": "1 --mask-means", "a --vectors a=1,2 --dim 3": "--dim 3 2",
+        "a --vectors none.txt": "none.txt exist nlp.stanford.edu/projects/glove builtin",
+        "bnak --vectors bank=1,2 --unknown error": "no vector 'bnak' mean bank?",
         "'a b' --embeddings '[[1, 2]]'": "1 row 2 tokens",
         "--embeddings '[[[1, 2]]]'": "1 × 1 × 2 one sentence",
         "a --weights [[1.0]]": "one matrix name", "a --weights heads.json": "no weights 'q'",
@@ -166,7 +166,7 @@ CALLS = {
         "zzz": "no 'zzz' attncli examples", "003 --format npz": "npz one 8",
         "--file missing.json": "missing.json", "--file mask.json": "mask.json",
         "exercise-2 --file my-examples.json --stage cosines": "exercise-2 words.txt",
-        "000-pca --glove missing.txt": ": example missing.txt glove.6B.100d",
+        "000-pca --vectors missing.txt": ": example missing.txt glove.6B.100d",
     },
     "semantics": {
         "a b c": "3 libraries", "jax --q [[1]]": "jax input", "--format svg": "figure numbers",
@@ -222,7 +222,7 @@ APART = {  # the first two exclude each other
                      "--projection identity --weights w.npz|--projection identity --d-k 2|"
                      "--norm none --eps 1 --block encoder|--block encoder --target b|"
                      "--causal --block decoder --target b",
-    "explain": "--embeddings EYE --glove a=1|--embeddings EYE --target b",
+    "explain": "--embeddings EYE --vectors a=1|--embeddings EYE --target b",
     "posenc": "--apply [[1,2]] --len 3 --kind rope|--add [[1,2]] --dots",
     "similarity a=1,2 b=2,1 c=1,1": "--pca --nearest 2|--pca --analogy a b c",
     "examples": "--verify --stage weights",
@@ -247,7 +247,7 @@ IDLE = {  # the first has no effect
                  "--work --format mermaid|--head-order tiled --heads 2",
     "posenc --len 3 --dim 4": "--heads 2|--layout halves --kind rope",
     "posenc --len 3 --kind alibi": "--dim 4|--start 0 --heads 2",
-    "examples": "--stage weights|--precision 0|--glove x.txt|--cell 1,1 --format json",
+    "examples": "--stage weights|--precision 0|--vectors x.txt|--cell 1,1 --format json",
     "semantics": "--precision 2|--causal|--mask [[true]]|--rows 1:2 --q three.json|jax mlx --causal",
 }
 UNREAD = {  # the first has a value that is not understood

@@ -75,7 +75,7 @@ compute --softcap 2 --random 3x2 --causal
 compute --random 3x2 --formulas softcap --set 'cap = 3'
 compute --q '[[1,2,3,4],[3,4,5,6]]' --heads 2
 compute --q '[[-1,2],[3,-4]]' --mask-value -5 --causal
-posenc --len 5 --dim 4 --exponent article --base 100
+posenc --len 5 --dim 4 --positions article --base 100
 posenc --len 5 --dim 4 --dots --start 3
 posenc --len 5 --dim 4 --kind rope
 posenc --kind alibi --len 4 --heads 2 --symmetric
@@ -126,7 +126,7 @@ compute --q samples/three-tokens.json --window 1,0
 compute --q samples/three-tokens.json --dropout 0.3 --seed 4
 compute --q samples/three-tokens.json --d-output random --seed 2
 compute --q samples/three-tokens.json --tokens "a,b,it's"
-explain 'the bank' --glove samples/vectors.txt
+explain 'the bank' --vectors samples/vectors.txt
 explain --embeddings samples/words.txt
 posenc --kind rope --apply samples/heads.json --start 2 --base 50
 posenc --add samples/words.txt

@@ -129,7 +129,7 @@ OTHERS = """
     explain The#bank --block encoder --layers 2 --dim 4 --dropout 0.1
     explain The#bank --block decoder --target La#rive --dim 4 --heads 2
     explain The#bank --positions none --projection identity --dim 3
-    posenc --len 5 --dim 7 --exponent article --start 3
+    posenc --len 5 --dim 7 --positions article --start 3
     posenc --len 5 --dim 6 --dots
     posenc --len 5 --dim 6 --kind rope --start 2
     posenc --len 5 --kind alibi --heads 6

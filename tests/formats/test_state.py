@@ -23,7 +23,7 @@ CALLS = [
     "compute --q '[[1,2],[0,1]]' --k '[[1,0],[3,1],[0,2]]' --causal --causal-align bottom-right",
     "explain 'I love AI' --heads 2 --dim 4",
     "explain 'I love AI' --block encoder --layers 2 --dim 4",
-    "explain 'She visited the money bank, near the river bank' --glove samples/bank.txt "
+    "explain 'She visited the money bank, near the river bank' --vectors samples/bank.txt "
     "--weights samples/bank.json --mask samples/near.json --positions none",
     "posenc --add '[[1,2,0,1],[3,4,1,0]]' --base 50",
 ]

@@ -78,7 +78,7 @@ def observed(rng: Random) -> Arrays:
 
 
 OF_Q = ("json", "literal", "npy", "npz", "table", "safetensors", "trace", "trace npz", "gz", "zip")
-EXPLAIN = "explain --tokens cat,the,New --glove"
+EXPLAIN = "explain --tokens cat,the,New --vectors"
 CHECK = "check --q q.json --single --stage weights --observed F"
 ROWS = {form: Row("compute --q F", forms.problem, (form,)) for form in OF_Q} | {
     "mask": Row("compute --q q.json --mask F", forms.mask, OF_Q[:5]),

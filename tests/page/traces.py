@@ -84,7 +84,7 @@ def every_kind() -> dict[str, Callable[[], Trace]]:
         "encoder": lambda: attncli.explain("The old bank", dim=4, heads=2, block="encoder"),
         "decoder": lambda: attncli.explain("A bank", target="La rive", dim=4, block="decoder"),
         "posenc": lambda: attncli.posenc(4, 6),
-        "article": lambda: attncli.posenc(4, 7, exponent="article"),
+        "article": lambda: attncli.posenc(4, 7, positions="article"),
         "dots": lambda: position_dots(sinusoidal(3, 4)),
         "rope": lambda: attncli.posenc(4, 6, kind="rope"),
         "rotated": lambda: rotary(x[:, [0, 1, 2, 0]], layout="interleaved"),

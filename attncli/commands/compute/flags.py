@@ -37,4 +37,5 @@ class ExerciseFlags:
 COMMAND = Command(
     (InputFlags, ConventionFlags, ExerciseFlags, DisplayFlags),
     other_help={"dropout": DROPOUT, "precision": PRECISION_HELP.format(4)},
+    apart=("Kernels", "Libraries"),
 )

@@ -85,7 +85,7 @@ def _remarks(result: Result) -> Iterator[str]:
     note = sentence(result.example.note)
     yield from [note] if note else []
     yield from [f"Needs {clean(result.needs)}."] if result.needs else []
-    yield from [clean(f"--glove FILE {result.adds}")] if result.adds else []
+    yield from [clean(f"--vectors FILE {result.adds}")] if result.adds else []
 
 
 # ---- HTML

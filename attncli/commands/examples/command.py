@@ -33,10 +33,10 @@ def examples(which: ExampleFlags, show: DisplayFlags) -> Result:
     if not (which.verify or is_computed):
         return _list(selection, which, show)
     some = _examples(selection, of_file)
-    if which.glove is not None and not any(example.needs for example in some):
+    if which.vectors is not None and not any(example.needs for example in some):
         names = [example.name for example in some]
         why = f"{listing(names, 3)} {'needs' if len(names) == 1 else 'need'} no file of vectors"
-        note(f"--glove {safe(which.glove)} is not used: {why}", quiet=show.quiet)
+        note(f"--vectors {safe(which.vectors)} is not used: {why}", quiet=show.quiet)
     is_report = show.form.name in COMPARISONS
     if flags := [*_of_a_trace(show), *([] if is_report else [f"the format {show.form.name}"])]:
         if len(some) > 1:
@@ -50,7 +50,7 @@ def examples(which: ExampleFlags, show: DisplayFlags) -> Result:
 
     articles = {title.article for title in selection}
     article = articles.pop() if len(articles) == 1 else None
-    return _report([judge(example, which.glove) for example in some], article, which, show)
+    return _report([judge(example, which.vectors) for example in some], article, which, show)
 
 
 def _of_file(path: str) -> tuple[Example, ...]:
@@ -81,7 +81,9 @@ def _of_a_trace(show: DisplayFlags) -> list[str]:
 def _list(selection: Sequence[Title], which: ExampleFlags, show: DisplayFlags) -> TextResult:
     form = show.form.name
     wrong = [*_of_a_trace(show), *["--color"] * (show.color == "always")]
-    wrong += ["--glove"] * (which.glove is not None) + [f"the format {form}"] * (form != "table")
+    wrong += ["--vectors"] * (which.vectors is not None) + [f"the format {form}"] * (
+        form != "table"
+    )
     if wrong:
         message = f"{wrong[0]} has no effect on the list of examples"
         raise ConventionError(message, "name an example or an article, or add --verify")
@@ -92,7 +94,7 @@ def _list(selection: Sequence[Title], which: ExampleFlags, show: DisplayFlags) -
 def _trace(example: Example, which: ExampleFlags) -> Trace:
     from attncli.commands.examples.judge import judge
 
-    result = judge(example, which.glove)
+    result = judge(example, which.vectors)
     if result.trace is None:
         raise ConventionError(f"{example.name} needs {result.needs}", "add it")
     return result.trace

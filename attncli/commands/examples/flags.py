@@ -4,8 +4,19 @@
 
 import typer
 
+from attncli.cli.completion import described
 from attncli.cli.groups import Command, flag, group
 from attncli.cli.options import PRECISION_HELP, DisplayFlags
+
+
+def complete_example(incomplete: str) -> list[tuple[str, str]]:
+    """The articles by number and the examples by name, each with its title."""
+    from attncli.commands.examples.titles import titles
+
+    rows = dict[str, str]()
+    for title in titles():
+        rows |= {title.article.id: title.article.title, title.name: title.title}
+    return described({name: rows[name] for name in sorted(rows)}, incomplete)
 
 
 @group("Examples")
@@ -17,6 +28,7 @@ class ExampleFlags:
         "which list examples. Without it, all are listed.",
         "NAME",
         make=typer.Argument,
+        autocompletion=complete_example,
     )
     verify: bool = flag(
         "Run all examples; exit code 0 if each result is as recorded.",
@@ -24,7 +36,9 @@ class ExampleFlags:
         "--query, --heatmap, --no-heatmap, --step, --blank",
     )
     file: str | None = flag("A file of your own examples, in the same form.", "FILE")
-    glove: str | None = flag("GloVe vectors, for the examples that take them.", "FILE")
+    vectors: str | None = flag(
+        "Word vectors, for the examples that take them.", "FILE", old=("--glove",)
+    )
 
 
 STAGES = (

@@ -46,7 +46,7 @@ MOST_STAGES = 3
 """How many printed stages replace ours at once, the nearest first: seven combinations at most."""
 
 _RIGHT = VERDICTS[:2]
-_FINE = (*_RIGHT, "agrees", "not printed", "needs --glove FILE")
+_FINE = (*_RIGHT, "agrees", "not printed", "needs --vectors FILE")
 _ALONG: dict[str, Any] = {"sum": np.sum, "mean": np.mean, "deviation": np.std}
 
 
@@ -74,7 +74,7 @@ class Judgement:
     @property
     def problem(self) -> str:
         """What is not as recorded, or ""; without a recorded verdict the claim must not differ."""
-        if self.verdict == "needs --glove FILE":
+        if self.verdict == "needs --vectors FILE":
             return ""
         expected = self.claim.verdict
         if self.verdict != expected and (expected or self.verdict not in _FINE):
@@ -110,12 +110,12 @@ class Result(NamedTuple):
         return all(judgement.ok for judgement in self.judgements)
 
 
-def judge(example: Example, glove: str | None = None) -> Result:
-    """Compute an example and judge each of its claims; `glove` is for those without vectors."""
-    run, offline = example.run_with(glove), example.offline if glove is None else None
-    if example.needs and glove is None and offline is None:
-        waiting = tuple(Judgement(claim, "needs --glove FILE") for claim in example.claims)
-        needs = f"{safe(example.needs)}, given with --glove FILE"
+def judge(example: Example, vectors: str | None = None) -> Result:
+    """Compute an example and judge each of its claims; `vectors` is for those without vectors."""
+    run, offline = example.run_with(vectors), example.offline if vectors is None else None
+    if example.needs and vectors is None and offline is None:
+        waiting = tuple(Judgement(claim, "needs --vectors FILE") for claim in example.claims)
+        needs = f"{safe(example.needs)}, given with --vectors FILE"
         return Result(example, run, waiting, needs=needs)
     with _located(example.where):
         traces: dict[tuple[str, ...] | None, Trace] = {None: run.trace()}

@@ -178,7 +178,7 @@ def result_lines(result: Result, width: int | None, *, beside: str = "") -> Iter
 
 
 def _added(result: Result) -> str:
-    return f"--glove FILE {result.adds}" if result.adds else ""
+    return f"--vectors FILE {result.adds}" if result.adds else ""
 
 
 def article_lines(results: Sequence[Result], width: int | None, article: Article) -> Iterator[str]:

@@ -42,7 +42,7 @@ from attncli.files.numbers import NOT_JSON
 Recorded = Literal["reproduced", "agrees as rounded", "differs", "not printed", "agrees"]
 """The verdicts that an example can record, the best first; the last two: nothing to compare with,
 and the same as an illustration of ours, which is not reproduced."""
-Verdict = Literal[Recorded, "needs --glove FILE"]
+Verdict = Literal[Recorded, "needs --vectors FILE"]
 """The verdict of a claim."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Cells = npt.NDArray[np.str_]

@@ -250,7 +250,7 @@ class Example(Model):
 
     run      a call of attncli, as it is typed into a shell
     input    its standard input, where it reads `-`: a text, or anything that is sent as JSON
-    needs    the word of the run that stands for a file of word vectors, given with --glove FILE
+    needs    the word of the run that stands for a file of word vectors, given with --vectors FILE
     offline  what is computed without that file; where it is left out, nothing is
     place    where it stands in the article: its headings, the outer one first, with > between
     """
@@ -276,11 +276,11 @@ class Example(Model):
             raise InputError(" has offline, but needs nothing", "leave it out")
         return self
 
-    def run_with(self, glove: str | None) -> Run:
+    def run_with(self, vectors: str | None) -> Run:
         """The call, with this file of word vectors where it needs one."""
-        if glove is None and self.offline:
+        if vectors is None and self.offline:
             return Run(self.offline.words)
-        return Run(self.words, (), self.input, self.needs).with_vectors(glove)
+        return Run(self.words, (), self.input, self.needs).with_vectors(vectors)
 
     def run_of_figure(self, figure: Figure) -> Run:
         """The call that draws a figure."""

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from attncli.errors import ConventionError
 from attncli.files.messages import safe
-from attncli.page.text import clean, fold, pad, sentence
 
 PATHS = tuple(sorted(Path(__file__).with_name("catalog").glob("*.json")))
 """The files of the examples that come with attncli, an article each."""
@@ -39,6 +38,8 @@ class Article(NamedTuple):
 
     def named(self, title: str = "") -> str:
         """The same with this title, or without one."""
+        from attncli.page.text import clean  # with NumPy, which a list of names does without
+
         fields = filter(None, [self.author, title, self.date])
         return clean(f"{', '.join(fields)} ({self.id})".lstrip())
 
@@ -123,6 +124,8 @@ def _names(article: Article, folded: str) -> bool:
 
 def list_lines(some: Iterable[Title], width: int | None = None) -> Iterator[str]:
     """Every example by name, under the article that it is in."""
+    from attncli.page.text import clean, fold, pad, sentence
+
     listed = list(some)
     names = max((len(title.name) for title in listed), default=0)
     article = None

@@ -115,10 +115,10 @@ def _explained(
         embedded = files.embedded(vectors.embeddings, tokens, options.kind)
         source_weights = files.given_weights(flags, embedded, options.kind)
     tokens, target = words.read() if embedded is None else (embedded.tokens, None)
-    if vectors.glove is not None:
+    if vectors.vectors is not None:
         every = [token for token in (*tokens, *(target or ())) if not is_padding(token)]
         unknown = vectors.unknown or "random"
-        vocabulary = from_file(vectors.glove, every, unknown=unknown, seed=seed, dim=vectors.dim)
+        vocabulary = from_file(vectors.vectors, every, unknown=unknown, seed=seed, dim=vectors.dim)
     if embedded is not None:
         vocabulary = embedded.vocabulary
     convention = choices.over(Convention(seed=seed), "seed")

@@ -76,22 +76,23 @@ class VectorFlags:
     """Word vectors and positional encodings."""
 
     dim: int | None = flag("Size of a random vector (default: 8).", min=1, provides="input")
-    glove: str | None = flag(
+    vectors: str | None = flag(
         "Word vectors in GloVe's text format, or builtin: 2,717 frequent words of GloVe.",
         "FILE",
+        old=("--glove",),
         provides="input",
         reads=partial(names_file, ["builtin"]),
     )
     embeddings: str | None = flag(
         "The vectors of the tokens, one row each. If the file also holds weights, they are used.",
         "SOURCE",
-        excludes="--glove, --dim, --target",
+        excludes="--vectors, --dim, --target",
         provides="input",
         reads=SOURCE,
     )
     unknown: Literal["random", "zero", "error"] | None = flag(
         "Vector of a word missing from the file (default: random).",
-        needs="--glove",
+        needs="--vectors",
         provides="input",
     )
     positions: str | None = flag(
@@ -160,4 +161,5 @@ COMMAND = Command(
     stages=("static", "contextual", "added"),
     without=("batch",),
     other_help={"precision": PRECISION_HELP.format(3)},
+    apart=("Kernels", "Libraries"),
 )

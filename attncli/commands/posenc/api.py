@@ -6,7 +6,7 @@ posenc(5, 4) ── sinusoidal, rotary_table or alibi ──> Trace
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ def posenc(  # noqa: PLR0913
     dim: int | None = None,
     *,
     kind: Literal["sinusoidal", "rope", "alibi"] = "sinusoidal",
-    exponent: Exponent = "paper",
+    positions: Exponent = "paper",
     base: float = 10000.0,
     start: int = 0,
     add: npt.ArrayLike | None = None,
@@ -46,7 +46,7 @@ def posenc(  # noqa: PLR0913
     n, dim    how many positions, of which width; of `add`, the embeddings they are added to, whose
               rows `tokens` name
     kind      "sinusoidal"; "rope": angles, cos and sin of rotary ones; "alibi": biases of `heads`
-    exponent  "article" counts 2i twice; start: the first position
+    positions "paper", or "article", which counts 2i twice; start: the first position
     dots      the dot product of each position with every other
 
     Raises ConventionError for sizes that are missing, below 1 or not those of `add`, ShapeError
@@ -55,6 +55,8 @@ def posenc(  # noqa: PLR0913
     >>> posenc(5, 4)["positions"].value[1].round(4).tolist()
     [0.8415, 0.5403, 0.01, 1.0]
     """
+    if positions not in get_args(Exponent):
+        raise ConventionError(f"positions is {positions!r}", "use paper or article")
     if kind not in ("sinusoidal", "rope", "alibi"):
         raise ConventionError(f"kind is {kind!r}", "use sinusoidal, rope or alibi")
     if kind != "sinusoidal" and (dots or add is not None):
@@ -76,7 +78,7 @@ def posenc(  # noqa: PLR0913
         raise ConventionError("dim is missing", "write posenc(5, 4)")
     if kind == "rope":
         return rotary_table(n, dim, base=base, start=start)
-    table = sinusoidal(n, dim, exponent=exponent, base=base, start=start)
+    table = sinusoidal(n, dim, exponent=positions, base=base, start=start)
     if add is not None:
         return add_positions(add, table, tokens=tokens)
     return position_dots(table) if dots else table

@@ -52,13 +52,14 @@ def _sinusoidal(positions: PositionFlags, show: DisplayFlags) -> Trace:
     n = _needed(positions.length if words is None else len(words), "--len", or_add)
     dim = _needed(positions.dim if words is None else words.shape[-1], "--dim", or_add)
     larger = max(n, dim) if positions.dots else dim
-    choices = given_of(positions, "exponent", "base", "start")
-    steps = sinusoidal_steps(n, dim, **choices) + [DOTS] * positions.dots
+    choices = given_of(positions, "base", "start")
+    exponent = positions.positions or "paper"
+    steps = sinusoidal_steps(n, dim, exponent=exponent, **choices) + [DOTS] * positions.dots
     steps += [SUM] * (words is not None)
     more = bytes_of(steps, {"embeddings": Like((n, dim))}).most + size_of([words], FLOAT)
     more += (n + 2 * dim) * LABEL + of_output(show, (n, larger))
     check_free(more, f"a table of {n} × {larger} needs", "use a smaller --len or --dim")
-    given = given_of(positions, "exponent", "base", "start", "dots")
+    given = given_of(positions, "positions", "base", "start", "dots")
     return api.posenc(n, dim, add=words, tokens=tokens, **given)
 
 

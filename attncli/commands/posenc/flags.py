@@ -19,8 +19,10 @@ class PositionFlags:
     kind: Literal["sinusoidal", "rope", "alibi"] | None = flag(
         "sinusoidal (the default), rope (rotary) or alibi (a bias).", default="sinusoidal"
     )
-    exponent: Literal["paper", "article"] | None = flag(
-        "paper: 2i/d (the default); article: 4i/d, as one article prints it.", needs=_SINES
+    positions: Literal["paper", "article"] | None = flag(
+        "Exponent: paper, 2i/d (the default), or article, 4i/d, as one article prints it.",
+        old=("--exponent",),
+        needs=_SINES,
     )
     base: float | None = flag("Base of the wavelengths (default: 10000).", needs=f"{_SINES}|rope")
     start: int | None = flag("First position (default: 0).", needs=f"{_SINES}|rope")

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import typer
 
+from attncli.cli.completion import complete_library
 from attncli.cli.groups import Command, flag, group
 from attncli.cli.options import (
     DROPOUT,
@@ -26,6 +27,7 @@ class SemanticsFlags:
         "One library, or two to see what differs when code moves from the first to the second.",
         "NAME",
         make=typer.Argument,
+        autocompletion=complete_library,
     )
 
 

@@ -25,7 +25,7 @@ class WordFlags:
         "GloVe or word2vec text (also .gz, .zip, .zip::name), JSON {word: [numbers]}, or builtin, "
         "the default: 2,717 frequent words of GloVe.",
         "FILE",
-        names=("--vectors", "--glove"),
+        old=("--glove",),
         provides="input",
         reads=partial(names_file, ["builtin"]),
     )

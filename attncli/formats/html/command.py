@@ -192,10 +192,10 @@ def _explain(trace: Trace, call: RecordedCall) -> dict[str, Any]:
     words = ["--weights -"] if weights else []
     stay = ["lowercase"]
     if call.get("target"):  # the vectors of two sentences are those of their words
-        vectors = call.get("glove")
+        vectors = call.get("vectors")
         if vectors and vectors.provides == "file":
             return {}
-        stay += ["dim", "glove", "unknown"]
+        stay += ["dim", "vectors", "unknown"]
         literals, drawn = {}, ["embeddings", "target.embeddings"]
     if "positions" not in trace:
         words.append("--positions none")

@@ -27,11 +27,11 @@ FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
         ("examples 004-first-example --format mermaid", ["flowchart TD", "weights<br/>"]),
         ("examples why", ["claimed     [1, 1, 2, 3, 4, 8, 16, 23]", "claimed     below 0.4", "--sweep d_k"]),
         ("examples 003-yogurt --query Yogurt", ["Mango", "69.59", "weight·V1"]),
-        ("examples 000-pca", ["--glove FILE computes", "● politics", "to see “5 2D vectors”:"]),
+        ("examples 000-pca", ["--vectors FILE computes", "● politics", "to see “5 2D vectors”:"]),
         ("examples --verify", ["ok ", "each as recorded"]),
         ("examples 004 --verify", ["12 examples, each as recorded", "  printed     6 reproduced, 3 agree as rounded, 7 differ"]),
         (f"examples --verify --file {MINE}", ["ok "]),
-        (f"examples exercise-2 --file {MINE} --glove {WORDS}", ["cosine: agrees as rounded"]),
+        (f"examples exercise-2 --file {MINE} --vectors {WORDS}", ["cosine: agrees as rounded"]),
     ],
 )  # fmt: skip
 def test_what_is_shown(call: Call, line: str, texts: list[str]) -> None:
@@ -173,11 +173,15 @@ def test_names_of_a_file_do_nothing_on_the_screen(call: Call) -> None:
     document = json.loads(MINE.read_text())
     document["examples"][1]["name"] = "red\x1b[31m"
     claims = [{"claim": "", "stage": "dots"}]
-    changes = {"run": "similarity nowhere --glove \x1b[31m", "needs": "\x1b[31m", "claims": claims}
+    changes = {
+        "run": "similarity nowhere --vectors \x1b[31m",
+        "needs": "\x1b[31m",
+        "claims": claims,
+    }
     document["examples"][0] |= changes
     Path("mine.json").write_text(json.dumps(document))
     Path("words.txt").write_text("other 1 2\n")
-    for flags in ("red[31m", "exercise-1 --stage dots", "exercise-1 --glove words.txt"):
+    for flags in ("red[31m", "exercise-1 --stage dots", "exercise-1 --vectors words.txt"):
         done = call("examples", *flags.split(), "--file", "mine.json")
         assert (done.code, "\\x1b[31m'" in done.err) == (2, True)
         assert done.err.strip().isprintable()

@@ -252,7 +252,7 @@ def test_the_call_of_another_way() -> None:
     # vectors of another way replace the file
     way = {"how": "others", "run": "similarity a=3,4", "gives": ["5"]}
     claim = at("lengths", ["1"], ways=[way], verdict=D)
-    of_file = example("similarity a --glove g", claim, needs="g")
+    of_file = example("similarity a --vectors g", claim, needs="g")
     (judgement,) = judge(of_file, "a=6,8").judgements
     assert (judgement.verdict, judgement.ok) == (D, True)
 
@@ -291,7 +291,7 @@ def test_a_claim_has_a_run_of_its_own() -> None:
 def test_what_is_computed_without_a_file_of_vectors() -> None:
     points = {"run": "similarity a=3,4", "adds": "computes it from real vectors"}
     claim = at("lengths", ["5"])
-    one = example("similarity a --glove g", claim, needs="g", offline=points)
+    one = example("similarity a --vectors g", claim, needs="g", offline=points)
     offline, of_file = judge(one), judge(one, "a=6,8")
     assert (offline.ok, offline.adds, offline.needs) == (True, points["adds"], "")
     assert (of_file.judgements[0].verdict, of_file.adds) == (D, "")

@@ -40,9 +40,29 @@ def test_similarity_takes_them_where_no_file_is_named(call: Call) -> None:
     assert np.sign(first[:3]).tolist() == [-np.sign(first[3])] * 3  # the states against politics
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "calls"),
+    [
+        ("--vectors", "--glove", ["explain a", "examples 003-cosines", "similarity a b"]),
+        ("--positions", "--exponent", ["posenc --len 2 --dim 4"]),
+    ],
+)
+def test_an_old_name_of_an_option_is_taken(
+    call: Call, name: str, old: str, calls: list[str]
+) -> None:
+    value = "article" if old == "--exponent" else "a=1,2 b=3,5"
+    for line in calls:
+        new, former = (call(*line.split(), x, value, "--quiet") for x in (name, old))
+        assert (new.code, new.out) == (former.code, former.out) == (0, new.out)
+        command = line.split()[0]
+        short, every = (call(command, "--help", *x).out for x in ([], ["all"]))
+        assert (name in short, old in short) == (True, False)
+        assert every.count(old) == 1
+
+
 @pytest.mark.parametrize("flags", ["", "--unknown error"])
 def test_explain_takes_them_and_tells_where_there_are_more(call: Call, flags: str) -> None:
-    done = call("explain", "She visited the truth", "--glove", "builtin", *flags.split())
+    done = call("explain", "She visited the truth", "--vectors", "builtin", *flags.split())
     assert done.code == (2 if flags else 0)
     text = done.err if flags else " ".join(done.out.split())
     assert all(word in text for word in ("'truth'", "glove.6B.zip", "nlp.stanford.edu"))

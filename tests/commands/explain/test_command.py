@@ -101,7 +101,7 @@ def test_two_thousand_words_are_elided_and_quick(call: Call) -> None:
 
 def test_unknown_words_are_always_named(call: Call) -> None:
     for flags, words in {"": "not in", "--unknown zero": "zeros"}.items():
-        line = f"'Terry eat mango' --glove 'eat=1,2,3,4 mango=4,3,2,1' {flags}"
+        line = f"'Terry eat mango' --vectors 'eat=1,2,3,4 mango=4,3,2,1' {flags}"
         notes = [explain(call, line).out, explain(call, f"{line} --format csv").err]
         notes += [" ".join(explain(call, f"{line} --format json").json["notes"])]
         assert [words in text and "Terry" in text for text in notes] == [True] * 3

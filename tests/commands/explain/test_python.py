@@ -62,7 +62,7 @@ def vectors(options: Options, tokens: list[str], *, has_target: bool) -> int:
         some = [word for word in dict.fromkeys(tokens) if word.isalpha()][1:] or ["zebra"]
         rows = [",".join(map(str, options.numbers(dim))) for _ in some]
         text = " ".join(f"{word}={row}" for word, row in zip(some, rows, strict=True))
-        options.add("vectors", text, "--glove")
+        options.add("vectors", text, "--vectors")
         options.add("unknown", options.one_of(None, "random", "zero"))
     elif options.add("dim", options.one_of(dim, None)) is None:
         return 8

@@ -27,7 +27,7 @@ FAMILY = "king=0.9,0.5,0.1 queen=0.2,0.5,0.1 dad=0.9,0.7,0.9 mom=0.2,0.7,0.9"
         ("posenc --len 5 --dim 4 --work", ["θ[pos 1,i=0] = 1 / w[i=0] = 1 / 1 = 1", "sin(1) = 0.8415"]),
         ("posenc --len 1 --dim 4 --work", ["PE[pos 0,2i=0]", "sin(0) = 0"]),
         ("posenc --len 2 --dim 5", ["5 is odd"]),
-        ("posenc --len 2 --dim 4 --exponent article", ["4i/d"]),
+        ("posenc --len 2 --dim 4 --positions article", ["4i/d"]),
     ],
 )  # fmt: skip
 def test_what_is_shown(call: Call, line: str, texts: list[str]) -> None:
@@ -99,7 +99,7 @@ def test_tables_feed_compute(call: Call) -> None:
 
 X = [[0.5, 0.2, 0.3, 0.1], [1.0, -2.0, 0.0, 3.0]]
 TABLES: list[tuple[dict[str, Any], str]] = [
-    ({"n": 5, "dim": 3, "exponent": "article", "start": 2}, "--len 5 --dim 3 --exponent article --start 2"),
+    ({"n": 5, "dim": 3, "positions": "article", "start": 2}, "--len 5 --dim 3 --positions article --start 2"),
     ({"n": 5, "dim": 4, "base": 50.0, "dots": True}, "--len 5 --dim 4 --base 50 --dots"),
     ({"add": X, "n": 2, "base": 7.0}, f"--add '{X}' --len 2 --base 7"),
     ({"add": X[0]}, f"--add '{X[0]}'"),

@@ -42,8 +42,8 @@ def test_forms_of_vectors(call: Call) -> None:
 def test_notes_on_words(call: Call) -> None:
     folded = call("similarity", "King", "dad", "--vectors", WORDS)
     assert (folded.code, "'King', only 'king'" in folded.err) == (0, True)
-    unused = call("examples", "003-cosines", "--glove", WORDS)
-    assert (unused.code, "--glove" in unused.err, unused.err.count("\n")) == (0, True, 1)
+    unused = call("examples", "003-cosines", "--vectors", WORDS)
+    assert (unused.code, "--vectors" in unused.err, unused.err.count("\n")) == (0, True, 1)
     wide = [f"{word}={','.join(['1', *['0'] * 19, str(at)])}" for at, word in enumerate("abc")]
     short = call("similarity", *wide)
     assert ("too wide: step 1 (vectors)" in short.err, "1  vectors" in short.out) == (True, False)
