@@ -111,10 +111,10 @@ class _Writer:
                 edits = self.edits(text)
                 variants = list(self.variants(loop, condition, detail)) if edits else []
                 if edits and variants:
-                    of = [
+                    each = [
                         [v.words, {f"loop_{n}": x for n, x in v.numbers.items()}] for v in variants
                     ]
-                    yield {"name": name, "place": place, "edits": edits, "of": of}
+                    yield {"name": name, "place": place, "edits": edits, "of": each}
 
     def places(self, line: str) -> list[str]:
         """The stages that a line with `any` or `qkv` is about; of another line the first one."""
@@ -123,16 +123,18 @@ class _Writer:
         if kind == "any":
             return [x for x, stage in self.asked.items() if x not in QKV or stage.expression]
         if kind == "qkv":
-            made = [x for x in QKV if x in self.asked and {"x", "w"} <= self.stages[x].reads.keys()]
-            return made if len({self.stages[x].reads["x"] for x in made}) == 1 else []
+            projected = [
+                x for x in QKV if x in self.asked and {"x", "w"} <= self.stages[x].reads.keys()
+            ]
+            return projected if len({self.stages[x].reads["x"] for x in projected}) == 1 else []
         return [kind if kind in self.stages else SCORES]
 
     def filled(self, line: str, stage: str) -> str:
         """The line with the letters of a stage in the place of their names in braces."""
         letters = _LETTERS.get(stage, "bhij")
-        own = formula_of(self.stages[stage]) if stage in QKV else None
-        if own:  # its heads may be those of keys, or none
-            head = "".join(map(str, own.index[1])) if len(own.index) > 3 else ""
+        formula = formula_of(self.stages[stage]) if stage in QKV else None
+        if formula:  # its heads may be those of keys, or none
+            head = "".join(map(str, formula.index[1])) if len(formula.index) > 3 else ""
             letters = f"b{head or '.'}{letters[2:]}"
         texts = {"outer": ",".join(letters[:2]), "row": letters[2], "column": letters[3]}
         texts["head"] = letters[1]
@@ -161,13 +163,13 @@ class _Writer:
     def tree(self, stage: Stage, pattern: str, text: str) -> dict[str, Any] | None:
         """A stage by another formula; None where it is the same, or reads what is not there."""
         binding = bound_formula(self.block, stage)
-        own = binding[0].formula if binding else None
-        if own is None and stage is not self.block.mask:
+        formula = binding[0].formula if binding else None
+        if formula is None and stage is not self.block.mask:
             return None
         if stage is self.block.mask and (self.block.convention.causal != ("rows[" in text)):
             return None  # the mask of a triangle, or one that is given
-        index = own.index if own else tuple((x,) for x in "bhij")
-        read = {cell.name for cell in cells(own.body, guards=True)} if own else set[str]()
+        index = formula.index if formula else tuple((x,) for x in "bhij")
+        read = {cell.name for cell in cells(formula.body, guards=True)} if formula else set[str]()
         reads = {"mask"} & read | {
             *self.stages,
             *_KEYED,
@@ -182,15 +184,15 @@ class _Writer:
         text = re.sub(r"\{(\w)\}", r"loop_\1", text.removeprefix("where "))
         body = parsed(written(text, frozenset(reads | {"sum", "softmax", "max", "size"})))
         if pattern.strip() == "where":
-            old, condition = own.body if own else body, body
+            old, condition = formula.body if formula else body, body
             body = rebuilt(old, lambda x: _also_where(x, condition))
-        elif own is not None:
-            body = rebuilt(body, lambda x: own.body if x == Param("right") else x)
+        elif formula is not None:
+            body = rebuilt(body, lambda x: formula.body if x == Param("right") else x)
         head = next(
             (axis for axis in index if isinstance(axis, tuple) and {*axis} & {"h", "r"}), ("h",)
         )
         body = with_letters(rebuilt(body, self.of_key_head), {"h": tuple(map(str, head))})
-        if own is not None and body == own.body:
+        if formula is not None and body == formula.body:
             return None
         names = {x: self.read(stage, x) for x in {cell.name for cell in cells(body, guards=True)}}
         names = {x: source for x, source in names.items() if x not in ("right", "rows")}
@@ -234,11 +236,16 @@ class _Writer:
             return self.block.read(masked, "x") if masked else None
         if name == "mask":
             return self.block.mask
-        found = self.stages.get(name) or self.block.stages.get(name)
-        if found is None and re.fullmatch("w_[qkv]", name) and "w" in stage.reads:
-            own, other = self.block.read(stage, "w"), self.block.read(self.stages[name[-1]], "w")
-            found = other if own and other and own.value.shape == other.value.shape else None
-        return found
+        result = self.stages.get(name) or self.block.stages.get(name)
+        if result is None and re.fullmatch("w_[qkv]", name) and "w" in stage.reads:
+            weights, other = (
+                self.block.read(stage, "w"),
+                self.block.read(self.stages[name[-1]], "w"),
+            )
+            result = (
+                other if weights and other and weights.value.shape == other.value.shape else None
+            )
+        return result
 
     def variants(self, loop: str, condition: str, detail: str) -> Iterator[_Variants]:
         """What a line counts, once for each number of which the condition holds."""
