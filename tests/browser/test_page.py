@@ -278,7 +278,7 @@ OWN: dict[str, tuple[list[str], str]] = {  # a call, and what is in the command
     "variant with a line": (["--formulas", "softcap", "--set", "cap = 3"], "--formulas 'cap = 3\nscores: "),
     "a line in place of ours": (SET, "scaled: Z[i,j] = S[i,j] / (1 + i)\n"),
     "a file": (["--formulas", "mine.attn"], "--formulas 'scores: S[i,j] = abs("),
-    "a sentence": (["--formulas", "sigmoid"], "explain --weights - --positions paper --formulas sigmoid --heads 2 "),
+    "a sentence": (["--formulas", "sigmoid"], " --positions paper --formulas sigmoid --heads 2 "),
     "layers": (["--block", "encoder", "--layers", "2", "--formulas", "softcap"], " --set cap=4"),
 }  # fmt: skip
 

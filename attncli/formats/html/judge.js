@@ -42,7 +42,7 @@ function judged(texts) {
     keepTable(table, sheet);
   }
   for (const { cells, slips } of result.mistakes)
-    if (slips.length && slips.every(({ name }) => /rounded too early|^cut off/.test(name))) for (const { cell } of cells) result.kinds.set(cell, "imprecise");
+    if (slips.length && slips.every(({ name }) => /rounded too early|^truncated/.test(name))) for (const { cell } of cells) result.kinds.set(cell, "imprecise");
   return result;
 }
 
