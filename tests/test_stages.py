@@ -139,7 +139,7 @@ def computed(form: str) -> float:
     return float(eval(text, {"__builtins__": {}}, NAMES))  # noqa: S307 - our own output
 
 
-EQUATION, REMARK = re.compile(r"  (?!d = )\S[^=]* = "), re.compile(r"\s*\([a-z]+[ :]")
+EQUATION, REMARK = re.compile(r"  (?!d = )\S(?:[^=]|(?<=\S)=)* = "), re.compile(r"\s*\([a-z]+[ :]")
 
 
 def equations(text: str) -> list[str]:
