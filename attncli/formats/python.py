@@ -18,7 +18,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.masks import mask_formula, total_mask
-from attncli.budget import FLOAT, check_free
+from attncli.budget import FLOAT, check_bytes, held
 from attncli.errors import AttncliError, ConventionError, InputError, StageError
 from attncli.formats.variables import RESERVED, variables_of
 from attncli.formula.code_text import WIDE, number_text
@@ -357,7 +357,9 @@ class _Writer:
             return
         shapes = tuple([(x, array.shape) for x, array in values.arrays.items()])
         cost, _ = compiled(values.formula, shapes, tuple(values.sizes.items())).cost()
-        check_free(cost * FLOAT, f"a script of {name} needs", "give fewer queries or heads")
+        before = held()  # nothing where attncli is a library in a process of somebody's
+        need, subject = before + cost * FLOAT, f"a script of {name} needs"
+        check_bytes(need, subject, "give fewer queries or heads", resident=before)
         heard: Any = {"call": lambda *_: setattr(self, "is_infinite", True)}
         with np.errstate(divide="call", over="call", invalid="call", **heard):
             result = compute(values.formula, {**values.params, **arrays}, values.sizes)
