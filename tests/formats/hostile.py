@@ -33,3 +33,11 @@ LABELS = {
 
     "plain": "the", "empty": "", "two": "a b",
 }  # fmt: skip
+
+LEFT_SIDES = ["S[i,j]", "S[value]", "cos(i, j, d, b)", "S[i·j,0]"]
+BODIES = [
+    "q[i,q[9,9]]", "sum[d](q[i,d] where sum[j](q[j,d] where k[9,d] > 0) > 0)", "q[i,0 / 0] / 0",
+    "1 if lse[j](1, sink=j) else q[b,h]", "softmax[j](0, sink=sum[d](q[i,d]))", "9e9 ** max(i, j)",
+    "sum[d](0 where " + "-" * 300 + "q[i,d])", "q[i,q[j,d] + nosuch]", "sum[j,d,i](k[j])", "x[j]",
+]  # fmt: skip
+"""Formulas of a file that no array has the places for, or that are no numbers."""

@@ -25,7 +25,7 @@ from rich.cells import cell_len
 import attncli
 from attncli.files.table import guarded, unguarded
 from attncli.trace import Stage, Trace
-from tests.formats.hostile import LABELS
+from tests.formats.hostile import BODIES, LABELS, LEFT_SIDES
 from tests.page.traces import Array, attention, coloured, lines_of, matrix, numbers, shown
 
 ALL = tuple(LABELS.values())
@@ -103,12 +103,8 @@ def test_a_terminal_with_colours_gets_no_other_sequence_than_those_of_a_plain_la
         assert re.search(rf"\n  {re.escape(cut(label))} +4 +5 +6\n", shown(of(label)))
 
 
-@pytest.mark.parametrize("left", ["S[i,j]", "S[value]", "cos(i, j, d, b)", "S[i·j,0]"])
-@pytest.mark.parametrize("body", [
-    "q[i,q[9,9]]", "sum[d](q[i,d] where sum[j](q[j,d] where k[9,d] > 0) > 0)", "q[i,0 / 0] / 0",
-    "1 if lse[j](1, sink=j) else q[b,h]", "softmax[j](0, sink=sum[d](q[i,d]))", "9e9 ** max(i, j)",
-    "sum[d](0 where " + "-" * 300 + "q[i,d])", "q[i,q[j,d] + nosuch]", "sum[j,d,i](k[j])", "x[j]",
-])  # fmt: skip
+@pytest.mark.parametrize("left", LEFT_SIDES)
+@pytest.mark.parametrize("body", BODIES)
 def test_any_formula_of_a_file_leaves_the_numbers_as_they_are(left: str, body: str) -> None:
     whole = attention().mapped(lambda stage: replace(stage, expression=f"{left} = {body}"))
     for form in ("table", "html", "latex"):

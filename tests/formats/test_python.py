@@ -28,7 +28,7 @@ from attncli.page.options import DisplayOptions
 from attncli.programs.variants import variants
 from attncli.trace import Stage, Trace
 from tests.calls import SAMPLES, Call
-from tests.formats.hostile import LABELS
+from tests.formats.hostile import BODIES, LABELS, LEFT_SIDES
 from tests.page.traces import WORDS, attention, every_kind, grouped, numbers, projected
 from tests.programs.conventions import of_qkv, of_x
 from tests.programs.random_programs import random_program
@@ -399,12 +399,8 @@ def test_no_name_of_a_stage_is_code() -> None:
         )
 
 
-@pytest.mark.parametrize("left", ["S[i,j]", "S[value]", "cos(i, j, d, b)", "S[i·j,0]"])
-@pytest.mark.parametrize("body", [
-    "q[i,q[9,9]]", "sum[d](q[i,d] where sum[j](q[j,d] where k[9,d] > 0) > 0)", "q[i,0 / 0] / 0",
-    "1 if lse[j](1, sink=j) else q[b,h]", "softmax[j](0, sink=sum[d](q[i,d]))", "9e9 ** max(i, j)",
-    "sum[d](0 where " + "-" * 300 + "q[i,d])", "q[i,q[j,d] + nosuch]", "sum[j,d,i](k[j])", "x[j]",
-])  # fmt: skip
+@pytest.mark.parametrize("left", LEFT_SIDES)
+@pytest.mark.parametrize("body", BODIES)
 def test_any_formula_of_a_file_is_a_script_or_an_error(left: str, body: str) -> None:
     trace = attention().mapped(lambda stage: replace(stage, expression=f"{left} = {body}"))
     with pytest.raises(AttncliError):
