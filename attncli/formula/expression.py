@@ -122,6 +122,8 @@ KINDS = ("sum", "prod", "max", "softmax", "lse")
 MORE_KINDS = ("mean", "min", "all", "any")
 """What is written by those: of numbers, and of conditions."""
 _OF_ONE = "exp exp2 ln log2 sqrt tanh sigmoid softplus sin cos arccos degrees abs sign floor"
+CONDITIONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "and", "or", "not"})
+"""Functions that give true or false."""
 FUNCTIONS = {**dict.fromkeys(_OF_ONE.split(), 1), "max": 2, "min": 2}
 """How many numbers each function is of."""
 RESERVED = {*FUNCTIONS, *KINDS, *MORE_KINDS, "size", "inf", "where"}

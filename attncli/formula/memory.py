@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from attncli.formula.compute import GATHERED, Compiled, Compiler, Factors, Letters
 from attncli.formula.expression import (
+    CONDITIONS,
     Apply,
     Cell,
     Expr,
@@ -26,7 +27,6 @@ from attncli.formula.expression import (
 
 _FLOAT, _TRUTH = 8, 1  # bytes of a place, and of true or false
 _PLACES = 48  # bytes of the places of a cell that are computed
-_CONDITIONS = {"==", "!=", "<", "<=", ">", ">=", "and", "or", "not"}
 
 
 class Bytes(NamedTuple):
@@ -96,7 +96,7 @@ class _Count(NamedTuple):
             case Apply(name, args):
                 if all(isinstance(x, Number | Size | Apply) for x in walk(node)):
                     return Bytes()
-                width = _TRUTH if name in _CONDITIONS else self.width
+                width = _TRUTH if name in CONDITIONS else self.width
                 return self.together(
                     args[: 1 if name == "**" and args[1] == Number(2.0) else None], order, n * width
                 )

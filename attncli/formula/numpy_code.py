@@ -34,6 +34,7 @@ from attncli.formula.code_text import (
 )
 from attncli.formula.evaluate import FUNCTIONS, Values, present_axes
 from attncli.formula.expression import (
+    CONDITIONS,
     Apply,
     Cell,
     Expr,
@@ -64,7 +65,6 @@ _CALLED = {
     **{"ln": "np.log", "max": "np.maximum", "min": "np.minimum", "softplus": "np.logaddexp(0, {})"},
     **{"sigmoid": "1 / (1 + np.exp(-{}))"},
 }
-_CONDITIONS = ("==", "!=", "<", "<=", ">", ">=", "and", "or", "not")
 
 
 def statements(
@@ -201,7 +201,7 @@ class Writer(Cells):
         if all(x.number is not None for x in parts):
             with np.errstate(all="ignore"):
                 number = np.asarray(FUNCTIONS[function](*(x.number for x in parts))).item()
-            if function in _CONDITIONS:
+            if function in CONDITIONS:
                 return Code(str(number), number=number)
             if not math.isfinite(number):  # where Python has an error
                 return Code(number_text(number), ATOM if number > 0 else SIGN, number=number)
