@@ -62,7 +62,7 @@ TOO_DEEP = (RecursionError, MemoryError)  # of Python's parser
 _ONE_PARSER = threading.Lock()  # until 3.11.8 and 3.12.2 two at once count one depth (gh-106905)
 
 
-@lru_cache(1024)
+@lru_cache(8192)  # those of some hundred tiles or parts
 def parse(text: str) -> Formula:
     """The formula that a text is. Raises InputError where it is none."""
     line, _, remark = text.partition("  # ")

@@ -70,10 +70,11 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
         data.add_pictures(trace, [n for n in listed if n.rpartition(".")[2] == WEIGHTS])
         lost = ", so the query is not followed" if options.query and part.is_cut else ""
         page_parts.insert(1, Remark(f"{part.locked}{lost} (--full shows all)"))
-    is_fixed = bool(part.locked) or has_blanks(trace)
+    is_sheet = has_blanks(trace)
+    is_fixed = bool(part.locked) or is_sheet
     call = {} if is_fixed else command(trace)
     more: dict[str, Any] = {"command": call} if call else {}
-    slips = {} if part.locked else _slips(trace)
+    slips = {} if part.locked else _slips(trace, is_sheet=is_sheet)
     more |= {"locked": part.locked} if part.locked else {"slips": slips}
     vectors = trace["embeddings"].params if "embeddings" in trace and not is_fixed else {}
     seed = vectors.get("seed")  # from which those of other words are drawn
@@ -91,7 +92,7 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     n_maps = sum(math.prod(s["shape"][:-2]) for s in weights)
     has_words = n_maps and any(name.endswith("tokens") for name in trace)
     script = ("heads",) * (n_maps > 1 or bool(has_words)) + ("vectors",) * (seed is not None)
-    script += ("judge",) * bool(has_blanks(trace) or slips.get("of"))  # what can be filled in
+    script += ("judge",) * bool(is_sheet or slips.get("of"))  # what can be filled in
     title = [Heading(clean(trace.title))]
     script += ("script",) * ("script" in more)  # of NumPy, which a page copies
     return Content(tuple(page_parts or title), frozenset(listed), packed(more, data), script)
@@ -158,12 +159,12 @@ def _place(trace: Trace, options: DisplayOptions) -> tuple[str, tuple[int, int]]
     return names[0], places
 
 
-def _slips(trace: Trace) -> dict[str, Any]:
+def _slips(trace: Trace, *, is_sheet: bool) -> dict[str, Any]:
     """The slips of attentions, each list once, and which list is that of which attention."""
     lists: list[Any] = []
     numbers: dict[str, int] = {}
     for block in blocks_of(trace):
-        if rows := slips_of(block, is_sheet=has_blanks(trace)):
+        if rows := slips_of(block, is_sheet=is_sheet):
             if rows not in lists:
                 lists.append(rows)
             numbers[block.prefix] = lists.index(rows)
