@@ -193,6 +193,10 @@ def _stages(
     if not by_keys:
         written = [name for name, source in todo.items() if source in (OUTPUT, *GRADIENTS)]
         result |= {name: _unwritten(setup, subset, result[name]) for name in written}
+    for name, marks in setup.written.items():
+        if name in result:
+            of_rows = marks[np.ix_(*subset)][..., None]
+            result[name] = np.where(of_rows == 1, result[name], of_rows)
     return {name: result[name] for name in names}
 
 

@@ -51,6 +51,8 @@ class Setup:
     whole         the axes (0 batch, 1 head, 2 query) that a changed step needs complete
     instead       axis (0 batch, 1 head, 2 query) → the index that is computed in place of each;
                   ZEROS or NANS: none, and the output is that there
+    written       stage → [batch, head, query]: 1, or what all numbers of a row are that was not
+                  written: 0 or NaN
     relabel       observed stage → the stage that it really is
     relayout      observed stage → a function that corrects its layout
     tiles         where not 0, the plan is that of a walk through tiles of so many keys
@@ -73,6 +75,7 @@ class Setup:
     grouping: HeadOrder = "blocks"
     whole: frozenset[int] = frozenset()
     instead: Mapping[int, npt.NDArray[np.intp]] = field(default_factory=dict)
+    written: Mapping[str, Array] = field(default_factory=dict)
     relabel: Mapping[str, str] = field(default_factory=dict)
     relayout: Mapping[str, Relayout] = field(default_factory=dict)
     tiles: int = 0

@@ -35,6 +35,7 @@ from attncli.commands.check.explanations import (
 from attncli.commands.check.generated import described
 from attncli.commands.check.observe import GIVEN, Pick, differing_inputs, to_numpy
 from attncli.commands.check.places import Labels, stage_verdict
+from attncli.commands.check.questions.asking import solved
 from attncli.commands.check.readings import (
     TOKENS_FIRST,
     Observed,
@@ -374,6 +375,9 @@ def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool)
     kernel = None if matches else _kernel_of(search)
     if kernel and (matches := kernel.distinct(kernel.singles())):
         return _explained(*_of_one_pass(_of_kernel(verdict, kernel), matches), kernel.comparison)
+    if not matches and (solution := solved(search)):
+        explained = _explained(verdict, solution.matches, solution.comparison)
+        return explained.of_part(solution.part)
     if matches := search.distinct(matches or (search.pairs() if pairs else [])):
         return _explained(*_of_one_pass(verdict, matches), comparison)
     edit = described(kernel or search) if pairs else None

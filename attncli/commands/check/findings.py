@@ -107,6 +107,7 @@ class Explanation:
     flag      the flags that reproduce it, or ""
     command   the command that has them: "compute", or "check" where positions are put in
     errors    stage → what is left of the errors under this explanation
+    part      the part that it explains, such as "batch item 4", where all else is right; or ""
     """
 
     bugs: tuple[Bug, ...]
@@ -118,8 +119,10 @@ class Explanation:
     formula: str = ""
     edited: str = ""
     fix: str = ""
+    part: str = ""
 
     @property
     def name(self) -> str:
-        """The names of the bugs, joined."""
-        return " and ".join(bug.name for bug in self.bugs)
+        """The names of the bugs, joined, behind the part that has them."""
+        names = " and ".join(bug.name for bug in self.bugs)
+        return f"in {self.part}: {names}" if self.part else names

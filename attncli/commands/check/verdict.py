@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import chain
 from typing import Literal
 
@@ -72,6 +72,11 @@ class Verdict:
 
     def __str__(self) -> str:
         return report_text(self)
+
+    def of_part(self, part: str) -> Verdict:
+        """The same with explanations of a part alone, such as "batch item 4"."""
+        explanations = tuple(replace(explanation, part=part) for explanation in self.explanations)
+        return replace(self, explanations=explanations)
 
     @property
     def is_meant(self) -> bool:
@@ -215,10 +220,12 @@ def _explanation(explanation: Explanation, lead: str, verdict: Verdict) -> Itera
     """A bug, and what it leaves of the errors of each stage that differs; of all if none does."""
     yield f"{lead}{explanation.name}"
     for bug in explanation.bugs:
-        yield f"     {bug.sentence}"
+        if bug.sentence:
+            yield f"     {bug.sentence}"
         if bug.threads:
             yield f"     seen in {', '.join(bug.threads)}"
-        yield f"     more about it: attncli check --bug {bug.id}"
+        if bug.id:  # an answer of the numbers has none
+            yield f"     more about it: attncli check --bug {bug.id}"
     yield from (f"     {detail}" for detail in explanation.details)
     labelled = {
         "expected:": explanation.expected,

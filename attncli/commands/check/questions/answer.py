@@ -1,0 +1,173 @@
+"""An answer: a cause that was solved from the observed numbers, and the words for a map of places.
+
+It becomes a row of its own beside those of the catalogue, and is judged as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.errors import joined
+from attncli.tolerance.run import Indices
+from attncli.tolerance.setup import Setup
+
+
+class Answer(NamedTuple):
+    """What the numbers say, and the setups that it can be.
+
+    sentence  in words, as the name of the cause
+    setups    in the order in which they are judged: of those that fit the first is taken
+    formula   what is computed so, or ""
+    """
+
+    sentence: str
+    setups: Iterable[Setup]
+    formula: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedBug(Bug):
+    """A bug that has no row in the catalogue: its name is the sentence of an answer."""
+
+    @property
+    def id(self) -> str:
+        """No command knows it."""
+        return ""
+
+
+def bug_of(sentence: str, formula: str = "") -> SolvedBug:
+    """An answer as a row beside those of the catalogue; its setups are known already."""
+    return SolvedBug(sentence, formula, (), frozenset(), _nothing)
+
+
+def _nothing(_: Setup, __: Evidence) -> tuple[Setup, ...]:
+    return ()
+
+
+# ---- maps: at which place each place is read
+
+
+class PlaceMap(NamedTuple):
+    """At which place of an axis each place is read.
+
+    words    such as "the first of each 4"
+    formula  such as "j // 4 * 4", with {x} for the letter and {n} for the size of the axis
+    """
+
+    words: str
+    formula: str
+    indices: Indices
+
+    def text(self, letter: str) -> str:
+        """The formula of the index of this letter."""
+        return self.formula.format(x=letter, n=len(self.indices))
+
+
+def place_maps(n: int) -> Iterator[PlaceMap]:
+    """The maps of an axis of n places, but for that of each place to itself: each once."""
+    places, seen_maps = np.arange(n), {np.arange(n).tobytes()}
+    for words, formula, indices in _each_map(n, places):
+        x = np.asarray(indices, dtype=places.dtype)
+        if x.tobytes() not in seen_maps:
+            seen_maps.add(x.tobytes())
+            yield PlaceMap(words, formula, x)
+
+
+def _each_map(n: int, x: Indices) -> Iterator[tuple[str, str, Indices]]:
+    yield "the first", "0", x * 0
+    yield "the last", "{n} - 1", x * 0 + n - 1
+    yield "in reverse order", "{n} - 1 - {x}", n - 1 - x
+    yield "the one before", "({x} - 1) % {n}", (x - 1) % n
+    yield "the one after", "({x} + 1) % {n}", (x + 1) % n
+    for b in range(2, n):
+        yield f"its number modulo {b}", f"{{x}} % {b}", x % b
+    for b in range(2, n // 2 + 1):
+        yield f"the first of its block of {b}", f"{{x}} // {b} * {b}", x // b * b
+        last = np.minimum(x // b * b + b - 1, n - 1)
+        yield f"the last of its block of {b}", f"min({{x}} // {b} * {b} + {b - 1}, {{n}} - 1)", last
+        if n % b == 0:
+            yield f"the one {b} after", f"({{x}} + {b}) % {{n}}", (x + b) % n
+            for rows in (b, n // b):
+                columns = n // rows
+                yield (
+                    f"a view of [{rows}, {columns}] in place of [{columns}, {rows}]",
+                    f"{{x}} % {rows} * {columns} + {{x}} // {rows}",
+                    x % rows * columns + x // rows,
+                )
+        within = np.minimum(x // b * b + b - 1 - x % b, n - 1)
+        formula = f"min({{x}} // {b} * {b} + {b - 1} - {{x}} % {b}, {{n}} - 1)"
+        yield f"in reverse order within each block of {b}", formula, within
+        yield f"its number divided by {b}", f"{{x}} // {b}", x // b
+    for at in range(1, n):
+        yield f"at most number {at + 1}", f"min({{x}}, {at})", np.minimum(x, at)
+
+
+MOST_SOURCES = 3
+"""Of a map that is listed there are so many places from which others are read."""
+
+
+def places_text(kind: str, places: Sequence[int]) -> str:
+    """Places, counted from 1, in words.
+
+    >>> places_text("head", [1, 2]), places_text("query", [4, 5, 6, 7]), places_text("key", [0])
+    ('heads 2 and 3', 'queries 5 to 8', 'key 1')
+    """
+    kinds = {"query": "queries"}.get(kind, f"{kind}s")
+    if len(places) == 1:
+        return f"{kind} {places[0] + 1}"
+    return f"{kinds} {numbers_text(places)}"
+
+
+def numbers_text(places: Sequence[int]) -> str:
+    """The numbers of places, counted from 1, those in a row as one.
+
+    >>> numbers_text([0, 1, 2, 3, 6]), numbers_text([0, 1])
+    ('1 to 4 and 7', '1 and 2')
+    """
+    parts = list[str]()
+    for _, run in groupby(enumerate(sorted(places)), key=lambda pair: pair[1] - pair[0]):
+        numbers = [place + 1 for _, place in run]
+        is_long = len(numbers) > 2
+        parts += [f"{numbers[0]} to {numbers[-1]}"] if is_long else [*map(str, numbers)]
+    if len(parts) > MOST_LISTED:
+        parts = [*parts[:MOST_LISTED], f"{len(parts) - MOST_LISTED} more"]
+    return joined(parts)
+
+
+MOST_LISTED = 6
+"""Of more numbers only the first are said."""
+
+
+def map_text(kind: str, indices: Indices, words: str = "") -> str:
+    """Which places have the numbers of which, in words.
+
+    words  of the map as a whole, which are said where a list would be long
+
+    >>> map_text("head", np.array([0, 0, 0, 3, 3, 3]))
+    'heads 2 and 3 have the numbers of head 1, heads 5 and 6 those of head 4'
+    """
+    sources: dict[int, list[int]] = {}
+    for place, source in enumerate(indices.tolist()):
+        if place != source:
+            sources.setdefault(source, []).append(place)
+    if words and len(sources) > MOST_SOURCES:
+        kinds = places_text(kind, [0, 1]).split()[0]
+        return f"each of the {len(indices)} {kinds} has the numbers of another: {words}"
+    sentences = list[str]()
+    for source, places in [*sources.items()][:MOST_LISTED]:
+        have = "has" if len(places) == 1 else "have"
+        of_source = (
+            f"the numbers of {kind} {source + 1}"
+            if not sentences
+            else f"those of {kind} {source + 1}"
+        )
+        verb = f" {have}" if not sentences else ""
+        sentences.append(f"{places_text(kind, places)}{verb} {of_source}")
+    more = len(sources) - MOST_LISTED
+    return ", ".join(sentences) + f" and {more} more" * (more > 0)

@@ -1,0 +1,66 @@
+"""Which rows were not written: 0 or NaN in all of their numbers, where other numbers are right."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.commands.check.questions.answer import places_text
+from attncli.errors import joined
+from attncli.stages import spec_of
+from attncli.tolerance.comparison import Comparison, comparison_of
+from attncli.tolerance.run import Subset
+from attncli.tolerance.spans import span_of
+
+ROWS = ["batch", "head", "query"]
+KINDS = "batch item", "head", "query"
+"""The axes of rows in words."""
+
+
+def without_unwritten(comparison: Comparison) -> tuple[Comparison, str] | None:
+    """The comparison in which these rows are what they are, and the rows in words; None: none."""
+    setup, over = comparison.setup, comparison.setup.convention.softmax_over
+    written, sentences = dict[str, Array](), list[str]()
+    for name, stage in comparison.errors.items():
+        is_of_rows = span_of(name, over) == "rows" and spec_of(name).axes.split()[:3] == ROWS
+        if not is_of_rows or comparison.subset.sizes != stage.expected.shape[:3]:
+            continue
+        marks = marks_of(stage.observed, np.asarray(stage.wrong.any(axis=-1)))
+        if (marks == 1).all() or not (marks == 1).any():
+            continue
+        written[name] = np.ones(setup.shape[:3])
+        written[name][np.ix_(*comparison.subset)] = marks
+        of_stage = f" of {name}" if len(comparison.errors) > 1 else ""
+        sentences.append(unwritten_text(marks, comparison.subset, of_stage))
+    if not written:
+        return None
+    changed = replace(setup, written=written)
+    observed = {name: comparison.errors[name].observed for name in comparison.errors}
+    return comparison_of(changed, comparison.subset, observed, comparison.rule), joined(sentences)
+
+
+def marks_of(observed: Array, is_wrong: Array) -> Array:
+    """[batch, head, query]: 0 or NaN where a wrong row is that in all of its numbers, else 1."""
+    zeros, nans = (observed == 0).all(axis=-1), np.isnan(observed).all(axis=-1)
+    return np.where(is_wrong & zeros, 0.0, np.where(is_wrong & nans, np.nan, 1.0))
+
+
+def unwritten_text(marks: Array, subset: Subset, of_stage: str = "") -> str:
+    """The rows in words, such as "queries 5 to 7 are 0: not written"."""
+    is_unwritten = marks != 1
+    axes = [np.flatnonzero(is_unwritten.any(axis=tuple({0, 1, 2} - {x}))) for x in range(3)]
+    is_all = int(np.prod([len(at) for at in axes])) == is_unwritten.sum()
+    parts = [
+        places_text(kind, subset[axis][at].tolist())
+        for axis, (kind, at) in enumerate(zip(KINDS, axes, strict=True))
+        if len(at) < marks.shape[axis]
+    ]
+    rows = " of ".join(reversed(parts)) or f"{is_unwritten.sum()} rows"
+    if parts and not is_all:
+        rows = f"{is_unwritten.sum()} rows among {rows}"
+    mark = "NaN" if np.isnan(marks[is_unwritten]).any() else "0"
+    is_single = is_all and bool(parts) and re.fullmatch(r"[a-z ]+ \d+", parts[-1])
+    return f"{rows}{of_stage} {'is' if is_single else 'are'} {mark}: not written"
