@@ -193,10 +193,11 @@ def _stages(
     if not by_keys:
         written = [name for name, source in todo.items() if source in (OUTPUT, *GRADIENTS)]
         result |= {name: _unwritten(setup, subset, result[name]) for name in written}
-    for name, marks in setup.written.items():
-        if name in result:
-            of_rows = marks[np.ix_(*subset)][..., None]
-            result[name] = np.where(of_rows == 1, result[name], of_rows)
+    for name in result.keys() & setup.written.keys():
+        at = subset if span_of(name, over) == "rows" else (subset.batch, keys)
+        marks = setup.written[name]
+        marks = marks[np.ix_(*at)][..., None] if marks.ndim else marks
+        result[name] = np.where(marks == 1, result[name], marks)
     return {name: result[name] for name in names}
 
 

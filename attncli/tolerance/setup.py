@@ -51,8 +51,9 @@ class Setup:
     whole         the axes (0 batch, 1 head, 2 query) that a changed step needs complete
     instead       axis (0 batch, 1 head, 2 query) → the index that is computed in place of each;
                   ZEROS or NANS: none, and the output is that there
-    written       stage → [batch, head, query]: 1, or what all numbers of a row are that was not
-                  written: 0 or NaN
+    written       stage → [batch, head, query], of the gradients of keys [batch, kv_head, key]: 1,
+                  or what all numbers of a row are that was not written: 0 or NaN; one number for
+                  a whole stage
     relabel       observed stage → the stage that it really is
     relayout      observed stage → a function that corrects its layout
     tiles         where not 0, the plan is that of a walk through tiles of so many keys

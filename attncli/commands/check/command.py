@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from attncli.arrays import Array
+from attncli.attention.heads import shape_text
 from attncli.attention.inputs import Inputs
 from attncli.attention.memory import operands_of, size_of
 from attncli.budget import FLOAT, check_free, taken
@@ -22,6 +23,7 @@ from attncli.commands.check.diagnose import check as compare
 from attncli.commands.check.flags import STAGES, CheckFlags
 from attncli.commands.check.observe import GIVEN, heads_to_front
 from attncli.commands.check.observed import as_observed, known_stages, numbers_of, projection_of
+from attncli.commands.check.probe import probe_inputs
 from attncli.commands.check.report import summary_text, summary_to_dict, verdict_to_dict
 from attncli.commands.check.search import most_at_once
 from attncli.commands.check.verdict import Verdict, report_text
@@ -29,6 +31,7 @@ from attncli.errors import ConventionError, SeveralError, ShapeError, nearest
 from attncli.files.inputs import Reading, read
 from attncli.files.messages import named
 from attncli.files.roles import stages_named
+from attncli.files.write import check_dump, write_dump
 from attncli.stages import GRADIENTS, MEAN_WEIGHTS, OF_TILES, OUTPUT, PROJECTED, WEIGHTS
 from attncli.tolerance.run import CELLS
 
@@ -51,6 +54,8 @@ def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) ->
 
         options = [*given_of(replace(inputs, source=None)), *choices.fields]
         return explain(inputs.source, options, observed)
+    if observed.probe is not None:
+        return _written_probe(inputs, choices, observed)
     _check_flags(observed, inputs)
     if observed.by_hand:
         from attncli.commands.check.by_hand.command import by_hand
@@ -70,6 +75,38 @@ def check(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) ->
 
         marking = assumed(inputs, choices, observed, reading, numbers)
     return _report(verdict, marking, observed)
+
+
+def _written_probe(
+    inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags
+) -> ReportResult:
+    """Writes the probe, and says what to do with it."""
+    assert observed.probe is not None  # noqa: S101 - it was asked for
+    path = observed.probe
+    if observed.observed is not None:
+        raise ConventionError("--probe is given beside --observed", "write the probe first")
+    if inputs.x or inputs.weights or observed.positions:
+        message = "--probe takes q, k and v, to which nothing is done before the scores"
+        raise ConventionError(message, "give them as your kernel takes them, with --q")
+    check_dump(path, force=observed.force)
+    inputs = replace(inputs)
+    inputs.q, inputs.source = inputs.q or inputs.source, None
+    if inputs.q is None:
+        raise ConventionError("there is no input for a probe", "add --q FILE with q, k and v")
+    reading = read(inputs.sources(choices, None))
+    check_flags([inputs, choices], facts=reading.facts)
+    note(*reading.inputs.notes, quiet=observed.quiet)
+    arrays = probe_inputs(reading.inputs, reading.sources.layout)
+    write_dump(path, arrays.items(), force=observed.force)
+    shapes = ", ".join(f"{name} {shape_text(x)}" for name, x in arrays.items())
+    text = (
+        f"{path} holds {shapes}; its values are the identity, or that of one block of keys after "
+        f"another.\nRun your attention on it, save what it gives as `output`, and check that with "
+        f"the same options:\n  attncli check --q {path} --observed yours.npz"
+    )
+    data = {"probe": path, "shapes": {name: list(x.shape) for name, x in arrays.items()}}
+    is_json = observed.verdict_form == "json"
+    return ReportResult(text=text, data=data, show=observed, as_json=is_json, code=0)
 
 
 def _report(verdict: Verdict, marking: Marking | None, observed: CheckFlags) -> ReportResult:

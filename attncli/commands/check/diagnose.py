@@ -35,7 +35,10 @@ from attncli.commands.check.explanations import (
 from attncli.commands.check.generated import described
 from attncli.commands.check.observe import GIVEN, Pick, differing_inputs, to_numpy
 from attncli.commands.check.places import Labels, stage_verdict
+from attncli.commands.check.probe import read_probe
+from attncli.commands.check.questions.answer import Solution
 from attncli.commands.check.questions.asking import solved
+from attncli.commands.check.questions.gradients import sparing, stages_alone
 from attncli.commands.check.readings import (
     TOKENS_FIRST,
     Observed,
@@ -347,6 +350,7 @@ def _with_cause_in(
 def _with_cause(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool) -> Verdict:
     """The verdict with its cause, and a note on each bug that could not be computed."""
     verdict = _caused(verdict, search, choices, pairs)
+    verdict = replace(verdict, probe=read_probe(search.comparison))
     notes = (f"{name!r} was not tried: {why}" for name, why in search.unbuilt.items())
     return replace(verdict, notes=(*verdict.notes, *notes))
 
@@ -374,10 +378,11 @@ def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool)
     pairs |= less is not None  # less exact is said only of what nothing gives exactly
     kernel = None if matches else _kernel_of(search)
     if kernel and (matches := kernel.distinct(kernel.singles())):
+        names = [name for name in search.samples[0].errors if name not in kernel.comparison.errors]
+        matches = sparing(matches, stages_alone(search.samples[0], names))
         return _explained(*_of_one_pass(_of_kernel(verdict, kernel), matches), kernel.comparison)
-    if not matches and (solution := solved(search)):
-        explained = _explained(verdict, solution.matches, solution.comparison)
-        return explained.of_part(solution.part)
+    if not matches and (solutions := solved(search)):
+        return _solved(verdict, solutions)
     if matches := search.distinct(matches or (search.pairs() if pairs else [])):
         return _explained(*_of_one_pass(verdict, matches), comparison)
     edit = described(kernel or search) if pairs else None
@@ -435,6 +440,16 @@ def _explained(verdict: Verdict, matches: Sequence[Match], comparison: Compariso
         return verdict
     tell_apart = distinguished_by(matches, comparison)
     return replace(verdict, common=in_common(matches, comparison), tell_apart=tell_apart)
+
+
+def _solved(verdict: Verdict, solutions: Sequence[Solution]) -> Verdict:
+    """The verdict with what the numbers say of their causes, one for each part that is wrong."""
+    first, *others = (
+        _explained(verdict, x.matches, x.comparison).of_part(x.part) for x in solutions
+    )
+    explanations = (x for other in others for x in other.explanations)
+    status: Status = "several" if others else first.status
+    return replace(first, status=status, explanations=(*first.explanations, *explanations))
 
 
 def _wrong_shape(error: WrongShapeError, setup: Setup, rule: Rule) -> Verdict:

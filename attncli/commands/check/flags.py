@@ -66,13 +66,18 @@ class CheckFlags:
     sheets: list[str] | None = flag(
         "More sheets, with --by-hand, or a folder of them.", "SHEET", make=typer.Argument
     )
+    probe: str | None = flag(
+        "Write an input like the given one whose values are the identity, so that the output of "
+        "your attention is its weights; then check that output with it.",
+        "FILE",
+    )
     bugs: bool = flag("List the known bugs, or those that have the words of SOURCE.")
     bug: str | None = flag("Explain this bug: its formula, right and wrong, and an example.", "ID")
     format: Literal["text", "json", "csv", "tsv"] | None = flag(
         "Form: text (the default) or json; of marks by hand also csv and tsv."
     )
     output: str | None = flag("Write the verdict to a file.", "FILE", names=("--output", "-o"))
-    force: bool = flag("Replace the file written.", needs="--output")
+    force: bool = flag("Replace the file written.", needs="--output or --probe")
     quiet: bool = flag("Print nothing; use the exit code.")
     debug: bool = flag("Show a traceback where something fails.")
     max_size: str | None = MAX_SIZE

@@ -1,9 +1,11 @@
 """A verdict as data for scripts, and the verdicts of several attentions.
 
 The data (`verdict_to_dict`) are the fields of Verdict by their names; besides them
-    schema    5; from 3 on there are meanings and is_default, and the status may be "meaning"; a
+    schema    6; from 3 on there are meanings and is_default, and the status may be "meaning"; a
               bug has an id from 4 on, and there is edit: None, or {stage, formula, edited, old,
-              new, n_alike}; from 5 on there is reading
+              new, n_alike}; from 5 on there is reading; from 6 on
+              the status may be "several", an explanation has a part, a bug that is not listed has
+              no id, and there is probe: None, or {sentences, drawing, n_extra, n_missing}
     matches   true | false
     name      of an explanation: the names of its bugs, joined
 A bug is {id, name, sentence, threads}. NaN and infinity are strings, as everywhere.
@@ -18,7 +20,7 @@ from typing import Any
 from attncli.commands.check.verdict import Verdict, headline, report_text
 from attncli.files.numbers import nan_to_text
 
-SCHEMA = 5
+SCHEMA = 6
 
 
 def verdict_to_dict(verdict: Verdict) -> dict[str, Any]:

@@ -14,10 +14,13 @@ from itertools import chain
 from typing import Literal
 
 from attncli.commands.check.findings import Edit, Explanation, Meaning, StageVerdict
+from attncli.commands.check.probe import Probe
 from attncli.errors import joined
 from attncli.stages import GRADIENTS
 
-Status = Literal["match", "found", "ambiguous", "meaning", "inside", "no match", "wrong shape"]
+Status = Literal[
+    "match", "found", "several", "ambiguous", "meaning", "inside", "no match", "wrong shape"
+]
 
 
 BUGS_FIRST = {"scale", "causal"}
@@ -29,7 +32,8 @@ mask that none asked for, is a mistake more often than it is what a library mean
 class Verdict:
     """The result of a check.
 
-    status            "match", "found" (one explanation), "ambiguous" (several), "meaning" (none,
+    status            "match", "found" (one explanation), "several" (one for each part that is
+                      wrong), "ambiguous" (several for the same numbers), "meaning" (none,
                       but the numbers are right as a library means it), "inside" (right but for
                       arithmetic that is less exact than the numbers), "no match", "wrong shape"
     dtype             the number type in which the observed values were judged
@@ -48,6 +52,7 @@ class Verdict:
     notes             what was assumed
     hidden            where gradients match, bugs of gradients that this input cannot show
     reading           what an observed array was read as, where its name leaves it open, or ""
+    probe             what the weights say, where the values are those of a probe
     edit              where nothing known explains the numbers, the edit of the formulas that does
     """
 
@@ -69,6 +74,7 @@ class Verdict:
     hidden: tuple[str, ...] = ()
     edit: Edit | None = None
     reading: str = ""
+    probe: Probe | None = None
 
     def __str__(self) -> str:
         return report_text(self)
@@ -114,6 +120,9 @@ def _lines(verdict: Verdict) -> Iterator[str]:
         yield f"  in common: {verdict.common}"
     if verdict.tell_apart:
         yield f"  distinguished by: {verdict.tell_apart}"
+    if verdict.probe is not None:
+        yield "the weights, which this output shows:"
+        yield from (f"  {line}" for line in (*verdict.probe.sentences, *verdict.probe.drawing))
     reading = [verdict.reading] if verdict.reading and not verdict.matches else []
     notes = [f"  note: {note}" for note in (*reading, *verdict.notes)]
     parts = [[*_stages(verdict)], notes]
@@ -170,6 +179,7 @@ def headline(verdict: Verdict) -> str:
         + f": {verdict.reading}" * bool(verdict.reading)
         + f", {verdict.exactness}" * bool(verdict.exactness),
         "found": "it differs; the cause:",
+        "several": "it differs; there are several causes:",
         "ambiguous": "it differs, and the cause is ambiguous: each of these explains it",
         "inside": f"it matches only with {inside} arithmetic inside, which is less exact than "
         f"{verdict.dtype}; --inside {verdict.inside} accepts that",
@@ -241,8 +251,12 @@ def _explanation(explanation: Explanation, lead: str, verdict: Verdict) -> Itera
         if differing and stage not in differing:
             continue
         rms, largest, before, largest_before = map(_number, astuple(size))
-        with_it = f"with {bugs} the RMS error is {rms}, the largest {largest}"
-        yield f"     {stage}: {with_it}; without {before} and {largest_before}"
+        if verdict.quiet:
+            with_it = f"with {bugs} the RMS error is {rms}, the largest {largest}"
+            yield f"     {stage}: {with_it}; without {before} and {largest_before}"
+        else:
+            with_it = f"the largest error is {largest} with {bugs}, {largest_before} without"
+            yield f"     {stage}: {with_it}"
 
 
 def _sum_of(verdict: Verdict) -> str:
@@ -265,6 +279,8 @@ def _stage(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
         return
     yield f"{stage.name} differs in {100 * stage.share_wrong:.3g} % of {stage.n} entries"
     yield from (f"  {place}" for place in stage.places)
+    if verdict.explanations or verdict.probe:  # which say more than entries do
+        return
     yield from _sizes(stage, verdict)
     yield "  worst entries (place: observed, expected)"
     for worst in stage.worst:

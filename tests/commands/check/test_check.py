@@ -46,7 +46,7 @@ def test_printed_weights() -> None:
     assert (verdict.status, one.name) == ("found", "scale left out")
     # exp(1/√2) = 2.028115: the third weight is 1 / 5.056230 = 0.197776, printed 0.16
     assert one.errors["weights"].largest_without == pytest.approx(0.037776, abs=1e-6)
-    assert "largest 0.00464" in report_text(verdict)
+    assert "0.00464 with this bug" in report_text(verdict)
 
 
 def test_what_is_allowed() -> None:
@@ -280,9 +280,9 @@ def test_the_data_is_json_without_nan() -> None:
     text = json.dumps(verdict_to_dict(check(observed, Q4, K4, V4)), allow_nan=False)
     data = json.loads(text)
     fields = """schema matches status dtype stages first_difference explanations quiet inside common
-    tell_apart shape exactness undecided notes meanings is_default hidden edit reading"""
+    tell_apart shape exactness undecided notes meanings is_default hidden edit reading probe"""
     assert {*data} == {*fields.split()}
-    assert (data["schema"], data["status"], data["matches"]) == (5, "no match", False)
+    assert (data["schema"], data["status"], data["matches"]) == (6, "no match", False)
     # weights of q2: 0.401112, 0.197776, 0.401112; 10 · 0.197776 + 5 · 0.401112 = 3.983319
     (stage,) = data["stages"]
     (worst,) = stage["worst"]

@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.commands.check.bugs.bug import Bug, Evidence
+from attncli.commands.check.search import Match
 from attncli.errors import joined
+from attncli.tolerance.comparison import Comparison
 from attncli.tolerance.run import Indices
 from attncli.tolerance.setup import Setup
 
@@ -39,6 +41,19 @@ class SolvedBug(Bug):
     def id(self) -> str:
         """No command knows it."""
         return ""
+
+
+class Solution(NamedTuple):
+    """What the questions found.
+
+    matches     each explains what is compared
+    comparison  which that is: everything, or the part that is wrong
+    part        the part in words, such as "batch item 4"; "" for everything
+    """
+
+    matches: list[Match]
+    comparison: Comparison
+    part: str = ""
 
 
 def bug_of(sentence: str, formula: str = "") -> SolvedBug:

@@ -6,11 +6,11 @@ Search ── unwritten rows apart ── look-up ── … ──> Solution: r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
-from attncli.commands.check.questions.answer import Answer, bug_of, places_text
+from attncli.commands.check.questions.answer import Answer, Solution, bug_of, places_text
+from attncli.commands.check.questions.gradients import one_by_one
 from attncli.commands.check.questions.lookup import look_up
 from attncli.commands.check.questions.unwritten import KINDS, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
@@ -27,41 +27,40 @@ MOST_ANSWERS = 2**12
 """About so many answers there may be: numbers that could not tell them apart are not asked."""
 
 
-class Solution(NamedTuple):
-    """What the questions found.
+def solved(search: Search) -> list[Solution]:
+    """What the numbers say of their causes; none where they say nothing, or are too few.
 
-    matches     each explains what is compared
-    comparison  which that is: everything, or the part that is wrong
-    part        the part in words, such as "batch item 4"; "" for everything
+    Several where several gradients are wrong for reasons of their own.
     """
-
-    matches: list[Match]
-    comparison: Comparison
-    part: str = ""
-
-
-def solved(search: Search) -> Solution | None:
-    """What the numbers say of their cause; None where they say nothing, or are too few."""
-    if search.only_nan or not enough_evidence(search.comparison, MOST_ANSWERS):
-        return None
+    comparison = search.comparison
+    if search.only_nan or not enough_evidence(comparison, MOST_ANSWERS):
+        return []
     if matches := answered(search):
-        return Solution(matches, search.comparison)
-    if (apart := without_unwritten(search.comparison)) is not None:
+        return [Solution(matches, comparison)]
+    if (apart := without_unwritten(comparison)) is not None:
         rest, rows_text = apart
         unwritten = bug_of(rows_text)
         if rest.matches:
-            whole = fit(rest.setup, search.comparison)
-            return Solution([Match((unwritten,), [whole])], search.comparison) if whole else None
-        written = Search(rest, search.progress)
-        matches = written.distinct(written.singles()) or answered(written)
+            whole = fit(rest.setup, comparison)
+            return [Solution([Match((unwritten,), [whole])], comparison)] if whole else []
+        matches = causes(Search(rest, search.progress))
         both = [Match((*match.bugs, unwritten), match.fits) for match in matches]
-        return Solution(both, search.comparison) if both else None
-    if (wrong := wrong_part(search.comparison)) is not None:
-        comparison, part_text = wrong
-        alone = Search(comparison, search.progress)
-        matches = alone.distinct(alone.singles()) or answered(alone)
-        return Solution(matches, comparison, part_text) if matches else None
-    return None
+        if both:
+            return [Solution(both, comparison)]
+    if (wrong := wrong_part(comparison)) is not None:
+        part, part_text = wrong
+        matches = causes(Search(part, search.progress))
+        return [Solution(matches, part, part_text)] if matches else []
+    return one_by_one(search, causes)
+
+
+def causes(search: Search) -> list[Match]:
+    """The single bugs that fit, else the first answer, else that all of it was not written."""
+    if matches := search.distinct(search.singles()) or answered(search):
+        return matches
+    apart = without_unwritten(search.comparison)
+    whole = fit(apart[0].setup, search.comparison) if apart and apart[0].matches else None
+    return [Match((bug_of(apart[1]),), [whole])] if apart and whole else []
 
 
 def answered(search: Search) -> list[Match]:
@@ -92,10 +91,10 @@ def wrong_part(comparison: Comparison) -> tuple[Comparison, str] | None:
     subset, index = comparison.subset.take(at), np.ix_(*at)
     observed = {name: stage.observed[index] for name, stage in stages.items()}
     part = comparison_of(comparison.setup, subset, observed, comparison.rule)
-    return part, part_text(at, comparison)
+    return part, text_of_part(at, comparison)
 
 
-def part_text(at: Subset, comparison: Comparison) -> str:
+def text_of_part(at: Subset, comparison: Comparison) -> str:
     """The part in words, such as "batch item 4, queries 5 to 7"."""
 
     def parts() -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,14 +11,14 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.commands.check.questions.answer import places_text
 from attncli.errors import joined
-from attncli.stages import spec_of
 from attncli.tolerance.comparison import Comparison, comparison_of
-from attncli.tolerance.run import Subset
-from attncli.tolerance.spans import span_of
+from attncli.tolerance.run import Subset, all_of
+from attncli.tolerance.spans import OF_ALL_HEADS, span_of
 
-ROWS = ["batch", "head", "query"]
 KINDS = "batch item", "head", "query"
 """The axes of rows in words."""
+
+KINDS_OF = {"rows": KINDS, "keys": ("batch item", "key head", "key")}
 
 
 def without_unwritten(comparison: Comparison) -> tuple[Comparison, str] | None:
@@ -25,19 +26,33 @@ def without_unwritten(comparison: Comparison) -> tuple[Comparison, str] | None:
     setup, over = comparison.setup, comparison.setup.convention.softmax_over
     written, sentences = dict[str, Array](), list[str]()
     for name, stage in comparison.errors.items():
-        is_of_rows = span_of(name, over) == "rows" and spec_of(name).axes.split()[:3] == ROWS
-        if not is_of_rows or comparison.subset.sizes != stage.expected.shape[:3]:
-            continue
-        marks = marks_of(stage.observed, np.asarray(stage.wrong.any(axis=-1)))
-        if (marks == 1).all() or not (marks == 1).any():
-            continue
-        written[name] = np.ones(setup.shape[:3])
-        written[name][np.ix_(*comparison.subset)] = marks
+        is_wrong = np.asarray(stage.wrong.any(axis=-1))
         of_stage = f" of {name}" if len(comparison.errors) > 1 else ""
-        sentences.append(unwritten_text(marks, comparison.subset, of_stage))
+        span = span_of(name, over)
+        if span == "totals" or name in OF_ALL_HEADS:
+            if is_wrong.all() and not stage.observed.any():
+                written[name] = np.zeros(())
+                sentences.append(f"{name} is 0: not written")
+            continue
+        marks = marks_of(stage.observed, is_wrong)
+        sizes = all_of(marks.shape) if span == "keys" else comparison.subset
+        if (marks == 1).all() or marks.shape != sizes.sizes:
+            continue
+        if (marks == 0).all():
+            sentences.append(f"{name} is 0: not written")
+        elif (marks == 1).any():
+            sentences.append(unwritten_text(marks, sizes, of_stage, KINDS_OF[span]))
+        else:
+            continue
+        written[name] = marks
+        if span == "rows":
+            written[name] = np.ones(setup.shape[:3])
+            written[name][np.ix_(*comparison.subset)] = marks
+        elif comparison.subset.sizes != setup.shape[:3]:
+            return None
     if not written:
         return None
-    changed = replace(setup, written=written)
+    changed = replace(setup, written={**setup.written, **written})
     observed = {name: comparison.errors[name].observed for name in comparison.errors}
     return comparison_of(changed, comparison.subset, observed, comparison.rule), joined(sentences)
 
@@ -48,14 +63,16 @@ def marks_of(observed: Array, is_wrong: Array) -> Array:
     return np.where(is_wrong & zeros, 0.0, np.where(is_wrong & nans, np.nan, 1.0))
 
 
-def unwritten_text(marks: Array, subset: Subset, of_stage: str = "") -> str:
+def unwritten_text(
+    marks: Array, subset: Subset, of_stage: str = "", kinds: Sequence[str] = KINDS
+) -> str:
     """The rows in words, such as "queries 5 to 7 are 0: not written"."""
     is_unwritten = marks != 1
     axes = [np.flatnonzero(is_unwritten.any(axis=tuple({0, 1, 2} - {x}))) for x in range(3)]
     is_all = int(np.prod([len(at) for at in axes])) == is_unwritten.sum()
     parts = [
         places_text(kind, subset[axis][at].tolist())
-        for axis, (kind, at) in enumerate(zip(KINDS, axes, strict=True))
+        for axis, (kind, at) in enumerate(zip(kinds, axes, strict=True))
         if len(at) < marks.shape[axis]
     ]
     rows = " of ".join(reversed(parts)) or f"{is_unwritten.sum()} rows"
