@@ -12,16 +12,20 @@ from functools import cached_property
 
 import numpy as np
 
-from attncli.arrays import BoolArray
+from attncli.arrays import Array, BoolArray
 from attncli.convention import Convention
 from attncli.files.messages import listing
-from attncli.stages import SPECS, spec_of
+from attncli.files.roles import EMBEDDINGS
+from attncli.stages import QKV, SPECS, spec_of
 from attncli.trace import Stage, Trace
 
 Names = tuple[str, str]
 
 SAID = 3
 """So many inputs that differ are described, the others named."""
+
+HIDDEN = -1e30
+"""A number of a mask that is as small hides a key: it is −∞, or the least of a number type."""
 
 MEASURES = ("differ", "of", "largest", "rms")
 """The columns of the stage `summary`: numbers that differ, all of them, and the errors."""
@@ -130,14 +134,35 @@ class Comparison:
         """What was found, in words: the inputs first, then the first stage that differs."""
         return tuple(self._sentences())
 
+    @cached_property
+    def following(self) -> list[StageDifference]:
+        """The inputs that differ because a stage of an earlier block does, such as q of layer 2."""
+        if self.first is None:
+            return []
+        first, differing = self.first, self.differing
+        later = differing[differing.index(first) + 1 :]
+        block = first.name.rpartition(".")[0]
+        names = (*QKV, *EMBEDDINGS)
+        return [
+            stage
+            for stage in later
+            if stage.is_given
+            and stage.name.rpartition(".")[0] != block
+            and stage.name.rpartition(".")[2] in names
+        ]
+
     def _sentences(self) -> Iterator[str]:
-        inputs = [stage for stage in self.differing if stage.is_given]
+        inputs = [x for x in self.differing if x.is_given and x not in self.following]
         for stage in inputs[:SAID]:
             yield f"the inputs differ: {self._said(stage)}"
         if others := inputs[SAID:]:
             yield f"other inputs that differ: {listing(stage.name for stage in others)}"
         if self.first is not None:
             yield f"the first stage that differs is {self._said(self.first)}"
+            yield from filter(None, [self._of_empty_rows(self.first)])
+        if self.following:
+            names = listing(stage.name for stage in self.following)
+            yield f"inputs of later blocks differ, too, as what they are made of does: {names}"
         if self.same:
             n = len(self.stages)
             every = f"all {n} stages that both have are" if n > 1 else "the stage that both have is"
@@ -149,6 +174,39 @@ class Comparison:
             if only:
                 yield f"only in {name}: {listing(only)}"
         yield from self.labels
+
+    def _of_empty_rows(self, stage: StageDifference) -> str:
+        """That all that differs is in rows with nothing to attend to, by the mask beside it."""
+        prefix = stage.name[: stage.name.rfind(".") + 1]
+        mask, axes = f"{prefix}mask", stage.a.axes
+        if stage.shapes or mask not in self.a or "query" not in axes[-2:-1]:
+            return ""
+        value = self.a[mask].value
+        hidden = ~value if value.dtype == bool else value <= HIDDEN
+        is_empty = hidden.all(axis=-1)
+        try:
+            is_empty = np.broadcast_to(is_empty, stage.wrong.shape[:-1])
+        except ValueError:  # of other axes
+            return ""
+        rows = stage.wrong.any(axis=-1)
+        if (rows & ~is_empty).any():
+            return ""
+        means = self._means(f"{prefix}v", stage)
+        texts = []
+        for x, name in zip((stage.a, stage.b), self.names, strict=True):
+            is_mean = means is not None and np.allclose(x.value[rows], means[rows], rtol=1e-3)
+            texts.append(f"{'the mean of V' if is_mean else _kind(x.value[rows])} in {name}")
+        return f"all of it is in rows with nothing to attend to: {', '.join(texts)}"
+
+    def _means(self, values: str, stage: StageDifference) -> Array | None:
+        """The mean of all values of each head, in every row; None where they do not fit."""
+        if values not in self.a:
+            return None
+        means = self.a[values].value.mean(axis=-2, keepdims=True)
+        if means.ndim > 2:  # of the query heads that share them
+            means = np.repeat(means, stage.a.value.shape[-3] // means.shape[-3] or 1, axis=-3)
+        fits = means.shape[-1] == stage.a.value.shape[-1] and means.ndim == stage.a.value.ndim
+        return np.broadcast_to(means, stage.a.value.shape) if fits else None
 
     def _said(self, stage: StageDifference) -> str:
         if stage.shapes:
@@ -188,6 +246,13 @@ class Comparison:
 
     def __str__(self) -> str:
         return "\n".join((*self.conventions, *self.sentences))
+
+
+def _kind(values: Array) -> str:
+    """What numbers of rows without a key are: zeros, NaN, or other numbers."""
+    if not values.any():
+        return "zeros"
+    return "NaN" if np.isnan(values).all() else "other numbers"
 
 
 def _text(x: float, digits: int) -> str:

@@ -71,7 +71,8 @@ def _shown(comparison: Comparison, options: DisplayOptions) -> list[StageDiffere
     if options.full:
         return differing
     computed = [x for x in differing if not x.is_given][:1]
-    inputs = [x for x in differing if x.is_given and (x.a.name != "mask" or not computed)][:1]
+    inputs = [x for x in differing if x.is_given and x not in comparison.following]
+    inputs = [x for x in inputs if x.a.name != "mask" or not computed][:1]
     return inputs + computed
 
 

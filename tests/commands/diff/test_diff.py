@@ -1,6 +1,7 @@
 """Two traces compared: what differs first, where, by how much, and what rounding explains."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from attncli import ConventionError, InputError, Stage, Trace, attend, diff, explain
 from attncli.commands.diff.comparison import Comparison, nested
 from attncli.formula.kernels import round_to
+from tests.calls import Call
 from tests.page.traces import THREE, attention, numbers
 
 INF, NAN = np.inf, np.nan
@@ -78,6 +80,29 @@ def test_inputs_conventions_and_labels_that_differ_are_said() -> None:
     assert ["the inputs differ" in x for x in sentences[:4]] == [True, True, True, False]
     assert sentences[3].startswith("other inputs that differ: encoder.1.attention.w_o, ")
     assert sentences[4].startswith("the first stage that differs is ")
+
+
+def test_what_follows_from_a_stage_comes_after_it(call: Call, tmp_path: Path) -> None:
+    """The first layer's output differs in rows that see no key; the second layer's q follows."""
+    rng, files = np.random.default_rng(7), [tmp_path / name for name in ("a.npz", "b.npz")]
+    mask = np.tri(5, dtype=bool)
+    mask[:2] = False
+    q, k, v, q2 = (rng.normal(size=(3, 5, 4)) for _ in range(4))
+    output = rng.normal(size=(3, 5, 4))
+    for file, empty in zip(files, (v.mean(axis=1, keepdims=True), 0.0), strict=True):
+        output[:, :2] = empty
+        arrays = {"0.q": q, "0.k": k, "0.v": v, "0.mask": mask, "0.output": output}
+        moved = q2 + (output[:, :1] if file is files[0] else 0)
+        np.savez(file, **arrays, **{"1.q": moved, "1.k": k, "1.v": v})  # type: ignore[arg-type]
+    lines = call("diff", *files).out.splitlines()
+    first = next(
+        n for n, line in enumerate(lines) if "the first stage that differs is 0.output" in line
+    )
+    assert "the inputs differ" not in "".join(lines[: first + 1])
+    rows = "all of it is in rows with nothing to attend to: the mean of V in a.npz, zeros in b.npz"
+    assert lines[first + 1] == rows
+    assert "made of does: 1.q" in lines[first + 2]
+    assert not any(line.startswith("1.q, ") for line in lines)  # drawn is what comes first
 
 
 def test_numbers_that_are_not_finite() -> None:
