@@ -38,7 +38,7 @@ from attncli.commands.check.places import Labels, stage_verdict
 from attncli.commands.check.probe import read_probe
 from attncli.commands.check.questions.answer import Solution
 from attncli.commands.check.questions.asking import solved
-from attncli.commands.check.questions.gradients import sparing, stages_alone
+from attncli.commands.check.questions.gradients import causes_beside
 from attncli.commands.check.readings import (
     TOKENS_FIRST,
     Observed,
@@ -377,9 +377,8 @@ def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool)
         return replace(verdict, status="inside", inside=less.inside)
     pairs |= less is not None  # less exact is said only of what nothing gives exactly
     kernel = None if matches else _kernel_of(search)
-    if kernel and (matches := kernel.distinct(kernel.singles())):
-        names = [name for name in search.samples[0].errors if name not in kernel.comparison.errors]
-        matches = sparing(matches, stages_alone(search.samples[0], names))
+    right = comparison.errors.keys() - kernel.comparison.errors.keys() if kernel else ()
+    if kernel and (matches := causes_beside(right, kernel.comparison, search, Search.causes)):
         return _explained(*_of_one_pass(_of_kernel(verdict, kernel), matches), kernel.comparison)
     if not matches and (solutions := solved(search)):
         return _solved(verdict, solutions)

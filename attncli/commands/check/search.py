@@ -88,9 +88,13 @@ class Search:
     unbuilt     bugs, and pairs, of which a variant could not be computed, and why: a fault of the
                 catalogue, which its test finds; no candidate ends a check
     alone       bug → its variants under the setup that is right
+    right       stages of a few rows that are right, which no bug may change; None: none
     """
 
-    def __init__(self, comparison: Comparison, progress: Progress = None) -> None:
+    def __init__(
+        self, comparison: Comparison, progress: Progress = None, right: Comparison | None = None
+    ) -> None:
+        self.right = right
         self.comparison, self.samples = comparison, [sample_of(comparison)]
         self.progress = progress or (lambda done, total: None)
         of_stages = comparison.errors.items()
@@ -162,6 +166,10 @@ class Search:
 
         self.among(candidates(), len(CATALOGUE), to=matches)
         return self._or_fitted(matches) if self.comparison.rule.dtype in SMALL else matches
+
+    def causes(self) -> list[Match]:
+        """The single bugs that explain the numbers, and that their direction does not exclude."""
+        return self.distinct(self.singles())
 
     def _or_fitted(self, matches: list[Match]) -> list[Match]:
         """The matches, or a number that fits better: 16 bits confuse 1/√(2 d) with ln 2 / √d."""
@@ -343,6 +351,8 @@ class Search:
         """The variants that fit every sample, and then everything."""
         fits = []
         for setup in filter(self.fits_samples, variants):
+            if self.right is not None and changes(setup, [self.right]):
+                continue
             if setup_fit := fit(setup, self.comparison):
                 fits += [setup_fit] * lowers(setup_fit.errors, self.comparison.errors)
             elif len(self.samples) < MOST_SAMPLES:

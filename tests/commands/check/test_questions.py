@@ -41,8 +41,14 @@ PLACES: dict[str, tuple[Any, str]] = {
         lambda x: x[[2, 2, 2]],
         "batch items 1 and 2 have the numbers of batch item 3",
     ),
-    "queries shifted": (lambda x: x[:, :, [5, 6, 0, 1, 2, 3, 4]], "query 6"),
-    "queries in pairs": (lambda x: x[:, :, [0, 0, 2, 2, 4, 4, 6]], "query 2"),
+    "one query for several": (
+        lambda x: x[:, :, [3, 3, 3, 3, 4, 5, 6]],
+        "queries 1 to 3 have the numbers of query 4",
+    ),
+    "queries in pairs": (
+        lambda x: x[:, :, [0, 0, 2, 2, 4, 4, 6]],
+        "query 2 has the numbers of query 1, query 4 those of query 3",
+    ),
     "no family": (lambda x: x[:, [0, 3, 2, 1, 1]], "head 2 has the numbers of head 4"),
 }
 
@@ -119,11 +125,11 @@ def test_the_part_that_is_wrong_is_explained_alone() -> None:
     assert "causal" in verdict.explanations[0].name
 
 
-def gradients(seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    inputs = qkv(seed, heads=2)
-    inputs["d_output"] = np.random.default_rng(seed + 1).normal(size=(B, 2, N_Q, D))
+def gradients(seed: int, heads: int = 2) -> tuple[dict[str, Any], dict[str, Any]]:
+    inputs = qkv(seed, heads=heads)
+    inputs["d_output"] = np.random.default_rng(seed + 1).normal(size=(B, heads, N_Q, D))
     trace = attend(**inputs)
-    return inputs, {name: trace[name].value for name in ("d_q", "d_k", "d_v")}
+    return inputs, {name: trace[name].value.copy() for name in ("d_q", "d_k", "d_v")}
 
 
 def test_gradients_that_are_wrong_for_different_reasons() -> None:
@@ -154,6 +160,31 @@ def test_gradients_that_were_not_written(name: str, at: Any, words: str) -> None
     verdict = check(wrong, **inputs)
     names = " ".join(explanation.name for explanation in verdict.explanations)
     assert words in names or "zero" in names or "0" in names, str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "places", "words"),
+    [
+        ("d_q", 2, [1, 0, 3, 2, 5, 4, 6], "reverse order within each block of 2"),
+        ("d_k", 1, [1, 1, 2], "key head 1 has the numbers of key head 2"),
+        ("d_v", 0, [0, 0, 0], "batch items 2 and 3 have the numbers of batch item 1"),
+    ],
+)
+def test_gradients_of_other_places(name: str, axis: int, places: list[int], words: str) -> None:
+    inputs, wrong = gradients(37, heads=3)
+    wrong[name] = wrong[name].take(places, axis=axis)
+    verdict = check(wrong, **inputs)
+    assert verdict.status == "found", str(verdict)
+    assert words in str(verdict)
+
+
+def test_a_part_of_a_gradient_is_explained_alone() -> None:
+    inputs, wrong = gradients(41, heads=3)
+    wrong["d_k"][1, 2] *= -1
+    verdict = check(wrong, **inputs)
+    assert verdict.status == "found", str(verdict)
+    assert verdict.explanations[0].name.startswith("in batch item 2, key head 3: ")
+    assert "sign" in verdict.explanations[0].name
 
 
 def test_a_cause_needs_no_list_of_entries() -> None:

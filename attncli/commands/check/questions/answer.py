@@ -72,7 +72,8 @@ class PlaceMap(NamedTuple):
     """At which place of an axis each place is read.
 
     words    such as "the first of each 4"
-    formula  such as "j // 4 * 4", with {x} for the letter and {n} for the size of the axis
+    formula  such as "j // 4 * 4", with {x} for the letter, {n} for the size of the axis and
+             {last} for its last place
     """
 
     words: str
@@ -81,7 +82,8 @@ class PlaceMap(NamedTuple):
 
     def text(self, letter: str) -> str:
         """The formula of the index of this letter."""
-        return self.formula.format(x=letter, n=len(self.indices))
+        n = len(self.indices)
+        return self.formula.format(x=letter, n=n, last=n - 1)
 
 
 def place_maps(n: int) -> Iterator[PlaceMap]:
@@ -96,8 +98,8 @@ def place_maps(n: int) -> Iterator[PlaceMap]:
 
 def _each_map(n: int, x: Indices) -> Iterator[tuple[str, str, Indices]]:
     yield "the first", "0", x * 0
-    yield "the last", "{n} - 1", x * 0 + n - 1
-    yield "in reverse order", "{n} - 1 - {x}", n - 1 - x
+    yield "the last", "{last}", x * 0 + n - 1
+    yield "in reverse order", "{last} - {x}", n - 1 - x
     yield "the one before", "({x} - 1) % {n}", (x - 1) % n
     yield "the one after", "({x} + 1) % {n}", (x + 1) % n
     for b in range(2, n):
@@ -105,7 +107,7 @@ def _each_map(n: int, x: Indices) -> Iterator[tuple[str, str, Indices]]:
     for b in range(2, n // 2 + 1):
         yield f"the first of its block of {b}", f"{{x}} // {b} * {b}", x // b * b
         last = np.minimum(x // b * b + b - 1, n - 1)
-        yield f"the last of its block of {b}", f"min({{x}} // {b} * {b} + {b - 1}, {{n}} - 1)", last
+        yield f"the last of its block of {b}", f"min({{x}} // {b} * {b} + {b - 1}, {{last}})", last
         if n % b == 0:
             yield f"the one {b} after", f"({{x}} + {b}) % {{n}}", (x + b) % n
             for rows in (b, n // b):
@@ -116,7 +118,7 @@ def _each_map(n: int, x: Indices) -> Iterator[tuple[str, str, Indices]]:
                     x % rows * columns + x // rows,
                 )
         within = np.minimum(x // b * b + b - 1 - x % b, n - 1)
-        formula = f"min({{x}} // {b} * {b} + {b - 1} - {{x}} % {b}, {{n}} - 1)"
+        formula = f"min({{x}} // {b} * {b} + {b - 1} - {{x}} % {b}, {{last}})"
         yield f"in reverse order within each block of {b}", formula, within
         yield f"its number divided by {b}", f"{{x}} // {b}", x // b
     for at in range(1, n):
@@ -173,7 +175,7 @@ def map_text(kind: str, indices: Indices, words: str = "") -> str:
             sources.setdefault(source, []).append(place)
     if words and len(sources) > MOST_SOURCES:
         kinds = places_text(kind, [0, 1]).split()[0]
-        return f"each of the {len(indices)} {kinds} has the numbers of another: {words}"
+        return f"{kinds} have the numbers of others: {words}"
     sentences = list[str]()
     for source, places in [*sources.items()][:MOST_LISTED]:
         have = "has" if len(places) == 1 else "have"

@@ -5,17 +5,21 @@ Search ── unwritten rows apart ── look-up ── … ──> Solution: r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from attncli.commands.check.questions.answer import Answer, Solution, bug_of, places_text
-from attncli.commands.check.questions.gradients import one_by_one
+from attncli.commands.check.questions.gradients import (
+    causes_beside,
+    one_by_one,
+)
 from attncli.commands.check.questions.lookup import look_up
-from attncli.commands.check.questions.unwritten import KINDS, without_unwritten
+from attncli.commands.check.questions.unwritten import KINDS_OF, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
-from attncli.tolerance.run import Subset
+from attncli.tolerance.run import Subset, all_of
+from attncli.tolerance.spans import OF_ALL_HEADS, span_of
 
 Question = Callable[[Search], Iterable[Answer]]
 
@@ -49,14 +53,15 @@ def solved(search: Search) -> list[Solution]:
             return [Solution(both, comparison)]
     if (wrong := wrong_part(comparison)) is not None:
         part, part_text = wrong
-        matches = causes(Search(part, search.progress))
-        return [Solution(matches, part, part_text)] if matches else []
+        others = comparison.errors.keys() - part.errors.keys()
+        if matches := causes_beside(others, part, search, causes):
+            return [Solution(matches, part, part_text)]
     return one_by_one(search, causes)
 
 
 def causes(search: Search) -> list[Match]:
     """The single bugs that fit, else the first answer, else that all of it was not written."""
-    if matches := search.distinct(search.singles()) or answered(search):
+    if matches := search.causes() or answered(search):
         return matches
     apart = without_unwritten(search.comparison)
     whole = fit(apart[0].setup, search.comparison) if apart and apart[0].matches else None
@@ -74,32 +79,41 @@ def answered(search: Search) -> list[Match]:
 
 
 def wrong_part(comparison: Comparison) -> tuple[Comparison, str] | None:
-    """The comparison of those batch items, heads and queries alone that are wrong, in words too.
+    """The comparison of those places alone at which stages are wrong, and the places in words.
 
-    None where all of them are, or where a stage is no stage of rows.
+    None where they are wrong at all places, or are stages of queries and of keys.
     """
-    stages = comparison.of_rows().errors
-    if stages.keys() != comparison.errors.keys():
+    setup, errors = comparison.setup, comparison.errors
+    wrong = {name: stage for name, stage in errors.items() if not stage.matches}
+    spans = {span_of(name, setup.convention.softmax_over) for name in wrong}
+    if {*wrong} & {*OF_ALL_HEADS} or spans not in ({"rows"}, {"keys"}):
         return None
-    sizes = comparison.subset.sizes
-    if any(stage.expected.shape[:3] != sizes for stage in stages.values()):
+    of_keys = spans == {"keys"}
+    if of_keys and comparison.subset.sizes != setup.shape[:3]:
         return None
-    wrong = np.any([stage.wrong.any(axis=-1) for stage in stages.values()], axis=0)
-    at = Subset(*(np.flatnonzero(wrong.any(axis=tuple({0, 1, 2} - {x}))) for x in range(3)))
-    if at.sizes == sizes or not wrong.any():
+    is_wrong = np.any([stage.wrong.any(axis=-1) for stage in wrong.values()], axis=0)
+    at = Subset(*(np.flatnonzero(is_wrong.any(axis=tuple({0, 1, 2} - {x}))) for x in range(3)))
+    every = all_of(is_wrong.shape) if of_keys else comparison.subset
+    if of_keys:  # they depend on all queries, of the heads that share the keys
+        at = at._replace(row=every.row)
+        heads = np.flatnonzero(np.isin(setup.key_heads_by_grouping, at.head))
+        subset = comparison.subset._replace(batch=at.batch, head=heads)
+    else:
+        subset = comparison.subset.take(at)
+    if at.sizes == is_wrong.shape:
         return None
-    subset, index = comparison.subset.take(at), np.ix_(*at)
-    observed = {name: stage.observed[index] for name, stage in stages.items()}
-    part = comparison_of(comparison.setup, subset, observed, comparison.rule)
-    return part, text_of_part(at, comparison)
+    observed = {name: stage.observed[np.ix_(*at)] for name, stage in wrong.items()}
+    part = comparison_of(setup, subset, observed, comparison.rule)
+    kinds = KINDS_OF["keys" if of_keys else "rows"]
+    return part, text_of_part(at, every, kinds)
 
 
-def text_of_part(at: Subset, comparison: Comparison) -> str:
+def text_of_part(at: Subset, every: Subset, kinds: Sequence[str]) -> str:
     """The part in words, such as "batch item 4, queries 5 to 7"."""
-
-    def parts() -> Iterator[str]:
-        for axis, (kind, places) in enumerate(zip(KINDS, at, strict=True)):
-            if len(places) < comparison.subset.sizes[axis]:
-                yield places_text(kind, comparison.subset[axis][places].tolist())
-
-    return ", ".join(parts())
+    sizes = every.sizes
+    parts = (
+        places_text(kind, every[axis][places].tolist())
+        for axis, (kind, places) in enumerate(zip(kinds, at, strict=True))
+        if len(places) < sizes[axis]
+    )
+    return ", ".join(parts)

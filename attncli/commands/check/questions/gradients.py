@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from attncli.commands.check.questions.answer import Solution
-from attncli.commands.check.search import Match, Search, changes
+from attncli.commands.check.search import Match, Search
 from attncli.errors import joined
 from attncli.stages import GRADIENTS
 from attncli.tolerance.comparison import Comparison, fit
@@ -25,10 +25,9 @@ def one_by_one(search: Search, causes: Causes) -> list[Solution]:
     solutions, unexplained = list[Solution](), [*wrong]
     while unexplained:
         first = unexplained[0]
-        alone = Search(stages_alone(search.comparison, [first]), search.progress)
-        sample = search.samples[0]
-        others = [name for name in sample.errors if name not in unexplained]
-        if not (matches := sparing(causes(alone), stages_alone(sample, others))):
+        others = [name for name in errors if name not in unexplained]
+        alone = stages_alone(search.comparison, [first])
+        if not (matches := causes_beside(others, alone, search, causes)):
             return []
         groups = [_explained_by(match, unexplained, search.comparison) for match in matches]
         most = max(map(len, groups))
@@ -39,14 +38,19 @@ def one_by_one(search: Search, causes: Causes) -> list[Solution]:
     return solutions if len(solutions) > 1 else []
 
 
-def sparing(matches: list[Match], right: Comparison) -> list[Match]:
-    """The matches, and those of their variants, that leave other stages as they are; all of them
-    where none does: a kernel may compute again what each gradient needs."""
-    each = [
-        Match(match.bugs, [fit for fit in match.fits if not changes(fit.setup, [right])])
-        for match in matches
-    ]
-    return [match for match in each if match.fits] or matches
+def causes_beside(
+    names: Collection[str], wrong: Comparison, search: Search, causes: Causes
+) -> list[Match]:
+    """The causes of what is wrong that leave these stages as they are; any, where none does.
+
+    A kernel may compute again what each gradient needs, and have the bug in one of them alone.
+    """
+    sample = search.samples[0]
+    if right := [name for name in sample.errors if name in names]:
+        beside = Search(wrong, search.progress, stages_alone(sample, right))
+        if matches := causes(beside):
+            return matches
+    return causes(Search(wrong, search.progress))
 
 
 def stages_alone(comparison: Comparison, names: list[str]) -> Comparison:

@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from itertools import permutations
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.commands.check.questions.answer import Answer, PlaceMap, map_text, place_maps
-from attncli.commands.check.questions.unwritten import KINDS
+from attncli.commands.check.questions.answer import (
+    Answer,
+    PlaceMap,
+    map_text,
+    place_maps,
+    places_text,
+)
+from attncli.commands.check.questions.unwritten import KINDS_OF
 from attncli.commands.check.search import Search
-from attncli.stages import OUTPUT
+from attncli.errors import joined
+from attncli.stages import OUTPUT, spec_of
 from attncli.tolerance.comparison import CLOSER
 from attncli.tolerance.rule import StageErrors
 from attncli.tolerance.run import Indices
 from attncli.tolerance.setup import Setup
-from attncli.tolerance.spans import span_of
+from attncli.tolerance.spans import OF_ALL_HEADS, span_of
 
 MOST_ROWS = 64
 """So many wrong rows are looked up at first; more only where each of these is a right row."""
@@ -26,41 +35,82 @@ MOST_PRODUCTS = 2**24
 """So many differences are computed at once: 128 MB."""
 
 
+class _Rows(NamedTuple):
+    """The rows of a stage.
+
+    name   of the stage
+    setup  that computes it
+    kinds  its first three axes in words, such as batch item, head and query
+    shape  how long these are
+    """
+
+    name: str
+    setup: Setup
+    kinds: tuple[str, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def letters(self) -> str:
+        """The letters of these axes in formulas."""
+        return "bgj" if "key" in self.kinds else "bhi"
+
+    def along(self, axis: int, indices: Indices) -> Setup:
+        """The setup whose rows are read at other places of an axis."""
+        if self.name == OUTPUT:
+            return self.setup.computing({axis: indices})
+        flat = np.arange(prod(self.shape)).reshape(self.shape)
+        return self.gathered(np.take(flat, indices, axis=axis).ravel())
+
+    def gathered(self, flat: Indices) -> Setup:
+        """The setup whose stage has at each place the row of another one."""
+        picked = partial(_picked, flat=flat, shape=self.shape)
+        return self.setup.with_whole(0, 1, 2).with_result(self.name, picked)
+
+
 def look_up(search: Search) -> Iterator[Answer]:
-    """The right rows at other places, by one axis or by several."""
-    comparison = search.comparison
-    stage, setup = comparison.errors.get(OUTPUT), comparison.setup
-    is_of_rows = span_of(OUTPUT, setup.convention.softmax_over) == "rows"
-    if stage is None or not is_of_rows or stage.expected.shape[:3] != setup.shape[:3]:
+    """The right rows at other places, by one axis or by several: of the stage that is wrong.
+
+    Of several stages that are wrong it is the output; of gradients each is asked by itself.
+    """
+    comparison, setup = search.comparison, search.comparison.setup
+    wrong = [name for name, stage in comparison.errors.items() if not stage.matches]
+    name = OUTPUT if OUTPUT in wrong else wrong[0]
+    stage, span = comparison.errors[name], span_of(name, setup.convention.softmax_over)
+    groups = setup.inputs["k"].shape[1]
+    shapes = {"rows": setup.shape[:3], "keys": (setup.shape[0], groups, setup.shape[3])}
+    is_whole = comparison.subset.sizes == setup.shape[:3]
+    if not is_whole or stage.expected.shape[:3] != shapes.get(span) or name in OF_ALL_HEADS:
         return
+    if name == OUTPUT or len(wrong) == 1:
+        yield from _answers(_Rows(name, setup, KINDS_OF[span], shapes[span]), stage)
+
+
+def _answers(rows: _Rows, stage: StageErrors) -> Iterator[Answer]:
     is_wrong = stage.wrong.any(axis=-1)
-    if not is_wrong.any():
-        return
     wrong = np.flatnonzero(is_wrong.ravel())
     some = wrong[:: max(1, -(-len(wrong) // MOST_ROWS))]
     if (sources := sources_of(stage, some)) is None:
         return
-    shape = is_wrong.shape
-    homes, others = (np.array(np.unravel_index(x, shape)) for x in (some, sources))
+    homes, others = (np.array(np.unravel_index(x, rows.shape)) for x in (some, sources))
     moved = np.flatnonzero((homes != others).any(axis=1))
     if len(moved) == 1:
-        yield from _along(int(moved[0]), homes, others, stage, setup)
+        yield from _along(int(moved[0]), homes, others, rows)
     every = sources if len(some) == len(wrong) else sources_of(stage, wrong)
     if every is None:
         return
     flat = np.arange(is_wrong.size)
     flat[wrong] = every
-    yield from _views(flat, wrong, shape, setup)
-    count, first = len(wrong), [x + 1 for x in np.unravel_index(wrong[0], shape)]
-    source = [x + 1 for x in np.unravel_index(every[0], shape)]
-    pairs = (
-        ", ".join(f"{kind} {x}" for kind, x in zip(KINDS, at, strict=True))
-        for at in (first, source)
+    yield from _views(flat, wrong, rows)
+    places, of_source = (
+        ", ".join(
+            f"{kind} {x + 1}"
+            for kind, x in zip(rows.kinds, np.unravel_index(at, rows.shape), strict=True)
+        )
+        for at in (wrong[0], every[0])
     )
-    places, of_source = pairs
     example = f"{places} has that of {of_source}"
-    sentence = f"{count} of {is_wrong.size} rows are the right rows of another place: {example}"
-    yield Answer(sentence, [_gathered(setup, flat, shape)])
+    sentence = f"{len(wrong)} of {flat.size} rows are the right rows of another place: {example}"
+    yield Answer(sentence, [rows.gathered(flat)])
 
 
 def sources_of(stage: StageErrors, rows: Indices) -> Indices | None:
@@ -82,12 +132,9 @@ def sources_of(stage: StageErrors, rows: Indices) -> Indices | None:
     return np.array(sources, dtype=np.intp)
 
 
-def _along(
-    axis: int, homes: Array, others: Array, stage: StageErrors, setup: Setup
-) -> Iterator[Answer]:
+def _along(axis: int, homes: Array, others: Array, rows: _Rows) -> Iterator[Answer]:
     """The maps of one axis by which these rows are read."""
-    n = stage.expected.shape[axis]
-    kind = KINDS[axis]
+    n, kind = rows.shape[axis], rows.kinds[axis]
     at, source = homes[axis].astype(np.intp), others[axis].astype(np.intp)
     listed = np.arange(n)
     listed[at] = source
@@ -95,36 +142,31 @@ def _along(
     maps = [x for x in place_maps(n) if (x.indices[at] == source).all()]
     if is_function and not any(np.array_equal(x.indices, listed) for x in maps):
         maps.append(PlaceMap("", "", listed))
+    letter, symbol = rows.letters[axis], spec_of(rows.name).symbol
     for place_map in maps:
         sentence = (
             f"right rows at another place: {map_text(kind, place_map.indices, place_map.words)}"
         )
-        letter = "bhi"[axis]
-        index = ",".join(place_map.text(x) if x == letter else x for x in "bhi")
-        formula = f"O[b,h,i,d] = right[{index},d]" if place_map.formula else ""
-        yield Answer(sentence, [setup.computing({axis: place_map.indices})], formula)
+        index = ",".join(place_map.text(x) if x == letter else x for x in rows.letters)
+        left = f"{symbol}[{','.join(rows.letters)},d]"
+        formula = f"{left} = right[{index},d]" if place_map.formula else ""
+        yield Answer(sentence, [rows.along(axis, place_map.indices)], formula)
 
 
-def _views(flat: Indices, wrong: Indices, shape: tuple[int, ...], setup: Setup) -> Iterator[Answer]:
+def _views(flat: Indices, wrong: Indices, rows: _Rows) -> Iterator[Answer]:
     """Axes that a view takes in another order than they are stored in."""
     places = np.arange(flat.size)
     for order in permutations(range(3)):
         if order == (0, 1, 2):
             continue
-        there = places.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
+        there = places.reshape([rows.shape[axis] for axis in order]).transpose(np.argsort(order))
         for view in (there.ravel(), np.argsort(there.ravel())):
             if not np.array_equal(view[wrong], flat[wrong]):
                 continue
-            names = [f"{kind}s" if kind != "query" else "queries" for kind in KINDS]
-            first, *rest = (names[axis] for axis in range(3) if order[axis] != axis)
-            axes = f"{', '.join([first, *rest[:-1]])} and {rest[-1]}"
+            names = [places_text(kind, [0, 1]).split(" 1")[0] for kind in rows.kinds]
+            axes = joined([names[axis] for axis in range(3) if order[axis] != axis])
             sentence = f"{axes} are exchanged by a view: right rows at another place"
-            yield Answer(sentence, [_gathered(setup, view, shape)])
-
-
-def _gathered(setup: Setup, flat: Indices, shape: tuple[int, ...]) -> Setup:
-    """The setup whose output has at each place the row of another one."""
-    return setup.with_whole(0, 1, 2).with_result(OUTPUT, partial(_picked, flat=flat, shape=shape))
+            yield Answer(sentence, [rows.gathered(view)])
 
 
 def _picked(x: Array, flat: Indices, shape: tuple[int, ...]) -> Array:
