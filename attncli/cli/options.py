@@ -224,7 +224,7 @@ class DisplayFlags:
     query: str | None = _DISPLAY["query"]
     blank: list[str] | None = _DISPLAY["blank"]
     step: bool = flag(
-        "Wait for a key between stages.",
+        "Pause between stages until a key is pressed.",
         panel="Learning",
         needs="--format table",
         excludes="--output",
@@ -286,10 +286,12 @@ class DisplayFlags:
         return DisplayOptions(**read, rounded=self.precision is not None)
 
     def check_ending(self, *, into_folder: bool) -> None:
-        """ConventionError where the name of --output says no form, and is not that of a folder."""
+        """ConventionError where --output is empty, or says no form and is not that of a folder."""
+        if self.output == "":
+            raise ConventionError("--output is empty", "name a file")
         if self.format is None and self.output is not None:
             is_folder = self.output.endswith(("/", os.sep)) or os.path.isdir(self.output)
-            is_folder = is_folder or (into_folder and self.output not in ("", "-"))
+            is_folder = is_folder or (into_folder and self.output != "-")
             if not is_folder and of_ending(ending_of(self.output)) is None:
                 problem = f"{self.output} does not end in a format that attncli writes"
                 raise ConventionError(problem, f"add --format {'|'.join(names_of_formats())}")

@@ -153,6 +153,7 @@ def test_a_class_is_written_whole_or_not_at_all(call: Call) -> None:
         ("--seeds 1:3 --blank", "no effect without --output"),
         ("--seeds 1:3 --seed 2 --blank --output sheets/", "cannot be used with --seed"),
         ("--seeds 1:3 --blank --output none/sheets/", "make the folder none first"),
+        ("--seeds 1:3 --blank --output ''", "--output is empty"),
         ("--seeds 1:3 --blank --output -", "- does not end in a format"),
         ("--blank --output sheets", "sheets does not end in a format"),
         ("--blank --output sheets/", "sheets/ is a directory; name a file in it"),
