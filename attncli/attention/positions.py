@@ -34,7 +34,7 @@ _COUNTS_TWICE = (
     "article 004 has 4i/d in the exponent where the paper has 2i/d, so past the first pair its "
     "waves are too long"
 )
-_WAVES = "a wave is 2π w positions long; column 2i has its sine, column 2i+1 its cosine"
+_WAVES = "the wavelength is 2π w; column 2i is its sine, column 2i+1 its cosine"
 _FARTHEST = 2**53  # past it two neighbouring positions are the same float64
 
 SUM = Step("input", formulas.ADDED, {"x": "embeddings", "y": "positions"}, {}, "X = E + PE")

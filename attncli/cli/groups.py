@@ -305,8 +305,12 @@ def called(name: str, command: Command, values: Mapping[str, Any]) -> Iterator[R
             size = import_module("attncli.cli.parsing").bytes_of(arguments["max_size"])
         groups[kind] = kind(**arguments)
     with limited(size):
+        shows = [group for group in groups.values() if hasattr(group, "form")]
+        into_folder = any(getattr(group, "writes_folder", False) for group in groups.values())
+        for show in shows:
+            show.check_ending(into_folder=into_folder)
         check_flags([*groups.values()], command.needs)
-        for show in (group for group in groups.values() if hasattr(group, "form")):
+        for show in shows:
             _ = show.options  # which refuses a text that is not understood
             show.check_form()
         run = command.run or getattr(import_module(f"attncli.commands.{name}.command"), name)

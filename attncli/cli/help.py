@@ -111,11 +111,16 @@ def manual() -> list[str]:
 
 
 def _pages_on(word: str, pages: Sequence[str]) -> list[str]:
-    """Two pages at most that have a word: those whose line in the list of topics has it first."""
+    """Two pages at most that have a word: those whose line in the list of topics has it first, then
+    those that have a heading with it."""
     pattern = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE)
     about = dict(re.findall(r"(?m)^  (\w+) +(.+)$", _text(HELP)))
     counts = {
-        page: (bool(pattern.search(about.get(page, ""))), len(pattern.findall(text)))
+        page: (
+            bool(pattern.search(about.get(page, ""))),
+            any(map(pattern.search, re.findall("(?m)^#.*", text))),
+            len(pattern.findall(text)),
+        )
         for page in pages
         if page != "options"  # calls without words
         if (text := (PAGES / f"{page}.md").read_text("utf-8")) and pattern.search(text)

@@ -224,7 +224,7 @@ class DisplayFlags:
     query: str | None = _DISPLAY["query"]
     blank: list[str] | None = _DISPLAY["blank"]
     step: bool = flag(
-        "Wait for a key between stages.",
+        "Pause between stages until a key is pressed.",
         panel="Learning",
         needs="--format table",
         excludes="--output",
@@ -265,11 +265,7 @@ class DisplayFlags:
         """The form of --format, else of the ending of --output; stages in any case of letters."""
         name = self.format or ("html" if self.open else "table")
         if self.format is None and self.output is not None:
-            is_folder = self.output.endswith(("/", os.sep)) or os.path.isdir(self.output)
-            name = of_ending(ending_of(self.output)) or ("html" if is_folder else "")
-            if not name:
-                problem = f"{self.output} does not end in a format that attncli writes"
-                raise ConventionError(problem, f"add --format {'|'.join(names_of_formats())}")
+            name = of_ending(ending_of(self.output)) or "html"  # of a folder; see check_ending
         self.form = FORMATS[name]
         self.stage = [name.lower() for name in self.stage] if self.stage else None
         self.blank = [name.lower() for name in self.blank] if self.blank else None
@@ -288,6 +284,17 @@ class DisplayFlags:
             name: _READ[name](value) if name in _READ else value for name, value in given.items()
         }
         return DisplayOptions(**read, rounded=self.precision is not None)
+
+    def check_ending(self, *, into_folder: bool) -> None:
+        """ConventionError where --output is empty, or says no form and is not that of a folder."""
+        if self.output == "":
+            raise ConventionError("--output is empty", "name a file")
+        if self.format is None and self.output is not None:
+            is_folder = self.output.endswith(("/", os.sep)) or os.path.isdir(self.output)
+            is_folder = is_folder or (into_folder and self.output != "-")
+            if not is_folder and of_ending(ending_of(self.output)) is None:
+                problem = f"{self.output} does not end in a format that attncli writes"
+                raise ConventionError(problem, f"add --format {'|'.join(names_of_formats())}")
 
     def check_form(self) -> None:
         """ConventionError where the form has no use for a flag or the terminal none for the form.

@@ -11,7 +11,7 @@ from attncli.arrays import Array
 from attncli.choices import Choices, Chosen
 from attncli.convention import Layout, flag_of
 from attncli.errors import ConventionError
-from attncli.files.contents import FileContents
+from attncli.files.contents import IF_NUMBERS, FileContents
 from attncli.files.load import read_source
 from attncli.files.lookup import name_of, only, pick
 from attncli.files.roles import (
@@ -199,9 +199,9 @@ def _is_used(
     stages: Collection[str],
     names: Collection[str],
     name: str,
-) -> bool:
+) -> bool | str:
     """Whether an array of this name is of use in a source: for a role, as an observed one, or in
-    formulas."""
+    formulas; IF_NUMBERS where it may be none."""
     is_main, is_observed = source == paths["q"], source == paths.get(OBSERVED)
     if not name:
         is_x = source in [paths.get(role) for role in EMBEDDINGS]
@@ -215,7 +215,9 @@ def _is_used(
         return True
     if (is_main or is_observed) and is_field(name):  # it says something of the attention
         return True
-    return source == paths.get(OF_X, paths["q"]) and is_published(name)
+    is_weight = source == paths.get(OF_X, paths["q"]) and is_published(name)
+    # `weights` may be the packed ones of x, or a stage, which a worksheet leaves blank
+    return IF_NUMBERS if is_weight and stages_named(name) else is_weight
 
 
 def holds_x(contents: FileContents) -> bool:

@@ -117,6 +117,7 @@ def _malformed(problem: json.JSONDecodeError, origin: str) -> InputError:
 
 
 _LARGEST = int(sys.float_info.max)
+BLANK_HINT = "a blank cell of a worksheet is read by attncli check --by-hand"
 
 
 class Beyond:
@@ -193,7 +194,7 @@ def _converted(cells: list[Any], shape: tuple[int, ...], place: str) -> Array:
         hint = 'a number may also be "NaN", "Infinity" or "-Infinity"; true and false do not mix'
         hint = f"{hint} with it"
         if number is None:
-            hint = "a blank cell of a worksheet is read by attncli check --by-hand"
+            hint = BLANK_HINT
         raise InputError(f"{at} is {described(number)}, expected {expected}", hint)
     return np.array(numbers, dtype=np.bool_ if is_bool else np.float64).reshape(shape)
 

@@ -29,7 +29,7 @@ from attncli.arrays import Array, FloatArray
 from attncli.budget import check_cells
 from attncli.errors import InputError
 from attncli.files.contents import FileContents, collected
-from attncli.files.json_text import Beyond, decimals_of, number_of
+from attncli.files.json_text import BLANK_HINT, Beyond, decimals_of, number_of
 from attncli.files.messages import count, decoded, quote, reason
 from attncli.files.source import TEXT, Source, are_numbers
 from attncli.formula.numerals import number as read_number
@@ -282,8 +282,10 @@ def _matrix(rows: list[_Row], grid: list[list[Any]], start: int, origin: str) ->
 def _wrong_cell(row: _Row, column: int, expected: str, origin: str, hint: str) -> InputError:
     """The error for a text where something else is expected."""
     cell = row.cells[column]
-    description = f"the text {quote(cell)}" if cell.strip() else "an empty cell"
-    if "," in cell or ";" in cell:
+    description = f"the text {quote(cell)}"
+    if not cell.strip():
+        description, hint = "an empty cell", BLANK_HINT
+    elif "," in cell or ";" in cell:
         hint = "write decimal points, and one kind of separator"
     place = f"{origin}, line {row.line}, column {column + 1}"
     return InputError(f"{place} is {description}, expected {expected}", hint)

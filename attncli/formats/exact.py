@@ -24,6 +24,7 @@ from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
 from attncli.page.places import Place, places_of
 from attncli.page.select import BlankStage, Block, blocks_of, check_written, has_blanks, select
+from attncli.page.walk import ENDS, QueryTable
 from attncli.trace import Trace
 
 AT_ONCE = 1 << 16
@@ -116,7 +117,8 @@ def _rows(block: Block, place: Place, options: DisplayOptions) -> Iterator[Itera
     for label, values in zip(labels, matrix, strict=True):
         is_plain = values.dtype.kind == "f" and np.isfinite(values).all()
         write: Callable[[Any], str] = rounded if is_plain else partial(_value, write=rounded)
-        write = _blank if isinstance(stage, BlankStage) else write
+        is_end = isinstance(stage, QueryTable) and label in ENDS
+        write = _blank if is_end or isinstance(stage, BlankStage) else write
         write = guarded if values.dtype.kind == "U" else write
         parts = (values[at : at + AT_ONCE].tolist() for at in range(0, len(values), AT_ONCE))
         yield chain([guarded(label)], map(write, chain.from_iterable(parts)))

@@ -17,7 +17,8 @@ from attncli.page.text import clean, sentence, shorten
 from attncli.trace import Stage, Trace
 
 _HARMLESS = frozenset(" ,/=+·×√ᵀ₁₂²…λθ‖−^")
-_WITHIN = re.compile(r"(?<=[a-zA-Z])_(?=[a-zA-Z])|(?<=\d)\.(?=\d)")  # d_k, 1.4142
+# d_k, 1.4142, "over keys: each"
+_WITHIN = re.compile(r"(?<=[a-zA-Z])_(?=[a-zA-Z])|(?<=\d)\.(?=\d)|(?<=[a-z]):(?= )")
 # Where Mermaid sees a line break (\n), mathematics ($$) or an icon (:fa-) in text whose codes it
 # has read; a tag that shows nothing keeps the two sides apart.
 _ACTING = re.compile(r"(?<=\\)(?=n)|(?<=\$)(?=\$)|(?<=:)(?=fa-)")

@@ -8,7 +8,7 @@ from attncli.convention import KNOBS
 from attncli.page.numbers import short
 from attncli.page.options import HEADS, KEY_HEADS, DisplayOptions
 from attncli.page.parts import Headline
-from attncli.page.select import Block
+from attncli.page.select import Block, blocks_of
 from attncli.page.text import clean, sentence
 from attncli.trace import Stage
 
@@ -32,7 +32,6 @@ _ENTRIES = {axis: many for axis, (_, many) in _WORDS.items()} | {
     **dict.fromkeys(_WIDTHS, "dimensions"),
     "word": "words",
     "entry": "entries",
-    "other": "words",
     "pair": "pairs of dimensions",
     "component": "components",
     "count": "number and word id",
@@ -80,7 +79,10 @@ def headline(block: Block, options: DisplayOptions) -> Headline:
         shapes = (f"{clean(s.symbol)} {' × '.join(map(str, s.value.shape))}" for s in weights)
         notes.append(f"parameters: {' · '.join(shapes)}")
     choices = tuple(filter(None, words))
-    return Headline(f"{title} ({name})" if name else title, tuple(facts), choices, tuple(notes))
+    titles = [] if "." in name or not name else [x.trace.title for x in blocks_of(block.root)]
+    if "." in name or titles.count(block.trace.title) > 1:  # of a layer, or of two that are alike
+        title = f"{title} ({name})"
+    return Headline(title, tuple(facts), choices, tuple(notes))
 
 
 def entries_of(stage: Stage, block: Block | None = None) -> list[str]:
@@ -92,6 +94,8 @@ def entries_of(stage: Stage, block: Block | None = None) -> list[str]:
     if stage.axes[-2:-1] == ("value",):  # of a sweep: its labels are scale 0.1, scale 0.2 …
         field = stage.label("value", 0).rpartition(" ")[0]
         plurals[0] = field if field == "d_k" else f"{field}s"
+    if stage.axes[-1:] == ("other",):  # each beside every other
+        plurals[-1] = plurals[0]
     asks = stage.name != "x" and (block is None or block.sizes["key"])
     if stage.axes[-2:-1] == ("query",) and not asks:
         plurals[0] = _ENTRIES["token"]

@@ -30,6 +30,7 @@ from attncli.trace import Stage, Trace
 
 LARGE = 600.0  # of a score beyond it exp is infinite or 0: the largest is subtracted from each
 FEW, FIRST = 9, 4  # of more values than FEW the FIRST are shown
+TABLE, ENDS = "contributions", ("sink", "Σ")  # its name as a stage, and its last rows
 ROUNDING = 1e-12  # weights that sum to 1 within it do so exactly, but for rounding in float64
 
 
@@ -44,6 +45,10 @@ class Column(NamedTuple):
     total: float | None = None
     sink: float | None = None
     is_given: bool = False
+
+
+class QueryTable(Stage):
+    """The table of a query. NaN stands in its last rows where a column has no sum or no sink."""
 
 
 def walks(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iterator[Part]:
@@ -73,10 +78,10 @@ def walks(trace: Trace, names: Collection[str], options: DisplayOptions) -> Iter
 
 
 def walked(trace: Trace, options: DisplayOptions) -> Trace:
-    """The walk as a trace of its tables, whole: of several heads `walk_1`, `walk_2` …"""
+    """The walk as a trace of its tables, whole: one, or one a head, `contributions_1` …"""
     tables = walks(trace, chosen(trace, options), replace(options, full=True))
     stages = [part.stage for part in tables if isinstance(part, Matrix)]
-    names = ["walk"] if len(stages) == 1 else [f"walk_{n}" for n in range(1, len(stages) + 1)]
+    names = [f"{TABLE}_{n}" for n in range(1, len(stages) + 1)] if len(stages) > 1 else [TABLE]
     renamed = (replace(stage, name=name) for stage, name in zip(stages, names, strict=True))
     return Trace(trace.title, tuple(renamed), trace.convention)
 
@@ -144,7 +149,7 @@ def _table(
     last = np.array([[np.nan if x is None else x for x in line] for line in ends])
     values = np.vstack([np.column_stack([column.numbers for column in columns]), last])
     labels = {"key": (*rows, "Σ"), "measure": tuple(column.heading for column in columns)}
-    stage = Stage("", "", "", values, ("key", "measure"), labels, sentence(note))
+    stage = QueryTable("", "", "", values, ("key", "measure"), labels, sentence(note))
     matrix = table_of(stage, options)
     matrix.facts, matrix.by_column = (), True
     matrix.empty[-len(ends) :] = [[x is None for x in line] for line in ends]

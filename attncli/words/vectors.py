@@ -37,6 +37,15 @@ class Vectors:
     origin: str = ""  # the source, for a message
     whole: str = ""  # how to get the larger file that the source is part of, or ""
 
+    @property
+    def in_other_case(self) -> list[str]:
+        """Remarks on words that are there in another case only; small letters need none."""
+        return [
+            f"{self.origin} has no {word!r}, only {spelling!r}, which is used"
+            for word, spelling in self.folded.items()
+            if spelling != word.lower()
+        ]
+
 
 class Neighbours(NamedTuple):
     """Words and their cosines, the nearest first, and what was wrong with the source."""

@@ -1,5 +1,6 @@
 """What a first hour asks for: one query's walk, exercises, sweeps, another order, two sizes of help."""
 
+import csv
 import json
 import re
 from importlib.resources import files
@@ -41,7 +42,7 @@ SAID = {  # a call: what it says, and after "!" what it does not
     "posenc --len 5 --dim 4 --cell 5,0": ["no position '5'", "a number from 0"],
     f"compute --q {THREE} --tiles 2": ["\nq         Q ", "\nv         V ", "!v         V₁"],
     f"compute --q {THREE} --sweep scale 1,2 --causal --query q2": ["\ncausal", "  ///  1", "rows are scales", "in bits"],
-    f"compute --q {THREE} --query q3 --format csv": ["\nΣ,NaN,NaN,8.169480342077872,1.0,NaN,NaN,6.2761738261"],
+    f"compute --q {THREE} --query q3 --format csv": ["\nΣ,,,8.169480342077872,1.0,,,6.2761738261"],
     f"check --q {THREE} --d-output ones --observed [[0,0],[0,0],[0,0]] --stage d_q": ["!alone gives", "this input cannot show"],
 }  # fmt: skip
 
@@ -70,6 +71,19 @@ def test_a_walk_knows_masks_sinks_dropout_and_blanks(call: Call) -> None:
     assert sinks["sink"][:2] == [f"{exp(0.5):.4f}", f"{share:.4f}"]
     assert "dropped·V1" in call(*one, "--dropout", "0.5").out
     assert rows(call(*one, "--blank").out)["k1"] == [*["____"] * 4, "10", "0", *["____"] * 2]
+
+
+def test_the_table_of_a_query_as_csv_has_no_numbers_where_there_are_none(call: Call) -> None:
+    text = call("compute", "--q", THREE, "--query", "q3", "--sinks", "[0.5]", "--format", "csv").out
+    head, *_, sink, total = csv.reader(text.splitlines())
+    assert head[:4] == ["contributions", "q·k", "scaled", "exp"]
+    assert (sink[:3], sink[5:], total[:3], total[5:7]) == (
+        ["sink", "", ""],
+        [""] * 4,
+        ["Σ", "", ""],
+        ["", ""],
+    )
+    assert "NaN" not in text
 
 
 @pytest.mark.parametrize("line", SAID)

@@ -24,7 +24,7 @@ from attncli.trace import Stage
 
 Labels = Mapping[str, Sequence[str]]
 N_WORST = 5
-"""How many of the worst entries are shown: enough to see a pattern, few enough to read."""
+"""How many of the largest errors are shown: enough to see a pattern, few enough to read."""
 
 LONGEST_LABEL = 60  # characters; whatever is not printable is escaped
 

@@ -1,6 +1,6 @@
 """Verdict: the result of comparing somebody else's numbers, and the report of it as plain text.
 
-Verdict ──┬── StageVerdict …   each observed stage: how far off, where, the worst entries
+Verdict ──┬── StageVerdict …   each observed stage: how far off, where, the largest errors
           ├── Meaning …        libraries as whose conventions have it the numbers are right
           └── Explanation …    each explanation: one bug, or two at once
 """
@@ -8,6 +8,7 @@ Verdict ──┬── StageVerdict …   each observed stage: how far off, whe
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from itertools import chain
@@ -16,7 +17,7 @@ from typing import Literal
 from attncli.commands.check.findings import Edit, Explanation, Meaning, StageVerdict
 from attncli.commands.check.probe import Probe
 from attncli.errors import joined
-from attncli.stages import GRADIENTS
+from attncli.stages import GRADIENTS, spec_of
 
 Status = Literal[
     "match", "found", "several", "ambiguous", "meaning", "inside", "no match", "wrong shape"
@@ -282,9 +283,15 @@ def _stage(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:
     if verdict.explanations or verdict.probe:  # which say more than entries do
         return
     yield from _sizes(stage, verdict)
-    yield "  worst entries (place: observed, expected)"
+    yield "  where it differs most"
+    symbol = spec_of(stage.name).symbol or stage.name
     for worst in stage.worst:
-        yield f"    {worst.place}: {_number(worst.observed, 8)}, {_number(worst.expected, 8)}"
+        place = _COLUMN.sub(",", worst.place).replace(", ", ",")
+        observed, expected = _number(worst.observed, 8), _number(worst.expected, 8)
+        yield f"    {symbol}[{place}] is {observed}, expected {expected}"
+
+
+_COLUMN = re.compile(r", d_\w+ (?=\d+$)")  # O[q1,2], as sheets and the arithmetic have it
 
 
 def _sizes(stage: StageVerdict, verdict: Verdict) -> Iterator[str]:

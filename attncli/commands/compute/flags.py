@@ -18,8 +18,8 @@ class ExerciseFlags:
         provides="input",
     )
     seeds: str | None = flag(
-        "A worksheet for each seed from A to B into the folder of --output: as a page, or in the "
-        "form of --format, as JSON to be filled in, and its solution in keys/.",
+        "A worksheet for each seed from A to B into the folder of --output, which is made: as a "
+        "page, or in the form of --format, as JSON to be filled in, and its solution in keys/.",
         "A:B",
         needs="--random, --blank, --output",
         excludes="--seed, --sweep, --against, --step, --open",
@@ -32,6 +32,11 @@ class ExerciseFlags:
         excludes="--against, --cell, --work, --blank, --tiles, --split, --d-output, "
         "--softmax-over queries",
     )
+
+    @property
+    def writes_folder(self) -> bool:
+        """Whether --output names a folder, also without a slash at its end."""
+        return self.seeds is not None
 
 
 COMMAND = Command(

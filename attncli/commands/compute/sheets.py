@@ -41,7 +41,9 @@ def seeds_of(text: str) -> range:
         seeds = range(int(first), int(last) + 1)
         if 0 < len(seeds) <= MOST:
             return seeds
-    raise unclear("--seeds", text, f"A:B, such as 1:30: at most {MOST} seeds, from 0")
+    raise unclear(
+        "--seeds", text, f"A:B, such as 1:30: A from 0, B not below A, at most {MOST} seeds"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

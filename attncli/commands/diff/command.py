@@ -61,6 +61,10 @@ def diff(compared: DiffFlags, show: DisplayFlags, program: Program | None = None
         problem = "formulas have no effect: neither of the two is computed"
         raise ConventionError(problem, "give a file of inputs: q, k and v")
     a, b = _traces(operands)
+    for operand, trace in zip(operands, (a, b), strict=True):
+        if show.form.name == "python" and not any(x.expression for _, x in trace.stages()):
+            problem = f"{operand.origin} holds numbers without formulas, which no script computes"
+            raise ConventionError(problem, "use another --format")
     tolerance = given_of(compared, "decimals", "rtol", "atol", "inside", "by_name")
     check_room(a, b, show)
     comparison = compare(a, b, names=_names(operands, sources), **tolerance)

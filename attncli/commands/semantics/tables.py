@@ -35,14 +35,21 @@ _CALLS: Mapping[Feature, str] = {
     "d_v": "values of another width than the keys",
     "lengths": "more or fewer keys than queries, none of them a past",
 }
+TERMS = (
+    "hides = true masks the key; adds 1 = true adds 1 to the score, and no key is masked",
+    "inverted = a number other than 0 is true: keys with −∞ may be attended to, those with 0 not",
+    "open-last = as top-left, but the last query may attend to all keys",
+    "nothing hidden = the query attends as if its keys were not masked",
+)
+"""What cells of the table mean that are not plain words."""
 _LETTERS = {"b": "batch", "h": "head", "s": "token", "d": "dimension"}
 
 
 def table(presets: Sequence[Preset] = tuple(PRESETS.values())) -> Trace:
     """What each library means, case by case: stage "libraries" [library, case] of words."""
-    cells = [[*_cells(row), row.layout, row.version or "documents"] for row in presets]
-    labels = {"library": [row.name for row in presets], "case": [*CASES, "layout", "known from"]}
-    notes = (f"{REFUSED} = the library takes no such call; attncli semantics NAME says why",)
+    cells = [[*_cells(row), row.layout, row.version or "documentation"] for row in presets]
+    labels = {"library": [row.name for row in presets], "case": [*CASES, "layout", "checked with"]}
+    notes = (f"{REFUSED} = the library takes no such call; attncli semantics NAME says why", *TERMS)
     words = (_words(LIBRARIES, cells, labels),)
     return Trace("How libraries differ in what they compute", words, None, "", notes)
 

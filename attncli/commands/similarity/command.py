@@ -37,9 +37,7 @@ def similarity(words: WordFlags, show: DisplayFlags) -> TraceResult:
         _check_room(n, 0, words, show)  # before a large file is read
     vectors = _read(source, names)
     _check_room(n, vectors.matrix.shape[1], words, show)
-    notes = [*vectors.warnings]
-    for name, spelling in vectors.folded.items():
-        notes.append(f"{vectors.origin} has no {name!r}, only {spelling!r}, which is used")
+    notes = [*vectors.warnings, *vectors.in_other_case]
     if words.pca:
         trace = pca(vectors.words, vectors.matrix)
     else:

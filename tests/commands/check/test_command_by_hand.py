@@ -174,7 +174,7 @@ def test_it_is_assumed_where_no_known_bug_fits(call: Call) -> None:
     assert done.out.endswith(ONE_TEXT)
     assert call("check", path, "--format", "json").json["by_hand"]["mistakes"]
     for flags in (("--no-by-hand",), ("--decimals", "2"), ("--rtol", "1e-3")):
-        assert "worst entries" in call("check", path, *flags).out
+        assert "where it differs most" in call("check", path, *flags).out
 
 
 def test_it_is_assumed_of_letters_and_names_of_libraries_too(call: Call) -> None:
@@ -343,19 +343,19 @@ def test_the_marks_of_a_class_are_a_row_for_each_sheet(call: Call) -> None:
     write("sheets/dora.json", **INPUTS, scores=[[None] * 3] * 3, output=[[None] * 2] * 3)
     assert call("check", "sheets", "--by-hand", "-o", "marks.csv").code == 2
     head, anna, ben, cem, dora = csv.reader(Path("marks.csv").read_text().splitlines())
-    assert head[:5] == ["sheet", "name", "right", "of", "mistakes"]
-    assert [*zip(head[8:], anna[8:], strict=True)] == [
+    assert head[:6] == ["sheet", "name", "right", "of", "blank", "mistakes"]
+    assert [*zip(head[9:], anna[9:], strict=True)] == [
         ("scores", "9"), ("scores of", "9"), ("scaled", "9"), ("scaled of", "9"),
         ("weights", "8"), ("weights of", "9"), ("output", "6"), ("output of", "6"),
     ]  # fmt: skip
-    assert anna[:8] == ["anna.json", "Anna B.", "32", "33", "0", "", "", ""]
-    assert ben[:6] == ["ben.json", "'=1+1", "32", "33", "1", "S[q3,k1] is 3, should be 2"]
-    assert (ben[7], ben[8:]) == (
+    assert anna[:9] == ["anna.json", "Anna B.", "32", "33", "1", "0", "", "", ""]
+    assert ben[:7] == ["ben.json", "'=1+1", "32", "33", "0", "1", "S[q3,k1] is 3, should be 2"]
+    assert (ben[8], ben[9:]) == (
         "scaled, weights, output",
         ["8", "9", "9", "9", "9", "9", "6", "6"],
     )
-    assert (cem[:5], cem[5]) == (["cem.json", "cem", "", "", ""], "cannot be used")
-    assert dora[2:6] == ["0", "15", "0", "nothing is filled in"]
+    assert (cem[:6], cem[6]) == (["cem.json", "cem", *[""] * 4], "cannot be used")
+    assert dora[2:7] == ["0", "15", "15", "0", "nothing is filled in"]
     shown = call("check", "sheets/anna.json", "sheets/ben.json", "--by-hand")
     assert ("32/33" in shown.out, "all right" in shown.out) == (True, True)
     one = call("check", "sheets/ben.json", "--by-hand", "--format", "json").json

@@ -124,6 +124,12 @@ def test_a_class_has_a_sheet_and_a_key_for_each_seed(call: Call) -> None:
     ]
 
 
+@pytest.mark.parametrize("folder", ["sheets", "sheets.2026", "sheets/"])
+def test_the_folder_of_a_class_is_made_with_or_without_a_slash(folder: str, call: Call) -> None:
+    assert call(*arguments_of(CLASS), "--output", folder).code == 0
+    assert Path(folder, "sheet-07.html").exists()
+
+
 def test_a_class_is_written_whole_or_not_at_all(call: Call) -> None:
     words = (*arguments_of(CLASS), "--format", "json")
     assert call(*words, "--output", "sheets").code == 0
@@ -147,6 +153,9 @@ def test_a_class_is_written_whole_or_not_at_all(call: Call) -> None:
         ("--seeds 1:3 --blank", "no effect without --output"),
         ("--seeds 1:3 --seed 2 --blank --output sheets/", "cannot be used with --seed"),
         ("--seeds 1:3 --blank --output none/sheets/", "make the folder none first"),
+        ("--seeds 1:3 --blank --output ''", "--output is empty"),
+        ("--seeds 1:3 --blank --output -", "- does not end in a format"),
+        ("--blank --output sheets", "sheets does not end in a format"),
         ("--blank --output sheets/", "sheets/ is a directory; name a file in it"),
     ],
 )
@@ -157,8 +166,22 @@ def test_a_class_that_cannot_be_written_is_one_line(words: str, message: str, ca
     assert not Path("sheets").exists()
 
 
-def test_a_sheet_with_blank_cells_needs_to_be_marked_by_hand(call: Call) -> None:
-    call(*arguments_of(RANDOM), "--blank", "-o", "sheet.json")
-    done = call("check", "sheet.json")
+@pytest.mark.parametrize("sheet", ["sheet.json", "sheet.csv"])
+def test_a_sheet_with_blank_cells_needs_to_be_marked_by_hand(sheet: str, call: Call) -> None:
+    call(*arguments_of(RANDOM), "--blank", "-o", sheet)
+    done = call("check", sheet)
     assert (done.code, done.out) == (2, "")
     assert "a blank cell of a worksheet is read by attncli check --by-hand" in done.err
+
+
+@pytest.mark.parametrize("sheet", ["sheet.json", "sheet.csv"])
+def test_a_sheet_given_back_to_compute_is_computed_from_its_inputs(sheet: str, call: Call) -> None:
+    call(*arguments_of(RANDOM), "--blank", "-o", sheet)
+    done = call("compute", sheet, "--format", "json")
+    assert done.code == 0
+    assert done.err.endswith("not used: scores, scaled, output, weights\n")
+    steps = [
+        json.loads(x)["steps"]
+        for x in (done.out, call(*arguments_of(RANDOM), "--format", "json").out)
+    ]
+    assert [x["value"] for x in steps[0]] == [x["value"] for x in steps[1]]

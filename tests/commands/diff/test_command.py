@@ -95,3 +95,13 @@ def test_against(call: Call, three: Path) -> None:
     deep = ("--block", "encoder", "--layers", "3", "--against", "--causal", "--stage", stage)
     assert call("explain", "a b", *deep).code == 1
     assert call("compute", "[[1, 2]]", "--against", "--scale none").err.count("so K = Q") == 1
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [(str(SAMPLES / "three-tokens.json"), str(DUMP)), ("[[1, 2, 3]]", "[[1, 2, 5]]")],
+)
+def test_no_script_computes_what_was_observed(sources: tuple[str, str], call: Call) -> None:
+    done = call("diff", *sources, "--format", "python")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert "numbers without formulas" in done.err

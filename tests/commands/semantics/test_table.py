@@ -43,7 +43,7 @@ documents."""
 def test_the_cells_are_as_seen() -> None:
     stage = table()["libraries"]
     names = stage.names("library")
-    assert (names, stage.names("case")) == (tuple(PRESETS), (*CASES, "layout", "known from"))
+    assert (names, stage.names("case")) == (tuple(PRESETS), (*CASES, "layout", "checked with"))
     rows = dict(zip(names, map(tuple, stage.value.tolist()), strict=True))
     assert {name: rows[name][: len(cells)] for name, cells in FOUND.items()} == FOUND
     assert {name for name, row in rows.items() if row[-4] != "1/√d_k"} == {"keras-attention"}

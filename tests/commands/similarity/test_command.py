@@ -40,8 +40,10 @@ def test_forms_of_vectors(call: Call) -> None:
 
 
 def test_notes_on_words(call: Call) -> None:
-    folded = call("similarity", "King", "dad", "--vectors", WORDS)
-    assert (folded.code, "'King', only 'king'" in folded.err) == (0, True)
+    small = call("similarity", "King", "dad", "--vectors", WORDS)
+    assert (small.code, small.err) == (0, "")
+    folded = call("similarity", "king", "dad", "--vectors", "KING=1,2 dad=2,1")
+    assert (folded.code, "'king', only 'KING'" in folded.err) == (0, True)
     unused = call("examples", "003-cosines", "--vectors", WORDS)
     assert (unused.code, "--vectors" in unused.err, unused.err.count("\n")) == (0, True, 1)
     wide = [f"{word}={','.join(['1', *['0'] * 19, str(at)])}" for at, word in enumerate("abc")]

@@ -327,7 +327,7 @@ def _number(cell: Any, place: str) -> tuple[float, int]:
         return np.nan, 0
     if text.removeprefix("-").lower() in _INFINITE:
         return -np.inf if text.startswith("-") else np.inf, 0
-    if (value := number(text)) is None:
+    if (value := number(text)) is None or not math.isfinite(value):
         message = f"{place} holds {quote(str(cell))}, which is no number"
         raise InputError(message, "write null for a blank cell")
     places = text.partition(".")[2]

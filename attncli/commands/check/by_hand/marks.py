@@ -17,6 +17,7 @@ from attncli.page.text import clean
 MOST_COLUMNS = 10_000
 """Of the table in a pipe or a file, where no line is wrapped."""
 UNUSABLE = "cannot be used"
+FINDINGS = "first mistake", "likely cause", "also affected"
 
 
 class Row(NamedTuple):
@@ -49,7 +50,7 @@ def table(rows: Sequence[Row], width: int | None) -> str:
     from rich.table import Table
 
     grid = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("sheet", "right", "first mistake", "cause", "what follows"):
+    for heading in ("sheet", "right", *FINDINGS):
         grid.add_column(heading, overflow="fold", no_wrap=heading == "right")
     for row in rows:
         mistake, cause, follows = row.findings
@@ -81,15 +82,16 @@ def csv_text(rows: Sequence[Row], delimiter: str = ",") -> Iterator[str]:
     """As a spreadsheet has it: the same, and the right numbers of each stage."""
     markings = [row.result for row in rows if isinstance(row.result, Marking)]
     stages = list(dict.fromkeys(stage for x in markings for stage in x.points))
-    headings = "sheet", "name", "right", "of", "mistakes", "first mistake", "cause", "what follows"
+    headings = ["sheet", "name", "right", "of", "blank", "mistakes", *FINDINGS]
     written = io.StringIO()
     writer = csv.writer(written, delimiter=delimiter, lineterminator="\n")
     writer.writerow([*headings, *(x for stage in stages for x in (stage, f"{stage} of"))])
     for row in rows:
-        numbers: list[Any] = ["", "", ""]
+        numbers: list[Any] = [""] * 4
         points: Mapping[str, tuple[int, int]] = {}
         if isinstance(row.result, Marking):
-            numbers = [row.result.n_right, row.result.n_cells, len(row.result.mistakes)]
+            marking = row.result
+            numbers = [marking.n_right, marking.n_cells, marking.blank, len(marking.mistakes)]
             points = row.result.points
         texts = map(guarded, map(clean, (Path(row.sheet).name, row.name)))
         of_stages = (x for stage in stages for x in points.get(stage, ("", "")))
