@@ -654,6 +654,22 @@ def test_the_scale_and_other_words(opened: Opener) -> None:
         assert page.locator("main th:visible", has_text="hate").count() == 0
 
 
+def test_gradients_and_meaning_are_said_again_after_a_change(opened: Opener) -> None:
+    page = opened(html_of(of_call("compute --q samples/three-tokens.json --d-output random")))
+    closing, now = page.locator(".closing"), page.locator("#in-words h2")
+    titles = closing.locator("h2").all_inner_texts()
+    type_into(page, "q", 3, 1, "-2.5")
+    assert closing.locator("visible=true").count() == 0
+    assert now.all_inner_texts() == titles == ["In words", "Gradients in words"]
+    page.locator("#undo").click()
+    assert closing.locator("visible=true").count() == len(titles)
+    page = opened(html_of(of_call("explain 'the bank of the river' --dim 4 --positions none")))
+    page.locator("#causal").click()
+    text = page.locator("#in-words").inner_text()
+    assert '"the" (1) and "the" (4): cosine 1 before, ' in text
+    assert "no positions are added, but the mask makes each attend to other words" in text
+
+
 @pytest.mark.parametrize("scale", ["1/sqrt(d_k)", 0.3])
 def test_the_temperature_is_a_slider(opened: Opener, scale: Any) -> None:
     page = opened(html_of(attention(scale=scale)))

@@ -30,6 +30,7 @@ from attncli.formula.evaluate import sizes_of
 from attncli.formula.expression import Shape
 from attncli.formula.parser import parse
 from attncli.page.select import BlankStage, Block, blocks_of
+from attncli.page.sentences_of_gradients import rounding_of, sources_of_wishes, wishing
 from attncli.page.text import clean, sentence, shorten
 from attncli.stages import (
     GIVEN_GRADIENT,
@@ -88,6 +89,8 @@ class PageData:
             if has_formulas:
                 roles = {x: n for x, n in _roles(block).items() if has_mask or x != "mask"}
                 group |= {"attention": roles} if roles else {}
+                wishes = _wishes(block) if roles and not is_locked else {}
+                group |= {"wishes": wishes} if wishes else {}
                 file = file_of(block) if has_file else {}
                 group |= {"file": file} if file else {}
                 added = self.masked(block) if has_mask and not is_locked else []
@@ -225,6 +228,17 @@ def _roles(block: Block) -> dict[str, str]:
         name: block.prefix + stage_name
         for name, stage_name in (names | {WEIGHTS: weights.name}).items()
     }
+
+
+def _wishes(block: Block) -> dict[str, Any]:
+    """The stages that sentences on gradients read, and what of them is no more than rounding."""
+    scores = wishing(block)
+    if scores is None:
+        return {}
+    names = zip(("gradient", "offers", "weights"), sources_of_wishes(block), strict=True)
+    ids = {name: block.prefix + stage.name for name, stage in names if stage}
+    within = rounding_of(block)
+    return {"scores": block.prefix + scores.name, **ids, "within": within}
 
 
 def is_width(axis: str) -> bool:

@@ -227,9 +227,4 @@ function paintCell(td, view, plane, isBlank, isChanged) {
   shownAt.set(cell, [...(shownAt.get(cell) ?? []), td]);
 }
 
-// The plane that is shown: that of the batch entry and head that are chosen, or of the heads that share it.
-const mostHeads = () => max(...stages.filter(isHere).map(headsOf));
-const headShown = s => (groupShown()?.tiled ? state.head % headsOf(s) : floor((state.head * headsOf(s)) / mostHeads()));
-const shownPlane = s => (s.batches > 1 ? state.batch * headsOf(s) : 0) + headShown(s);
-const headWords = ({ s, p }) => [s.batches > 1 && `batch entry ${floor(p / headsOf(s)) + 1}`, headsOf(s) > 1 && `head ${(p % headsOf(s)) + 1}`].filter(Boolean).join(", ");
 const isHidden = s => state.step < order.length && (order.includes(s) || isStale(s)) && stages.indexOf(s) > stages.indexOf(lastStage());
