@@ -608,8 +608,10 @@ def test_a_number_typed_dragged_and_taken_back(opened: Opener) -> None:
     check_all(page, attention(q, THREE["k"].value, [[dragged, 0], [0, 10], [5, 5]]))
     page.keyboard.press("Control+z")
     check_all(page, attention(q))
+    assert page.locator("td.new").count() > 5
     page.keyboard.press("Control+z")
     check_all(page, THREE)
+    assert page.locator("td.new, td.flash").count() == 0  # each number is as it came
     assert page.locator("td.new").count() == 0
     page.keyboard.press("Control+y")
     check_all(page, attention(q))

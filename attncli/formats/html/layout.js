@@ -222,7 +222,7 @@ function paintCell(td, view, plane, isBlank, isChanged) {
   tint(td, s, isBlank ? NaN : x);
   if (isAsked(s) && view.box.id) askIn(td);
   else td.textContent = isBlank ? "?" : view.isShade ? "" : num(s.words?.[at] ?? x, s.decimals, s);
-  const is = { flash: isChanged(s, at), masked: x === -Infinity, new: state.edited && !isBlank && differs(x, s.original[at], 1e-12) };
+  const isNew = state.edited && !isBlank && differs(x, s.original[at], 1e-12), is = { flash: isNew && isChanged(s, at), masked: x === -Infinity, new: isNew };
   for (const name in is) td.classList.toggle(name, is[name]);
   shownAt.set(cell, [...(shownAt.get(cell) ?? []), td]);
 }
