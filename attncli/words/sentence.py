@@ -185,10 +185,10 @@ def from_file(
     drawn, remarks = _of_unknown(lost, width, unknown, seed, origin, hint)
     if lost and read.whole:
         remarks.append(f"for more words, {read.whole}")
+    note = f"read from {origin}, the same in every sentence: a static vector"
     if read.folded:
         pairs = (f"{a!r} as {b!r}" for a, b in read.folded.items())
-        remarks.append(f"found in another case: {listing(pairs, 8)}")
-    note = f"read from {origin}, the same in every sentence: a static vector"
+        note += f"; found in another case: {listing(pairs, 8)}"
     return Vocabulary(vectors | drawn, width, note, tuple(remarks), read.warnings)
 
 

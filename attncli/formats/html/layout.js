@@ -208,7 +208,7 @@ function paint(isChanged = () => false) {
     s.decimals = decimalsOf(s, decimals);
     for (const td of view.cells) paintCell(td, view, plane, isBlank, isChanged);
     const total = i => sum([...planeOf(s, plane).subarray(i * s.cols, (i + 1) * s.cols)]);
-    view.sums.forEach((td, i) => (td.textContent = isBlank ? "?" : trimmed(total(i), 4)));
+    view.sums.forEach((td, i) => (td.textContent = isBlank ? unknownText(s) : trimmed(total(i), 4)));
   }
   for (const box of all(".strip")) box.hidden = box.stages.every(isHidden);
   paintSentences(state.step >= order.length && !state.quiz);
@@ -216,12 +216,13 @@ function paint(isChanged = () => false) {
   paintTools();
   light(state.pinned);
 }
+const unknownText = s => (isAsked(s) ? "" : "?"); // what is to be filled in is blank where it stands again, too
 function paintCell(td, view, plane, isBlank, isChanged) {
   const { s } = view, [i, j] = td.at, cell = cellAt(s, plane, i, j + view.packed * state.head), { at } = cell, x = s.data[at];
   td.cell = cell;
   tint(td, s, isBlank ? NaN : x);
   if (isAsked(s) && view.box.id) askIn(td);
-  else td.textContent = isBlank ? "?" : view.isShade ? "" : num(s.words?.[at] ?? x, s.decimals, s);
+  else td.textContent = isBlank ? unknownText(s) : view.isShade ? "" : num(s.words?.[at] ?? x, s.decimals, s);
   const isNew = state.edited && !isBlank && differs(x, s.original[at], 1e-12), is = { flash: isNew && isChanged(s, at), masked: x === -Infinity, new: isNew };
   for (const name in is) td.classList.toggle(name, is[name]);
   shownAt.set(cell, [...(shownAt.get(cell) ?? []), td]);

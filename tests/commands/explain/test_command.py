@@ -330,7 +330,7 @@ def test_a_file_gives_the_vectors_it_has_and_what_it_has_not_is_named() -> None:
     assert near == attncli.explain("near", dim=3, seed=5)["embeddings"].value[0].tolist()
     notes = " ".join(trace.notes)
     assert "'near' got a random vector" in notes
-    assert "another case: 'THE' as 'the'" in notes
+    assert "another case: 'THE' as 'the'" in trace["embeddings"].note  # beside the vectors
     zeros = attncli.explain("bank rook", vectors=VECTORS, unknown="zero", dim=3)
     assert zeros["embeddings"].value.tolist() == [[4, 5, 6], [0, 0, 0]]
     many = attncli.explain([f"w{i}" for i in range(11)], vectors=VECTORS)
