@@ -778,6 +778,14 @@ FORMS = {
 }
 
 
+def test_a_page_of_positions_begins_with_their_table(opened: Opener) -> None:
+    page = opened(html_of(attncli.posenc(5, 8)))
+    ids = page.locator("#main .view").evaluate_all("views => views.map(view => view.id)")
+    assert ids[0] == "at-positions"
+    assert ids.index("at-angles") > 0 < ids.index("at-divisors")
+    assert why(page).startswith("PE")
+
+
 def test_a_table_is_copied(opened: Opener) -> None:
     labels = {"query": ('q"1', "q2"), "key": ("k1", "=1+1")}
     page = opened(html_of(matrix([[1, -np.inf], [0, 2.5]], "masked", labels=labels)))

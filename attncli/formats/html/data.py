@@ -175,6 +175,7 @@ class PageData:
             "unit": 1 if stage.symbol.startswith("cos") else 0,
             "quotes": [axis in stage.labels for axis in axes] if is_share else 0,
             "wide": [*map(is_width, between[:2])] if any(map(is_width, axes)) else 0,
+            "isWork": 1 if kind.for_work else 0,
             "isParameter": 1 if kind.role == "parameter" else 0,
             "undefined": kind.undefined,
         }

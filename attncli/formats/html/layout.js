@@ -19,6 +19,10 @@ function findStrips() {
   order = stages.filter(s => isHere(s) && keys(s.sources).length);
   for (const s of order) {
     const read = sourcesOf(s), [start] = read, { stage: before, left } = strip.at(-1) ?? {};
+    if (before?.isWork && !s.isWork) {
+      strips.push((strip = [{ stage: s, tops: [] }])); // with what it is computed from further down
+      continue;
+    }
     const belongs = before && s.heading === before.heading && (s.group === before.group || !strip[1]);
     const isSibling = belongs && s.product && before.product && start === left && s.group === before.group;
     const isNext = belongs && read.includes(before) && (!s.product || start === before) && s.n === before.n;
@@ -97,17 +101,19 @@ function write(s, most) {
   s.longest = isAsked(s) ? 6 : 0;
   if (!isPicture(s)) (s.words ?? s.data).forEach(x => (s.longest = max(s.longest, num(x, s.decimals).length)));
 }
+const isOfWork = strip => Boolean(strip.at(-1).stage.isWork); // what is seen only beside the arithmetic in a terminal
+const firstStrip = () => strips.find(strip => strip.some(piece => piece.stage === part("scores"))) ?? strips.find(strip => !isOfWork(strip)) ?? strips[0];
 function layOut() {
   setLargest();
   findStrips();
   views = [];
   const main = $("main"), words = globalThis.wordsPanel?.(), seen = new Set(), room = main.clientWidth;
-  const first = strips.find(strip => strip.some(piece => piece.stage === part("scores"))) ?? strips[0];
+  const first = firstStrip();
   chooseSize(first ?? [], room);
   main.after($("words"));
   fill(main);
   let title = null;
-  for (const strip of new Set(first && [first, ...strips])) {
+  for (const strip of new Set(first && [first, ...strips.filter(strip => !isOfWork(strip)), ...strips])) {
     const { heading } = (strip[1] ?? strip[0]).stage, box = el("section", { class: "strip" }, heading && heading !== title && el("h2", { text: heading }));
     title = heading;
     box.append(...cutStrip(strip, room).map(line => lineOf(line, seen)));
