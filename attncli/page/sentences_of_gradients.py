@@ -24,15 +24,20 @@ def wishing(block: Block) -> Stage | None:
     """
     d_q = block.stages.get(gradient_of("q"))
     product = d_q and factors(d_q)
-    stages = [d_q and product and block.read(d_q, product[0]), *_sources(block)]
+    stages = [d_q and product and block.read(d_q, product[0]), *sources_of_wishes(block)]
     whole = all(stage and not isinstance(stage, BlankStage) for stage in stages)
     return stages[0] if whole else None
 
 
-def _sources(block: Block) -> list[Stage | None]:
+def sources_of_wishes(block: Block) -> list[Stage | None]:
     """The gradients of what softmax reads, those of the weights, and the weights."""
     stage = next((s for s in block.stages.values() if is_of_softmax(s)), None)
     return [stage, *(stage and block.read(stage, parameter) for parameter in ("d", "y"))]
+
+
+def rounding_of(block: Block) -> float:
+    """How large rounding is beside the largest number of a row."""
+    return ROUNDING * _EPSILON[block.convention.dtype]
 
 
 def wishes(shares: Shares, i: int) -> str:
@@ -41,7 +46,7 @@ def wishes(shares: Shares, i: int) -> str:
     What is no more than rounding beside the gradients of the weights is no gradient.
     """
     block, other = shares.block, "query" if shares.over_queries else "key"
-    matrices = [block.matrix(stage, shares.where) for stage in _sources(block) if stage]
+    matrices = [block.matrix(stage, shares.where) for stage in sources_of_wishes(block) if stage]
     matrices = [shares.values, *(x.T if shares.over_queries else x for x in matrices)]
     wish, gradient, offers, weight = (x[i].astype(np.float64) for x in matrices)
     masked = shares.masked[i]
@@ -50,7 +55,7 @@ def wishes(shares: Shares, i: int) -> str:
     if not np.isfinite(wish).all():
         return "has gradients that are not numbers"
     offer = offers[~masked | (weight != 0)]
-    within = ROUNDING * _EPSILON[block.convention.dtype]
+    within = rounding_of(block)
     rounding = within * float(np.abs(offer).max(initial=0))
     if np.abs(gradient).max(initial=0) <= rounding or not wish.any():
         if np.count_nonzero(weight) == 1:

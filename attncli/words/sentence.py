@@ -185,8 +185,8 @@ def from_file(
     drawn, remarks = _of_unknown(lost, width, unknown, seed, origin, hint)
     if lost and read.whole:
         remarks.append(f"for more words, {read.whole}")
-    remarks += read.in_other_case
     note = f"read from {origin}, the same in every sentence: a static vector"
+    note = "; ".join([note, *read.in_other_case])
     return Vocabulary(vectors | drawn, width, note, tuple(remarks), read.warnings)
 
 

@@ -608,8 +608,10 @@ def test_a_number_typed_dragged_and_taken_back(opened: Opener) -> None:
     check_all(page, attention(q, THREE["k"].value, [[dragged, 0], [0, 10], [5, 5]]))
     page.keyboard.press("Control+z")
     check_all(page, attention(q))
+    assert page.locator("td.new").count() > 5
     page.keyboard.press("Control+z")
     check_all(page, THREE)
+    assert page.locator("td.new, td.flash").count() == 0  # each number is as it came
     assert page.locator("td.new").count() == 0
     page.keyboard.press("Control+y")
     check_all(page, attention(q))
@@ -652,6 +654,22 @@ def test_the_scale_and_other_words(opened: Opener) -> None:
         assert page.locator("main th:visible", has_text="love").count() == 0
         page.locator("#undo").click()
         assert page.locator("main th:visible", has_text="hate").count() == 0
+
+
+def test_gradients_and_meaning_are_said_again_after_a_change(opened: Opener) -> None:
+    page = opened(html_of(of_call("compute --q samples/three-tokens.json --d-output random")))
+    closing, now = page.locator(".closing"), page.locator("#in-words h2")
+    titles = closing.locator("h2").all_inner_texts()
+    type_into(page, "q", 3, 1, "-2.5")
+    assert closing.locator("visible=true").count() == 0
+    assert now.all_inner_texts() == titles == ["In words", "Gradients in words"]
+    page.locator("#undo").click()
+    assert closing.locator("visible=true").count() == len(titles)
+    page = opened(html_of(of_call("explain 'the bank of the river' --dim 4 --positions none")))
+    page.locator("#causal").click()
+    text = page.locator("#in-words").inner_text()
+    assert '"the" (1) and "the" (4): cosine 1 before, ' in text
+    assert "no positions are added, but the mask makes each attend to other words" in text
 
 
 @pytest.mark.parametrize("scale", ["1/sqrt(d_k)", 0.3])
@@ -758,6 +776,14 @@ FORMS = {
     "csv": ',"k1","\'=1+1"\n"q""1",1,-Infinity\n"q2",0,2.5\n',
     "LaTeX": "\\begin{bmatrix}\n1.0 & -\\infty \\\\\n0.0 & 2.5\n\\end{bmatrix}",
 }
+
+
+def test_a_page_of_positions_begins_with_their_table(opened: Opener) -> None:
+    page = opened(html_of(attncli.posenc(5, 8)))
+    ids = page.locator("#main .view").evaluate_all("views => views.map(view => view.id)")
+    assert ids[0] == "at-positions"
+    assert ids.index("at-angles") > 0 < ids.index("at-divisors")
+    assert why(page).startswith("PE")
 
 
 def test_a_table_is_copied(opened: Opener) -> None:

@@ -7,8 +7,9 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,10 +44,13 @@ const TAIL = `
     const of = new Map(rows.map((text, at) => [at, text]).filter(([, text]) => text !== ""));
     if (of.size) texts.set(byName.get(name), of);
   }
+  let calls = 0;
+  const numberOnce = numberAt;
+  numberAt = (...all) => (calls++, numberOnce(...all));
   const { mistakes, follows, right } = judged(texts);
   console.log(JSON.stringify([
     mistakes.map(({ s, cells, slips }) => [s.id, cells.map(({ cell }) => cell.at), slips.map(slip => slip.words)]),
-    follows.map(s => s.id), right.map(s => s.id),
+    follows.map(s => s.id), right.map(s => s.id), calls,
   ]));
 `;
 for (const line of cases.trim().split("\\n")) {
@@ -129,8 +133,14 @@ def by_page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Of each case the mistakes, what follows from them, and what is right."""
     if NODE is None:
         pytest.skip("there is no node")
-    folder, lines = tmp_path_factory.mktemp("judge"), []
-    for case in CASES.values():
+    results = judged_by_page(tmp_path_factory.mktemp("judge"), [*CASES.values()])
+    return dict(zip(CASES, results, strict=True))
+
+
+def judged_by_page(folder: Path, cases: Sequence[Case]) -> list[Any]:
+    """The same of each of some cases, and how many numbers it took."""
+    lines = []
+    for case in cases:
         trace = attncli.attend(*case.inputs, causal=case.causal)
         page = attncli.render(trace, "html", blank=True)
         data = re.findall(r'id="data">([^<]*)', page)[0]
@@ -144,10 +154,10 @@ def by_page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     script = "\n".join(folder_of.joinpath(f"{name}.js").read_text("utf-8") for name in names)
     for name, text in {"run.js": RUN, "script": script, "cases": "\n".join(lines)}.items():
         (folder / name).write_text(text, encoding="utf-8")
-    words = [NODE, *(str(folder / name) for name in ("run.js", "script", "cases"))]
+    words = [str(NODE), *(str(folder / name) for name in ("run.js", "script", "cases"))]
     process = subprocess.run(words, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr[-1500:]
-    return dict(zip(CASES, map(json.loads, process.stdout.splitlines()), strict=True))
+    return [*map(json.loads, process.stdout.splitlines())]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -163,6 +173,22 @@ def test_the_page_and_by_hand_say_the_same_of_a_sheet(name: str, by_page: dict[s
         ]
         for mistake in marking.mistakes
     ]
-    mistakes, follows, right = by_page[name]
+    mistakes, follows, right, _ = by_page[name]
     assert mistakes == theirs
     assert (follows, right) == ([*marking.follows], [*marking.right_stages])
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no node")
+def test_a_sheet_of_scores_and_output_takes_numbers_by_the_square_of_its_keys(
+    tmp_path: Path,
+) -> None:
+    """Not by its fourth power, as without what cells of a row have in common."""
+    cases, sizes = [], (11, 23)
+    for size in sizes:
+        inputs = (*np.random.default_rng(size).normal(size=(3, size, 2)).round(1),)
+        trace = attncli.attend(*inputs)
+        numbers = {stage: trace[stage].value for stage in ("scores", "output")}
+        cases.append(Case(inputs, sheet_of(numbers, 2), causal=False))
+    (*verdict, few), (*other, many) = judged_by_page(tmp_path, cases)
+    assert verdict == other == [[], [], ["scores", "output"]]
+    assert many / few <= (sizes[1] / sizes[0]) ** 2 * 1.1

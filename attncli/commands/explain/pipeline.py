@@ -285,17 +285,19 @@ def _of_equal_words(
         places[word].append(at)
     repeated = [of_word for of_word in places.values() if len(of_word) > 1]
     for a, b, *_ in repeated[:PAIRS]:
-        pair = f"{called(words, a)} and {called(words, b)}"
         if np.isnan(before[a, b]) or np.isnan(after[a, b]):
             continue
+        pair = f"{called(words, a)} and {called(words, b)}"
+        start = f"{pair}: cosine {cosine_text(before[a, b])} before"
+        is_equal = before[a, b] > 1 - SAME  # unless each token was given a vector
         if after[a, b] > 1 - SAME:
-            why = "" if placed or masked else _WHY_EQUAL
-            yield f"{pair}: cosine 1 before and 1 after{why}"
+            why = _WHY_EQUAL if is_equal and not placed and not masked else ""
+            yield f"{start} and 1 after{why}"
         else:
-            why = "one word in two contexts"
+            why = ": one word in two contexts"
             if masked and not placed:
-                why = "no positions are added, but the mask makes each attend to other words"
-            yield f"{pair}: cosine 1 before, {cosine_text(after[a, b])} after: {why}"
+                why = ": no positions are added, but the mask makes each attend to other words"
+            yield f"{start}, {cosine_text(after[a, b])} after{why if is_equal else ''}"
 
 
 def _of_the_farthest(words: Sequence[str], before: Array, after: Array) -> Iterator[str]:

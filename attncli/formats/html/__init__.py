@@ -29,6 +29,7 @@ from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
 from attncli.page.text import clean
 from attncli.page.worksheet import NAME_LINE
+from attncli.stages import spec_of
 from attncli.trace import Trace
 
 LABEL = 40  # cells of a label
@@ -136,10 +137,11 @@ class _Writer:
                 yield from _matrix(part, colour=True)
             case kinds.Plot(names, points):
                 yield _lines_of(scatter(names, points))
-            case kinds.Closing(heads):
+            case kinds.Closing(heads, stage=name):
+                words = "Gradients in words" if spec_of(name).heading else "In words"
                 for heading, sentences in heads:
-                    items = "".join(f"<li>{_isolated(words)}</li>" for words in sentences)
-                    yield f"<h2>{_isolated(heading or 'In words')}</h2><ul>{items}</ul>"
+                    items = "".join(f"<li>{_isolated(each)}</li>" for each in sentences)
+                    yield f"<h2>{_isolated(heading or words)}</h2><ul>{items}</ul>"
             case kinds.Tree(branches):
                 lines = [f"{b.lead}{b.name}  {b.shape}  {b.formula}".rstrip() for b in branches]
                 yield f"<details><summary>Steps</summary>{_lines_of(lines)}</details>"

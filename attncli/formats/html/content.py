@@ -44,7 +44,7 @@ class Content(NamedTuple):
 
     names   dotted names of all stages that are shown, of a large trace by their part
     script  files of the script that are needed: of heads and words, of vectors that are drawn, of
-            what judges numbers that are filled in
+            what judges numbers that are filled in, of sentences on gradients and on meaning
     """
 
     parts: tuple[Part, ...]
@@ -93,6 +93,8 @@ def content(trace: Trace, options: DisplayOptions, page: Page) -> Content:
     has_words = n_maps and any(name.endswith("tokens") for name in trace)
     script = ("heads",) * (n_maps > 1 or bool(has_words)) + ("vectors",) * (seed is not None)
     script += ("judge",) * bool(is_sheet or slips.get("of"))  # what can be filled in
+    script += ("gradients",) * any("wishes" in group for group in data.groups)
+    script += ("meaning",) * ("meaning.static" in trace and not is_fixed)
     title = [Heading(clean(trace.title))]
     script += ("script",) * ("script" in more)  # of NumPy, which a page copies
     return Content(tuple(page_parts or title), frozenset(listed), packed(more, data), script)

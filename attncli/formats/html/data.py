@@ -30,6 +30,7 @@ from attncli.formula.evaluate import sizes_of
 from attncli.formula.expression import Shape
 from attncli.formula.parser import parse
 from attncli.page.select import BlankStage, Block, blocks_of
+from attncli.page.sentences_of_gradients import rounding_of, sources_of_wishes, wishing
 from attncli.page.text import clean, sentence, shorten
 from attncli.stages import (
     GIVEN_GRADIENT,
@@ -88,6 +89,8 @@ class PageData:
             if has_formulas:
                 roles = {x: n for x, n in _roles(block).items() if has_mask or x != "mask"}
                 group |= {"attention": roles} if roles else {}
+                wishes = _wishes(block) if roles and not is_locked else {}
+                group |= {"wishes": wishes} if wishes else {}
                 file = file_of(block) if has_file else {}
                 group |= {"file": file} if file else {}
                 added = self.masked(block) if has_mask and not is_locked else []
@@ -172,6 +175,7 @@ class PageData:
             "unit": 1 if stage.symbol.startswith("cos") else 0,
             "quotes": [axis in stage.labels for axis in axes] if is_share else 0,
             "wide": [*map(is_width, between[:2])] if any(map(is_width, axes)) else 0,
+            "isWork": 1 if kind.for_work else 0,
             "isParameter": 1 if kind.role == "parameter" else 0,
             "undefined": kind.undefined,
         }
@@ -225,6 +229,17 @@ def _roles(block: Block) -> dict[str, str]:
         name: block.prefix + stage_name
         for name, stage_name in (names | {WEIGHTS: weights.name}).items()
     }
+
+
+def _wishes(block: Block) -> dict[str, Any]:
+    """The stages that sentences on gradients read, and what of them is no more than rounding."""
+    scores = wishing(block)
+    if scores is None:
+        return {}
+    names = zip(("gradient", "offers", "weights"), sources_of_wishes(block), strict=True)
+    ids = {name: block.prefix + stage.name for name, stage in names if stage}
+    within = rounding_of(block)
+    return {"scores": block.prefix + scores.name, **ids, "within": within}
 
 
 def is_width(axis: str) -> bool:

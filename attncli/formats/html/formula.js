@@ -105,23 +105,32 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
   const last = sink != null && compiled(stage, sink, isGuard);
   const count = [...letters].reduce((all, letter) => all * sizeOf(stage, letter), 1);
   const node = { op, letters, count, body, guard, sink: last, args: last ? [body, last] : [body] }, own = sums++;
+  // What all cells of a row have alike is computed once a row, while many of them are asked for.
+  const others = [...new Set(JSON.stringify([is, where, sink]).match(/\p{L}/gu))].filter(letter => !letters.includes(letter));
+  const isShared = [...stage.at.join("")].some(letter => !others.includes(letter));
   node.counts = places => !guard || guard.run(places);
   node.terms = places => range(count).map(term => setLetters(stage, { ...places }, letters, term));
-  const filtered = places => node.terms(places).map(inner => (node.counts(inner) ? body.run(inner) : -Infinity));
+  const filtered = places => {
+    const inner = { ...places }; // one for all terms: there are many
+    return Float64Array.from({ length: count }, (_, term) => (node.counts(setLetters(stage, inner, letters, term)) ? body.run(inner) : -Infinity));
+  };
   const logSum = places => {
     const all = filtered(places), end = last ? last.run(places) : -Infinity, top = max(...all, end);
     const shift = abs(top) === Infinity ? 0 : top; // −∞ − −∞ would be NaN
     return shift + log(sum(all.map(x => exp(x - shift))) + exp(end - shift));
   };
+  const once = (places, number) => {
+    const done = isShared && stage.rowsDone, key = done && `${own} ${others.map(letter => places[letter]).join()}`;
+    if (done && !done.has(key)) done.set(key, number(places));
+    return done ? done.get(key) : number(places);
+  };
   const share = places => {
-    const done = stage.rowsDone, key = done && JSON.stringify([own, { ...places, [letters]: 0 }]);
-    if (done && !done.has(key)) done.set(key, logSum(places)); // once a row, while the whole stage is computed
-    const whole = done ? done.get(key) : logSum(places);
+    const whole = once(places, logSum);
     if (guard && whole === -Infinity) return { nan: NaN, uniform: 1 / count }[empty] ?? 0;
     return node.counts(places) ? exp(body.run(places) - whole) : 0;
   };
   const total = places => {
-    const inner = { ...places }; // one for all terms: there are many
+    const inner = { ...places };
     let all = +(op === "prod");
     for (let term = 0; term < count; term++) {
       setLetters(stage, inner, letters, term);
@@ -132,7 +141,8 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
   // The sum of products of a row and a column that a formula is, or is made of first.
   const [a, b] = body.op === "*" ? body.args : [], isOwn = axis => [...String(axis)].some(letter => !a.axes.join("").includes(letter));
   if (op === "sum" && a?.op === "cell" && a.last === letters && b.op === "cell" && b.axes.some(isOwn)) stage.product ??= { node, a, b, isTurned: b.last === letters };
-  node.run = { sum: total, prod: total, max: places => max(...filtered(places)), lse: logSum, softmax: share }[op];
+  const whole = { sum: total, prod: total, max: places => max(...filtered(places)), lse: logSum }[op];
+  node.run = op === "softmax" ? share : places => once(places, whole);
   return node;
 }
 
@@ -154,12 +164,12 @@ function compute(stage) {
   stage.rowsDone = null;
 }
 
-// What a cell would be if `other` gave the numbers that it reads.
-function numberAt(cell, other, form = cell.s) {
-  const outer = [substitute, recorded];
-  [substitute, recorded] = [other, null];
+// What a cell would be if `other` gave the numbers that it reads, always the same ones with the same `rows`.
+function numberAt(cell, other, form = cell.s, rows = null) {
+  const outer = [substitute, recorded, form.rowsDone];
+  [substitute, recorded, form.rowsDone] = [other, null, rows];
   const x = form.tree.run(form.placesAt(cell.at));
-  [substitute, recorded] = outer;
+  [substitute, recorded, form.rowsDone] = outer;
   return x;
 }
 

@@ -18,16 +18,25 @@ function isNear(x, expected, allowed) {
 // How many decimals are written.
 const placesOfText = text => (/^\d+$/.test(text.replace(",", ".").split(".")[1] ?? "") ? text.replace(",", ".").split(".")[1].length : 0);
 
-// A cell from others, computed where nothing gives them. `sheet`: stage → place → number; `edits`: the
-// formulas that stages have instead.
-function numberFrom(cell, sheet, edits, known = new Map()) {
-  const { s, at } = cell, written = sheet.get(s);
-  if (written) return written(at);
-  const { tree } = edits.get(s.id) ?? s;
-  if (!tree || (!edits.size && !dependsOn(s, sheet))) return s.data[at];
-  if (!known.has(cell)) known.set(cell, numberAt(cell, read => numberFrom(read, sheet, edits, known), edits.get(s.id) ?? s));
-  return known.get(cell);
+// What cells are by a sheet (stage → place → number), computed once each where nothing gives them. `edits`:
+// the formulas that stages have instead; `moved`: a cell that is moved to x, all else as `base` has it.
+function numbersBy(sheet, edits = NO_EDITS, base = null, moved = null, x = NaN) {
+  const known = new Map(), rows = new Map(), reading = new Map(), open = new Map();
+  const formOf = s => edits.get(s.id) ?? s;
+  const isOpen = s => open.get(s) ?? open.set(s, base ? reads(s, moved.s) : edits.size > 0 || dependsOn(s, sheet)).get(s);
+  const computed = cell => known.get(cell) ?? known.set(cell, numberAt(cell, at, formOf(cell.s), rows)).get(cell);
+  const at = cell => {
+    const { s } = cell, written = sheet.get(s);
+    if (cell === moved) return x;
+    if (written) return written(cell.at);
+    if (!isOpen(s)) return base ? base.at(cell) : s.data[cell.at];
+    return formOf(s).tree ? computed(cell) : s.data[cell.at];
+  };
+  const readBy = cell => reading.get(cell) ?? reading.set(cell, [...readsAt(cell, formOf(cell.s), at).keys()]).get(cell);
+  return { at, computed, readBy, formOf, sheet, edits, moves: new Map() };
 }
+const NO_EDITS = new Map();
+const reads = (s, other) => s === other || sourcesOf(s).some(source => reads(source, other));
 const dependsOn = (s, sheet) => sheet.has(s) || sourcesOf(s).some(source => dependsOn(source, sheet));
 
 // One sheet while it is judged: its stages in the order of the computation, each with its texts by place.
@@ -52,28 +61,33 @@ function tableFrom(s, sheet) {
   const isAll = s.data.length <= MOST_JUDGED, at = isAll ? range(s.data.length) : [...texts.keys()];
   sheet.places.set(s, decimals);
   const table = { s, decimals, cells: at.map(place => ({ cell: cellOf(s, place), x: texts.has(place) ? numberOf(texts.get(place)) : NaN, isFilled: texts.has(place) })) };
+  const numbers = numbersBy(new Map(sheet.written)); // as it is now: spreads are asked for later
   for (const one of table.cells) {
     if (s.undefined && one.isFilled && isNaN(one.x) && isNaN(valueAt(one.cell))) one.isFilled = false;
     one.half = halfUnit(one.x, decimals);
     one.right = valueAt(one.cell);
-    one.expected = numberFrom(one.cell, sheet.written, NO_EDITS);
-    one.spread = spreadAt(one.cell, one.expected, sheet, NO_EDITS, decimals, false);
-    one.isWrong = one.isFilled && !isNaN(one.x) && !(isNear(one.x, one.expected, one.half + one.spread) || isNear(one.x, one.right, one.half));
+    one.expected = numbers.at(one.cell);
+    one.spread = once(() => spreadAt(one.cell, one.expected, sheet.halves, numbers, decimals, false));
+    one.isWrong = one.isFilled && !isNaN(one.x) && ![one.right, one.expected].some(x => isNear(one.x, x, one.half)) && !isNear(one.x, one.expected, one.half + one.spread());
   }
   return table;
 }
-const NO_EDITS = new Map();
+// A number that takes long, when it is asked for.
+const once = compute => {
+  let x;
+  return () => (x ??= compute());
+};
 
 // How far off rounding puts a cell: each number that it is computed from is put up and down by half a
 // unit of its last place. A slip may itself round: there it is moved so little that nothing turns over.
-function spreadAt(cell, value, sheet, edits, decimals, isOfSlip) {
-  const { written, halves } = sheet, part = isOfSlip ? PART : 1, moves = new Map();
+function spreadAt(cell, value, halves, numbers, decimals, isOfSlip) {
+  const { sheet: written, edits } = numbers, part = isOfSlip ? PART : 1, moves = new Map();
   const follow = target => {
-    for (const read of readsAt(target, edits.get(target.s.id) ?? target.s, other => numberFrom(other, written, edits)).keys()) {
+    for (const read of numbers.readBy(target)) {
       if (moves.has(read)) continue;
-      if (written.has(read.s)) moves.set(read, [halves.get(read.s)?.(read.at) ?? 0, written.get(read.s)(read.at)]);
-      else if (edits.get(read.s.id)?.tree ?? read.s.tree) {
-        const x = numberFrom(read, written, edits), isMap = JUDGED_MAPS.includes(read.s.short);
+      if (written.has(read.s)) moves.set(read, [halves.get(read.s)?.(read.at) ?? 0, numbers.at(read)]);
+      else if (numbers.formOf(read.s).tree) {
+        const x = numbers.at(read), isMap = JUDGED_MAPS.includes(read.s.short);
         moves.set(read, [isMap && !isNear(x, rounded10(x, decimals), 0) ? halfUnit(x, decimals) : 0, x]);
         if (isMap || dependsOn(read.s, written)) follow(read);
       }
@@ -83,38 +97,28 @@ function spreadAt(cell, value, sheet, edits, decimals, isOfSlip) {
   let spread = 0;
   for (const [read, [half, x]] of moves) {
     if (!(half > 0) || !isFinite(x)) continue;
-    const changes = [half, -half].map(step => abs(numberMoved(cell, read, x + part * step, written, edits) - value));
+    if (!numbers.moves.has(read)) numbers.moves.set(read, [half, -half].map(step => numbersBy(written, edits, numbers, read, x + part * step)));
+    const changes = numbers.moves.get(read).map(moved => abs(moved.computed(cell) - value));
     const change = isOfSlip ? min(...changes) : max(...changes);
     spread += isFinite(change) ? change / part : change === Infinity || change !== change ? 0 : change;
   }
   return spread * 1.05; // beyond the first order
 }
-function numberMoved(cell, moved, x, written, edits) {
-  const known = new Map([[moved, x]]), from = read => (read === moved ? x : written.has(read.s) ? written.get(read.s)(read.at) : known.has(read) ? known.get(read) : fresh(read));
-  const fresh = read => {
-    const form = edits.get(read.s.id) ?? read.s;
-    if (!form.tree || (!edits.size && !dependsOn(read.s, written) && !reads(read.s, moved.s))) return read.s.data[read.at];
-    known.set(read, numberAt(read, from, form));
-    return known.get(read);
-  };
-  return numberAt(cell, from, edits.get(cell.s.id) ?? cell.s);
-}
-const reads = (s, other) => s === other || sourcesOf(s).some(source => reads(source, other));
 
 // Takes a stage as it was filled in for what comes after it, blank cells as they should be.
 function keepTable({ s, decimals, cells }, sheet) {
-  const byPlace = new Map(cells.map(one => [one.cell.at, one]));
+  const byPlace = new Map(cells.map(one => [one.cell.at, one])), unrounded = numbersBy(sheet.unrounded);
   for (const one of cells) {
     one.isBlank = isNaN(one.x);
     one.number = one.isBlank || (one.x <= HIDES && one.expected === -Infinity) ? one.expected : one.x;
     const isShort = isNear(one.expected, rounded10(one.expected, decimals), 0);
-    one.isExact = (isShort || !one.isBlank) && isNear(one.number, one.expected, 0) && one.spread === 0;
-    one.unrounded = one.isWrong ? one.number : numberFrom(one.cell, sheet.unrounded, NO_EDITS);
+    one.isExact = (isShort || !one.isBlank) && isNear(one.number, one.expected, 0) && one.spread() === 0;
+    one.unrounded = one.isWrong ? one.number : unrounded.at(one.cell);
   }
   const areExact = cells.every(one => one.isExact || one.isWrong);
   for (const one of cells) {
     const isExact = one.isExact || (one.isWrong && one.x === Math.round(one.x) && areExact);
-    one.keptHalf = isExact ? 0 : one.isBlank ? halfUnit(one.expected, decimals) + one.spread : one.half;
+    one.keptHalf = isExact ? () => 0 : one.isBlank ? once(() => halfUnit(one.expected, decimals) + one.spread()) : () => one.half;
   }
   const of = (name, at) => (byPlace.has(at) ? byPlace.get(at)[name] : s.data[at]);
   const hidden = s.short === "masked" && sourcesOf(s).find(source => source.short === "mask");
@@ -126,7 +130,7 @@ function keepTable({ s, decimals, cells }, sheet) {
   }
   sheet.written.set(s, at => of("number", at));
   sheet.unrounded.set(s, at => of("unrounded", at));
-  sheet.halves.set(s, at => byPlace.get(at)?.keptHalf ?? 0);
+  sheet.halves.set(s, at => byPlace.get(at)?.keptHalf() ?? 0);
 }
 
 // ---- the slips
@@ -166,23 +170,26 @@ function mistakesOf(table, sheet) {
   const groupOf = { cell: one => one.cell.at, row: one => floor(one.cell.at / s.cols), table: one => one.cell.p };
   const isWritten = one => !isNaN(one.x);
   for (const [slip, place, edits] of otherForms(s, sheet)) {
-    const numbers = cells.map(one => numberFrom(one.cell, sheet.written, edits));
-    if (!cells.some((one, n) => isNear(one.x, numbers[n], 10 * one.half + 0.05 * abs(numbers[n])))) continue;
-    const agrees = cells.map((one, n) => !isWritten(one) || isNear(one.x, numbers[n], one.half + spreadAt(one.cell, numbers[n], sheet, edits, decimals, true)));
-    const failed = new Set(cells.filter((_, n) => !agrees[n]).map(groupOf[place]));
-    const rounding = roundedSheet(s, sheet, edits, decimals);
+    const numbers = numbersBy(sheet.written, edits), near = cells.map(one => numbers.at(one.cell));
+    if (!cells.some((one, n) => isNear(one.x, near[n], 10 * one.half + 0.05 * abs(near[n])))) continue;
+    const agrees = (one, n) => !isWritten(one) || isNear(one.x, near[n], one.half) || isNear(one.x, near[n], one.half + spreadAt(one.cell, near[n], sheet.halves, numbers, decimals, true));
+    const failed = new Set(), concerned = new Set(cells.filter(one => one.isWrong).map(groupOf[place]));
+    for (const n of range(cells.length)) {
+      const group = groupOf[place](cells[n]);
+      if (concerned.has(group) && !failed.has(group) && !agrees(cells[n], n)) failed.add(group);
+    }
+    const others = once(() => [sheet.unrounded, roundedSheet(s, sheet, edits, decimals)].map(other => numbersBy(other, edits)));
     add(explained, slip);
     add(exactly, slip);
     cells.forEach((one, n) => {
       if (!one.isWrong || failed.has(groupOf[place](one))) return;
       add(explained, slip, one.cell.at);
-      const isExact = isNear(one.x, numbers[n], one.half) || [sheet.unrounded, rounding].some(other => isNear(one.x, numberFrom(one.cell, other, edits), one.half));
-      if (isExact) add(exactly, slip, one.cell.at);
+      if (isNear(one.x, near[n], one.half) || others().some(other => isNear(one.x, other.at(one.cell), one.half))) add(exactly, slip, one.cell.at);
     });
   }
   const remaining = new Map(cells.filter(one => one.isWrong).map(one => [one.cell.at, one]));
   for (const [at, one] of remaining) {
-    const isBoth = abs(one.right - one.expected) <= one.half + one.spread, numbers = isBoth ? [one.expected, one.right] : [one.expected];
+    const isBoth = abs(one.right - one.expected) <= one.half + one.spread(), numbers = isBoth ? [one.expected, one.right] : [one.expected];
     if (![one.x, ...numbers].every(isFinite)) continue;
     digits.set(at, slipsOfDigits(one.x, numbers, decimals));
     for (const slip of slipsOfRounding(one.x, numbers, decimals)) {
@@ -203,8 +210,8 @@ function mistakesOf(table, sheet) {
 function roundedSheet(s, sheet, edits, decimals) {
   const other = new Map(sheet.written), places = max(decimals, 2);
   for (const each of stages.filter(each => JUDGED_MAPS.includes(each.short) && each !== s && each.group === s.group && reads(s, each) && !sheet.written.has(each))) {
-    const before = new Map(other), known = new Map();
-    other.set(each, at => rounded10(numberFrom(cellOf(each, at), before, edits, known), places));
+    const before = numbersBy(new Map(other), edits);
+    other.set(each, at => rounded10(before.at(cellOf(each, at)), places));
   }
   return other;
 }

@@ -19,6 +19,10 @@ function findStrips() {
   order = stages.filter(s => isHere(s) && keys(s.sources).length);
   for (const s of order) {
     const read = sourcesOf(s), [start] = read, { stage: before, left } = strip.at(-1) ?? {};
+    if (before?.isWork && !s.isWork) {
+      strips.push((strip = [{ stage: s, tops: [] }])); // with what it is computed from further down
+      continue;
+    }
     const belongs = before && s.heading === before.heading && (s.group === before.group || !strip[1]);
     const isSibling = belongs && s.product && before.product && start === left && s.group === before.group;
     const isNext = belongs && read.includes(before) && (!s.product || start === before) && s.n === before.n;
@@ -97,17 +101,19 @@ function write(s, most) {
   s.longest = isAsked(s) ? 6 : 0;
   if (!isPicture(s)) (s.words ?? s.data).forEach(x => (s.longest = max(s.longest, num(x, s.decimals).length)));
 }
+const isOfWork = strip => Boolean(strip.at(-1).stage.isWork); // what is seen only beside the arithmetic in a terminal
+const firstStrip = () => strips.find(strip => strip.some(piece => piece.stage === part("scores"))) ?? strips.find(strip => !isOfWork(strip)) ?? strips[0];
 function layOut() {
   setLargest();
   findStrips();
   views = [];
   const main = $("main"), words = globalThis.wordsPanel?.(), seen = new Set(), room = main.clientWidth;
-  const first = strips.find(strip => strip.some(piece => piece.stage === part("scores"))) ?? strips[0];
+  const first = firstStrip();
   chooseSize(first ?? [], room);
   main.after($("words"));
   fill(main);
   let title = null;
-  for (const strip of new Set(first && [first, ...strips])) {
+  for (const strip of new Set(first && [first, ...strips.filter(strip => !isOfWork(strip)), ...strips])) {
     const { heading } = (strip[1] ?? strip[0]).stage, box = el("section", { class: "strip" }, heading && heading !== title && el("h2", { text: heading }));
     title = heading;
     box.append(...cutStrip(strip, room).map(line => lineOf(line, seen)));
@@ -208,7 +214,7 @@ function paint(isChanged = () => false) {
     s.decimals = decimalsOf(s, decimals);
     for (const td of view.cells) paintCell(td, view, plane, isBlank, isChanged);
     const total = i => sum([...planeOf(s, plane).subarray(i * s.cols, (i + 1) * s.cols)]);
-    view.sums.forEach((td, i) => (td.textContent = isBlank ? "?" : trimmed(total(i), 4)));
+    view.sums.forEach((td, i) => (td.textContent = isBlank ? unknownText(s) : trimmed(total(i), 4)));
   }
   for (const box of all(".strip")) box.hidden = box.stages.every(isHidden);
   paintSentences(state.step >= order.length && !state.quiz);
@@ -216,20 +222,16 @@ function paint(isChanged = () => false) {
   paintTools();
   light(state.pinned);
 }
+const unknownText = s => (isAsked(s) ? "" : "?"); // what is to be filled in is blank where it stands again, too
 function paintCell(td, view, plane, isBlank, isChanged) {
   const { s } = view, [i, j] = td.at, cell = cellAt(s, plane, i, j + view.packed * state.head), { at } = cell, x = s.data[at];
   td.cell = cell;
   tint(td, s, isBlank ? NaN : x);
   if (isAsked(s) && view.box.id) askIn(td);
-  else td.textContent = isBlank ? "?" : view.isShade ? "" : num(s.words?.[at] ?? x, s.decimals, s);
-  const is = { flash: isChanged(s, at), masked: x === -Infinity, new: state.edited && !isBlank && differs(x, s.original[at], 1e-12) };
+  else td.textContent = isBlank ? unknownText(s) : view.isShade ? "" : num(s.words?.[at] ?? x, s.decimals, s);
+  const isNew = state.edited && !isBlank && differs(x, s.original[at], 1e-12), is = { flash: isNew && isChanged(s, at), masked: x === -Infinity, new: isNew };
   for (const name in is) td.classList.toggle(name, is[name]);
   shownAt.set(cell, [...(shownAt.get(cell) ?? []), td]);
 }
 
-// The plane that is shown: that of the batch entry and head that are chosen, or of the heads that share it.
-const mostHeads = () => max(...stages.filter(isHere).map(headsOf));
-const headShown = s => (groupShown()?.tiled ? state.head % headsOf(s) : floor((state.head * headsOf(s)) / mostHeads()));
-const shownPlane = s => (s.batches > 1 ? state.batch * headsOf(s) : 0) + headShown(s);
-const headWords = ({ s, p }) => [s.batches > 1 && `batch entry ${floor(p / headsOf(s)) + 1}`, headsOf(s) > 1 && `head ${(p % headsOf(s)) + 1}`].filter(Boolean).join(", ");
 const isHidden = s => state.step < order.length && (order.includes(s) || isStale(s)) && stages.indexOf(s) > stages.indexOf(lastStage());

@@ -17,23 +17,22 @@ function listed(s, axis, places, most = TOP, subject = "") {
   return names.length ? `${names.join(", ")} and ${last}` : last;
 }
 
-// Of a plane of the weights: which keys each query attends to, or which queries each key is attended by.
-function sentencesOf(s, p) {
-  const isTurned = s.tree.letters === "i", [rows, cols] = isTurned ? [s.cols, s.rows] : [s.rows, s.cols];
-  const at = (i, j) => (isTurned ? cellAt(s, p, j, i) : cellAt(s, p, i, j)), hidden = masks().find(each => each.group === s.group);
-  const isHiddenAt = (i, j) => {
-    const { at: place } = at(i, j), size = hidden?.data.length;
-    return size > 0 && hidden.data[place % size] === -Infinity;
-  };
+// Of a plane of the weights, or of the gradients of their scores: a sentence on each query, or on each key
+// where those are what the weights are shared among.
+function sentencesOf(s, p, sentence = sentenceOf) {
+  const isTurned = byName.get(s.group.attention.weights).tree.letters === "i", [rows, cols] = isTurned ? [s.cols, s.rows] : [s.rows, s.cols];
+  const hidden = masks().find(each => each.group === s.group), size = hidden?.data.length;
+  const rowOf = (other, i) => range(cols).map(j => (isTurned ? cellAt(other, p, j, i) : cellAt(other, p, i, j)));
   const shown = rows <= MOST_SENTENCES + 1 ? rows : MOST_SENTENCES, lines = range(shown).map(i => {
-    const row = range(cols).map(j => valueAt(at(i, j))), isEmpty = range(cols).every(j => isHiddenAt(i, j));
-    return `${caption(s, isTurned ? 1 : 0, i)} ${sentenceOf(s, row, isTurned, isEmpty)}`;
+    const areMasked = rowOf(s, i).map(({ at }) => size > 0 && hidden.data[at % size] === -Infinity);
+    return `${caption(s, isTurned ? 1 : 0, i)} ${sentence(s, other => rowOf(other, i).map(valueAt), areMasked, isTurned)}`;
   });
   return shown < rows ? [...lines, `… ${rows - shown} more`] : lines;
 }
-function sentenceOf(s, row, isTurned, isEmpty) {
+// Which keys a query attends to, or which queries a key is attended to by.
+function sentenceOf(s, rowOf, areMasked, isTurned) {
   const [verb, other, others] = isTurned ? ["is attended to by", "query", "queries"] : ["attends to", "key", "keys"];
-  const why = isEmpty ? `every ${other} is masked` : "", axis = isTurned ? 0 : 1;
+  const row = rowOf(s), why = areMasked.every(Boolean) ? `every ${other} is masked` : "", axis = isTurned ? 0 : 1;
   if (!row.every(isFinite)) return `has weights that are not numbers${why && `: ${why}`}`;
   if (row.every(x => x === 0)) return `${verb} nothing${why && `: ${why}`}`;
   const missing = 1 - sum(row), ranking = rankingOf(s, row, axis, others);
@@ -54,12 +53,20 @@ function rankingOf(s, row, axis, others) {
   return groups.join(", then ") + (rest.length ? tail : "");
 }
 
-// After a change they stand in the place of those that came with the page.
+// After a change they stand in the place of those that came with the page, each under its heading.
+function sentencesNow() {
+  const s = part("weights"), wishes = byName.get(groupShown()?.wishes?.scores), p = s && shownPlane(s);
+  const head = s && headWords(cellAt(s, p, 0, 0)), isLive = s?.tree && !s.words;
+  const all = [
+    [`In words${head && `, ${head}`}`, isLive ? sentencesOf(s, p) : []],
+    [`Gradients in words${head && `, ${head}`}`, isLive && wishes && !isStale(wishes) ? sentencesOf(wishes, p, wishOf) : []],
+    ["Static against contextual", globalThis.meaningNow?.() ?? []],
+  ];
+  return all.filter(([, lines]) => lines.length);
+}
 function paintSentences(isWhole) {
-  const s = part("weights"), isOurs = state.edited && isWhole && s?.tree && !s.words;
   for (const box of all(".closing")) box.hidden = state.edited || !isWhole;
-  show({ "in-words": isOurs });
-  if (!isOurs) return;
-  const p = shownPlane(s), head = headWords(cellAt(s, p, 0, 0));
-  fill($("in-words"), el("h2", { text: `In words${head && `, ${head}`}` }), el("ul", {}, sentencesOf(s, p).map(text => el("li", { text }))));
+  const sections = state.edited && isWhole ? sentencesNow() : [];
+  show({ "in-words": sections.length });
+  fill($("in-words"), sections.map(([heading, lines]) => [el("h2", { text: heading }), el("ul", {}, lines.map(text => el("li", { text })))]));
 }

@@ -4,7 +4,7 @@
 function startCell() {
   const opened = byName.get(page.open?.id), s = part("weights");
   if (opened) return cellAt(opened, shownPlane(opened), 0, page.open.at);
-  if (!s?.tree || isPicture(s)) return firstCell(part("scores") ?? strips[0]?.at(-1).stage);
+  if (!s?.tree || isPicture(s)) return firstCell(part("scores") ?? firstStrip()?.at(-1).stage);
   const rows = range(s.rows).map(i => range(s.cols).map(j => cellAt(s, shownPlane(s), i, j)));
   const largest = row => row.reduce((a, b) => (valueAt(b) > valueAt(a) ? b : a));
   const several = rows.filter(row => row.filter(cell => valueAt(cell) > 0).length > 1);

@@ -166,6 +166,12 @@ const isHere = s => !s.bytes && (s.layer === state.layer || !s.layer);
 
 // Of several attentions in a layer, as a decoder has them, the one that is looked at.
 const groupShown = () => state.group ?? page.groups.find(group => group.attention && (group.layer ?? null) === state.layer) ?? page.groups[0];
+// The plane that is shown: that of the batch entry and head that are chosen, or of the heads that share it.
+const mostHeads = () => max(...stages.filter(isHere).map(headsOf));
+const headShown = s => (groupShown()?.tiled ? state.head % headsOf(s) : floor((state.head * headsOf(s)) / mostHeads()));
+const shownPlane = s => (s.batches > 1 ? state.batch * headsOf(s) : 0) + headShown(s);
+const headWords = ({ s, p }) => [s.batches > 1 && `batch entry ${floor(p / headsOf(s)) + 1}`, headsOf(s) > 1 && `head ${(p % headsOf(s)) + 1}`].filter(Boolean).join(", ");
+
 const inGroup = () => stages.filter(s => s.group === groupShown());
 const part = role => byName.get(groupShown()?.attention?.[role]);
 const mask = () => part("mask");

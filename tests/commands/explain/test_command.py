@@ -330,9 +330,9 @@ def test_a_file_gives_the_vectors_it_has_and_what_it_has_not_is_named() -> None:
     assert near == attncli.explain("near", dim=3, seed=5)["embeddings"].value[0].tolist()
     notes = " ".join(trace.notes)
     assert "'near' got a random vector" in notes
-    assert "THE" not in notes  # small letters need no note
-    (note,) = (x for x in attncli.explain("Bank", vectors="BANK=1,2").notes if "BANK" in x)
-    assert "'Bank', only 'BANK'" in note
+    assert "THE" not in f"{notes}{trace['embeddings'].note}"  # small letters need no note
+    note = attncli.explain("Bank", vectors="BANK=1,2")["embeddings"].note
+    assert "'Bank', only 'BANK'" in note  # beside the vectors
     zeros = attncli.explain("bank rook", vectors=VECTORS, unknown="zero", dim=3)
     assert zeros["embeddings"].value.tolist() == [[4, 5, 6], [0, 0, 0]]
     many = attncli.explain([f"w{i}" for i in range(11)], vectors=VECTORS)
