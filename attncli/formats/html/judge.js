@@ -192,7 +192,7 @@ function mistakesOf(table, sheet) {
     const isBoth = abs(one.right - one.expected) <= one.half + one.spread(), numbers = isBoth ? [one.expected, one.right] : [one.expected];
     if (![one.x, ...numbers].every(isFinite)) continue;
     digits.set(at, slipsOfDigits(one.x, numbers, decimals));
-    for (const slip of slipsOfRounding(one.x, numbers, decimals)) {
+    for (const slip of slipsOfRounding(one.x, numbers, max(decimals, 2))) {
       add(explained, slip, at);
       add(exactly, slip, at);
     }
@@ -268,7 +268,7 @@ function slipsOfOne({ x, cell: { s, p, i, j } }, numbers, { cells, decimals }) {
   const beside = { "the one above": [i - 1, j], "the one below": [i + 1, j], "the one on the left": [i, j - 1], "the one on the right": [i, j + 1] };
   for (const [words, [row, column]] of entries(beside)) {
     const other = row >= 0 && row < s.rows && column >= 0 && column < s.cols && cells.find(({ cell }) => cell === cellAt(s, p, row, column));
-    if (other && other.x === x) slips.push({ name: "copied from its neighbour", detail: words, isAlone: true });
+    if (other && other.x === x && !other.isWrong) slips.push({ name: "copied from its neighbour", detail: words, isAlone: true });
   }
   return slips;
 }

@@ -354,6 +354,21 @@ def test_a_wrong_number_in_a_tidy_sheet(value: float, slips: list[str]) -> None:
         assert mistake.to_dict()["cause"] == mistake.slip
 
 
+def test_a_stage_in_whole_numbers_was_rounded_too_early() -> None:
+    """Of the tidy sheet the output is 4.50, 4.73; 4.33, 3.80; 4.14, 5.60."""
+    sheet = sheet_of(stages(TIDY, {}), 2)
+    whole = Written(np.array([[4.0, 5], [4, 4], [4, 6]]), 0)
+    (mistake,) = marked(TIDY, sheet | {"output": whole}).mistakes
+    assert (len(mistake.cells), mistake.slips) == (6, ("rounded too early, to whole numbers",))
+
+
+def test_of_two_wrong_numbers_none_is_copied_from_the_other() -> None:
+    right = stages(TIDY, {})["output"]
+    output = one(one(right, (0, 0), 7.91), (0, 1), 7.91)
+    mistakes = marked(TIDY, sheet_of(stages(TIDY, {"output": output}), 2)).mistakes
+    assert [mistake.slips for mistake in mistakes] == [(), ()]
+
+
 def test_a_weight_with_a_wrong_digit_is_no_exp() -> None:
     """exp(Z − max) of q2 and k3 is e^−1.41 = 0.24, its weight 0.14: only one digit differs."""
     inputs = np.array([[1.0, 0], [2, 0]]), np.array([[2.0, 1], [1.0, 2], [1, 0]]), np.eye(3)

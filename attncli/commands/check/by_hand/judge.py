@@ -97,7 +97,7 @@ class _Table(NamedTuple):
         return near(self.values, other, self.half + more) | np.isnan(self.values)
 
     def beside(self, at: Place) -> dict[str, float]:
-        """The numbers that are written beside a cell."""
+        """The numbers beside a cell that are right there: a wrong one may be copied itself."""
         outer, row, column = at[:-2], *at[-2:]
         places = {
             "the one above": (row - 1, column),
@@ -110,6 +110,7 @@ class _Table(NamedTuple):
             which: float(self.values[(*outer, *place)])
             for which, place in places.items()
             if 0 <= place[0] < n_rows and 0 <= place[1] < n_columns
+            if not self.wrong[(*outer, *place)]
         }
 
 
@@ -266,7 +267,7 @@ class _Marker:
         for at in remaining:
             if cell := _seen(table, at):
                 digits[at] = [*of_digits(*cell, decimals)]
-                for slip in of_rounding(*cell, decimals):
+                for slip in of_rounding(*cell, max(decimals, FEWEST[0].n)):
                     explained.setdefault(slip, set()).add(at)
                     exactly.setdefault(slip, set()).add(at)
                 for slip in of_one(*cell, table.beside(at), decimals):
