@@ -22,7 +22,7 @@ from attncli.attention.run import Step
 from attncli.convention import Convention, EmptyRows, HeadOrder
 from attncli.formula.kernels import draw_kept, widen
 from attncli.stages import GIVEN_GRADIENT, QKV
-from attncli.tolerance.positions import PositionKind, Positions, check_widths, positions_of
+from attncli.tolerance.positions import Positions, check_widths, positions_of
 
 Relayout = Callable[[Array], Array]
 Edit = Callable[[list[Step]], list[Step]]
@@ -219,12 +219,13 @@ def setup_of(
     v: npt.ArrayLike,
     *,
     convention: Convention | None = None,
-    positions: PositionKind | None = None,
+    positions: str | None = None,
     **arrays: Any,
 ) -> Setup:
     """The setup of these inputs, which are those of `attend`; ShapeError where they do not fit.
 
-    positions  the kind to put in: q, k and v, the past included, are then given without
+    positions  those to put in, as `positions_of` reads them: q, k, v, the past included, are then
+               given without
     arrays     mask, past_k, past_v, kv_len, sinks; and the layout, and what 0 and 1 in a mask mean
 
     >>> setup_of([[1, 0]], [[1, 1], [0, 1]], [[10], [0]]).shape
@@ -238,8 +239,8 @@ def setup_of(
     floats = {x: widen(y, "float64") for x, y in attention.arrays.items() if y.dtype.kind == "f"}
     inputs = attention.arrays | floats
     if positions is not None:
-        scheme = positions_of(positions, sizes.n_past)
-        check_widths(positions, sizes.d_k, inputs["v"].shape[-1])
+        scheme = positions_of(positions, sizes.n_past, sizes.d_k)
+        check_widths(scheme, sizes.d_k, inputs["v"].shape[-1])
     if convention.dropout:
         inputs["kept"] = draw_kept(sizes.scores, convention.dropout, convention.seed)
     headed = (*QKV, "kept", GIVEN_GRADIENT)

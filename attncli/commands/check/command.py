@@ -30,6 +30,7 @@ from attncli.files.inputs import Reading, read
 from attncli.files.messages import named
 from attncli.files.roles import stages_named
 from attncli.stages import GRADIENTS, MEAN_WEIGHTS, OF_TILES, OUTPUT, PROJECTED, WEIGHTS
+from attncli.tolerance.positions import positions_of
 from attncli.tolerance.run import CELLS
 
 ASSUMED = (
@@ -142,10 +143,9 @@ def _chosen(choices: ConventionFlags, reading: Reading) -> set[str]:
 
 def _check_flags(observed: CheckFlags, inputs: InputFlags) -> None:
     """ConventionError for flags that contradict, before anything is read."""
-    if inputs.heads is not None and observed.positions in ("paper", "article"):
-        message = (
-            f"--positions {observed.positions} would be added to each head, not to the embedding"
-        )
+    kind = observed.positions
+    if kind is not None and not positions_of(kind).is_rotary and inputs.heads is not None:
+        message = f"--positions {kind} would be added to each head, not to the embedding"
         hint = "add them first (attncli posenc --add), or give q, k and v in one head"
         raise ConventionError(message, hint)
     stages = known_stages(inputs.tiles)

@@ -52,7 +52,6 @@ from attncli.files.messages import listing
 from attncli.stages import GRADIENTS, OUTPUT
 from attncli.tolerance.comparison import Comparison, comparison_of
 from attncli.tolerance.number_types import EPS, SMALL, fitting_type, narrower
-from attncli.tolerance.positions import PositionKind
 from attncli.tolerance.rule import Inside, Rule, rule_of
 from attncli.tolerance.run import PROJECTION
 from attncli.tolerance.setup import Setup, setup_of
@@ -71,7 +70,7 @@ def check(  # noqa: PLR0913
     layout: Layout | None = None,
     convention: Convention | None = None,
     chosen: Collection[str] | None = None,
-    positions: PositionKind | None = None,
+    positions: str | None = None,
     decimals: int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -108,7 +107,10 @@ def check(  # noqa: PLR0913
                 width), "rope-halves", "rope-interleaved" (rotary, q and k are rotated): they are
                 put in here, so q, k, v and the past are given without. Keys count from 0, the
                 cached ones first; queries from the length of the past. Among several observed
-                stages, q, k and v are those without positions as well, as are d_q and d_k
+                stages, q, k and v are those without positions as well, as are d_q and d_k. Numbers
+                follow behind a colon, such as "rope-halves:base=500000,part=0.5,factor=8": the base
+                of the frequencies, the part of the width that is rotated (a share, or a number of
+                entries), and the factor by which positions are divided (linear scaling)
     decimals    the numbers were printed with so many; or rtol and atol; else as far as rounding in
                 their number type explains, or where they look rounded, half a unit of the last
                 decimal of their stage

@@ -6,6 +6,7 @@ from typing import Literal
 
 import typer
 
+from attncli.cli.completion import complete_positions
 from attncli.cli.groups import Command, flag, group
 from attncli.cli.options import (
     ATOL,
@@ -49,9 +50,13 @@ class CheckFlags:
     stage: str | None = flag(f"Which stage the numbers are: {', '.join(STAGES)}.", "NAME")
     rows: str | None = flag("Only these query rows, from 1.", "A:B")
     head: int | None = flag("Only this head, from 1.", min=1)
-    positions: Literal["paper", "article", "rope-halves", "rope-interleaved"] | None = flag(
+    positions: str | None = flag(
         "Apply these positional encodings before comparing: sinusoidal ones, added to q, k and v "
-        "(paper, article), or rotary ones, of q and k. Give all inputs without them."
+        "(paper, article), or rotary ones, of q and k (rope-halves, rope-interleaved). Give all "
+        "inputs without them. Numbers follow a colon: rope-halves:base=500000,part=0.5,factor=8 "
+        "for the base, the part of the width that is rotated and a factor that divides positions.",
+        "KIND[:NUMBERS]",
+        autocompletion=complete_positions,
     )
     decimals: int | None = DECIMALS
     rtol: float | None = RTOL

@@ -12,6 +12,7 @@ import numpy as np
 
 from attncli.commands.check.questions.answer import Answer, bug_of, places_text
 from attncli.commands.check.questions.lookup import look_up
+from attncli.commands.check.questions.positions import place_otherwise
 from attncli.commands.check.questions.unwritten import KINDS, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
@@ -19,7 +20,7 @@ from attncli.tolerance.run import Subset
 
 Question = Callable[[Search], Iterable[Answer]]
 
-QUESTIONS: tuple[Question, ...] = (look_up,)
+QUESTIONS: tuple[Question, ...] = (look_up, place_otherwise)
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""
 
 
