@@ -18,11 +18,11 @@ from attncli.arrays import Array
 from attncli.commands.check.questions.answer import Answer
 from attncli.commands.check.search import Search
 from attncli.formula.matrices import plain
-from attncli.stages import GRADIENTS, QKV, SCALED, SCORES, spec_of
+from attncli.stages import GRADIENTS, LSE, OUTPUT, QKV, SCALED, SCORES, WEIGHTS, spec_of
 from attncli.tolerance.comparison import CLOSER, Comparison
 from attncli.tolerance.positions import Positions
 from attncli.tolerance.rule import distance
-from attncli.tolerance.run import Subset, stages
+from attncli.tolerance.run import Subset, mask_of, stages
 from attncli.tolerance.setup import Setup
 
 
@@ -201,10 +201,12 @@ class _Screen(NamedTuple):
 
     setup    of one batch item and head; the batch items are to be the candidates
     few      the rows as they were observed; None: no rows were, and nothing is screened
+    n_keys   no later keys are visible to these rows
     """
 
     setup: Setup
     few: Comparison | None
+    n_keys: int = 0
 
     @classmethod
     def of(cls, search: Search) -> _Screen:
@@ -230,12 +232,17 @@ class _Screen(NamedTuple):
                 if kind in picked and whole.shape[axis] > 1:
                     inputs[name] = np.take(inputs[name], picked[kind], axis=axis)
         alone = replace(setup, inputs=inputs, projected=None, instead={}, written={})
-        return cls(alone, few)
+        mask, n_keys = mask_of(alone, rows), setup.shape[3]
+        hides = setup.convention.mask_value == -np.inf and setup.convention.softcap is None
+        if mask is not None and hides and few.errors.keys() <= {WEIGHTS, LSE, OUTPUT}:
+            visible = np.flatnonzero((mask != -np.inf).reshape(-1, n_keys).any(axis=0))
+            n_keys = int(visible.max(initial=0)) + 1
+        return cls(alone, few, n_keys)
 
     def misfits(self, candidates: Sequence[Positions]) -> Array:
         """The mean square of the errors that each leaves, beside that of the right positions."""
         assert self.few is not None  # noqa: S101 - looked at before
-        at_once = max(1, MOST_NUMBERS // (self.setup.shape[3] * self.setup.d_k))
+        at_once = max(1, MOST_NUMBERS // (self.setup.shape[2] * self.setup.d_k))
         total = np.zeros(len(candidates))
         for start in range(0, len(candidates), at_once):
             some = candidates[start : start + at_once]
@@ -246,19 +253,22 @@ class _Screen(NamedTuple):
         setup, few = self.setup, self.few
         assert few is not None  # noqa: S101 - looked at before
         qkv = {name: setup.inputs[name] for name in QKV}
-        rows = few.subset.row
-        placed = [x.put_in({**qkv, "q": qkv["q"][:, :, rows]}, rows) for x in candidates]
-        arrays = {name: np.concatenate([x[name] for x in placed]) for name in QKV}
-        q = np.zeros((len(candidates), *qkv["q"].shape[1:]))
-        q[:, :, rows] = arrays["q"]
+        rows, n = few.subset.row, len(candidates)
+        arrays = {name: np.repeat(qkv[name], n, axis=0) for name in "qk"}
+        arrays["v"] = np.broadcast_to(qkv["v"], (n, *qkv["v"].shape[1:]))
+        some = {**qkv, "q": qkv["q"][:, :, rows], "k": qkv["k"][:, :, : self.n_keys]}
+        for at, candidate in enumerate(candidates):
+            placed = candidate.put_in(some, rows)
+            arrays["q"][at, :, rows] = np.swapaxes(placed["q"][0], 0, 1)
+            arrays["k"][at, :, : self.n_keys] = placed["k"][0]
         of_items = {
-            name: np.repeat(x, len(candidates), axis=0)
+            name: np.repeat(x, n, axis=0)
             for name, x in setup.inputs.items()
             if name not in QKV and "batch" in spec_of(name).axes_of(x.ndim)
         }
-        many = replace(setup.with_inputs(**{**arrays, **of_items, "q": q}), positions=None)
-        subset = Subset(np.arange(len(candidates)), np.array([0]), rows)
-        total = np.zeros(len(candidates))
+        many = replace(setup.with_inputs(**arrays, **of_items), positions=None)
+        subset = Subset(np.arange(n), np.array([0]), rows)
+        total = np.zeros(n)
         for name, x in stages(many, subset, few.errors).items():
             stage = few.errors[name]
             errors = np.minimum(distance(stage.observed, x), FAR * stage.typical_wrong)
@@ -288,7 +298,7 @@ FAR = 1e3
 
 def _of_numbers(positions: Positions, width: int, screen: _Screen) -> Iterator[Rule]:
     """Another base, and another factor, where the rows show them."""
-    if screen.few is None:
+    if screen.few is None or screen.n_keys > MOST_KEYS:
         return
     for name, exponents in GRIDS.items():
         at = _least(name, np.linspace(*exponents), positions, screen)
@@ -306,6 +316,12 @@ GRIDS = {"base": (0.0, 14.0, 281), "factor": (-2.0, 2.0, 241)}
 """Powers of 10 among which a base and a factor are looked for, and how many: where a key is ten
 positions away, its angles differ by less than one radian from one to the next."""
 
+MOST_KEYS = 128
+"""Of rows that see more keys the angles are too many turns for such steps."""
+
+LIKELY = 0.75
+"""Numbers that leave a larger share of the errors are not made finer."""
+
 ZOOMS, FINER = 8, 17
 """So many times the steps are made finer, by eight: 4·10⁻⁹ of the first."""
 
@@ -319,7 +335,7 @@ def _least(name: str, exponents: Array, positions: Positions, screen: _Screen) -
 
     losses = misfits(exponents)
     step = exponents[1] - exponents[0]
-    for at in np.argsort(losses)[:3]:
+    for at in (x for x in np.argsort(losses)[:3] if losses[x] <= LIKELY):
         middle, reach = exponents[at], step
         for _ in range(ZOOMS):
             low = max(middle - reach, exponents[0])
