@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.commands.check.questions.answer import Answer, bug_of, places_text
+from attncli.commands.check.questions.harmless import add_constants
 from attncli.commands.check.questions.lookup import look_up
 from attncli.commands.check.questions.positions import place_otherwise
 from attncli.commands.check.questions.unwritten import KINDS, without_unwritten
@@ -20,7 +21,7 @@ from attncli.tolerance.run import Subset
 
 Question = Callable[[Search], Iterable[Answer]]
 
-QUESTIONS: tuple[Question, ...] = (look_up, place_otherwise)
+QUESTIONS: tuple[Question, ...] = (look_up, add_constants, place_otherwise)
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""
 
 

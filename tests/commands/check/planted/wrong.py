@@ -54,6 +54,7 @@ SCORES = (
     Row("no sum", ("softmax not normalised",), lambda x: p.attend(x, weigh=p.exponentials), (w.PRIMES, w.KERNEL, w.CAUSAL, w.LARGE)),
     Row("sum over queries", ("sum over queries, maximum over keys",), lambda x: p.attend(x, weigh=lambda s: summed_over(-2, s)), (w.SQUARE, w.KERNEL)),
     Row("sigmoid", ("sigmoid, not softmax",), lambda x: p.attend(x, weigh=lambda s: 1 / (1 + np.exp(-s))), (w.PRIMES, w.CAUSAL, w.LARGE)),
+    Row("no softmax", ("softmax left out",), lambda x: p.attend(x, weigh=lambda s: np.where(np.isneginf(s), 0, s)), (w.PRIMES, w.CAUSAL), "onnxruntime#21687"),
     Row("softmax1", ("softmax with 1 added to the sum", "extra term in the softmax's denominator (attention sink)"), lambda x: p.attend(x, weigh=lambda s: np.exp(s) / (1 + np.exp(s).sum(-1, keepdims=True))), (w.PRIMES, w.ODD), but=(("odd", "among several"),)),
     Row("no softcap", ("softcap left out",), lambda x: p.attend(x, cap=0.0), (w.CAPPED, w.CAPPED_CAUSAL), "onnxruntime PR 28370"),
     Row("softcap of 4", ("another softcap",), lambda x: p.attend(x, cap=4.0), (w.CAPPED_CAUSAL,)),
