@@ -53,15 +53,14 @@ def name_of(output: Array, q: Array, k: Array, v: Array, positions: str, **more:
     return verdict.explanations[0].name
 
 
-def attention(q: Array, k: Array, v: Array, **convention: Any) -> Array:
-    return plain.attention({"q": q, "k": k, "v": v}, convention)["output"]
+def attention(*qkv: Array, **convention: Any) -> Array:
+    return plain.attention(dict(zip("qkv", qkv, strict=True)), convention)["output"]
 
 
 KINDS = "rope-halves", "rope-interleaved"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("kind", "dtype"), zip(KINDS, ["float64", "float32"], strict=True))
 @pytest.mark.parametrize(
     ("theta", "words"),
     [

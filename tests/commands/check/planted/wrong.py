@@ -194,6 +194,12 @@ def first_for_all(x: p.Array, axis: int = 1) -> p.Array:
     return np.repeat(x.take([0], axis=axis), x.shape[axis], axis=axis)
 
 
+def tokens_for_batch(x: p.Inputs) -> p.Array:
+    """A module that expects [n, b, d] is given [b, n, d]: the items of a batch attend to another."""
+    q, k, v = (y.swapaxes(0, 2) for y in (x.q, x.k, x.v))
+    return np.asarray((p.softmax(p.scores(q, k) * x.wide(x.scale)) @ v).swapaxes(0, 2))
+
+
 def tokens_for_heads(x: p.Inputs) -> p.Array:
     """A kernel that expects [b, n, h, d] is given [b, h, n, d]: heads attend to heads."""
     q, k, v = (y.swapaxes(1, 2) for y in (x.q, x.k, x.v))
@@ -224,6 +230,7 @@ def rolled(x: p.Array, by: int) -> p.Array:
 
 STRIDES = {name: (f"{name.upper()} read with wrong strides",) for name in "qkv"}
 LAYOUTS = (
+    Row("batch for tokens", ("batch and tokens exchanged in the inputs",), tokens_for_batch, (TALL,), "batch_first"),
     Row("heads for tokens", ("heads and tokens exchanged in the inputs",), tokens_for_heads, (TALL, w.KERNEL), "flash-attention#1391"),
     Row("all cut by reshape", ("heads split by reshape without transpose",), with_all(cut, "qkv"), (w.PRIMES, w.KERNEL), "jsbaan/transformer-from-scratch PR 6"),
     Row("joined by reshape", ("heads merged by reshape without transpose",), lambda x: joined(p.attend(x)), (w.PRIMES, w.ODD, w.LARGE), "FuxiCTR#30"),
