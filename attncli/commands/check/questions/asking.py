@@ -13,6 +13,7 @@ import numpy as np
 from attncli.commands.check.questions.answer import Answer, bug_of, places_text
 from attncli.commands.check.questions.harmless import add_constants
 from attncli.commands.check.questions.lookup import look_up
+from attncli.commands.check.questions.norms import norm_otherwise
 from attncli.commands.check.questions.positions import place_otherwise
 from attncli.commands.check.questions.unwritten import KINDS, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
@@ -21,7 +22,12 @@ from attncli.tolerance.run import Subset
 
 Question = Callable[[Search], Iterable[Answer]]
 
-QUESTIONS: tuple[Question, ...] = (look_up, add_constants, place_otherwise)
+QUESTIONS: tuple[Question, ...] = (
+    look_up,
+    add_constants,
+    place_otherwise,
+    norm_otherwise,
+)
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""
 
 

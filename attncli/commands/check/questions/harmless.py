@@ -36,17 +36,17 @@ def add_constants(search: Search) -> Iterator[Answer]:
     stage = wrong[name]
     if (constants := constants_of(stage)) is None:
         return
-    known = constants[np.isfinite(constants)]
-    typical = float(f"{np.median(known):.{DIGITS}g}")
-    is_same = rms(np.abs(known - typical)) <= LEFT * abs(typical)
+    finite = constants[np.isfinite(constants)]
+    typical = float(f"{np.median(finite):.{DIGITS}g}")
+    is_same = rms(np.abs(finite - typical)) <= LEFT * abs(typical)
     largest = np.where(np.isfinite(stage.expected), stage.expected, -np.inf).max(axis=-1)
     apart = np.abs(constants + largest)[np.isfinite(constants)]
     if is_same:
-        what = f"{abs(typical):g} is {'subtracted from' if typical < 0 else 'added to'} all scores"
-        yield _answer(what, setup.with_result(name, partial(np.add, typical)))
-    elif rms(apart) <= LEFT * rms(np.abs(known)):
-        what = "the largest score of each row is subtracted already"
-        yield _answer(what, setup.with_result(name, _less_the_largest))
+        text = f"{abs(typical):g} is {'subtracted from' if typical < 0 else 'added to'} all scores"
+        yield _answer(text, setup.with_result(name, partial(np.add, typical)))
+    elif rms(apart) <= LEFT * rms(np.abs(finite)):
+        text = "the largest score of each row is subtracted already"
+        yield _answer(text, setup.with_result(name, _less_the_largest))
     else:
         added = setup.with_inputs(**{"constant.lse": np.nan_to_num(constants)})
         for other in changed([f"{name}: => right + constant_lse[b,h,i]"], added, search.evidence):
@@ -58,8 +58,8 @@ def _less_the_largest(x: Array) -> Array:
     return x - np.where(np.isfinite(top), top, 0.0)
 
 
-def _answer(what: str, setup: Setup) -> Answer:
-    sentence = f"harmless: {what}, which changes no weight and no output (lse alone changes by it)"
+def _answer(text: str, setup: Setup) -> Answer:
+    sentence = f"harmless: {text}, which changes no weight and no output (lse alone changes by it)"
     return Answer(sentence, [setup], "exp(x + c) / Σ exp(x + c) = exp(x) / Σ exp(x)")
 
 

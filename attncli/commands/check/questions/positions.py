@@ -20,6 +20,7 @@ from attncli.commands.check.search import Search
 from attncli.formula.matrices import plain
 from attncli.stages import GRADIENTS, LSE, OUTPUT, QKV, SCALED, SCORES, WEIGHTS, spec_of
 from attncli.tolerance.comparison import CLOSER, Comparison
+from attncli.tolerance.norms import normed
 from attncli.tolerance.positions import Positions
 from attncli.tolerance.rule import distance
 from attncli.tolerance.run import Subset, mask_of, stages
@@ -231,6 +232,9 @@ class _Screen(NamedTuple):
             for axis, kind in enumerate(spec_of(name).axes_of(whole.ndim)):
                 if kind in picked and whole.shape[axis] > 1:
                     inputs[name] = np.take(inputs[name], picked[kind], axis=axis)
+        if setup.has_gains:
+            inputs |= {name: normed(inputs[name], gain) for name, gain in setup.gains.items()}
+            setup = setup.without_norm()
         alone = replace(setup, inputs=inputs, projected=None, instead={}, written={})
         mask, n_keys = mask_of(alone, rows), setup.shape[3]
         hides = setup.convention.mask_value == -np.inf and setup.convention.softcap is None
