@@ -14,7 +14,7 @@ from attncli.commands.check.questions.answer import Answer, bug_of, places_text
 from attncli.commands.check.questions.harmless import add_constants
 from attncli.commands.check.questions.lookup import look_up
 from attncli.commands.check.questions.norms import norm_otherwise
-from attncli.commands.check.questions.positions import place_otherwise
+from attncli.commands.check.questions.rotary import place_otherwise
 from attncli.commands.check.questions.unwritten import KINDS, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.tolerance.comparison import Comparison, comparison_of, fit

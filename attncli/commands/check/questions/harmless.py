@@ -76,5 +76,5 @@ def constants_of(stage: StageErrors) -> Array | None:
     constants: Array = np.full(apart.shape[:-1], np.nan)
     some = is_finite.any(axis=-1)
     constants[some] = np.nanmedian(apart[some], axis=-1)
-    left = np.abs(apart - constants[..., None])[is_finite]
-    return constants if rms(left) <= LEFT * rms(np.abs(apart[is_finite])) else None
+    misfit = np.abs(apart - constants[..., None])[is_finite]
+    return constants if rms(misfit) <= LEFT * rms(np.abs(apart[is_finite])) else None

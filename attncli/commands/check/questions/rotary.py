@@ -399,8 +399,8 @@ def _solved_turns(comparison: Comparison) -> Array | None:
         if len(values) < 2 * width or not np.isfinite(values).all():
             break
         solution, _, rank, _ = np.linalg.lstsq(system, values)
-        left = np.abs(system @ solution - values).max()
-        if rank < width or left > NEAR * np.abs(values).max():
+        misfit = np.abs(system @ solution - values).max()
+        if rank < width or misfit > NEAR * np.abs(values).max():
             break
         cos, sin = solution[: width // 2], solution[width // 2 :]
         angles = np.arctan2(sin, cos)
