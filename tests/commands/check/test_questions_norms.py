@@ -72,8 +72,15 @@ def test_a_right_one_in_its_own_type_matches(dtype: Any) -> None:
     assert check(observed, q, k, v, positions="rope-halves", qk_norm=True, **gains).matches
 
 
-@pytest.mark.parametrize("kind", ["rope-halves", "rope-interleaved"])
-@pytest.mark.parametrize(("after", "words"), [("qk", "queries and keys"), ("q", "queries"), ("k", "keys")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "after", "words"),
+    [
+        ("rope-halves", "qk", "queries and keys"),
+        ("rope-interleaved", "qk", "queries and keys"),
+        ("rope-halves", "q", "queries"),
+        ("rope-interleaved", "k", "keys"),
+    ],
+)
 def test_a_norm_after_the_positions(kind: str, after: str, words: str) -> None:
     assert cause(output(after=after, kind=kind), kind) == (
         f"{words} are normalised after the positions, not before"

@@ -60,7 +60,9 @@ def attention(*qkv: Array, **convention: Any) -> Array:
 KINDS = "rope-halves", "rope-interleaved"
 
 
-@pytest.mark.parametrize(("kind", "dtype"), zip(KINDS, ["float64", "float32"], strict=True))
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("rope-halves", "float64"), ("rope-interleaved", "float32")]
+)
 @pytest.mark.parametrize(
     ("theta", "words"),
     [
@@ -83,8 +85,7 @@ def test_frequencies_by_another_rule(kind: str, dtype: str, theta: Any, words: s
     assert words in name_of(output.astype(dtype), q, k, v, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("kind", "causal"), [(KINDS[0], False), (KINDS[1], True)])
 def test_tables_of_the_other_layout(kind: str, causal: bool) -> None:
     q, k, v = qkv(7)
     (other,) = {*KINDS} - {kind}
@@ -95,8 +96,7 @@ def test_tables_of_the_other_layout(kind: str, causal: bool) -> None:
     assert "interleaved" in name
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("operand", ["queries", "keys"])
+@pytest.mark.parametrize(("kind", "operand"), [(KINDS[0], "queries"), (KINDS[1], "keys")])
 def test_one_of_the_two_in_the_other_layout(kind: str, operand: str) -> None:
     q, k, v = qkv(11)
     (other,) = {*KINDS} - {kind}
