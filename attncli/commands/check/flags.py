@@ -53,8 +53,8 @@ class CheckFlags:
     positions: str | None = flag(
         "Apply these positional encodings before comparing: sinusoidal ones, added to q, k and v "
         "(paper, article), or rotary ones, of q and k (rope-halves, rope-interleaved). Give all "
-        "inputs without them. Numbers follow a colon: rope-halves:base=500000,part=0.5,factor=8 "
-        "for the base, the part of the width that is rotated and a factor that divides positions.",
+        "inputs without them. Numbers follow a colon, as in rope-halves:base=5e5, and commas: "
+        "base, part (of the width, which is rotated) and factor (by which positions are divided).",
         "KIND[:NUMBERS]",
         autocompletion=complete_positions,
     )
