@@ -95,7 +95,7 @@ def _rules(positions: Positions, width: int, d_k: int, n: int) -> Iterator[Rule]
     yield rule(
         f"cos and sin are laid out as for {_LAYOUTS[other]}, but the pairs are "
         f"{_LAYOUTS[positions.kind]}: entries {pairs[positions.kind]} of a pair have two angles",
-        "x[e] · cos[e] ± x[other of the pair] · sin[e], where cos and sin belong to pair "
+        "x[e] · cos[e] + rotated[e] · sin[e], where cos and sin belong to pair "
         + (
             f"e // 2, not e % {width // 2}"
             if other != "rope-halves"
