@@ -27,6 +27,12 @@ def complete_library(incomplete: str) -> list[str]:
     return [name for name in PRESETS if name.startswith(incomplete)]
 
 
+def complete_positions(incomplete: str) -> list[str]:
+    """The kinds of positions that check can put in."""
+    kinds = ("paper", "article", "rope-halves", "rope-interleaved")
+    return [name for name in kinds if name.startswith(incomplete)]
+
+
 def complete_topic(incomplete: str) -> list[tuple[str, str]]:
     """The topics of attncli help: the pages of the manual, then the commands."""
     from attncli.cli.help import manual

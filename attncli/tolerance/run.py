@@ -186,7 +186,7 @@ def _stages(
         planned = dict.fromkeys(step.name for step in steps)
         sources = {name: source_of(source, planned) for name, source in todo.items()}
         values = run(steps, _inputs_of(setup, block, steps, dtype), {*sources.values()})
-        values = _without_positions(setup, values, block.computed.row, dtype)
+        values = _as_given(setup, values, block, steps, dtype)
         for name, source in sources.items():
             x = in_four(source, values[source], over)
             block.put(result, name, x, _axes_of(setup, source), sizes)
@@ -285,20 +285,21 @@ def _inputs_of(setup: Setup, block: Block, steps: Sequence[Step], dtype: DType) 
     inputs = inputs_over(setup, block.computed, steps, keys=block.keys)
     rounded = [name for name in inputs if spec_of(name).role != "aside" or name == GIVEN_GRADIENT]
     inputs |= _rounded({name: inputs[name] for name in rounded}, dtype)
-    if setup.positions is not None:
+    if setup.positions is not None or setup.has_gains:
         qkv = {name: inputs[name] for name in QKV}
-        inputs |= _rounded(setup.positions.put_in(qkv, inputs["rows"], dtype), dtype)
+        inputs |= _rounded(setup.operands(qkv, inputs["rows"], dtype), dtype)
     return inputs
 
 
-def _without_positions(
-    setup: Setup, values: dict[str, Array], rows: Indices, dtype: DType
+def _as_given(
+    setup: Setup, values: dict[str, Array], block: Block, steps: Sequence[Step], dtype: DType
 ) -> dict[str, Array]:
-    """The same with the gradients of q and k as they are before positions are put in."""
+    """The same with the gradients of q and k as they are given, before positions and their norm."""
     turned = {name: x for name, x in values.items() if name in ("d_q", "d_k")}
-    if setup.positions is None or not turned:
+    if (setup.positions is None and not setup.has_gains) or not turned:
         return values
-    before = setup.positions.take_out(turned, rows, setup.shape[3], dtype)
+    qkv = inputs_over(setup, block.computed, steps, {*QKV}, keys=block.keys)
+    before = setup.gradients_before(turned, qkv, block.computed.row, dtype)
     return values | _rounded(before, dtype)
 
 
@@ -335,6 +336,8 @@ def steps_of(
         if dtype == setup.convention.dtype
         else replace(setup.convention, dtype=dtype)
     )
+    if setup.has_gains:  # normalised before the plan
+        convention = replace(convention, qk_norm=False)
     steps = [*_plain_steps(convention, sizes, setup.tiles)]
     if setup.merges:  # the parts of a split, and lse and output merged from them
         parts = split_steps(convention, sizes, [0, *setup.split, shape[-1]])

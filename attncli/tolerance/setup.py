@@ -19,10 +19,11 @@ from attncli.attention.heads import four_axes, key_head_of
 from attncli.attention.inputs import Inputs, inputs_of
 from attncli.attention.masks import adds
 from attncli.attention.run import Step
-from attncli.convention import Convention, EmptyRows, HeadOrder
+from attncli.convention import Convention, DType, EmptyRows, HeadOrder
 from attncli.formula.kernels import draw_kept, widen
 from attncli.stages import GIVEN_GRADIENT, QKV
-from attncli.tolerance.positions import PositionKind, Positions, check_widths, positions_of
+from attncli.tolerance.norms import gains_of, normed, through_norm
+from attncli.tolerance.positions import Ids, Positions, check_widths, positions_of
 
 Relayout = Callable[[Array], Array]
 Edit = Callable[[list[Step]], list[Step]]
@@ -41,6 +42,9 @@ class Setup:
     convention    how scores, masks and weights are computed
     n_past        number of keys before the first query's own
     ndim          number of axes of the caller's q
+    gains         q, k → the gains of its norm, which comes before the positions; {}: the norm, if
+                  there is one, has none and is a step of the plan
+    norms_after   of which of q and k that norm comes after the positions
     projected     x, the weights and how they make q, k and v, where these are made of them
     positions     the positions to put into q, k and v; None: none
     edits         functions from the plan to another one
@@ -70,6 +74,8 @@ class Setup:
     n_past: int = 0
     ndim: int = 4
     positions: Positions | None = None
+    gains: Mapping[str, Array] = field(default_factory=dict)
+    norms_after: frozenset[str] = frozenset()
     projected: Inputs | None = None
     edits: tuple[Edit, ...] = ()
     patched: frozenset[str] = frozenset()
@@ -149,8 +155,58 @@ class Setup:
         """The same setup with its positions already in q, k and v."""
         if self.positions is None:
             return self
-        qkv = self.positions.put_in({name: self.inputs[name] for name in QKV})
-        return replace(self, inputs={**self.inputs, **qkv}, positions=None)
+        qkv = self.operands({name: self.inputs[name] for name in QKV})
+        setup = replace(self, inputs={**self.inputs, **qkv}, positions=None)
+        return setup.without_norm() if self.has_gains else setup
+
+    @property
+    def has_gains(self) -> bool:
+        """Whether queries and keys are normalised with gains."""
+        return bool(self.gains) and self.convention.qk_norm
+
+    def without_norm(self) -> Setup:
+        """The same setup, of queries and keys that are normalised already."""
+        return replace(self.with_convention(qk_norm=False), gains={}, norms_after=frozenset())
+
+    def operands(
+        self, qkv: Mapping[str, Array], rows: Ids | None = None, dtype: DType = "float64"
+    ) -> dict[str, Array]:
+        """q (of these rows; of all where left out), k and v as they go into the plan: with their
+        positions, and normalised where the norm has gains."""
+        result = dict(qkv)
+        gains = self.gains if self.has_gains else {}
+        for name, gain in gains.items():
+            if name not in self.norms_after:
+                result[name] = normed(result[name], gain, dtype)
+        if self.positions is not None:
+            result = self.positions.put_in(result, rows, dtype)
+        for name, gain in gains.items():
+            if name in self.norms_after:
+                result[name] = normed(result[name], gain, dtype)
+        return result
+
+    def gradients_before(
+        self,
+        gradients: Mapping[str, Array],
+        qkv: Mapping[str, Array],
+        rows: Ids,
+        dtype: DType = "float64",
+    ) -> dict[str, Array]:
+        """d_q (of these rows) and d_k of q and k as they are given: before norm and positions."""
+        result, gains = dict(gradients), self.gains if self.has_gains else {}
+        normed_names = [name for name in gains if f"d_{name}" in gradients]
+        placed = qkv
+        if self.positions is not None and self.norms_after:
+            placed = self.positions.put_in(qkv, rows, dtype)
+        for name in normed_names:
+            if name in self.norms_after:
+                result[f"d_{name}"] = through_norm(result[f"d_{name}"], placed[name], gains[name])
+        if self.positions is not None:
+            result = self.positions.take_out(result, rows, self.shape[3], dtype)
+        for name in normed_names:
+            if name not in self.norms_after:
+                result[f"d_{name}"] = through_norm(result[f"d_{name}"], qkv[name], gains[name])
+        return result
 
     def with_inputs(self, **arrays: Array | None) -> Setup:
         """The same setup with other arrays for some inputs, or without those that are None."""
@@ -220,27 +276,30 @@ def setup_of(
     v: npt.ArrayLike,
     *,
     convention: Convention | None = None,
-    positions: PositionKind | None = None,
+    positions: str | None = None,
     **arrays: Any,
 ) -> Setup:
     """The setup of these inputs, which are those of `attend`; ShapeError where they do not fit.
 
-    positions  the kind to put in: q, k and v, the past included, are then given without
-    arrays     mask, past_k, past_v, kv_len, sinks; and the layout, and what 0 and 1 in a mask mean
+    positions  those to put in, as `positions_of` reads them: q, k, v, the past included, are then
+               given without
+    arrays     mask, past_k, past_v, kv_len, sinks, q_gain, k_gain; and the layout, and what 0 and 1
+               in a mask mean
 
     >>> setup_of([[1, 0]], [[1, 1], [0, 1]], [[10], [0]]).shape
     (1, 1, 1, 2)
     """
     convention, scheme = convention or Convention(), None
     temperature = convention.temperature
+    of_norm = {x: arrays.pop(x) for x in ("q_gain", "k_gain") if arrays.get(x) is not None}
     more = {name: arrays.pop(name) for name in ("layout", "means") if name in arrays}
     attention = inputs_of({"q": q, "k": k, "v": v, **arrays}, convention, **more)
     sizes = attention.sizes
     floats = {x: widen(y, "float64") for x, y in attention.arrays.items() if y.dtype.kind == "f"}
     inputs = attention.arrays | floats
     if positions is not None:
-        scheme = positions_of(positions, sizes.n_past)
-        check_widths(positions, sizes.d_k, inputs["v"].shape[-1])
+        scheme = positions_of(positions, sizes.n_past, sizes.d_k)
+        check_widths(scheme, sizes.d_k, inputs["v"].shape[-1])
     if convention.dropout:
         inputs["kept"] = draw_kept(sizes.scores, convention.dropout, convention.seed)
     headed = (*QKV, "kept", GIVEN_GRADIENT)
@@ -249,5 +308,6 @@ def setup_of(
         scale = convention.scale_factor(sizes.d_k)
         convention = replace(convention, scale=scale, temperature=1.0)
     ndim, grouping = len(sizes.scores), convention.head_order
-    setup = Setup(inputs, convention, sizes.n_past, ndim, scheme, grouping=grouping)
+    gains = gains_of(of_norm, sizes.d_k, is_normed=convention.qk_norm)
+    setup = Setup(inputs, convention, sizes.n_past, ndim, scheme, gains, grouping=grouping)
     return replace(setup, temperature=temperature)

@@ -22,7 +22,15 @@ from attncli.commands.check.by_hand.marking import Marking
 from attncli.commands.check.diagnose import check as compare
 from attncli.commands.check.flags import STAGES, CheckFlags
 from attncli.commands.check.observe import GIVEN, heads_to_front
-from attncli.commands.check.observed import as_observed, known_stages, numbers_of, projection_of
+from attncli.commands.check.observed import (
+    as_observed,
+    gain_of,
+    gain_sources,
+    known_stages,
+    numbers_of,
+    projection_of,
+    without_used,
+)
 from attncli.commands.check.probe import probe_inputs
 from attncli.commands.check.report import summary_text, summary_to_dict, verdict_to_dict
 from attncli.commands.check.search import most_at_once
@@ -33,6 +41,7 @@ from attncli.files.messages import named
 from attncli.files.roles import stages_named
 from attncli.files.write import check_dump, write_dump
 from attncli.stages import GRADIENTS, MEAN_WEIGHTS, OF_TILES, OUTPUT, PROJECTED, WEIGHTS
+from attncli.tolerance.positions import positions_of
 from attncli.tolerance.run import CELLS
 
 ASSUMED = (
@@ -162,10 +171,14 @@ def _checked(
     lse = of_lse(stage for name in numbers for stage in stages_of(name))
     check_flags([inputs, choices], facts=reading.facts | lse)
     earlier = [] if earlier is None else earlier
-    new = [text for text in (*reading.inputs.notes, *notes) if text not in earlier]
+    gains = gain_sources(observed, reading, source)
+    read_notes = (without_used(text, gains) for text in reading.inputs.notes)
+    new = [text for text in (*read_notes, *notes) if text and text not in earlier]
     earlier += new
     note(*new, quiet=observed.quiet)
-    verdict = _verdict(numbers, reading, inputs, observed, _chosen(choices, reading))
+    gain_arrays = {name: gain_of(x) for name, x in gains.items()}
+    chosen_fields = _chosen(choices, reading)
+    verdict = _verdict(numbers, reading, inputs, observed, chosen_fields, gain_arrays)
     return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), reading, numbers
 
 
@@ -179,10 +192,9 @@ def _chosen(choices: ConventionFlags, reading: Reading) -> set[str]:
 
 def _check_flags(observed: CheckFlags, inputs: InputFlags) -> None:
     """ConventionError for flags that contradict, before anything is read."""
-    if inputs.heads is not None and observed.positions in ("paper", "article"):
-        message = (
-            f"--positions {observed.positions} would be added to each head, not to the embedding"
-        )
+    kind = observed.positions
+    if kind is not None and not positions_of(kind).is_rotary and inputs.heads is not None:
+        message = f"--positions {kind} would be added to each head, not to the embedding"
         hint = "add them first (attncli posenc --add), or give q, k and v in one head"
         raise ConventionError(message, hint)
     stages = known_stages(inputs.tiles)
@@ -208,6 +220,7 @@ def _verdict(
     flags: InputFlags,
     observed: CheckFlags,
     chosen_fields: set[str],
+    gains: dict[str, Any],
 ) -> Verdict:
     shape, layout = reading.inputs.sizes.scores, reading.sources.layout
     n_q, n_heads = shape[-2], shape[-3] if len(shape) > 2 else 1
@@ -243,6 +256,7 @@ def _verdict(
             **reading.inputs.keywords,
             **reading.inputs.label_keywords,
             **projection_of(reading),
+            **gains,
             zeros=zeros,
             **given_of(observed, "positions", "decimals", "rtol", "atol", "inside"),
         )

@@ -55,7 +55,6 @@ from attncli.files.messages import listing
 from attncli.stages import GRADIENTS, OUTPUT
 from attncli.tolerance.comparison import Comparison, comparison_of
 from attncli.tolerance.number_types import EPS, SMALL, fitting_type, narrower
-from attncli.tolerance.positions import PositionKind
 from attncli.tolerance.rule import Inside, Rule, rule_of
 from attncli.tolerance.run import PROJECTION
 from attncli.tolerance.setup import Setup, setup_of
@@ -74,7 +73,7 @@ def check(  # noqa: PLR0913
     layout: Layout | None = None,
     convention: Convention | None = None,
     chosen: Collection[str] | None = None,
-    positions: PositionKind | None = None,
+    positions: str | None = None,
     decimals: int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -111,7 +110,10 @@ def check(  # noqa: PLR0913
                 width), "rope-halves", "rope-interleaved" (rotary, q and k are rotated): they are
                 put in here, so q, k, v and the past are given without. Keys count from 0, the
                 cached ones first; queries from the length of the past. Among several observed
-                stages, q, k and v are those without positions as well, as are d_q and d_k
+                stages, q, k and v are those without positions as well, as are d_q and d_k. Numbers
+                follow behind a colon, such as "rope-halves:base=500000,part=0.5,factor=8": the base
+                of the frequencies, the part of the width that is rotated (a share, or a number of
+                entries), and the factor by which positions are divided (linear scaling)
     decimals    the numbers were printed with so many; or rtol and atol; else as far as rounding in
                 their number type explains, or where they look rounded, half a unit of the last
                 decimal of their stage
@@ -122,6 +124,8 @@ def check(  # noqa: PLR0913
     split       the keys were cut after so many, and the parts merged by their log-sum-exp: what may
                 go wrong there is tried with these parts; see `attend_split`
     rows, heads which query rows and heads were observed, counted from 0; else all
+    q_gain, k_gain  among `more`, with qk_norm: the gains of the norm of queries and keys, [d_k]
+                each; then the norm comes before the positions, as models have it
     w_o, b_o    among `more`: the output projection, [h·d_v, d_out] and [d_out]. With it the stage
                 "projected" is known, and an output may be that of the heads or that after it
     projected   x, the weights and how q, k and v were made of them: their bugs are tried too
@@ -141,6 +145,7 @@ def check(  # noqa: PLR0913
     """
     arrays = _observed(observed, stage, more)
     projection = {name: more.pop(name) for name in PROJECTION if more.get(name) is not None}
+    gains = {name: more[name] for name in ("q_gain", "k_gain") if more.get(name) is not None}
     if missing := [name for name, x in (("q", q), ("k", k), ("v", v)) if x is None]:
         raise ShapeError(f"there is no {missing[0]}", "check needs q, k and v")
     fields = {name: more.pop(name) for name in KNOBS if name in more}
@@ -166,7 +171,8 @@ def check(  # noqa: PLR0913
     is_match = judged.verdict is not None and judged.verdict.matches
     if not is_match and (other := tokens_first(projected)) is not None:
         turned_setup = replace(
-            setup_of(**other.qkv, convention=convention, positions=positions), projected=other
+            setup_of(**other.qkv, **gains, convention=convention, positions=positions),
+            projected=other,
         )
         turned_setup = with_projection(turned_setup, other, projection)
         turned = judge(turned_outputs(arrays), Observed(turned_setup, rows, heads, None))

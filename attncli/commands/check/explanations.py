@@ -279,9 +279,8 @@ def flags(plain: Setup, changed: Setup) -> str:
     >>> flags(setup, setup.with_convention(scale="none", causal=True))
     '--causal --scale none'
     """
-    old, new = plain.positions, changed.positions
-    is_otherwise = old and new and replace(new, kind=old.kind) != old
-    if is_otherwise or changed.edits or changed.relayout or changed.relabel or changed.instead:
+    has_no_flag = changed.positions is not None and not changed.positions.text
+    if has_no_flag or changed.edits or changed.relayout or changed.relabel or changed.instead:
         return ""
     was, now, words = _given(plain), _given(changed), list[str]()
     if (now["k"], now["v"]) == (was["v"], was["k"]) and now["k"] != was["k"]:
@@ -307,7 +306,7 @@ def _given(setup: Setup) -> dict[str, Any]:
     """What a call says of a setup, by its name; of arrays which they are."""
     fields = {name: getattr(setup.convention, name) for name in KNOBS}
     arrays = {name: id(x) for name, x in setup.inputs.items()}
-    return {"positions": setup.positions and setup.positions.kind, **fields, **arrays}
+    return {"positions": setup.positions and setup.positions.text, **fields, **arrays}
 
 
 LEFT_OUT = {"positions": "--positions", "given_mask": "--mask", "kv_len": "--kv-len"}

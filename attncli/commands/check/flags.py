@@ -6,6 +6,7 @@ from typing import Literal
 
 import typer
 
+from attncli.cli.completion import complete_positions
 from attncli.cli.groups import Command, flag, group
 from attncli.cli.options import (
     ATOL,
@@ -49,9 +50,22 @@ class CheckFlags:
     stage: str | None = flag(f"Which stage the numbers are: {', '.join(STAGES)}.", "NAME")
     rows: str | None = flag("Only these query rows, from 1.", "A:B")
     head: int | None = flag("Only this head, from 1.", min=1)
-    positions: Literal["paper", "article", "rope-halves", "rope-interleaved"] | None = flag(
+    positions: str | None = flag(
         "Apply these positional encodings before comparing: sinusoidal ones, added to q, k and v "
-        "(paper, article), or rotary ones, of q and k. Give all inputs without them."
+        "(paper, article), or rotary ones, of q and k (rope-halves, rope-interleaved). Give all "
+        "inputs without them. Numbers follow a colon, as in rope-halves:base=5e5, and commas: "
+        "base, part (of the width, which is rotated) and factor (by which positions are divided).",
+        "KIND[:NUMBERS]",
+        autocompletion=complete_positions,
+    )
+    q_gain: str | None = flag(
+        "Gains of the norm of the queries, which then comes before the positions: d_k numbers. "
+        "Default: the array q_gain of the observed file, if there is one.",
+        "SOURCE",
+        needs="qk_norm",
+    )
+    k_gain: str | None = flag(
+        "Gains of the norm of the keys, as --q-gain.", "SOURCE", needs="qk_norm"
     )
     decimals: int | None = DECIMALS
     rtol: float | None = RTOL

@@ -186,7 +186,6 @@ def of_conventions(setup: Setup) -> Iterator[str]:
             if kind == "positions" and hint is int and name != "n_past":
                 yield from (f"{kind}.{name}: => {name} {sign} 1" for sign in "+-")
     if setup.positions is not None:
-        yield "positions.times: => -1 when rotary"
         for n in range(4):
             for some in combinations("qkv", n):
                 yield f"positions.on: => {some!r}"

@@ -209,6 +209,9 @@ def tokens_first(inputs: Inputs | None) -> Inputs | None:
     a mask or a cache says that it is not."""
     if inputs is None or inputs.originals["x"].ndim != 3:
         return None
+    shapes = {x.shape[:2] for name, x in inputs.originals.items() if name in EMBEDDINGS}
+    if len(shapes) > 1:  # of a context of another length the tokens are no batch
+        return None
     if inputs.originals.keys() - {*EMBEDDINGS, *WEIGHTS_OF_X}:
         return None
     arrays = {

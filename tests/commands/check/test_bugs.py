@@ -62,7 +62,8 @@ def test_every_bug_has_a_page(bug: Bug) -> None:
 def test_all_have_an_example_that_need_no_weights_and_no_split() -> None:
     lacking = {bug.id for bug in CATALOGUE if page(bug).example is None}
     of_weights = {"weights-of-a-projection-transposed", "bias-of-a-projection-left-out"}
-    of_weights |= {"output-projection-left-out", "heads-not-split"}
+    of_weights |= {"output-projection-left-out", "heads-not-split", "x-in-place-of-x-kv"}
+    of_weights.add("weights-of-a-projection-not-applied")
     assert lacking == of_weights | {"part-without-a-key-not-guarded"}
 
 

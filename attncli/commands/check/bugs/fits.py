@@ -167,7 +167,8 @@ class _Fit(NamedTuple):
         return np.bincount(heads, weights=by_head.mean(axis=0)) / np.bincount(heads)
 
     def simplest(self, x: Array) -> tuple[Array, str]:
-        """The first form that fits as well as x, and its words; else x itself."""
+        """The first form that fits as well as x, with the words of all that are this number; else x
+        itself."""
         number, (_, *forms) = float(x[0]), self.line.fit.split("; ")
         most = float(self.loss(x)[0]) * ALIKE + TINY if forms else 0.0
         for form in forms:
@@ -175,7 +176,10 @@ class _Fit(NamedTuple):
                 is_near = math.isfinite(value) and abs(value - number) < NEAR * (abs(value) or 1)
                 fits = is_near and self.loss(np.array([value]))[0] <= most
                 if fits and all(self.loss(np.array([other]))[0] > most for other in others):
-                    return np.array([value]), self.facts.detail(words, {})
+                    also = [y for f in forms for z, y, _ in self.forms(f, value) if z == value]
+                    also = [y.removeprefix(": ") for y in also if y not in ("", words)]
+                    every = ", which is also ".join([words, *also]) if words else ""
+                    return np.array([value]), self.facts.detail(every, {})
         return x, ""
 
     def forms(self, form: str, x: float) -> Iterator[tuple[float, str, Sequence[float]]]:

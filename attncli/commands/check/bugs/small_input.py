@@ -8,7 +8,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.convention import Convention
-from attncli.tolerance.positions import PositionKind, positions_of
+from attncli.tolerance.positions import positions_of
 from attncli.tolerance.setup import Setup, setup_of
 
 Shape = tuple[int, ...]  # (batch, head, kv_head, n_q, n_k, d_k, d_v)
@@ -40,7 +40,7 @@ def small_input(
     shape: Shape,
     parts: str = "",
     convention: Convention | None = None,
-    positions: PositionKind | None = None,
+    positions: str | None = None,
     *,
     times: float = 1.0,
     gradients: bool = False,
@@ -80,7 +80,7 @@ def small_input(
     return Small(arrays, setup, ", ".join(words).replace("mask, that", "mask that"))
 
 
-def _fitting(shape: Shape, positions: PositionKind | None, window: tuple[int, int] | None) -> Shape:
+def _fitting(shape: Shape, positions: str | None, window: tuple[int, int] | None) -> Shape:
     """Even widths for rotary positions, one for sinusoidal ones; tokens for the window to mask."""
     *heads, n_q, n_k, d_k, d_v = shape
     if positions is not None and positions_of(positions).is_rotary:

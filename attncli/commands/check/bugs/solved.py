@@ -314,6 +314,55 @@ def _transposed(names: Collection[str], setup: Setup, evidence: Evidence) -> Ite
     return _remade(lambda w: w.T if w.shape == w.T.shape else None, names, setup, evidence)
 
 
+def _without_weights(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
+    """x itself where its projections are due: one of them, all, and the output projection too."""
+    if (inputs := setup.projected) is None:
+        return
+    sizes = {name: w.shape for name, w in inputs.values.items() if name in ("w_q", "w_k", "w_v")}
+    square = [name for name, shape in sizes.items() if len(shape) == 2 and shape[0] == shape[1]]
+    w_o = setup.inputs.get("w_o", np.zeros((0, 1)))
+    for names in [*([name] for name in square), square] if len(square) > 1 else [square]:
+        weights = {name: np.eye(*sizes[name]) for name in names}
+        biases = [name.replace("w", "b") for name in names]
+        weights |= {x: np.zeros_like(inputs.values[x]) for x in biases if x in inputs.values}
+        arrays = inputs.run([name.removeprefix("w_") for name in names], **weights)
+        arrays = {name: four_axes(x).astype(np.float64) for name, x in arrays.items()}
+        if not names or any(x.shape != setup.inputs[name].shape for name, x in arrays.items()):
+            continue
+        without = setup.with_inputs(**arrays)
+        yield without.with_detail(" and ".join(names))
+        if PROJECTED not in evidence.expected or len(names) < len(QKV):
+            continue
+        others = [without]
+        if setup.shape[1] > 1 and not {"sinks", "kept", "given_mask"} & setup.inputs.keys():
+            whole = {name: merge_heads(without.inputs[name])[:, None] for name in QKV}
+            others.append(without.with_inputs(**whole).with_detail("in one head"))
+            yield others[-1].with_detail(" and ".join(names))
+        for other in others if w_o.shape[0] == w_o.shape[1] else ():
+            yield other.with_inputs(w_o=np.eye(len(w_o)), b_o=None).with_detail(
+                "w_q, w_k, w_v, w_o"
+            )
+
+
+def _of_another_x(setup: Setup, _: Evidence) -> Iterator[Setup]:
+    """Keys and values of the queries' embeddings, or queries of those of keys and values."""
+    inputs = setup.projected
+    if inputs is None or "x_kv" not in inputs.originals or "x_v" in inputs.originals:
+        return
+    x, x_kv = inputs.values["x"], inputs.values["x_kv"]
+    fits = x.shape == x_kv.shape or not {"given_mask", "kv_len"} & setup.inputs.keys()
+    if x.shape[-1] != x_kv.shape[-1] or not fits or setup.n_past:
+        return
+    ways = {("k", "v"): "keys and values of x", ("k",): "keys of x", ("v",): "values of x"}
+    for names, words in (ways if x.shape == x_kv.shape else {("k", "v"): ways["k", "v"]}).items():
+        arrays = inputs.run(names, x_kv=x)
+        arrays = {name: four_axes(y).astype(np.float64) for name, y in arrays.items()}
+        yield setup.with_inputs(**arrays).with_detail(f"{words}, not of x_kv")
+    if x.shape == x_kv.shape:
+        q = four_axes(inputs.run(["q"], x=x_kv)["q"]).astype(np.float64)
+        yield setup.with_inputs(q=q).with_detail("queries of x_kv, not of x")
+
+
 def _unprojected(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """The heads side by side, where that is as wide as what W_o makes of it."""
     w_o = setup.inputs.get("w_o")
@@ -335,7 +384,7 @@ def _unsplit(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
             wide = {name: merge_heads(other.inputs[name])[:, None] for name in QKV}
             unsplit = other.with_inputs(**wide)
             if other is not setup:
-                words = f"and these weights transposed: {', '.join(other.details)}"
+                words = f"and {', '.join(other.details)} are applied the other way round: W for Wᵀ"
                 unsplit = replace(unsplit, details=(words,))
             yield unsplit
             if setup.convention.scale == "1/sqrt(d_k)":
@@ -349,6 +398,8 @@ SOLVED: Mapping[str, Change] = {
     "output projected already": _projected,
     "dropout left on": _dropout,
     "weights of a projection transposed": partial(_transposed, ("w_q", "w_k", "w_v", "w_o")),
+    "weights of a projection not applied": _without_weights,
+    "x in place of x_kv": _of_another_x,
     "bias of a projection left out": partial(_remade, np.zeros_like, ("b_q", "b_k", "b_v", "b_o")),
     "output projection left out": _unprojected,
     "heads not split": _unsplit,

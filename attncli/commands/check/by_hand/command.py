@@ -29,7 +29,7 @@ from attncli.commands.check.by_hand.marks import Row, csv_text, table
 from attncli.commands.check.flags import CheckFlags
 from attncli.commands.check.observe import observe, to_numpy
 from attncli.commands.check.observed import check_names
-from attncli.convention import Layout
+from attncli.convention import Layout, flag_of
 from attncli.errors import AttncliError, ConventionError, InputError, ShapeError
 from attncli.files.contents import IF_NUMBERS, FileContents
 from attncli.files.inputs import Reading, read
@@ -51,7 +51,7 @@ _PART = "stage", "rows", "head"
 _BLANK = re.compile(r"[\s_/·.?-]*")
 _BINARY = ("npy", "npz", "zip", "safetensors")
 _INFINITE = ("inf", "infinity", "∞")
-_NOT_BY_HAND = "positions", "decimals", "rtol", "atol", "inside", "single"
+_NOT_BY_HAND = "positions", "q_gain", "k_gain", "decimals", "rtol", "atol", "inside", "single"
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 UNREAD = {"markdown": "Markdown", "html": "a page", "latex": "LaTeX"}
 """Formats of worksheets that are for people."""
@@ -64,7 +64,9 @@ def by_hand(inputs: InputFlags, choices: ConventionFlags, observed: CheckFlags) 
     """The marks of every sheet; 0 where all is right, 1 where there is a mistake or nothing is
     filled in, 2 for a sheet that cannot be used."""
     if used := [*given_of(observed, *_NOT_BY_HAND)]:
-        raise ConventionError(f"--by-hand cannot be used with --{used[0]}", "leave one of them out")
+        raise ConventionError(
+            f"--by-hand cannot be used with {flag_of(used[0])}", "leave one of them out"
+        )
     inputs, sheets = _sheets(inputs, observed)
     if not sheets:
         raise ConventionError("there is no sheet to mark", "name one: check SHEET --by-hand")

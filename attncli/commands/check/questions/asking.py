@@ -14,7 +14,10 @@ from attncli.commands.check.questions.gradients import (
     causes_beside,
     one_by_one,
 )
+from attncli.commands.check.questions.harmless import add_constants
 from attncli.commands.check.questions.lookup import look_up
+from attncli.commands.check.questions.norms import norm_otherwise
+from attncli.commands.check.questions.rotary import place_otherwise
 from attncli.commands.check.questions.unwritten import KINDS_OF, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
@@ -23,7 +26,12 @@ from attncli.tolerance.spans import OF_ALL_HEADS, span_of
 
 Question = Callable[[Search], Iterable[Answer]]
 
-QUESTIONS: tuple[Question, ...] = (look_up,)
+QUESTIONS: tuple[Question, ...] = (
+    look_up,
+    add_constants,
+    place_otherwise,
+    norm_otherwise,
+)
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""
 
 

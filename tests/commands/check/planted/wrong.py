@@ -54,6 +54,7 @@ SCORES = (
     Row("no sum", ("softmax not normalised",), lambda x: p.attend(x, weigh=p.exponentials), (w.PRIMES, w.KERNEL, w.CAUSAL, w.LARGE)),
     Row("sum over queries", ("sum over queries, maximum over keys",), lambda x: p.attend(x, weigh=lambda s: summed_over(-2, s)), (w.SQUARE, w.KERNEL)),
     Row("sigmoid", ("sigmoid, not softmax",), lambda x: p.attend(x, weigh=lambda s: 1 / (1 + np.exp(-s))), (w.PRIMES, w.CAUSAL, w.LARGE)),
+    Row("no softmax", ("softmax left out",), lambda x: p.attend(x, weigh=lambda s: np.where(np.isneginf(s), 0, s)), (w.PRIMES, w.CAUSAL), "onnxruntime#21687"),
     Row("softmax1", ("softmax with 1 added to the sum", "extra term in the softmax's denominator (attention sink)"), lambda x: p.attend(x, weigh=lambda s: np.exp(s) / (1 + np.exp(s).sum(-1, keepdims=True))), (w.PRIMES, w.ODD), but=(("odd", "among several"),)),
     Row("no softcap", ("softcap left out",), lambda x: p.attend(x, cap=0.0), (w.CAPPED, w.CAPPED_CAUSAL), "onnxruntime PR 28370"),
     Row("softcap of 4", ("another softcap",), lambda x: p.attend(x, cap=4.0), (w.CAPPED_CAUSAL,)),
@@ -193,6 +194,12 @@ def first_for_all(x: p.Array, axis: int = 1) -> p.Array:
     return np.repeat(x.take([0], axis=axis), x.shape[axis], axis=axis)
 
 
+def tokens_for_batch(x: p.Inputs) -> p.Array:
+    """A module that expects [n, b, d] is given [b, n, d]: the items of a batch attend to another."""
+    q, k, v = (y.swapaxes(0, 2) for y in (x.q, x.k, x.v))
+    return np.asarray((p.softmax(p.scores(q, k) * x.wide(x.scale)) @ v).swapaxes(0, 2))
+
+
 def tokens_for_heads(x: p.Inputs) -> p.Array:
     """A kernel that expects [b, n, h, d] is given [b, h, n, d]: heads attend to heads."""
     q, k, v = (y.swapaxes(1, 2) for y in (x.q, x.k, x.v))
@@ -223,6 +230,7 @@ def rolled(x: p.Array, by: int) -> p.Array:
 
 STRIDES = {name: (f"{name.upper()} read with wrong strides",) for name in "qkv"}
 LAYOUTS = (
+    Row("batch for tokens", ("batch and tokens exchanged in the inputs",), tokens_for_batch, (TALL,), "batch_first"),
     Row("heads for tokens", ("heads and tokens exchanged in the inputs",), tokens_for_heads, (TALL, w.KERNEL), "flash-attention#1391"),
     Row("all cut by reshape", ("heads split by reshape without transpose",), with_all(cut, "qkv"), (w.PRIMES, w.KERNEL), "jsbaan/transformer-from-scratch PR 6"),
     Row("joined by reshape", ("heads merged by reshape without transpose",), lambda x: joined(p.attend(x)), (w.PRIMES, w.ODD, w.LARGE), "FuxiCTR#30"),
