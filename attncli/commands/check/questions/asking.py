@@ -5,12 +5,13 @@ Search ── unwritten rows apart ── look-up ── … ──> Solution: r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from attncli.commands.check.questions.answer import Answer, bug_of, places_text
+from attncli.commands.check.questions.counting import counted, zero_keys
 from attncli.commands.check.questions.lookup import look_up
 from attncli.commands.check.questions.unwritten import KINDS, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
@@ -19,7 +20,7 @@ from attncli.tolerance.run import Subset
 
 Question = Callable[[Search], Iterable[Answer]]
 
-QUESTIONS: tuple[Question, ...] = (look_up,)
+QUESTIONS: tuple[Question, ...] = (look_up, counted)
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""
 
 
@@ -64,9 +65,16 @@ def solved(search: Search) -> Solution | None:
     return None
 
 
-def answered(search: Search) -> list[Match]:
+def in_whole_numbers(search: Search, matches: list[Match]) -> list[Match]:
+    """Keys of zeros in the place of numbers that were fitted, where so many whole ones fit too."""
+    if not matches or not all(bug.is_fitted for match in matches for bug in match.bugs):
+        return matches
+    return answered(search, [zero_keys]) or matches
+
+
+def answered(search: Search, questions: Sequence[Question] = QUESTIONS) -> list[Match]:
     """The first answer that gives all numbers, as a match; none where no question has one."""
-    for question in QUESTIONS:
+    for question in questions:
         for answer in question(search):
             candidate = (bug_of(answer.sentence, answer.formula),), answer.setups
             if matches := search.among([candidate]):
