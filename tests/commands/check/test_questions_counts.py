@@ -15,10 +15,13 @@ Array = np.ndarray[Any, Any]
 HEADS, N_Q, N_K, D, D_V = 3, 7, 13, 5, 11
 
 
-def inputs(seed: int, *lead: int, n_q: int = N_Q, n_k: int = N_K, kv_heads: int = HEADS) -> Any:
+def inputs(
+    seed: int, *lead: int, n_q: int = N_Q, n_k: int = N_K, kv_heads: int = HEADS
+) -> tuple[Array, Array, Array]:
     rng = np.random.default_rng(seed)
     shapes = ((*lead, HEADS, n_q, D), (*lead, kv_heads, n_k, D), (*lead, kv_heads, n_k, D_V))
-    return tuple(rng.normal(size=shape) for shape in shapes)
+    q, k, v = (rng.normal(size=shape) for shape in shapes)
+    return q, k, v
 
 
 def attention(
@@ -43,7 +46,7 @@ def attention(
         np.zeros((*lead, n_q)),
     )
     for at in np.ndindex((*lead, n_q)):
-        head, kv = at[:-1], (*at[:-2], at[-2] // group)
+        kv = (*at[:-2], at[-2] // group)
         total = zeros + (np.exp(sinks[at[-2]]) if sinks is not None else 0.0)
         for j in range(n_k):
             score = q[at] @ k[kv][j] / np.sqrt(q.shape[-1])
@@ -88,7 +91,8 @@ CASES = [
 @pytest.mark.parametrize(("counts", "sentence"), CASES)
 def test_keys_that_count_otherwise(counts: Array, sentence: str, dtype: str) -> None:
     arrays = tuple(x.astype(dtype) for x in inputs(1, 2))
-    exact = attention(*(x.astype(float) for x in arrays), counts)[0]
+    q, k, v = (x.astype(float) for x in arrays)
+    exact = attention(q, k, v, counts)[0]
     assert said(exact.astype(dtype), *arrays) == sentence
 
 
@@ -99,7 +103,7 @@ def test_keys_in_bfloat16() -> None:
         for x in ((3, 31, 17), (3, 29, 17), (3, 29, 13))
     )
     counts = np.where(np.arange(29) % 7 > 4, 0, 1)
-    output = attention(*(x.astype(float) for x in (q, k, v)), counts)[0]
+    output = attention(q.astype(float), k.astype(float), v.astype(float), counts)[0]
     assert (
         said(output.astype(TYPES["bfloat16"]), q, k, v)
         == "the last 2 of every 7 keys count 0 times"
@@ -109,7 +113,7 @@ def test_keys_in_bfloat16() -> None:
 def test_under_masks_shared_heads_and_a_softcap() -> None:
     q, k, v = inputs(3, 2, kv_heads=1)
     counts = keys(key_3=0, key_4=0)
-    after = PLACES > np.arange(N_Q)[:, None] + N_K - N_Q
+    after = np.arange(N_Q)[:, None] + N_K - N_Q < PLACES
     far = np.arange(N_Q)[:, None] + N_K - N_Q - PLACES > 9
     output = attention(q, k, v, counts, hidden=after | far, cap=2.0)[0]
     convention = {"causal": True, "causal_align": "bottom-right", "window": (9, -1), "softcap": 2.0}
@@ -139,7 +143,8 @@ def test_the_log_sum_exp_alone_counts_otherwise() -> None:
 @pytest.mark.parametrize(("n_k", "zeros", "page"), [(15, 5, True), (22, 11, True), (13, 5, False)])
 def test_keys_of_zeros(n_k: int, zeros: int, dtype: str, *, page: bool) -> None:
     arrays = tuple(x.astype(TYPES.get(dtype, dtype)) for x in inputs(7, 2, n_k=n_k))
-    output = attention(*(x.astype(float) for x in arrays), 1, zeros=zeros)[0]
+    q, k, v = (x.astype(float) for x in arrays)
+    output = attention(q, k, v, 1, zeros=zeros)[0]
     sentence = said(output.astype(arrays[0].dtype), *arrays)
     assert sentence == f"{zeros} keys of zeros count" + " (the page after the end)" * page
 

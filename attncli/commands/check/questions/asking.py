@@ -13,6 +13,8 @@ import numpy as np
 from attncli.commands.check.questions.answer import Answer, bug_of, places_text
 from attncli.commands.check.questions.counting import counted, zero_keys
 from attncli.commands.check.questions.lookup import look_up
+from attncli.commands.check.questions.merges import merged
+from attncli.commands.check.questions.smoothed import smoothed
 from attncli.commands.check.questions.unwritten import KINDS, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
@@ -20,7 +22,7 @@ from attncli.tolerance.run import Subset
 
 Question = Callable[[Search], Iterable[Answer]]
 
-QUESTIONS: tuple[Question, ...] = (look_up, counted)
+QUESTIONS: tuple[Question, ...] = (look_up, counted, merged, smoothed)
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""
 
 
