@@ -12,6 +12,7 @@ import numpy as np
 
 from attncli.commands.check.questions.answer import Answer, bug_of, places_text
 from attncli.commands.check.questions.counting import counted, zero_keys
+from attncli.commands.check.questions.factors import two_factors
 from attncli.commands.check.questions.lookup import look_up
 from attncli.commands.check.questions.merges import merged
 from attncli.commands.check.questions.smoothed import smoothed
@@ -22,7 +23,7 @@ from attncli.tolerance.run import Subset
 
 Question = Callable[[Search], Iterable[Answer]]
 
-QUESTIONS: tuple[Question, ...] = (look_up, counted, merged, smoothed)
+QUESTIONS: tuple[Question, ...] = (look_up, counted, merged, smoothed, two_factors)
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""
 
 

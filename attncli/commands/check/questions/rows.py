@@ -66,10 +66,13 @@ FEW = 128
 """Of so few keys the weights themselves are solved: a row of them has as many equations."""
 
 
-def rows_of(search: Search, stage: str, *, most: int | None = None) -> Rows | None:
+def rows_of(
+    search: Search, stage: str, *, most: int | None = None, every_head: bool = False
+) -> Rows | None:
     """Rows of a stage, evenly spread where these are too many; None where no softmax is over keys.
 
-    most  how many rows; None: as many as a system of equations may have
+    most        how many rows; None: as many as a system of equations may have
+    every_head  whether they are of all batch items and heads
     """
     setup, comparison = search.comparison.setup, search.comparison
     observed, logits = search.evidence.observed.get(stage), logits_of(setup)
@@ -80,7 +83,8 @@ def rows_of(search: Search, stage: str, *, most: int | None = None) -> Rows | No
     if observed.shape[:3] != sizes:
         return None
     width = setup.shape[3] if stage == WEIGHTS else observed.shape[-1]
-    at = _spread(sizes, most or max(4, MOST_CELLS // (setup.shape[3] * width)))
+    most = most or max(4, MOST_CELLS // (setup.shape[3] * width))
+    at = _spread(sizes, most, sizes if every_head else (MOST_HEADS, MOST_HEADS))
     over = comparison.subset.take(at)
     right = stages(setup, over, [logits, WEIGHTS])
     x, weights = right[logits], right[WEIGHTS]
@@ -113,11 +117,11 @@ def rows_of(search: Search, stage: str, *, most: int | None = None) -> Rows | No
     )
 
 
-def _spread(sizes: tuple[int, int, int], most: int) -> Subset:
+def _spread(sizes: tuple[int, int, int], most: int, heads: tuple[int, ...]) -> Subset:
     """All positions, or so many rows of a few batch items and heads, evenly spread."""
     if math.prod(sizes) <= most:
         return Subset(*map(np.arange, sizes))
-    few = [min(n, MOST_HEADS) for n in sizes[:2]]
+    few = [*map(min, sizes[:2], heads)]
     return Subset(*map(_evenly, sizes, (*few, max(1, most // math.prod(few)))))
 
 
