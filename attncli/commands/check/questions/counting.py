@@ -115,7 +115,8 @@ def counted(search: Search) -> Iterator[Answer]:
     if rows.weights.shape[-1] > MOST_KEYS:
         return
     for extras in ([*with_sink], [*with_sink, "zeros"]):
-        yield from _answers(counts_of(rows, extras, rows.is_usable), search, stage)
+        if extras:  # without sinks it is one system: keys of zeros may count 0 times
+            yield from _answers(counts_of(rows, extras, rows.is_usable), search, stage)
     if rows.over.sizes == search.comparison.subset.sizes:
         yield from _by_head(rows, with_sink, search)
         yield from _by_distance(rows, with_sink, search)

@@ -31,8 +31,8 @@ from the nearest one the steps of Gauss and Newton lead to the exact factor."""
 STEPS = 12
 """Gauss and Newton double the number of right digits with each step."""
 
-CELLS = 2**22
-"""So many powers are computed at once: 32 MB."""
+CELLS = 2**20
+"""So many powers are computed for the grid, but those of two rows of each head: 8 MB."""
 
 EXPLAINED = 1e-3
 """Of what is wrong two factors leave no more than this, beside rounding."""
@@ -145,6 +145,7 @@ def _pairs(scores: _Scores, tables: Array, axes: tuple[int, ...], eps: float) ->
     """
     rows, pairs = scores.rows, dict[tuple[int, ...], Pair]()
     sizes = rows.over.sizes
+    right = scores.outputs(np.ones(sizes))
     for group in np.ndindex(*(sizes[axis] for axis in axes)):
         at = np.zeros_like(rows.is_usable)
         place = dict(zip(axes, group, strict=True))
@@ -158,14 +159,19 @@ def _pairs(scores: _Scores, tables: Array, axes: tuple[int, ...], eps: float) ->
         squares = np.square(of_grid).sum(axis=(1, 2))
         best = int(np.argmax(np.square(products) / squares))
         pair = Pair(float(GRID[best]), float(products[best] / squares[best]))
+        wrong, size = (rms(np.abs(x)) for x in (observed - right[at], observed))
+        left = rms(np.abs(observed - pair.output * of_grid[best]))
+        if left > LIKELY * wrong + ROUNDINGS * eps * size:
+            return {}
         pair, left = _refined(pair, scores, at)
-        right = scores.outputs(np.ones(sizes))[at]
-        wrong, size = (rms(np.abs(x)) for x in (observed - right, observed))
         if not left <= EXPLAINED * wrong + ROUNDINGS * eps * size:
             return {}
         pairs[group] = pair
     return pairs
 
+
+LIKELY = 0.5
+"""The nearest factor of the grid, off by 6 %, leaves less than this of what is wrong."""
 
 ENOUGH = 8
 """So many numbers there must be for two factors."""

@@ -14,12 +14,13 @@ from itertools import chain
 
 import numpy as np
 
-from attncli.arrays import Array
+from attncli.arrays import Array, BoolArray
 from attncli.attention.run import Step
 from attncli.commands.check.bugs.edits import changed
-from attncli.commands.check.bugs.kernels import Parts, is_plain
+from attncli.commands.check.bugs.kernels import FEW, Parts, is_plain
 from attncli.commands.check.bugs.patch import whole_plan
 from attncli.commands.check.bugs.rewrite import names_of
+from attncli.commands.check.bugs.terms import BLOCKS
 from attncli.commands.check.questions.answer import Answer, places_text
 from attncli.commands.check.questions.rows import Rows, rows_of
 from attncli.commands.check.questions.shares import (
@@ -43,7 +44,7 @@ from attncli.tolerance.setup import Setup
 SCREENED = 2**18
 """So many numbers, for a row, a cut and a column each, decide whether a cut is it."""
 
-MOST_PARTS = 8
+PARTS = range(3, 9)
 """Into so many blocks of one size the keys may be cut."""
 
 MOST_CUTS = 3
@@ -92,7 +93,8 @@ def _cuts(rows: Rows, setup: Setup, eps: float) -> list[Starts]:
     if setup.split:
         lists = [(0, *setup.split)]
     else:
-        lists = [tuple(range(0, n_k, n)) for n in range(2, n_k // 2 + 1) if n_k > 2 * n]
+        sizes = range(2, n_k) if n_k <= FEW else {*BLOCKS, *(-(-n_k // n) for n in PARTS)}
+        lists = [tuple(range(0, n_k, n)) for n in sorted(sizes) if n_k > 2 * n]
         if width > 2:
             first, last = sums[:, 1:-1], sums[:, -1:] - sums[:, 1:-1]
             both = np.stack([first, last], axis=-2)
@@ -100,7 +102,7 @@ def _cuts(rows: Rows, setup: Setup, eps: float) -> list[Starts]:
             each = np.sqrt(np.square(residual).mean(axis=(0, -1)))
             errors |= {(0, cut): float(x) for cut, x in enumerate(each, 1)}
     for starts in lists:
-        if len(starts) < min(width, MOST_PARTS + 1):
+        if len(starts) < min(width, PARTS.stop):
             ends = [*starts[1:], n_k]
             parts = sums[:, ends] - sums[:, list(starts)]
             errors[starts] = rms(np.abs(solved_shares(parts, observed).residual))
@@ -120,7 +122,8 @@ def _of_cut(starts: Starts, search: Search) -> Iterator[Answer]:
     if rows is None:
         return
     solved, right = _shares_of(rows, starts)
-    at = solved.is_known & rows.is_usable
+    is_known = solved.is_known
+    at = is_known & rows.is_usable
     if not at.any():
         return
     shown = (solved.shares * right)[at]
@@ -133,7 +136,7 @@ def _of_cut(starts: Starts, search: Search) -> Iterator[Answer]:
             sentence = f"{_parts_text(starts, setup.shape[3])} are merged {merge.words}"
             formula = f"w ∝ {merge.formula}" if merge.is_divided else f"w = {merge.formula}"
             yield Answer(sentence, _setups(merge, starts, search), formula)
-    yield from _by_other_shares(solved, rows, starts, search)
+    yield from _by_other_shares(solved, is_known, rows, starts, search)
 
 
 LIKELY = 0.05
@@ -218,7 +221,7 @@ TIMES = "times_given_mask[b,h,i,j]"
 
 
 def _by_other_shares(
-    solved: Solved, rows: Rows, starts: Starts, search: Search
+    solved: Solved, is_known: BoolArray, rows: Rows, starts: Starts, search: Search
 ) -> Iterator[Answer]:
     """The shares as the output shows them: so many numbers of a row must confirm each of them."""
     setup, n_parts = search.comparison.setup, len(starts)
@@ -226,11 +229,11 @@ def _by_other_shares(
     if not is_exact or rows.observed.shape[-1] < CONFIRMED * n_parts:
         return
     factors = np.ones((*setup.shape[:3], n_parts))
-    factors[np.ix_(*rows.over)] = np.where(solved.is_known[..., None], solved.shares, 1.0)
+    factors[np.ix_(*rows.over)] = np.where(is_known[..., None], solved.shares, 1.0)
     counts = np.diff([*starts, setup.shape[3]])
     listed = setup.with_inputs(**{"times.given_mask": np.repeat(factors, counts, axis=-1)})
     right = np.add.reduceat(rows.weights, starts, axis=-1)
-    apart = np.where(solved.is_known, np.abs((solved.shares - 1) * right).max(axis=-1), 0.0)
+    apart = np.where(is_known, np.abs((solved.shares - 1) * right).max(axis=-1), 0.0)
     worst = np.unravel_index(int(apart.argmax()), apart.shape)
     places = ", ".join(
         places_text(kind, [int(axis[x])])

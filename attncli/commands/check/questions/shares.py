@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attncli.arrays import Array
+from attncli.arrays import Array, BoolArray
 from attncli.commands.check.bugs.kernels import Parts
 from attncli.commands.check.questions.answer import PlaceMap, place_maps
 from attncli.commands.check.questions.unwritten import KINDS
@@ -212,28 +212,34 @@ class Solved(NamedTuple):
 
     shares    […, part]: of what the parts add, 1 where it is right
     residual  […, e]: what is left of the observed numbers
-    is_known  […]: whether the parts point to different directions in that row
+    norms     […, part]: of what the parts add
+    products  […, part, part]: of the directions that the parts point to
     """
 
     shares: Array
     residual: Array
-    is_known: Array
+    norms: Array
+    products: Array
+
+    @property
+    def is_known(self) -> BoolArray:
+        """[…]: whether the parts point to different directions in that row."""
+        least = np.linalg.eigvalsh(self.products)[..., 0]
+        return np.asarray((self.norms > 0).all(axis=-1) & (least > APART))
 
 
 def solved_shares(parts: Array, observed: Array) -> Solved:
     """The shares by which parts add to what was observed: […, part, e], […, e]."""
     norms = np.linalg.norm(parts, axis=-1)
-    units = parts / np.where(norms == 0, 1, norms)[..., None]
+    sizes = np.where(norms == 0, 1, norms)
+    units = parts / sizes[..., None]
     products = units @ units.swapaxes(-1, -2)
-    products = products + RIDGE * np.eye(parts.shape[-2])
+    inverse = np.linalg.inv(products + RIDGE * np.eye(parts.shape[-2]))
     factors, residual = np.zeros(units.shape[:-1]), observed
     for _ in range(2):  # the second time what the ridge has left
-        sums = units @ residual[..., None]
-        factors = factors + np.linalg.solve(products, sums)[..., 0]
-        residual = observed - (factors[..., None] * units).sum(axis=-2)
-    least = np.linalg.eigvalsh(products)[..., 0]
-    is_known = (norms > 0).all(axis=-1) & (least > APART)
-    return Solved(factors / np.where(norms == 0, 1, norms), residual, is_known)
+        factors = factors + (inverse @ (units @ residual[..., None]))[..., 0]
+        residual = observed - (factors[..., None, :] @ units)[..., 0, :]
+    return Solved(factors / sizes, residual, norms, products)
 
 
 RIDGE = 1e-13
