@@ -76,7 +76,7 @@ PLACES = np.arange(N_K)
 CASES = [
     (keys(key_5=0, key_6=0), "keys 5 and 6 count 0 times"),
     (np.where(PLACES % 6 > 3, 0, 1), "the last 2 of every 6 keys count 0 times"),
-    (np.where(PLACES % 5 == 0, 0, 1), "the first of every 5 keys count 0 times"),
+    (np.where(PLACES % 5 == 0, 0, 1), "the first of every 5 keys counts 0 times"),
     (np.where(PLACES < 9, 1, 0), "the keys from 10 on count 0 times"),
     (keys(key_12=0), "key 12 counts 0 times"),
     (np.where(PLACES < 4, 2, 1), "the first 4 keys count 2 times"),  # a page read twice
@@ -186,6 +186,15 @@ def test_keys_at_a_distance_from_the_query() -> None:
         said(output, q, k, v, causal=True)
         == "the key 2 before the query's own position counts 2 times"
     )
+
+
+def test_rows_that_are_no_numbers_are_left_out() -> None:
+    q, k, v = inputs(14, 2)
+    output = attention(q, k, v, keys(key_5=0, key_9=2))[0]
+    output[0, 1, -3:] = np.nan
+    sentence = said(output, q, k, v)
+    assert "key 5 counts 0 times and key 9 counts 2 times" in sentence
+    assert "not written" in sentence
 
 
 def test_a_lost_key_in_some_rows_and_a_row_not_written() -> None:

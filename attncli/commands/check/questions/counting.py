@@ -218,11 +218,11 @@ def _by_distance(rows: Rows, extras: Sequence[Extra], search: Search) -> Iterato
     first = n_k - n_q if is_to_the_right else setup.n_past
     distances = np.arange(n_k) - rows.over.row[:, None] - first
     places = distances - distances.min()
-    for each, known, others in solutions(
+    for each, is_known, others in solutions(
         rows, columns_of(rows, extras, rows.is_usable, places), extras
     ):
         numbers = np.where(np.abs(each - each.round()) <= WHOLE, each.round() + 0.0, each)
-        at = np.flatnonzero(known & (numbers != 1))
+        at = np.flatnonzero(is_known & (numbers != 1))
         if not 0 < len(at) <= MOST_APART or (numbers[at] < 0).any():
             continue
         if abs(others.get("sink", 1.0) - 1) > WHOLE:

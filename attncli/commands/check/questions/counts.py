@@ -47,14 +47,14 @@ MOST_OTHERS = 3
 class Counts:
     """How often what takes part does.
 
-    keys   [key]: 1 for those that no row says anything of
-    known  [key]: of which the rows say something
-    sink   1 where there is none
-    zeros  how many keys of zeros take part
+    keys      [key]: 1 for those that no row says anything of
+    is_known  [key]: of which the rows say something
+    sink      1 where there is none
+    zeros     how many keys of zeros take part
     """
 
     keys: Array
-    known: BoolArray
+    is_known: BoolArray
     sink: float = 1.0
     zeros: float = 0.0
 
@@ -79,14 +79,14 @@ class Counts:
             return np.where(np.abs(x - whole) <= within, whole + 0.0, x)  # no -0
 
         sink, zeros = near(np.array([self.sink, self.zeros])).tolist()
-        return Counts(near(self.keys), self.known, sink, zeros)
+        return Counts(near(self.keys), self.is_known, sink, zeros)
 
     @property
     def sets(self) -> list[tuple[float, KeySet]]:
         """The keys that do not count once, by how often they count."""
         numbers = self.keys.round(5)
-        values = np.unique(numbers[self.known & (numbers != 1)]).tolist()
-        return [(value, key_set(numbers == value, self.known)) for value in values]
+        values = np.unique(numbers[self.is_known & (numbers != 1)]).tolist()
+        return [(value, key_set(numbers == value, self.is_known)) for value in values]
 
     @property
     def text(self) -> str:
@@ -139,7 +139,7 @@ def columns_of(
             keys = weights[:, None, :] * (rows.values[b, h].T[None] - observed[:, :, None])
             rest = -observed
         if places is not None:
-            keys = _by_place(keys, places[some])
+            keys = _by_place(keys, places[some], int(places.max()) + 1)
         scores = {"sink": 0.0 if rows.sinks is None else rows.sinks[h], "zeros": 0.0}
         others = [(np.exp(scores[name] - lse)[:, None] * rest)[..., None] for name in extras]
         if rows.stage == LSE:
@@ -149,11 +149,11 @@ def columns_of(
     return np.concatenate(blocks)
 
 
-def _by_place(keys: Array, places: Indices) -> Array:
-    """The sums over the keys that count at one place: [row, e, key] -> [row, e, place]."""
-    if not places.any():
+def _by_place(keys: Array, places: Indices, n: int) -> Array:
+    """The sums over the keys that count at one of n places: [row, e, key] -> [row, e, place]."""
+    if n == 1:
         return np.asarray(keys.sum(axis=-1, keepdims=True))
-    sums = np.zeros((*keys.shape[:2], int(places.max()) + 1))
+    sums = np.zeros((*keys.shape[:2], n))
     for row, at in enumerate(places):  # each place once in a row
         sums[row][:, at] = keys[row]
     return sums
@@ -163,7 +163,7 @@ class Solution(NamedTuple):
     """How often something at each place counts, of which the rows say something; sink and zeros."""
 
     each: Array
-    known: BoolArray
+    is_known: BoolArray
     others: dict[str, float]
 
 
@@ -174,14 +174,14 @@ def solutions(rows: Rows, matrix: Array, extras: Sequence[Extra]) -> Iterator[So
         return
     n = matrix.shape[1] - len(extras) - is_lse
     plain = np.array([*[1.0] * n, *(float(name == "sink") for name in extras), *[1.0] * is_lse])
-    known = np.isfinite(x[:n])
-    for reference in [x[-1]] if is_lse else _references(x[:n][known]):
+    is_known = np.isfinite(x[:n])
+    for reference in [x[-1]] if is_lse else _references(x[:n][is_known]):
         if not np.isfinite(reference) or reference == 0:
             continue
         result = np.nan_to_num(x / reference)
         if np.linalg.norm(matrix @ result) <= CLOSER * np.linalg.norm(matrix @ plain):
             others = dict(zip(extras, result[n:].tolist(), strict=False))
-            yield Solution(np.where(known, result[:n], 1.0), known, others)
+            yield Solution(np.where(is_known, result[:n], 1.0), is_known, others)
 
 
 def _references(keys: Array) -> list[float]:
@@ -197,9 +197,9 @@ def counts_of(
 ) -> Iterator[Counts]:
     """The counts with which these rows are as observed, as whole numbers first."""
     n_keys = rows.weights.shape[-1]
-    for each, known, others in solutions(rows, columns_of(rows, extras, at, places), extras):
-        keys, is_known = (np.broadcast_to(x, n_keys) for x in (each, known))
-        counts = Counts(keys, is_known, others.get("sink", 1.0), others.get("zeros", 0.0))
+    for each, is_known, others in solutions(rows, columns_of(rows, extras, at, places), extras):
+        keys, is_solved = (np.broadcast_to(x, n_keys) for x in (each, is_known))
+        counts = Counts(keys, is_solved, others.get("sink", 1.0), others.get("zeros", 0.0))
         for candidate in (counts.rounded(WHOLE), counts.rounded(EXACT)):
             if candidate.is_possible and not candidate.is_right:
                 yield candidate

@@ -160,11 +160,11 @@ def _pairs(scores: _Scores, tables: Array, axes: tuple[int, ...], eps: float) ->
         best = int(np.argmax(np.square(products) / squares))
         pair = Pair(float(GRID[best]), float(products[best] / squares[best]))
         wrong, size = (rms(np.abs(x)) for x in (observed - right[at], observed))
-        left = rms(np.abs(observed - pair.output * of_grid[best]))
-        if left > LIKELY * wrong + ROUNDINGS * eps * size:
+        rest = rms(np.abs(observed - pair.output * of_grid[best]))
+        if rest > LIKELY * wrong + ROUNDINGS * eps * size:
             return {}
-        pair, left = _refined(pair, scores, at)
-        if not left <= EXPLAINED * wrong + ROUNDINGS * eps * size:
+        pair, rest = _refined(pair, scores, at)
+        if not rest <= EXPLAINED * wrong + ROUNDINGS * eps * size:
             return {}
         pairs[group] = pair
     return pairs
@@ -188,10 +188,12 @@ def _refined(pair: Pair, scores: _Scores, at: Array) -> tuple[Pair, float]:
         )
         slope = b * (more - less) / (2 * a * step)
         columns = np.stack([slope.ravel(), output.ravel()], axis=-1)
+        if not np.isfinite(columns).all():
+            return pair, np.inf
         change = np.linalg.lstsq(columns, (observed - b * output).ravel())[0]
         a, b = a + float(np.clip(change[0], -a / 2, a)), b + float(change[1])
-    left = rms(np.abs(observed - b * scores.outputs(np.full(shape, a))[at]))
-    return Pair(a, b), left
+    rest = rms(np.abs(observed - b * scores.outputs(np.full(shape, a))[at]))
+    return Pair(a, b), rest
 
 
 # ---- as answers

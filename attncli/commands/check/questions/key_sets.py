@@ -84,4 +84,4 @@ def _periods(x: np.ndarray, at: np.ndarray) -> Candidates:
             words = f"{places_text('key', range(first, end))} of every {n}"
             inside = f"j % {n} >= {first} and j % {n} < {end}"
             outside = f"j % {n} < {first} or j % {n} >= {end}"
-        yield KeySet(words, False, inside, outside), (x % n >= first) & (x % n < end)
+        yield KeySet(words, count == 1, inside, outside), (x % n >= first) & (x % n < end)

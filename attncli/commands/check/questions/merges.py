@@ -8,8 +8,9 @@ For every cut of the keys: is O = w₁ O₁ + w₂ O₂ in every row? Then, by w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -22,6 +23,7 @@ from attncli.commands.check.bugs.patch import whole_plan
 from attncli.commands.check.bugs.rewrite import names_of
 from attncli.commands.check.bugs.terms import BLOCKS
 from attncli.commands.check.questions.answer import Answer, places_text
+from attncli.commands.check.questions.counting import TIMES
 from attncli.commands.check.questions.rows import Rows, rows_of
 from attncli.commands.check.questions.shares import (
     SIMPLE,
@@ -126,13 +128,13 @@ def _of_cut(starts: Starts, search: Search) -> Iterator[Answer]:
     at = is_known & rows.is_usable
     if not at.any():
         return
-    shown = (solved.shares * right)[at]
-    wrong = rms(np.abs(shown - right[at]))
+    solution = (solved.shares * right)[at]
+    wrong = rms(np.abs(solution - right[at]))
     allowed = EXPLAINED * wrong + ROUNDINGS * search.evidence.eps
     every = _merged_of(setup, starts)
     for merge in chain(SIMPLE, elsewhere((*setup.shape[:3], len(starts)))):
         shares = merge.shares(every)[np.ix_(*rows.over)][at]
-        if rms(np.abs(shares - shown)) <= max(allowed, LIKELY * wrong):
+        if rms(np.abs(shares - solution)) <= max(allowed, LIKELY * wrong):
             sentence = f"{_parts_text(starts, setup.shape[3])} are merged {merge.words}"
             formula = f"w ∝ {merge.formula}" if merge.is_divided else f"w = {merge.formula}"
             yield Answer(sentence, _setups(merge, starts, search), formula)
@@ -201,23 +203,21 @@ def _setups(merge: Merge, starts: Starts, search: Search) -> Iterator[Setup]:
 
     for names in ((WEIGHTS,), (WEIGHTS, LSE)) if LSE in search.evidence.expected else ((WEIGHTS,),):
         functions = dict(zip(names, (weights, lse), strict=False))
-
-        def edit(plan: list[Step], functions=functions) -> list[Step]:  # type: ignore[no-untyped-def]
-            return [
-                step._replace(
-                    function=functions[step.name],
-                    reads={**step.reads, "before": reads["before"]},
-                )
-                if step.name in functions
-                else step
-                for step in plan
-            ]
-
+        edit = partial(_with_functions, functions=functions, before=reads["before"])
         other = replace(setup.with_edit(edit), patched=setup.patched | {*names})
         yield other.with_whole(*merge.whole)
 
 
-TIMES = "times_given_mask[b,h,i,j]"
+def _with_functions(
+    plan: list[Step], functions: Mapping[str, Callable[..., Array]], before: str
+) -> list[Step]:
+    """The plan with functions for these steps, which read the scores before any mask too."""
+    return [
+        step._replace(function=functions[step.name], reads={**step.reads, "before": before})
+        if step.name in functions
+        else step
+        for step in plan
+    ]
 
 
 def _by_other_shares(

@@ -21,6 +21,10 @@ MOST_HEADS = 2
 """Of large inputs the rows of so many batch items and heads are taken."""
 
 
+LARGEST = 1e100
+"""Products of larger numbers overflow."""
+
+
 class Rows(NamedTuple):
     """Rows of some heads: what was observed, and the right stages.
 
@@ -91,17 +95,15 @@ def rows_of(
     largest = weights.argmax(axis=-1)[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
         lse = np.take_along_axis(x - np.log(weights), largest, axis=-1)[..., 0]
-    numbers = observed[np.ix_(*at)]
-    if stage == LSE:
-        numbers = numbers * (math.log(2) if setup.convention.lse_base == "2" else 1.0)
-        values = np.zeros((*over.sizes[:2], setup.shape[3], 1))
-    elif stage == WEIGHTS:
-        values = np.broadcast_to(np.eye(width), (*over.sizes[:2], width, width))
-    else:
-        heads = setup.key_heads[over.head]
-        values = setup.placed().inputs["v"][np.ix_(over.batch, heads)]
+    numbers, values = observed[np.ix_(*at)], _values_of(stage, setup, over)
+    if stage == LSE and setup.convention.lse_base == "2":
+        numbers = numbers * math.log(2)
     sinks, marks = setup.inputs.get("sinks"), setup.written.get(stage)
-    is_usable = np.isfinite(numbers).all(axis=-1) & np.isfinite(lse) & np.isfinite(weights).all(-1)
+    if not (np.abs(values) <= LARGEST).all():
+        return None
+    with np.errstate(invalid="ignore"):
+        is_usable = (np.abs(numbers) < LARGEST).all(axis=-1) & (np.abs(lse) < LARGEST)
+    is_usable &= np.isfinite(weights).all(axis=-1)
     if marks is not None:
         is_usable &= marks[np.ix_(*over)] == 1
     return Rows(
@@ -115,6 +117,17 @@ def rows_of(
         sinks=None if sinks is None else sinks[over.head],
         is_usable=is_usable,
     )
+
+
+def _values_of(stage: str, setup: Setup, over: Subset) -> Array:
+    """What the weights of a stage weigh: [batch, head, key, e]."""
+    n_k = setup.shape[3]
+    if stage == LSE:
+        return np.zeros((*over.sizes[:2], n_k, 1))
+    if stage == WEIGHTS:
+        return np.broadcast_to(np.eye(n_k), (*over.sizes[:2], n_k, n_k))
+    values = setup.placed().inputs["v"]
+    return np.asarray(values[np.ix_(over.batch, setup.key_heads[over.head])])
 
 
 def _spread(sizes: tuple[int, int, int], most: int, heads: tuple[int, ...]) -> Subset:
