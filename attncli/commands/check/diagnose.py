@@ -37,7 +37,7 @@ from attncli.commands.check.observe import GIVEN, Pick, differing_inputs, to_num
 from attncli.commands.check.places import Labels, stage_verdict
 from attncli.commands.check.probe import read_probe
 from attncli.commands.check.questions.answer import Solution
-from attncli.commands.check.questions.asking import solved
+from attncli.commands.check.questions.asking import in_whole_numbers, solved
 from attncli.commands.check.questions.gradients import causes_beside
 from attncli.commands.check.readings import (
     TOKENS_FIRST,
@@ -366,7 +366,10 @@ def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool)
     bugs; else an edit of the formulas; else less exact arithmetic inside."""
     comparison = search.comparison
     first = next(stage.name for stage in verdict.stages if not stage.matches)
-    verdict, matches = replace(verdict, first_difference=first), search.singles()
+    verdict, matches = (
+        replace(verdict, first_difference=first),
+        in_whole_numbers(search, search.singles()),
+    )
     if comparison.setup.tiles:  # no library means another running maximum, sum or values
         return _explained(verdict, matches, comparison)
     notes = [*verdict.notes]

@@ -34,7 +34,7 @@ def is_plain(setup: Setup) -> bool:
     return "sinks" not in setup.inputs and setup.convention.softmax_over == "keys"
 
 
-class _Parts(NamedTuple):
+class Parts(NamedTuple):
     """Scores cut into parts of the keys.
 
     powers  […, n_k]: exp(score − the largest of its part)
@@ -49,7 +49,7 @@ class _Parts(NamedTuple):
     counts: Array
 
     @classmethod
-    def of(cls, x: Array, starts: Sequence[int]) -> _Parts:
+    def of(cls, x: Array, starts: Sequence[int]) -> Parts:
         counts = np.diff(starts, append=x.shape[-1])
         tops = np.maximum.reduceat(x, starts, axis=-1)
         powers = _powers(x, np.repeat(tops, counts, axis=-1))
@@ -74,7 +74,7 @@ def _powers(x: Array, top: Array) -> Array:
 
 def not_rescaled(x: Array, block: int, quantity: str) -> Array:
     """Weights by a running maximum, of which the sum, the output or both keep their old scale."""
-    parts = _Parts.of(x, range(0, x.shape[-1], block))
+    parts = Parts.of(x, range(0, x.shape[-1], block))
     running = np.repeat(np.maximum.accumulate(parts.tops, axis=-1), parts.counts, axis=-1)
     old, right = _powers(x, running), _powers(x, running[..., -1:])
     total = (right if quantity == "the output" else old).sum(axis=-1, keepdims=True)
@@ -101,30 +101,30 @@ def _with(setup: Setup, steps: Mapping[str, Function], detail: str) -> Iterator[
         yield other.with_detail(detail)
 
 
-def averaged(parts: _Parts, *, empty_too: bool) -> Array:
+def averaged(parts: Parts, *, empty_too: bool) -> Array:
     """The mean of the softmaxes over each part of the keys."""
     n = len(parts.counts) if empty_too else np.maximum((parts.sums > 0).sum(axis=-1), 1)[..., None]
     return parts.weights(np.ones_like(parts.sums) / n)
 
 
-def by_powers(parts: _Parts, *, factor: float) -> Array:
+def by_powers(parts: Parts, *, factor: float) -> Array:
     """Softmaxes over parts of the keys, merged by exp(factor · log-sum-exp)."""
     return parts.weights(np.nan_to_num(softmax(parts.lse * parts.lse.dtype.type(factor))))
 
 
-def added(parts: _Parts) -> Array:
+def added(parts: Parts) -> Array:
     """Softmaxes over parts, each times exp(its log-sum-exp − the sum of all of them)."""
     with np.errstate(invalid="ignore", over="ignore"):
         return parts.weights(np.exp(parts.lse - parts.lse.sum(axis=-1, keepdims=True)))
 
 
-def unguarded(parts: _Parts) -> Array:
+def unguarded(parts: Parts) -> Array:
     """The right weights, but NaN in a row with a part that has no key: 0 · (0 / 0)."""
     has_none = (parts.sums == 0).any(axis=-1, keepdims=True)
     return np.where(has_none, np.nan, by_powers(parts, factor=1.0))
 
 
-Merge = Callable[[_Parts], Array]
+Merge = Callable[[Parts], Array]
 
 
 def _merged(
@@ -152,10 +152,10 @@ def _merged(
     for n in (n for n in BLOCKS if n < n_k and not setup.split):
         cuts[tuple(range(0, n_k, n))] = f"blocks of {n} keys"
     for at, words in cuts.items():
-        weights = {WEIGHTS: lambda x, at=at: merge(_Parts.of(x, at))}
+        weights = {WEIGHTS: lambda x, at=at: merge(Parts.of(x, at))}
         yield from _with(setup, weights, f"{words}{detail}")
         if lse is not None and LSE in evidence.expected:
-            sums = {LSE: lambda x, at=at: lse(_Parts.of(x, at))}
+            sums = {LSE: lambda x, at=at: lse(Parts.of(x, at))}
             yield from _with(setup, weights | sums, f"{words}{detail}")
 
 
@@ -172,7 +172,7 @@ def _in_another_base(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         (1 / math.log(2), ": e to the power of a logarithm of 2"),
     ):
 
-        def lse(parts: _Parts, factor: float = factor) -> Array:
+        def lse(parts: Parts, factor: float = factor) -> Array:
             return log_sum_exp(parts.lse * parts.lse.dtype.type(factor))
 
         merge = partial(by_powers, factor=factor)

@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from attncli.commands.check.questions.answer import Answer, Solution, bug_of, places_text
+from attncli.commands.check.questions.counting import counted, zero_keys
+from attncli.commands.check.questions.factors import two_factors
 from attncli.commands.check.questions.gradients import (
     causes_beside,
     one_by_one,
 )
 from attncli.commands.check.questions.harmless import add_constants
 from attncli.commands.check.questions.lookup import look_up
+from attncli.commands.check.questions.merges import merged
 from attncli.commands.check.questions.norms import norm_otherwise
 from attncli.commands.check.questions.rotary import place_otherwise
+from attncli.commands.check.questions.smoothed import smoothed
 from attncli.commands.check.questions.unwritten import KINDS_OF, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
@@ -29,6 +33,10 @@ Question = Callable[[Search], Iterable[Answer]]
 QUESTIONS: tuple[Question, ...] = (
     look_up,
     add_constants,
+    counted,
+    merged,
+    smoothed,
+    two_factors,
     place_otherwise,
     norm_otherwise,
 )
@@ -76,9 +84,16 @@ def causes(search: Search) -> list[Match]:
     return [Match((bug_of(apart[1]),), [whole])] if apart and whole else []
 
 
-def answered(search: Search) -> list[Match]:
+def in_whole_numbers(search: Search, matches: list[Match]) -> list[Match]:
+    """Keys of zeros in the place of numbers that were fitted, where so many whole ones fit too."""
+    if not matches or not all(bug.is_fitted for match in matches for bug in match.bugs):
+        return matches
+    return answered(search, [zero_keys]) or matches
+
+
+def answered(search: Search, questions: Sequence[Question] = QUESTIONS) -> list[Match]:
     """The first answer that gives all numbers, as a match; none where no question has one."""
-    for question in QUESTIONS:
+    for question in questions:
         for answer in question(search):
             candidate = (bug_of(answer.sentence, answer.formula),), answer.setups
             if matches := search.among([candidate]):

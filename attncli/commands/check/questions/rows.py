@@ -1,0 +1,142 @@
+"""Some rows of what was observed, with what is right there: counts are solved from them."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from attncli.arrays import Array
+from attncli.commands.check.bugs.patch import named, whole_plan
+from attncli.commands.check.search import Search
+from attncli.stages import LSE, OUTPUT, WEIGHTS
+from attncli.tolerance.run import Indices, Subset, stages
+from attncli.tolerance.setup import Setup
+
+MOST_CELLS = 2**21
+"""So many numbers a system of equations has at most: 16 MB, solved in a fraction of a second."""
+
+MOST_HEADS = 2
+"""Of large inputs the rows of so many batch items and heads are taken."""
+
+
+LARGEST = 1e100
+"""Products of larger numbers overflow."""
+
+
+class Rows(NamedTuple):
+    """Rows of some heads: what was observed, and the right stages.
+
+    over      which batch items, heads and queries
+    stage     that was observed: the output, the weights or the log-sum-exp
+    observed  [batch, head, row, e]; of the log-sum-exp e is 1, in natural logarithms
+    logits    [batch, head, row, key]: what softmax reads
+    weights   [batch, head, row, key]
+    lse       [batch, head, row]
+    values    [batch, head, key, e]: what the weights weigh; of weights themselves the identity
+    sinks     [head], or None
+    is_usable [batch, head, row]: whether the row attends to anything and all its numbers are finite
+    """
+
+    over: Subset
+    stage: str
+    observed: Array
+    logits: Array
+    weights: Array
+    lse: Array
+    values: Array
+    sinks: Array | None
+    is_usable: Array
+
+
+def logits_of(setup: Setup) -> str:
+    """The stage that softmax reads; "" where there is no softmax."""
+    step = named(whole_plan(setup), WEIGHTS)
+    return step.reads.get("x", "") if step is not None else ""
+
+
+def stage_of(search: Search) -> str:
+    """The wrong stage that says most of the keys; "" where none of them is wrong, or is whole."""
+    errors = search.comparison.errors
+    order = (WEIGHTS, OUTPUT, LSE) if search.comparison.setup.shape[3] <= FEW else (OUTPUT, LSE)
+    wrong = [name for name in order if name in errors and not errors[name].matches]
+    if not wrong and OUTPUT in search.evidence.observed:  # solved from what was projected
+        return OUTPUT
+    return wrong[0] if wrong else ""
+
+
+FEW = 128
+"""Of so few keys the weights themselves are solved: a row of them has as many equations."""
+
+
+def rows_of(
+    search: Search, stage: str, *, most: int | None = None, every_head: bool = False
+) -> Rows | None:
+    """Rows of a stage, evenly spread where these are too many; None where no softmax is over keys.
+
+    most        how many rows; None: as many as a system of equations may have
+    every_head  whether they are of all batch items and heads
+    """
+    setup, comparison = search.comparison.setup, search.comparison
+    observed, logits = search.evidence.observed.get(stage), logits_of(setup)
+    is_plain = setup.convention.softmax_over == "keys" and not setup.convention.dropout
+    if observed is None or not logits or not is_plain or setup.tiles or setup.instead:
+        return None
+    sizes = comparison.subset.sizes
+    if observed.shape[:3] != sizes:
+        return None
+    width = setup.shape[3] if stage == WEIGHTS else observed.shape[-1]
+    most = most or max(4, MOST_CELLS // (setup.shape[3] * width))
+    at = _spread(sizes, most, sizes if every_head else (MOST_HEADS, MOST_HEADS))
+    over = comparison.subset.take(at)
+    right = stages(setup, over, [logits, WEIGHTS])
+    x, weights = right[logits], right[WEIGHTS]
+    largest = weights.argmax(axis=-1)[..., None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lse = np.take_along_axis(x - np.log(weights), largest, axis=-1)[..., 0]
+    numbers, values = observed[np.ix_(*at)], _values_of(stage, setup, over)
+    if stage == LSE and setup.convention.lse_base == "2":
+        numbers = numbers * math.log(2)
+    sinks, marks = setup.inputs.get("sinks"), setup.written.get(stage)
+    if not (np.abs(values) <= LARGEST).all():
+        return None
+    with np.errstate(invalid="ignore"):
+        is_usable = (np.abs(numbers) < LARGEST).all(axis=-1) & (np.abs(lse) < LARGEST)
+    is_usable &= np.isfinite(weights).all(axis=-1)
+    if marks is not None:
+        is_usable &= marks[np.ix_(*over)] == 1
+    return Rows(
+        over=over,
+        stage=stage,
+        observed=numbers,
+        logits=x,
+        weights=weights,
+        lse=lse,
+        values=values,
+        sinks=None if sinks is None else sinks[over.head],
+        is_usable=is_usable,
+    )
+
+
+def _values_of(stage: str, setup: Setup, over: Subset) -> Array:
+    """What the weights of a stage weigh: [batch, head, key, e]."""
+    n_k = setup.shape[3]
+    if stage == LSE:
+        return np.zeros((*over.sizes[:2], n_k, 1))
+    if stage == WEIGHTS:
+        return np.broadcast_to(np.eye(n_k), (*over.sizes[:2], n_k, n_k))
+    values = setup.placed().inputs["v"]
+    return np.asarray(values[np.ix_(over.batch, setup.key_heads[over.head])])
+
+
+def _spread(sizes: tuple[int, int, int], most: int, heads: tuple[int, ...]) -> Subset:
+    """All positions, or so many rows of a few batch items and heads, evenly spread."""
+    if math.prod(sizes) <= most:
+        return Subset(*map(np.arange, sizes))
+    few = [*map(min, sizes[:2], heads)]
+    return Subset(*map(_evenly, sizes, (*few, max(1, most // math.prod(few)))))
+
+
+def _evenly(n: int, count: int) -> Indices:
+    return np.unique(np.linspace(0, n - 1, min(n, count)).round().astype(np.intp))
