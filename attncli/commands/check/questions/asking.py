@@ -11,7 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from attncli.commands.check.questions.answer import Answer, bug_of, places_text
+from attncli.commands.check.questions.blocks import blocks_read
+from attncli.commands.check.questions.gradients import read_elsewhere_backward
 from attncli.commands.check.questions.lookup import look_up
+from attncli.commands.check.questions.maps import read_elsewhere
+from attncli.commands.check.questions.masks import parts_of_mask
 from attncli.commands.check.questions.unwritten import KINDS, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
@@ -19,7 +23,13 @@ from attncli.tolerance.run import Subset
 
 Question = Callable[[Search], Iterable[Answer]]
 
-QUESTIONS: tuple[Question, ...] = (look_up,)
+QUESTIONS: tuple[Question, ...] = (
+    look_up,
+    parts_of_mask,
+    read_elsewhere,
+    blocks_read,
+    read_elsewhere_backward,
+)
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""
 
 
