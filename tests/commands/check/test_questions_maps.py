@@ -226,3 +226,35 @@ def test_lengths(sees: Callable[[int, int, int], bool], facts: list[str]) -> Non
     verdict = check(observed, *x, causal=True, causal_align="bottom-right", kv_len=LENGTHS)
     name = cause(verdict)
     assert all(fact in name for fact in facts), name
+
+
+def test_float16_and_shared_key_heads() -> None:
+    x = Inputs(*(y.astype(np.float16).astype(np.float64) for y in inputs(2, 6, 7, 13, groups=3)))
+    observed = attention(x, key=lambda b, g, j: (b, g, j // 4 * 4)).astype(np.float16)
+    name = cause(check(observed, *(y.astype(np.float16) for y in x)))
+    assert "first of its block of 4" in name
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 1), (1, 1, 1, 13), (2, 1, 7, 1), (1, 3, 7, 2), (3, 2, 3, 3)]
+)
+@pytest.mark.parametrize("mask", [None, (1,), (1, 1), (3, 1, 1, 1)])
+def test_small_and_odd_inputs_are_judged(
+    shape: tuple[int, int, int, int], mask: tuple[int, ...] | None
+) -> None:
+    x, random = inputs(*shape), np.random.default_rng(1)
+    is_fitting = mask is not None and (len(mask) < 4 or shape[0] == 3)
+    given_mask = random.normal(size=mask) if is_fitting else None
+    observed = random.normal(size=(*shape[:3], D_V))
+    observed[0, 0, 0, 0] = np.nan
+    assert check(observed, *x, mask=given_mask, pairs=False).status == "no match"
+
+
+@pytest.mark.parametrize("stage", ["scores", "scaled", "masked", "weights", "lse"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_other_stages_are_judged(stage: str, masked: bool) -> None:
+    x, random = inputs(), np.random.default_rng(1)
+    mask = random.random((N_Q, N_K)) < 0.7 if masked else None
+    shape = (BATCH, HEADS, N_Q) if stage == "lse" else (BATCH, HEADS, N_Q, N_K)
+    verdict = check(random.normal(size=shape), *x, stage=stage, mask=mask, pairs=False)
+    assert verdict.status == "no match"

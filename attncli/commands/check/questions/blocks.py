@@ -213,7 +213,9 @@ def allowed_by_rows(screen: Screen, pool: Pool, reads: Sequence[Read]) -> list[R
         step = max(1, MOST_CELLS // (of_k.shape[1] * (1 + values.shape[-1])))
         parts = (allowed[start : start + step] for start in range(0, len(allowed), step))
         near = [
-            screen.near(row._replace(scores=scores[of_k[part]], values=values[of_v[part]]))
+            screen.near(
+                row._replace(scores=scores[of_k[part]], values=values[of_v[part]]), len(part)
+            )
             for part in parts
         ]
         allowed = allowed[np.concatenate(near)]
@@ -248,7 +250,7 @@ def masks_read(screen: Screen, setup: Setup) -> Iterator[Answer]:
         at = min(b, len(screen.given_mask) - 1), min(h, screen.given_mask.shape[1] - 1)
         plane = np.broadcast_to(screen.given_mask[at], (screen.given_mask.shape[2], n_k))
         candidates = np.stack([read.rows(plane, np.array([i]))[0] for read in reads])
-        near = screen.near(row._replace(added=candidates))
+        near = screen.near(row._replace(added=candidates), len(reads))
         reads = [read for read, is_near in zip(reads, near, strict=True) if is_near]
         if not reads:
             return

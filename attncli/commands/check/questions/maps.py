@@ -114,6 +114,9 @@ def maps_of_keys(screen: Screen, operand: Operand, letter: str) -> list[PlaceMap
     """The maps of keys by which every wrong row is what it is."""
     maps = screen.maps_of_keys
     indices = screen.indices_of_keys
+    is_mask = operand.arrays == ("given_mask",)
+    if not maps or (is_mask and screen.setup.inputs["given_mask"].shape[-1] == 1):
+        return []
     allowed = np.arange(len(maps))
     for row in screen.rows[:1] + screen.rows[-1:] + screen.rows[1:-1]:
         allowed = allowed[screen.near_maps(row, indices[allowed], operand.fields)]

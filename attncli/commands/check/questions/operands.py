@@ -194,8 +194,8 @@ def with_mask(search: Search, setup: Setup, body: Expr) -> tuple[Setup | None, s
     formula = formula_of(step, setup.inputs)
     text = text_of(body)
     patch = Patch((Edit("", "mask", text),), search.evidence)
-    line = line_of(formula).partition(" = ")[0]
-    return patch.on(setup), f"{line} = {text}"
+    symbol = line_of(formula).partition(" = ")[0].replace("_,", "")
+    return patch.on(setup), f"{symbol} = {text.replace('rows[i]', 'i')}"
 
 
 # ---- setups
@@ -212,14 +212,18 @@ def setups_of(
         if setup.positions is not None and {*operand.arrays} & {*"qk"}:
             setups.append(gathered(setup.placed(), operand.arrays, letter, indices))
         names = operand.arrays
-        formulas = (_read(name, letter, text) for name in names) if text else ()
+        axes = {name: LETTERS[name][-setup.inputs[name].ndim :] for name in names}
+        formulas = (_read(name, axes[name], letter, text) for name in names) if text else ()
         return setups, ", ".join(formulas)
     if operand.words in LENGTHS:
         lengths = setup.inputs["kv_len"]
         changed = setup.with_inputs(**{"other.kv_len": lengths[indices]})
         other, formula = with_mask(search, changed, with_lengths(mask_body(setup), operand.words))
-        lengths_text = ", ".join(map(str, lengths[indices].tolist()))
-        formula = f"{formula}, other_kv_len = {lengths_text}"
+        numbers = lengths[indices].tolist()
+        if len({*numbers}) == 1:
+            formula = formula.replace("other_kv_len[b]", str(numbers[0]))
+        else:
+            formula = f"{formula}, other_kv_len = {', '.join(map(str, numbers))}"
         return [other] if other else [], formula
     if operand.fields == LIMITS:
         query = place_map.text("rows[i]") if letter == "i" else "rows[i]"
@@ -252,9 +256,8 @@ def gathered(setup: Setup, arrays: tuple[str, ...], letter: str, indices: Indice
 LETTERS = {"q": "bhid", "k": "bgjd", "v": "bgjd", "given_mask": "bhij"}
 
 
-def _read(name: str, letter: str, text: str) -> str:
+def _read(name: str, letters: str, letter: str, text: str) -> str:
     """Such as "k[b,g,j,d] = right[b,g,j // 4 * 4,d]"."""
-    letters = LETTERS[name]
     symbol = "mask" if name == "given_mask" else name
     index = ",".join(text if x == letter else x for x in letters)
     return f"{symbol}[{','.join(letters)}] = right[{index}]"

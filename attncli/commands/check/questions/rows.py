@@ -172,6 +172,13 @@ class Screen:
         """The wrong rows with all that they are computed from."""
         return [*map(self._row, self.places.tolist())]
 
+    @cached_property
+    def largest(self) -> float:
+        """The largest right number, where another is infinitely far from it."""
+        return float(
+            np.abs(self.errors.expected).max(where=np.isfinite(self.errors.expected), initial=0.0)
+        )
+
     def _row(self, at: Sequence[int]) -> Row:
         b, h, i = (int(axis[x]) for axis, x in zip(self.subset, at, strict=True))
         inputs, g = self.setup.inputs, self.setup.key_heads[h]
@@ -191,25 +198,29 @@ class Screen:
             else np.ones(n_keys),
             channels,
             observed[channels],
-            NEARER * float(distance(observed, right)[channels].max()),
+            NEARER * min(float(distance(observed, right)[channels].max()), self.largest),
         )
 
-    def near(self, row: Row) -> BoolArray:
-        """Which candidates of a row give what was observed of it."""
+    def near(self, row: Row, count: int = 1) -> BoolArray:
+        """Which candidates of a row, at least so many, give what was observed of it.
+
+        The stage may not depend on what is read otherwise: then all are one candidate.
+        """
         convention, is_added = self.setup.convention, self.setup.is_added
         x = computed(row, self.stage, convention, self.setup.empty_rows, is_added)
         with np.errstate(invalid="ignore"):
             apart = np.abs(x - row.observed)
         same = (x == row.observed) | (np.isnan(x) & np.isnan(row.observed))
         apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
-        return np.atleast_1d(np.asarray(apart.max(axis=-1) <= row.allowed))
+        near = np.atleast_1d(np.asarray(apart.max(axis=-1) <= row.allowed))
+        return np.broadcast_to(near, max(count, len(near)))
 
     def near_maps(self, row: Row, maps: Indices, names: Sequence[str]) -> BoolArray:
         """Which maps of keys [candidate, key] give a row, where these fields are read by them."""
         step = max(1, MOST_CELLS // (maps.shape[1] * (1 + row.values.shape[-1])))
         parts = (maps[start : start + step] for start in range(0, len(maps), step))
         results = [
-            self.near(row._replace(**{name: getattr(row, name)[part] for name in names}))
+            self.near(row._replace(**{x: getattr(row, x)[part] for x in names}), len(part))
             for part in parts
         ]
         return np.concatenate(results)
@@ -272,7 +283,8 @@ def screen_of(search: Search) -> Screen | None:
         stage = comparison.errors.get(name)
         if stage is None or stage.matches or stage.expected.shape[:3] != comparison.subset.sizes:
             continue
-        wrong = np.argwhere(stage.wrong.any(axis=-1))
+        is_nan = np.isnan(stage.observed).any(axis=-1)
+        wrong = np.argwhere(stage.wrong.any(axis=-1) & ~is_nan)
         if len(wrong):
             some = wrong[np.unique(np.linspace(0, len(wrong) - 1, MOST_ROWS).round().astype(int))]
             return Screen(setup.placed(), setup, name, stage, comparison.subset, some)
