@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from attncli.commands.check.questions.answer import Answer, Solution, bug_of, places_text
+from attncli.commands.check.questions.backward import read_elsewhere_backward
+from attncli.commands.check.questions.blocks import blocks_read
 from attncli.commands.check.questions.counting import counted, zero_keys
 from attncli.commands.check.questions.factors import two_factors
 from attncli.commands.check.questions.gradients import (
@@ -18,6 +20,8 @@ from attncli.commands.check.questions.gradients import (
 )
 from attncli.commands.check.questions.harmless import add_constants
 from attncli.commands.check.questions.lookup import look_up
+from attncli.commands.check.questions.maps import read_elsewhere
+from attncli.commands.check.questions.masks import parts_of_mask
 from attncli.commands.check.questions.merges import merged
 from attncli.commands.check.questions.norms import norm_otherwise
 from attncli.commands.check.questions.rotary import place_otherwise
@@ -32,6 +36,10 @@ Question = Callable[[Search], Iterable[Answer]]
 
 QUESTIONS: tuple[Question, ...] = (
     look_up,
+    parts_of_mask,
+    read_elsewhere,
+    blocks_read,
+    read_elsewhere_backward,
     add_constants,
     counted,
     merged,

@@ -1,0 +1,227 @@
+"""Maps: is an operand read at another place? Which map of places is that?
+
+A few wrong rows decide: each says from which place of an axis an operand gives what was observed of
+it. Of the keys, all maps of the family are computed for a row at once.
+
+    k[b,g,j // 4 * 4,d]   mask[i // 3 * 3,j]   causal by blocks of 4   scores of batch item b % 3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from attncli.arrays import BoolArray
+from attncli.commands.check.questions.answer import Answer, PlaceMap, place_maps, places_text
+from attncli.commands.check.questions.operands import (
+    LENGTHS,
+    LIMITS,
+    Operand,
+    at_each_place,
+    operands_of,
+    setups_of,
+)
+from attncli.commands.check.questions.screen import MOST_ROWS, Row, Screen, screen_of
+from attncli.commands.check.search import Search
+from attncli.tolerance.run import Indices
+from attncli.tolerance.setup import Setup
+
+PLURALS = {
+    "batch item": "batch items",
+    "head": "heads",
+    "key head": "key heads",
+    "query": "queries",
+    "key": "keys",
+}
+WORDS = dict(zip("bhgij", PLURALS, strict=True))
+"""The place of a letter in words."""
+
+MOST_SOURCES = 3
+"""Of a map that reads so few places these are said, and otherwise its words."""
+
+MOST_MAPS = 12
+"""So many maps of an operand are judged exactly: more cannot be told apart by what is wrong."""
+
+
+def read_elsewhere(search: Search) -> Iterator[Answer]:
+    """One operand, read at another place along one axis."""
+    screen = screen_of(search)
+    if screen is None or not screen.rows:
+        return
+    for operand in operands_of(screen.setup):
+        for letter in operand.letters:
+            find = maps_of_keys if letter == "j" else maps_of_rows
+            for place_map in find(screen, operand, letter):
+                setups, formula = setups_of(search, operand, letter, place_map)
+                yield Answer(sentence_of(screen.setup, operand, letter, place_map), setups, formula)
+
+
+# ---- which maps a few wrong rows allow
+
+
+def maps_of_rows(screen: Screen, operand: Operand, letter: str) -> list[PlaceMap]:
+    """The maps of batch items, heads or queries by which every wrong row is what it is."""
+    sources: dict[int, BoolArray] = {}
+    for row in screen.rows:
+        place = place_of(screen, row, letter)
+        candidates = at_each_place(screen, operand, letter, row)
+        near = screen.near(candidates)
+        sources[place] = near & sources.get(place, np.ones_like(near))
+        if len(near) == 1 or not sources[place].any():
+            return []
+    n = screen.setup.shape[2] if operand.fields == LIMITS else len(near)
+    family = [*(past_the_end(n) if operand.fields == LIMITS else ()), *place_maps(n)]
+    is_listed = operand.fields != LIMITS and (letter != "i" or len(screen.rows) < MOST_ROWS)
+    return maps_allowed(family, n, sources, is_listed)
+
+
+def maps_allowed(
+    family: Iterable[PlaceMap], n: int, sources: Mapping[int, BoolArray], is_listed: bool
+) -> list[PlaceMap]:
+    """The maps that read each place at one of its sources; the first of each where not of a family.
+
+    sources  place → at which places it may be read
+    """
+    maps = [x for x in family if all(sources[at][x.indices[at]] for at in sources)][:MOST_MAPS]
+    indices = np.arange(n)
+    for at, near in sources.items():
+        indices[at] = int(near.argmax())
+    if is_listed and not any(np.array_equal(x.indices, indices) for x in maps):
+        maps.append(PlaceMap("", "", indices))
+    return maps
+
+
+def past_the_end(n: int) -> Iterator[PlaceMap]:
+    """The last of each block, which of the last one may be past the last place."""
+    x = np.arange(n)
+    for size in (size for size in range(2, 2 * n) if n % size):
+        formula = f"{{x}} // {size} * {size} + {size - 1}"
+        yield PlaceMap(f"the last of its block of {size}", formula, x // size * size + size - 1)
+
+
+def place_of(screen: Screen, row: Row, letter: str) -> int:
+    """Where a row is along an axis."""
+    b, h, i = row.at
+    return {"b": b, "h": h, "g": int(screen.setup.key_heads[h]), "i": i}[letter]
+
+
+FIRST = 2
+"""So many rows are screened by every map of keys; the others by those that are left."""
+
+
+def maps_of_keys(screen: Screen, operand: Operand, letter: str) -> list[PlaceMap]:
+    """The maps of keys by which every wrong row is what it is."""
+    maps = screen.maps_of_keys
+    indices = screen.indices_of_keys
+    is_mask = operand.arrays == ("given_mask",)
+    if not maps or (is_mask and screen.setup.inputs["given_mask"].shape[-1] == 1):
+        return []
+    allowed = np.arange(len(maps))
+    for row in screen.rows[:1] + screen.rows[-1:] + screen.rows[1:-1]:
+        allowed = allowed[screen.near_maps(row, indices[allowed], operand.fields)]
+        if not len(allowed):
+            return []
+    return [maps[x] for x in allowed[:MOST_MAPS]]
+
+
+# ---- in words
+
+
+def sentence_of(setup: Setup, operand: Operand, letter: str, place_map: PlaceMap) -> str:
+    """Where an operand is read, such as "the scores of batch item 4 are those of batch item 1"."""
+    kind, words = WORDS[letter], place_map.words
+    if operand.words in LENGTHS:
+        return _of_lengths(setup, operand, place_map)
+    if operand.fields == LIMITS and (blocks := _blocks(operand, letter, words)):
+        return blocks
+    are, those = ("are", "those") if operand.is_many else ("is", "that")
+    sources = sources_in(place_map.indices)
+    is_short = len(sources) <= MOST_SOURCES and letter in "bhg"
+    if not words or is_short:
+        texts = [
+            f"of {places_text(kind, places)} {are} {those} of {kind} {source + 1}"
+            for source, places in [*sources.items()][: 2 * MOST_SOURCES]
+        ]
+        more = len(sources) - len(texts)
+        texts += [f"of {more} more of another"] if more > 0 else []
+        return f"{operand.words} {', '.join(texts)}" + f" ({words})" * bool(words)
+    if letter == "j" and operand.words in KEYS:
+        subject, others = KEYS[operand.words]
+        return f"{subject} {_as_read(kind, words)} ({others} are right)".replace(" ()", "")
+    return f"{operand.words} of each {kind} {are} {those} of {_source(kind, words)}"
+
+
+KEYS = {
+    "k": ("each key is read as", "the values"),
+    "v": ("the value of each key is read as that of", "the keys"),
+    "k and v": ("each key is read with its value as", "the mask and the queries"),
+}
+"""How another key is read in words, and what is right."""
+
+
+def _as_read(kind: str, words: str) -> str:
+    return _source(kind, words)
+
+
+def _source(kind: str, words: str) -> str:
+    """The place that is read in words."""
+    if words.startswith("in reverse"):
+        return f"the one at its place {words}"
+    if words.startswith("a view"):
+        return f"the one at its place in {words}"
+    if words.startswith("at most"):
+        return f"itself, but {words}"
+    return f"the {words} {kind}".replace("the the", "the") if words in ENDS else words
+
+
+ENDS = "the first", "the last"
+
+
+def sources_in(indices: Indices) -> dict[int, list[int]]:
+    """The places that are read at another one, by that one."""
+    sources: dict[int, list[int]] = {}
+    for place, source in enumerate(indices.tolist()):
+        if place != source:
+            sources.setdefault(source, []).append(place)
+    return sources
+
+
+def _blocks(operand: Operand, letter: str, words: str) -> str:
+    """Limits that count by blocks; "" for others."""
+    size = words.rpartition(" ")[-1]
+    is_causal = operand.words == "the causal limit"
+    if is_causal and (letter, words) == ("i", f"the last of its block of {size}"):
+        return f"causal by blocks of {size}: a query sees keys to the end of its block"
+    if is_causal and (letter, words) == ("i", f"the first of its block of {size}"):
+        return f"causal by blocks of {size}: a query sees keys to the first query of its block"
+    if is_causal and (letter, words) == ("j", f"the first of its block of {size}"):
+        return f"causal by blocks of {size} keys: a query that sees the first sees all of a block"
+    return ""
+
+
+def _of_lengths(setup: Setup, operand: Operand, place_map: PlaceMap) -> str:
+    """Whose key length each batch item has."""
+    lengths = setup.inputs["kv_len"]
+    read = lengths[place_map.indices]
+    is_changed = read != lengths
+    subject = {
+        LENGTHS[0]: "the keys of {items} end at",
+        LENGTHS[1]: "{limits} of {items} start from",
+        LENGTHS[2]: "the keys and {limits} of {items} are by",
+    }[operand.words]
+    convention = setup.convention
+    limits = ["the window"] * bool(convention.window) + ["the causal limit"] * convention.causal
+    ends = {int(lengths.max()): "longest", int(lengths.min()): "shortest"}
+    everywhere = len({*read.tolist()}) == 1
+    items = (
+        "every batch item"
+        if everywhere
+        else places_text("batch item", np.flatnonzero(is_changed).tolist())
+    )
+    source = (
+        f"the {ends[int(read[0])]} item's length ({read[0]})"
+        if everywhere and int(read[0]) in ends
+        else f"another item's length ({', '.join(map(str, read[is_changed].tolist()))})"
+    )
+    return f"{subject.format(items=items, limits=' and '.join(limits))} {source}"
