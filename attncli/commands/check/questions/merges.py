@@ -228,6 +228,10 @@ def _by_other_shares(
     is_exact = search.comparison.rule.dtype not in SMALL and search.comparison.rule.kind == "noise"
     if not is_exact or rows.observed.shape[-1] < CONFIRMED * n_parts:
         return
+    changes = np.abs(solved.shares - 1).max(axis=-1)[is_known & rows.is_usable]
+    is_right, is_unwritten = changes < EXPLAINED, (rows.observed == 0).all(axis=-1)
+    if is_right.any() or is_unwritten.any():  # such rows are taken apart first
+        return
     factors = np.ones((*setup.shape[:3], n_parts))
     factors[np.ix_(*rows.over)] = np.where(is_known[..., None], solved.shares, 1.0)
     counts = np.diff([*starts, setup.shape[3]])
