@@ -78,6 +78,8 @@ def solved(search: Search) -> list[Solution]:
     if (wrong := wrong_part(comparison)) is not None:
         part, part_text = wrong
         others = comparison.errors.keys() - part.errors.keys()
+        if not enough_evidence(part, MOST_ANSWERS):
+            return []
         if matches := causes_beside(others, part, search, causes):
             return [Solution(matches, part, part_text)]
     return one_by_one(search, causes)
