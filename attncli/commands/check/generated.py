@@ -160,8 +160,8 @@ def described(search: Search) -> Edit | None:
         if fits and slip.cost > fits[0].cost:
             break
         search.progress(number, total)
-        kind, text = "again" if slip.again else "", text_of(slip.body)
-        changes = tuple(Change(kind, place, text) for place in slip.places)
+        kind = "again" if slip.again else ""
+        changes = tuple(Change(kind, place, "", body=slip.body) for place in slip.places)
         ways = [changes, (*changes, *DELTA_OF_OUTPUT)] if "d_weights" in slip.places else [changes]
         if any(tries.fits(Patch(way, search.evidence)) for way in ways):
             fits.append(slip)
