@@ -177,7 +177,7 @@ def _stages(
     keys = setup.key_heads_of(subset.head)
     sizes = dict(zip((*ROWS, "kv_head"), (*subset.sizes, len(keys)), strict=True))
     whole = setup.whole_axes | ({1} if {*names} & {*OF_ALL_HEADS} else set())
-    by_rows = _blocks_of_rows(setup, subset, whole)
+    by_rows = blocks_of_rows(setup, subset, whole)
     blocks = _blocks_of_keys(setup, subset, keys) if by_keys else by_rows
     for block in blocks:
         shape = (*block.computed.sizes[:2], *setup.shape[2:])
@@ -185,11 +185,11 @@ def _stages(
         steps = alter(steps_of(setup, dtype, shape, n_kv_heads))
         planned = dict.fromkeys(step.name for step in steps)
         sources = {name: source_of(source, planned) for name, source in todo.items()}
-        values = run(steps, _inputs_of(setup, block, steps, dtype), {*sources.values()})
+        values = run(steps, inputs_of_block(setup, block, steps, dtype), {*sources.values()})
         values = _without_positions(setup, values, block.computed.row, dtype)
         for name, source in sources.items():
             x = in_four(source, values[source], over)
-            block.put(result, name, x, _axes_of(setup, source), sizes)
+            block.put(result, name, x, axes_in(setup, source), sizes)
     if not by_keys:
         written = [name for name, source in todo.items() if source in (OUTPUT, *GRADIENTS)]
         result |= {name: _unwritten(setup, subset, result[name]) for name in written}
@@ -216,7 +216,7 @@ def _other_span(
     return picked
 
 
-def _axes_of(setup: Setup, stage: str) -> tuple[str, ...]:
+def axes_in(setup: Setup, stage: str) -> tuple[str, ...]:
     """The axes of a stage; "" where the gradient of a mask is a sum over an axis."""
     axes = tuple(axes_of(stage, setup.convention.softmax_over))
     if stage != D_BIAS:
@@ -225,7 +225,7 @@ def _axes_of(setup: Setup, stage: str) -> tuple[str, ...]:
     return tuple("" if n == 1 else kind for n, kind in zip(sizes, axes, strict=True))
 
 
-def _blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterator[Block]:
+def blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterator[Block]:
     """The subset, cut in halves until none needs more than CELLS scores; whole axes are not cut."""
     every = all_of(setup.shape)
 
@@ -279,7 +279,9 @@ def _among(indices: Indices, some: Indices) -> Indices:
     return np.flatnonzero(is_one[indices])
 
 
-def _inputs_of(setup: Setup, block: Block, steps: Sequence[Step], dtype: DType) -> dict[str, Array]:
+def inputs_of_block(
+    setup: Setup, block: Block, steps: Sequence[Step], dtype: DType
+) -> dict[str, Array]:
     """The inputs of a block in the number type, with their positions."""
     inputs = inputs_over(setup, block.computed, steps, keys=block.keys)
     rounded = [name for name in inputs if spec_of(name).role != "aside" or name == GIVEN_GRADIENT]

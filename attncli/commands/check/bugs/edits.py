@@ -174,7 +174,7 @@ class Patch(NamedTuple):
         if (other := _read_otherwise(facts, other.with_inputs(**arrays), reading)) is None:
             return None
         if edits[""] or edits["again"]:
-            steps, again = (_rewrites(facts, edits[kind], self.sizes) for kind in ("", "again"))
+            steps, again = (rewrites_of(facts, edits[kind], self.sizes) for kind in ("", "again"))
             other = patched(other, steps, again)
         elif not reading and self.fitted is None and is_same(other, setup):
             return None
@@ -275,7 +275,9 @@ def _read_otherwise(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup 
     return setup
 
 
-def _rewrites(facts: Facts, edits: Sequence[Edit], sizes: Mapping[str, int]) -> dict[str, Rewrite]:
+def rewrites_of(
+    facts: Facts, edits: Sequence[Edit], sizes: Mapping[str, int]
+) -> dict[str, Rewrite]:
     """What is put into the formula of each place."""
     rewrites = dict[str, Rewrite]()
     for edit in edits:
