@@ -22,7 +22,7 @@ from attncli import budget
 from attncli.arrays import Array
 from attncli.attention.formulas import PROJECTED_HEADS
 from attncli.attention.plan import Sizes, plan
-from attncli.attention.run import Step, run
+from attncli.attention.run import Step, computed, run
 from attncli.attention.tiles import LSE_OF_PARTS, split_steps, tile_bounds, tile_steps
 from attncli.convention import Convention, DType
 from attncli.formula.kernels import round_to, widen
@@ -185,7 +185,10 @@ def _stages(
         steps = alter(steps_of(setup, dtype, shape, n_kv_heads))
         planned = dict.fromkeys(step.name for step in steps)
         sources = {name: source_of(source, planned) for name, source in todo.items()}
-        values = run(steps, inputs_of_block(setup, block, steps, dtype), {*sources.values()})
+        inputs = inputs_of_block(setup, block, steps, dtype)
+        is_repeated = dtype == "float64" and alter is list  # errors are drawn anew
+        compute_step = setup.memo.computed if is_repeated else computed
+        values = run(steps, inputs, {*sources.values()}, compute_step)
         values = _without_positions(setup, values, block.computed.row, dtype)
         for name, source in sources.items():
             x = in_four(source, values[source], over)
@@ -394,17 +397,17 @@ def inputs_over(
     key_heads = setup.key_heads[subset.head] if keys is None else keys
     picked = dict(zip((*ROWS, "kv_head"), (*subset, key_heads), strict=True))
     by_row = {x for step in steps if "rows" in step.reads for x in step.reads.values()}
-    inputs: dict[str, Array] = {"rows": subset.row}
+    inputs: dict[str, Array] = {"rows": setup.memo.rows(subset.row)}
     for name in setup.inputs if names is None else names & setup.inputs.keys():
-        x = setup.inputs[name]
+        x, axes = setup.inputs[name], list[tuple[int, Indices]]()
         for axis, kind in enumerate(spec_of(name).axes_of(x.ndim)):
             at, size = picked.get(kind), x.shape[axis]
             by_itself = kind == "query" and name == "given_mask" and name in by_row
             if at is None or by_itself or (size == 1 and at.any()):
                 continue
             if len(at) != size or not np.array_equal(at, np.arange(size)):
-                x = np.take(x, at, axis=axis)
-        inputs[name] = x
+                axes.append((axis, at))
+        inputs[name] = setup.memo.picks(x, axes) if axes else x
     return inputs
 
 
