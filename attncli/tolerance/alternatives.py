@@ -69,9 +69,11 @@ class Fork(NamedTuple):
             if len(x) == 1:
                 by_shape[x.shape][number] = x
         for group in by_shape.values():
-            for number, is_refused in zip(
-                group, self._refused(place, [*group.values()]), strict=True
-            ):
+            try:
+                results = self._refused(place, [*group.values()])
+            except ValueError:  # of a shape that has no place beside the others
+                continue
+            for number, is_refused in zip(group, results, strict=True):
                 refused[number] = is_refused
         return refused
 
