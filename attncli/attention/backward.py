@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 from attncli.arrays import Array, Like
 from attncli.attention.run import Step
+from attncli.attention.unnumbered import Derived, Worded, with_origins, without_numbers
+from attncli.formula.compute import Items
 from attncli.formula.derivative import ZERO, Chain, TooLongError, free_names
 from attncli.formula.evaluate import lengths_along, place_along
 from attncli.formula.expression import (
@@ -78,8 +80,20 @@ def backward(
     letters  symbols of inputs, where they are not those of the registry
     shapes   of stages that are read at places which are computed, or along axes of one entry
     """
+    numbers = {step.name: step.params for step in steps}
+    unnumbered = tuple(map(without_numbers, steps))
+    items = (*letters.items(),), (*shapes.items(),)
+    return [derived.of(numbers) for derived in _derived(unnumbered, within, *items)]
+
+
+@lru_cache(256)
+def _derived(
+    unnumbered: tuple[Step, ...], within: str, letters: Items, shapes: Items
+) -> list[Derived]:
+    """The steps of gradients, whatever the numbers of the steps are that they are of."""
+    steps = [with_origins(step) for step in unnumbered]
     last, symbols = steps[-1], {x.name: x.symbol for x in steps if x.symbol}
-    reverse = _Backward(within, {**letters, **symbols}, shapes)
+    reverse = _Backward(within, {**dict(letters), **symbols}, dict(shapes))
     name, symbol = reverse.named(last.name), reverse.symbol(last.name)
     first = Step(name, "", {"x": GIVEN_GRADIENT}, {}, f"{symbol} given", last.dtype)
     reverse.steps.append(
@@ -106,7 +120,8 @@ def backward(
         if step.name in reverse.gradients and step.expression:
             reverse.through(step, goals[step.name])
     rows = {reverse.named(x) for x in ("x", "x_kv", "x_v") if x not in order}
-    return sorted(reverse.steps, key=lambda step: step.name in rows)
+    ordered = sorted(reverse.steps, key=lambda step: step.name in rows)
+    return [Derived(step, reverse.wordings.get(step.name)) for step in ordered]
 
 
 def as_given(x: Array) -> Array:
@@ -164,6 +179,7 @@ class _Backward:
     def __init__(self, within: str, letters: dict[str, str], shapes: Mapping[str, Shape]) -> None:
         self.within, self.letters, self.shapes = within, letters, shapes
         self.steps = list[Step]()
+        self.wordings = dict[str, Worded]()  # by step
         self.gradients = dict[str, str]()  # stage → the stage that holds its gradient
         self.waiting = Counter[str]()  # stage → how many steps have not given their part yet
         self.parts = defaultdict[str, list[Part]](list)  # what each stage got so far
@@ -318,12 +334,18 @@ class _Backward:
         symbols = {
             x: self.letters.get(source) or spec_of(source).symbol for x, source in reads.items()
         }
-        in_words = f"{symbol} = {worded(words, symbols, params)}"
         is_own = not spec_of(name).axes or any(part.step.axes for part in parts)
         writer = own_formula if is_own else formula_of
-        in_matrices = in_words if words else writer(formula, symbols, params)
+
+        def in_matrices(numbers: Mapping[str, Any]) -> str:
+            """Its formula in words, or in matrices, with these numbers."""
+            if words:
+                return f"{symbol} = {worded(words, symbols, numbers)}"
+            return writer(formula, symbols, numbers)
+
+        self.wordings[name] = in_matrices
         line = re.sub(r"^[^[ ]+", symbol, text) if text else line_of(formula)
-        step = Step(name, line, reads, params, in_matrices, first.step.dtype, kind)
+        step = Step(name, line, reads, params, "", first.step.dtype, kind)
         return step._replace(
             symbol="" if symbol == spec_of(name).symbol else symbol,
             axes=axes_of(index) if is_own else (),

@@ -90,26 +90,7 @@ def within(prefix: str, steps: Iterable[Step], **outer: str) -> list[Step]:
     ]
 
 
-def run(
-    steps: Sequence[Step], inputs: Values, names: Collection[str] | None = None
-) -> dict[str, Array]:
-    """The values of the wanted stages (of all that are shown, where none are named) and the inputs.
-
-    An input by a step's name takes its place: nothing is computed that only that step would read.
-    Each step is computed in its number type: in float64 or float32, then rounded.
-
-    Raises StageError for a stage that follows from nothing that is given.
-    """
-    values = dict(inputs)
-    with np.errstate(all="ignore"):  # an overflow is infinite, as IEEE 754 has it, and is shown
-        for step, unread in needed(steps, inputs, names):
-            values[step.name] = _computed(step, values)
-            for name in unread:
-                del values[name]
-    return values
-
-
-def _computed(step: Step, values: Values) -> Array:
+def computed(step: Step, values: Values) -> Array:
     """The stage of one step. A function, so that nothing it makes on the way outlives the step."""
     arguments = {**step.params} | {
         parameter: values[name] for parameter, name in step.reads.items()
@@ -121,6 +102,29 @@ def _computed(step: Step, values: Values) -> Array:
         }
     result = step.compute(**arguments)
     return result if dtype is None else round_to(result, dtype)
+
+
+def run(
+    steps: Sequence[Step],
+    inputs: Values,
+    names: Collection[str] | None = None,
+    compute_step: Callable[[Step, Values], Array] = computed,
+) -> dict[str, Array]:
+    """The values of the wanted stages (of all that are shown, where none are named) and the inputs.
+
+    An input by a step's name takes its place: nothing is computed that only that step would read.
+    Each step is computed in its number type: in float64 or float32, then rounded; `compute_step`
+    computes one of the values so far.
+
+    Raises StageError for a stage that follows from nothing that is given.
+    """
+    values = dict(inputs)
+    with np.errstate(all="ignore"):  # an overflow is infinite, as IEEE 754 has it, and is shown
+        for step, unread in needed(steps, inputs, names):
+            values[step.name] = compute_step(step, values)
+            for name in unread:
+                del values[name]
+    return values
 
 
 def needed(

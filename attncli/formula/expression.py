@@ -193,6 +193,11 @@ def cells(node: Expr, *, guards: bool = False) -> list[Cell]:
     return [x for x in walk(node, guards=guards) if isinstance(x, Cell)]
 
 
+def params_in(node: Expr) -> list[str]:
+    """The names of all numbers in an expression."""
+    return [x.name for x in walk(node, guards=True) if isinstance(x, Param)]
+
+
 def free_letters(node: Expr) -> list[str]:
     """The letters along which an expression has numbers, each once: not those of a sum in it."""
     index = node.index if isinstance(node, Cell) else ()

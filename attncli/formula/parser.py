@@ -62,9 +62,24 @@ TOO_DEEP = (RecursionError, MemoryError)  # of Python's parser
 _ONE_PARSER = threading.Lock()  # until 3.11.8 and 3.12.2 two at once count one depth (gh-106905)
 
 
+_UNREAD: dict[str, Formula] = {}
+"""Formulas that were written and not read yet, by their texts."""
+MOST_UNREAD = 1024
+
+
+def written_as(text: str, formula: Formula) -> None:
+    """Keeps a formula for `parse`, which then need not read the text that was written of it."""
+    if len(text) <= MOST_CHARACTERS and depth_of(formula.body) <= MOST_DEPTH:
+        if len(_UNREAD) >= MOST_UNREAD:
+            _UNREAD.clear()
+        _UNREAD[text] = formula
+
+
 @lru_cache(8192)  # those of some hundred tiles or parts
 def parse(text: str) -> Formula:
     """The formula that a text is. Raises InputError where it is none."""
+    if (formula := _UNREAD.pop(text, None)) is not None:
+        return formula
     line, _, remark = text.partition("  # ")
     left_side, equals, right_side = line.partition(" = ")
     symbol, bracket, axes = left_side.strip().rpartition("[")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,7 +63,8 @@ def attend_by(
            [0.269, 0.731]])
     """
     text, origin = (formulas, origin) if origin else text_of(formulas)
-    lines = lines_of(text, origin, others)
+    source = text, origin, tuple(others)
+    lines = _lines(*source)
     numbers = {name: as_numbers(x, name) for name, x in arrays.items()}
     convention = convention or Convention()
     if fields := convention.changes().keys() - {"dtype", "seed", "dropout"}:
@@ -73,7 +75,8 @@ def attend_by(
     if d_output is not None and is_written_out:
         numbers[GIVEN_GRADIENT] = _where_read(lines, numbers, d_output, convention.seed)
         d_output = None
-    program = read(lines, numbers, origin, convention.dtype)
+    kinds = tuple([(name, x.shape, x.dtype == np.bool_) for name, x in numbers.items()])
+    program = _compiled(*source, kinds, convention.dtype).again()
     inputs = dict[str, Array]()
     for name in program.inputs:
         x = numbers[name]
@@ -105,6 +108,28 @@ def attend_by(
     title = title or f"Attention by the formulas of {origin}"
     heading = Heading(title, None, labels, program.remarks)
     return trace_of(steps, visible, {"": heading}, stages, values)
+
+
+@lru_cache(64)
+def _lines(text: str, origin: str, others: tuple[str, ...]) -> tuple[Line, ...]:
+    """The lines of a text, with others in the place of some."""
+    return tuple(lines_of(text, origin, others))
+
+
+@lru_cache(64)
+def _compiled(
+    text: str,
+    origin: str,
+    others: tuple[str, ...],
+    kinds: tuple[tuple[str, tuple[int, ...], bool], ...],
+    dtype: DType,
+) -> Program:
+    """The program of a text for inputs of these shapes, which are of true and false or not."""
+    arrays: dict[str, Array] = {
+        name: np.broadcast_to(np.zeros((), np.bool_ if is_truth else np.float64), shape)
+        for name, shape, is_truth in kinds
+    }
+    return read(_lines(text, origin, others), arrays, origin, dtype)
 
 
 def _where_read(

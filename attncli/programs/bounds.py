@@ -6,7 +6,7 @@ table[bucket[i,j],h], is looked at when the stage is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -49,6 +49,7 @@ class Costs:
 
     def __init__(self) -> None:
         self.kept = self.computed = 0  # bytes, and numbers
+        self.needs = list[tuple[int, str, str]]()  # bytes up to each step, what needs them, a hint
 
     def add(self, subject: str, step: Step, shapes: Mapping[str, Shape]) -> Shape:
         """Adds a step, whose shape it gives; SizeError where that is more than is allowed."""
@@ -66,11 +67,25 @@ class Costs:
         self.computed += computed + stage.size
         need = max(self.kept + most, _BYTES * self.computed // _AT_ONCE)
         self.kept += value
-        resident = budget.held()
         hint = " · ".join(f"{x} {step.sizes[x]}" for x in sorted(largest) if x in step.sizes)
         hint = f"its largest array has {hint}" if hint else ""
-        budget.check_bytes(resident + need, f"{subject} need", hint, resident=resident)
+        self.needs.append((need, f"{subject} need", hint))
+        _check(self.needs[-1:])
         return stage.shape
+
+    def again(self) -> Costs:
+        """The same costs, held against the memory that there is now; SizeError as in `add`."""
+        _check(self.needs)
+        costs = Costs()
+        costs.kept, costs.computed, costs.needs = self.kept, self.computed, [*self.needs]
+        return costs
+
+
+def _check(needs: Sequence[tuple[int, str, str]]) -> None:
+    """SizeError where one of these needs is more than is allowed beside what is held."""
+    resident = budget.held()
+    for need, subject, hint in needs:
+        budget.check_bytes(resident + need, subject, hint, resident=resident)
 
 
 def checked(

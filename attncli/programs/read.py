@@ -91,6 +91,10 @@ class Program(NamedTuple):
     costs: Costs
     remarks: tuple[str, ...]
 
+    def again(self) -> Program:
+        """The same program for another call; SizeError where by now it costs too much."""
+        return self._replace(steps=[*self.steps], shapes={**self.shapes}, costs=self.costs.again())
+
 
 def lines_of(text: str, origin: str = "the program", others: Iterable[str] = ()) -> list[Line]:
     """The lines of a text. Raises ProgramError for one that is none.

@@ -336,14 +336,19 @@ def lowers(errors: Mapping[str, Size], plain: Mapping[str, StageErrors]) -> bool
     )
 
 
-def is_closer(setup: Setup, name: str, expected: Array, comparison: Comparison) -> bool:
-    """Whether a setup explains at least half of what is wrong with a stage."""
+def is_closer(
+    setup: Setup, name: str, expected: Array, comparison: Comparison, most: float = CLOSER
+) -> bool:
+    """Whether a setup explains at least half of what is wrong with a stage.
+
+    most  the share that it may leave
+    """
     plain = comparison.errors[name]
     observed = comparison.observed_by(setup, name)
     if observed.shape != expected.shape:
         return False
     errors = errors_of(observed, expected, plain.rule, setup.convention.mask_value)
-    return not np.isinf(errors).any() and rms(errors, plain.wrong) <= CLOSER * plain.typical_wrong
+    return not np.isinf(errors).any() and rms(errors, plain.wrong) <= most * plain.typical_wrong
 
 
 def _is_small_enough(stage: StageErrors, plain: StageErrors) -> bool:

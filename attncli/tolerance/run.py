@@ -22,7 +22,7 @@ from attncli import budget
 from attncli.arrays import Array
 from attncli.attention.formulas import PROJECTED_HEADS
 from attncli.attention.plan import Sizes, plan
-from attncli.attention.run import Step, run
+from attncli.attention.run import Step, computed, run
 from attncli.attention.tiles import LSE_OF_PARTS, split_steps, tile_bounds, tile_steps
 from attncli.convention import Convention, DType
 from attncli.formula.kernels import round_to, widen
@@ -177,7 +177,7 @@ def _stages(
     keys = setup.key_heads_of(subset.head)
     sizes = dict(zip((*ROWS, "kv_head"), (*subset.sizes, len(keys)), strict=True))
     whole = setup.whole_axes | ({1} if {*names} & {*OF_ALL_HEADS} else set())
-    by_rows = _blocks_of_rows(setup, subset, whole)
+    by_rows = blocks_of_rows(setup, subset, whole)
     blocks = _blocks_of_keys(setup, subset, keys) if by_keys else by_rows
     for block in blocks:
         shape = (*block.computed.sizes[:2], *setup.shape[2:])
@@ -185,11 +185,14 @@ def _stages(
         steps = alter(steps_of(setup, dtype, shape, n_kv_heads))
         planned = dict.fromkeys(step.name for step in steps)
         sources = {name: source_of(source, planned) for name, source in todo.items()}
-        values = run(steps, _inputs_of(setup, block, steps, dtype), {*sources.values()})
+        inputs = inputs_of_block(setup, block, steps, dtype)
+        is_repeated = dtype == "float64" and alter is list  # errors are drawn anew
+        compute_step = setup.memo.computed if is_repeated else computed
+        values = run(steps, inputs, {*sources.values()}, compute_step)
         values = _as_given(setup, values, block, steps, dtype)
         for name, source in sources.items():
             x = in_four(source, values[source], over)
-            block.put(result, name, x, _axes_of(setup, source), sizes)
+            block.put(result, name, x, axes_in(setup, source), sizes)
     if not by_keys:
         written = [name for name, source in todo.items() if source in (OUTPUT, *GRADIENTS)]
         result |= {name: _unwritten(setup, subset, result[name]) for name in written}
@@ -217,7 +220,7 @@ def _other_span(
     return picked
 
 
-def _axes_of(setup: Setup, stage: str) -> tuple[str, ...]:
+def axes_in(setup: Setup, stage: str) -> tuple[str, ...]:
     """The axes of a stage; "" where the gradient of a mask is a sum over an axis."""
     axes = tuple(axes_of(stage, setup.convention.softmax_over))
     if stage != D_BIAS:
@@ -226,7 +229,7 @@ def _axes_of(setup: Setup, stage: str) -> tuple[str, ...]:
     return tuple("" if n == 1 else kind for n, kind in zip(sizes, axes, strict=True))
 
 
-def _blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterator[Block]:
+def blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterator[Block]:
     """The subset, cut in halves until none needs more than CELLS scores; whole axes are not cut."""
     every = all_of(setup.shape)
 
@@ -280,7 +283,9 @@ def _among(indices: Indices, some: Indices) -> Indices:
     return np.flatnonzero(is_one[indices])
 
 
-def _inputs_of(setup: Setup, block: Block, steps: Sequence[Step], dtype: DType) -> dict[str, Array]:
+def inputs_of_block(
+    setup: Setup, block: Block, steps: Sequence[Step], dtype: DType
+) -> dict[str, Array]:
     """The inputs of a block in the number type, with their positions."""
     inputs = inputs_over(setup, block.computed, steps, keys=block.keys)
     rounded = [name for name in inputs if spec_of(name).role != "aside" or name == GIVEN_GRADIENT]
@@ -396,17 +401,17 @@ def inputs_over(
     key_heads = setup.key_heads[subset.head] if keys is None else keys
     picked = dict(zip((*ROWS, "kv_head"), (*subset, key_heads), strict=True))
     by_row = {x for step in steps if "rows" in step.reads for x in step.reads.values()}
-    inputs: dict[str, Array] = {"rows": subset.row}
+    inputs: dict[str, Array] = {"rows": setup.memo.rows(subset.row)}
     for name in setup.inputs if names is None else names & setup.inputs.keys():
-        x = setup.inputs[name]
+        x, axes = setup.inputs[name], list[tuple[int, Indices]]()
         for axis, kind in enumerate(spec_of(name).axes_of(x.ndim)):
             at, size = picked.get(kind), x.shape[axis]
             by_itself = kind == "query" and name == "given_mask" and name in by_row
             if at is None or by_itself or (size == 1 and at.any()):
                 continue
             if len(at) != size or not np.array_equal(at, np.arange(size)):
-                x = np.take(x, at, axis=axis)
-        inputs[name] = x
+                axes.append((axis, at))
+        inputs[name] = setup.memo.picks(x, axes) if axes else x
     return inputs
 
 

@@ -22,6 +22,7 @@ from attncli.attention.run import Step
 from attncli.convention import Convention, DType, EmptyRows, HeadOrder
 from attncli.formula.kernels import draw_kept, widen
 from attncli.stages import GIVEN_GRADIENT, QKV
+from attncli.tolerance.memo import Memo
 from attncli.tolerance.norms import gains_of, normed, through_norm
 from attncli.tolerance.positions import Ids, Positions, check_widths, positions_of
 
@@ -67,6 +68,7 @@ class Setup:
     details       what the names of the bugs leave open, such as "share 0.3"
     temperature   that of the call, which the scale of the convention holds
     plans         its plans so far, by what `steps_of` was asked for: each is made once
+    memo          what was computed of it, and of every setup that was made of it
     """
 
     inputs: Mapping[str, Array]
@@ -92,6 +94,7 @@ class Setup:
     details: tuple[str, ...] = ()
     temperature: float = 1.0
     plans: dict[Any, list[Step]] = field(default_factory=dict, init=False, repr=False)
+    memo: Memo = field(default_factory=Memo, repr=False)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -6,7 +6,8 @@ start     whole processes, against a Python that imports numpy, typer and what o
 large     `compute` on 8 heads × 1024 tokens × 64, every stage, start-up aside, against plain NumPy
 stream    the output of 8 × 4096 × 64 in float32 alone, against PyTorch and plain NumPy
 gradients dQ, dK, dV of the same in blocks, against both passes of PyTorch
-check     verdicts of 8 × 1024 × 64 and 8 × 2048 × 64, against plain NumPy in float64
+check     verdicts of 8 × 1024 × 64 and 8 × 2048 × 64, and of small inputs that no bug and no edit
+          explains (with their processor time), against plain NumPy in float64
 tiles     2,000 keys in tiles of one key: whole processes, and the memory of each
 page      html of 12 × 12 heads of 64 tokens: writing it, against computing it
 capture   the forward pass of 6 layers of BERT's width with and without `attncli.capture`
@@ -146,7 +147,8 @@ def check(rounds: int) -> Iterator[tuple[int, Works]]:
             "a number fitted": causal(0.8 * q, k, v),
             "two bugs": plain_numpy(8 * q, k, v),
             "an edit without a row": causal(q, np.roll(k, 1, axis=-1), v),
-            "no known bug": causal(q, k, v) + drawn(8, n, 64, count=1)[0],
+            "every third query head": causal(*(x[np.arange(8) // 3 * 3] for x in (q, k, v))),
+            "no known bug": causal(q, k, v) + drawn(8, n, 64, count=2)[1][::-1],
         }
         works: Works = {"plain NumPy": partial(causal, q, k, v)}
         for name, output in observed.items():
@@ -154,6 +156,56 @@ def check(rounds: int) -> Iterator[tuple[int, Works]]:
             print(f"          {name}: {verdict_of(*arrays, causal=True).status}")
             works[f"check, {name}"] = partial(verdict_of, *arrays, causal=True)
         yield max(1, rounds // 3), works
+    yield max(1, rounds // 3), _of_small_inputs(verdict_of)
+
+
+def _of_small_inputs(verdict_of: Callable[..., Any]) -> Works:
+    """Verdicts without the questions on numbers that nothing explains, and one that they give."""
+    from attncli.commands.check.questions import asking
+
+    rng, questions = np.random.default_rng(0), asking.QUESTIONS
+    q, k, v, d_output = (rng.standard_normal((2, n, 7)) for n in (10, 5, 5, 10))
+    trace = attncli.attend(q, k, v, causal=True, d_output=d_output)
+    gradients = {f"d_{x}": trace[f"d_{x}"].value.copy() for x in "qkv"}
+    gradients["d_q"][:, 5:] = rng.standard_normal((2, 5, 7))
+    x, y, z = (rng.standard_normal((2, 9, 7)) for _ in "qkv")
+    mask = rng.random((9, 9)) < 0.5
+    mask[:, 0] = True
+    of_chunk = attncli.attend(x, y, z, mask=mask[np.arange(9) // 3 * 3])["output"].value
+    a, b, c = (rng.standard_normal((3, 2, n, 7)) for n in (4, 11, 11))
+    place = np.arange(11) - (np.arange(4)[:, None] + 7)  # of the longest item
+    window = (place <= 0) & (place >= -6) & (np.arange(11) < np.array([11, 8, 6])[:, None, None])
+    of_longest = attncli.attend(a, b, c, mask=window[:, None])["output"].value
+    lengths = {"causal": True, "causal_align": "bottom-right", "window": (6, -1)}
+    calls: dict[str, Callable[[], Any]] = {
+        "d_q past the keys": partial(
+            verdict_of, gradients, q, k, v, causal=True, d_output=d_output
+        ),
+        "a chunk's first mask": partial(verdict_of, of_chunk, x, y, z, mask=mask),
+        "the longest item's window": partial(
+            verdict_of, of_longest, a, b, c, kv_len=[11, 8, 6], **lengths
+        ),
+        "random numbers": partial(verdict_of, rng.standard_normal((2, 9, 7)), x, y, z),
+    }
+
+    def unasked(call: Callable[[], Any]) -> Any:
+        asking.QUESTIONS = ()
+        try:
+            return call()
+        finally:
+            asking.QUESTIONS = questions
+
+    output = attncli.attend(x, y, z)["output"].value
+    solved = partial(verdict_of, output[:, np.arange(9) // 4 * 4], x, y, z)
+    works: Works = {"plain NumPy": partial(plain_numpy, x, y, z)}
+    works |= {f"unasked, {name}": partial(unasked, call) for name, call in calls.items()}
+    works["a solved answer"] = solved
+    for name, work in works.items():
+        start = time.process_time()
+        verdict = work()
+        seconds = time.process_time() - start
+        print(f"          {name}: {getattr(verdict, 'status', '')}, {seconds:.2f} s of a processor")
+    return works
 
 
 def tiles(rounds: int) -> Iterator[tuple[int, Works]]:

@@ -14,12 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import prod
-from typing import NamedTuple, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from attncli.attention.run import Step
 from attncli.commands.check.bugs.catalogue import TEMPLATES
-from attncli.commands.check.bugs.edits import DELTAS, Patch, variants
-from attncli.commands.check.bugs.edits import Edit as Change
+from attncli.commands.check.bugs.edits import Patch, variants
 from attncli.commands.check.bugs.patch import Plan, forward_again, whole_plan
 from attncli.commands.check.bugs.patch import backward as start_of_gradients
 from attncli.commands.check.bugs.rewrite import formula_of
@@ -27,35 +26,14 @@ from attncli.commands.check.bugs.terms import sizes_of
 from attncli.commands.check.findings import Edit
 from attncli.commands.check.search import Search, enough_evidence, most_at_once
 from attncli.commands.check.single_edits import FORMS, slips, within
+from attncli.commands.check.slip import Screen, Slip
 from attncli.errors import ConventionError, InputError
-from attncli.formula.expression import Cell, Expr, Index, cells, letters_in, line_of, text_of, walk
+from attncli.formula.expression import Cell, Expr, Index, cells, letters_in, line_of, text_of
 from attncli.formula.matrices import shown
 from attncli.formula.parser import parsed
 from attncli.stages import GRADIENTS
 from attncli.tolerance.run import at_once
 from attncli.tolerance.setup import Setup
-
-
-class Slip(NamedTuple):
-    """One edit of one formula, or of the same part in two.
-
-    right  the right side that is edited: that of the formula, or another form of it
-    cost   how many signs differ: of edits with the same numbers the shortest is said
-    """
-
-    places: tuple[str, ...]
-    again: bool
-    body: Expr
-    old: Expr
-    new: Expr
-    right: Expr
-
-    @property
-    def cost(self) -> int:
-        """How much is written anew; an edit of what is computed again comes after the others."""
-        old, new = (sum(1 for _ in walk(x, guards=True)) for x in (self.old, self.new))
-        letters = len(cells(self.new, guards=True)[0].index) if isinstance(self.new, Cell) else 0
-        return 4 * abs(new - old) + new + letters + 10 * self.again + 5 * (len(self.places) - 1)
 
 
 def candidates(search: Search) -> list[Slip]:
@@ -152,6 +130,7 @@ def described(search: Search) -> Edit | None:
     if not tried or not enough_evidence(comparison, total):
         return None
     tries, fits = _Tries(search), list[Slip]()
+    screen = Screen(search.narrow, search.evidence, tried) if tries.is_allowed(setup) else None
     for number, (patch, line) in enumerate(templates, 1):
         search.progress(number, total)
         if tries.fits(patch):
@@ -160,16 +139,12 @@ def described(search: Search) -> Edit | None:
         if fits and slip.cost > fits[0].cost:
             break
         search.progress(number, total)
-        kind, text = "again" if slip.again else "", text_of(slip.body)
-        changes = tuple(Change(kind, place, text) for place in slip.places)
-        ways = [changes, (*changes, *DELTA_OF_OUTPUT)] if "d_weights" in slip.places else [changes]
-        if any(tries.fits(Patch(way, search.evidence)) for way in ways):
+        whole = screen.refused(slip) if screen else None
+        if whole is not None:
+            tries.affords(setup.with_whole(*whole))
+        elif any(tries.fits(Patch(way, search.evidence)) for way in slip.ways):
             fits.append(slip)
     return _in_words(fits, setup) if fits else None
-
-
-DELTA_OF_OUTPUT = (Change("", "delta", DELTAS["either delta"][1]),)
-"""Kernels take δ of O and dO, so that it does not follow from another dA."""
 
 
 def of_conventions(setup: Setup) -> Iterator[str]:
@@ -216,15 +191,23 @@ class _Tries:
         """
         try:
             other = patch.on(self.setup)
-            if other is None or other.is_refused or not self.search.has_all(other):
+            if other is None or not self.is_allowed(other) or not self.affords(other):
                 return False
-            if other.whole_axes != self.setup.whole_axes:
-                if at_once(other) > min(self.budget, max(most_at_once(), at_once(self.setup))):
-                    return False
-                self.budget -= at_once(other)
             return bool(self.search.fits([other]))
         except (ConventionError, InputError, ValueError):
             return False
+
+    def is_allowed(self, other: Setup) -> bool:
+        """Whether a setup exists, and computes what was observed."""
+        return not other.is_refused and self.search.has_all(other)
+
+    def affords(self, other: Setup) -> bool:
+        """Whether the whole axes of a setup may still be computed; takes them off the budget."""
+        if other.whole_axes != self.setup.whole_axes:
+            if at_once(other) > min(self.budget, max(most_at_once(), at_once(self.setup))):
+                return False
+            self.budget -= at_once(other)
+        return True
 
 
 LEAST, WHOLE = 2**24, 2

@@ -40,7 +40,7 @@ from attncli.commands.check.bugs.patch import is_same, patched
 from attncli.commands.check.bugs.rewrite import Rewrite, letters_of
 from attncli.commands.check.bugs.terms import sizes_of
 from attncli.formula.compute import compute
-from attncli.formula.expression import cells
+from attncli.formula.expression import Expr, cells, params_in
 from attncli.formula.matrices import shown
 from attncli.formula.parser import parsed
 from attncli.stages import GRADIENTS, MAPS, OUTPUT, PROJECTED, QKV, TILE, gradient_of
@@ -62,7 +62,11 @@ _KINDS = ("convention", "positions", "input", "index", "observed", "again")
 
 
 class Edit(NamedTuple):
-    """One edit: of which kind, of what, which parameter of it, from what, to what."""
+    """One edit: of which kind, of what, which parameter of it, from what, to what.
+
+    new   the text of what stands there then
+    body  the expression, where it is no text
+    """
 
     kind: str
     name: str
@@ -70,6 +74,7 @@ class Edit(NamedTuple):
     old: str = ""
     param: str = ""
     may_lack: bool = False
+    body: Expr | None = None
 
     @property
     def words(self) -> str:
@@ -169,7 +174,7 @@ class Patch(NamedTuple):
         if (other := _read_otherwise(facts, other.with_inputs(**arrays), reading)) is None:
             return None
         if edits[""] or edits["again"]:
-            steps, again = (_rewrites(facts, edits[kind], self.sizes) for kind in ("", "again"))
+            steps, again = (rewrites_of(facts, edits[kind], self.sizes) for kind in ("", "again"))
             other = patched(other, steps, again)
         elif not reading and self.fitted is None and is_same(other, setup):
             return None
@@ -270,7 +275,9 @@ def _read_otherwise(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup 
     return setup
 
 
-def _rewrites(facts: Facts, edits: Sequence[Edit], sizes: Mapping[str, int]) -> dict[str, Rewrite]:
+def rewrites_of(
+    facts: Facts, edits: Sequence[Edit], sizes: Mapping[str, int]
+) -> dict[str, Rewrite]:
     """What is put into the formula of each place."""
     rewrites = dict[str, Rewrite]()
     for edit in edits:
@@ -281,8 +288,9 @@ def _rewrites(facts: Facts, edits: Sequence[Edit], sizes: Mapping[str, int]) -> 
             rewrites[place] = rewrite._replace(params={**rewrite.params, edit.param: value})
         else:
             lengths = {**sizes_of(facts.setup, edit.name), **sizes}
+            numbers = facts.of(edit.new if edit.body is None else " ".join(params_in(edit.body)))
             rewrites[place] = rewrite._replace(
-                pattern=edit.old, new=edit.new, numbers=facts.of(edit.new), sizes=lengths
+                pattern=edit.old, new=edit.body or edit.new, numbers=numbers, sizes=lengths
             )
     return rewrites
 

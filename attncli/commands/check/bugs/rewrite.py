@@ -44,7 +44,7 @@ from attncli.formula.expression import (
     with_letters,
 )
 from attncli.formula.matrices import AXES as AXES_OF
-from attncli.formula.parser import parse, parsed, written
+from attncli.formula.parser import parse, parsed, written, written_as
 from attncli.stages import CAPPED, MASKED, SCORES, WEIGHTS, spec_of
 
 AXES = "bhi"
@@ -58,14 +58,14 @@ class Rewrite(NamedTuple):
     """What is put into the formula of a stage.
 
     pattern  the part that is replaced, wherever it is; "": the whole formula
-    new      what stands there then
+    new      what stands there then: its text, or the expression
     numbers  by the names that `new` has for them, beside those of the stage
     sizes    of letters that no array has which the changed formula reads
     params   other numbers of the stage itself, each from those that it has
     """
 
     pattern: str = ""
-    new: str = ""
+    new: str | Expr = ""
     numbers: Mapping[str, float] = {}
     sizes: Mapping[str, int] = {}
     params: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {}
@@ -124,7 +124,7 @@ class Rewrite(NamedTuple):
         return edited.whole if edited else frozenset()
 
 
-_Key = tuple[str, str, tuple[tuple[str, float], ...], bool]
+_Key = tuple[str, str | Expr, tuple[tuple[str, float], ...], bool]
 """Pattern, what stands there, the numbers it names; whether it is a gradient over queries."""
 
 
@@ -156,7 +156,7 @@ def _edited(formula: Formula, key: _Key, there: frozenset[str]) -> _Edited | Non
             return formula.body
         return Number(float(values[x.name])) if isinstance(x, Param) and x.name in values else x
 
-    new = rebuilt(_expression(text.removeprefix("where "), there), named) if text else None
+    new = rebuilt(_expression(text, there), named) if text else None
     if pattern in ("where", "sink"):
         body = rebuilt(formula.body, lambda x: _other_terms(x, pattern, new))
     elif new is not None and pattern:
@@ -165,7 +165,9 @@ def _edited(formula: Formula, key: _Key, there: frozenset[str]) -> _Edited | Non
         body = formula.body if is_turned or new is None else new
     if body == formula.body:
         return None
-    line = line_of(Formula(formula.symbol, formula.index, body, formula.remark))
+    edited = Formula(formula.symbol, formula.index, body, formula.remark)
+    line = line_of(edited)
+    written_as(line, edited)
     body_cells, added = cells(body, guards=True), _expression(text, there) if new is body else new
     with_axes = (cell for cell in body_cells if cell.name not in _MASKS)
     axes = (axis for cell in with_axes for axis in cell.index if isinstance(axis, tuple))
@@ -213,15 +215,22 @@ def _whole(new: Expr, formula: Formula) -> set[int]:
 
 
 @lru_cache(1024)
-def names_in(text: str) -> frozenset[str]:
-    """The names in brackets that a text has: those of arrays, and more."""
+def names_in(text: str | Expr) -> frozenset[str]:
+    """The names in brackets that a text has: those of arrays, and more; of an expression these."""
+    if not isinstance(text, str):
+        return frozenset(cell.name for cell in cells(text, guards=True))
     return frozenset(re.findall(r"(\w+)\[", text))
 
 
-@lru_cache(2048)
-def _expression(text: str, names: frozenset[str]) -> Expr:
+def _expression(text: str | Expr, names: frozenset[str]) -> Expr:
     """The expression of a text, without the optional parts that read anything else."""
-    return parsed(written(text, (names & names_in(text)) | _NO_ARRAYS))
+    if not isinstance(text, str):
+        return text
+    return _read(written(text.removeprefix("where "), (names & names_in(text)) | _NO_ARRAYS))
+
+
+_read = lru_cache(2048)(parsed)
+"""Few texts stand in many formulas."""
 
 
 def formula_of(step: Step, inputs: Mapping[str, Array] | None = None) -> Formula:

@@ -1,0 +1,87 @@
+"""Memo: what the steps of a setup gave, for the other setups that edits make of it.
+
+An edit of one formula changes nothing before it: the same step of the same arrays is not computed
+again. So the setups of a search start at the first step that each of them changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attncli.arrays import Array
+from attncli.attention.run import Step, computed
+
+MOST, LARGEST = 2**20, 2**17
+"""How many numbers are kept at most, 8 MB of float64, and how many of one array."""
+
+Key = tuple[Any, ...]
+
+
+class Memo:
+    """Arrays by what they were made of: picked of an input, or computed by a step.
+
+    An array is known by its id, and kept beside what was made of it, so that no other has the id.
+    """
+
+    def __init__(self) -> None:
+        self.picked: dict[Key, tuple[Array, Array]] = {}
+        self.stages: dict[Key, list[tuple[Step, Sequence[Array], Array]]] = {}
+        self.size = 0
+
+    def picks(self, x: Array, axes: Sequence[tuple[int, npt.NDArray[np.intp]]]) -> Array:
+        """Some entries of an array: of each of these axes those at some places."""
+        key = (id(x), *((axis, at.tobytes()) for axis, at in axes))
+        if key in self.picked:
+            return self.picked[key][1]
+        result = x
+        for axis, at in axes:
+            result = np.take(result, at, axis=axis)
+        if self._has_room(result):
+            self.picked[key] = x, result
+        return result
+
+    def rows(self, at: npt.NDArray[np.intp]) -> Array:
+        """Indices of rows: the same array for the same indices."""
+        key = (at.tobytes(),)
+        if key not in self.picked and self._has_room(at):
+            self.picked[key] = at, at
+        return self.picked[key][1] if key in self.picked else at
+
+    def computed(self, step: Step, values: Mapping[str, Array]) -> Array:
+        """The stage of a step, which may have been computed before."""
+        arrays = [values[name] for name in step.reads.values()]
+        key = (step.name, step.text, *map(id, arrays))
+        for other, _, stage in self.stages.get(key, ()):
+            if _is_same(step, other):
+                return stage
+        result = computed(step, values)
+        if self._has_room(result, *arrays):
+            self.stages.setdefault(key, []).append((step, arrays, result))
+        return result
+
+    def _has_room(self, result: Array, *arrays: Array) -> bool:
+        """Whether an array is kept, with what it was made of; what there is too much of goes."""
+        if any(x is None or x.size > LARGEST for x in (result, *arrays)):
+            return False
+        if self.size + result.size > MOST:
+            self.picked.clear()
+            self.stages.clear()
+            self.size = 0
+        self.size += result.size + SMALL
+        return True
+
+
+SMALL = 2**6
+"""An array of few numbers takes as much memory as so many more."""
+
+
+def _is_same(step: Step, other: Step) -> bool:
+    """Whether two steps give the same of the same arrays."""
+    try:
+        return step is other or step == other
+    except ValueError:  # numbers that are arrays have no one answer
+        return False
