@@ -195,7 +195,6 @@ def test_the_sink_of_one_head_for_all_heads_is_said_as_the_sinks_that_it_makes()
         ("log2", "lse", "log2(sum[c]"),
         ("group", "scores", "k[b,h // size[g]"),
         ("values tiled", "output", "v[b,h % size[g]"),
-        ("blocks", "mask(causal)", "j // 4"),
         ("beams", "input.k", "j < n_cached"),
         ("reshaped", "input.k", "d · size[j] + j"),
     ],
@@ -207,6 +206,12 @@ def test_slips_of_kernels_caches_and_heads(name: str, stage: str, new: str) -> N
     assert verdict.edit is not None
     assert verdict.edit.stage == stage
     assert new in verdict.edit.new + verdict.edit.edited
+
+
+def test_causal_by_blocks_is_an_answer_of_the_numbers() -> None:
+    observed, call = _slip("blocks")
+    (explanation,) = check(dict(observed), **call).explanations
+    assert "causal by blocks of 4" in explanation.name
 
 
 def test_values_are_not_rescaled_in_small_blocks() -> None:

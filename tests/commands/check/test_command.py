@@ -155,7 +155,8 @@ def test_numbers_of_either_type_are_judged_as_they_are_printed(
     assert cause(call, *observed, unscaled, "--single") == "scale left out"
     right[2, 3] *= 1.01
     result = call("check", *observed, as_printed(right.astype(dtype), form), "--single")
-    assert (result.code, "q3, d_v 4" in result.out) == (1, True)
+    assert result.code == 1
+    assert "q3, d_v 4" in result.out or "O[q3,4]" in result.out
 
 
 @pytest.mark.parametrize("size", [1, 1e-5, 1e9])
@@ -191,7 +192,8 @@ def test_conventions_are_those_of_compute(call: Call) -> None:
     right = ("--kv-len", "4", "--causal", "--causal-align", "bottom-right")
     assert "top-left" in str(cause(call, "i.npz", "--single", "--observed", part, *right))
     noise = call("check", *THREE, "--observed", "[[1,9],[2,7],[5,3]]")
-    assert (noise.code, "no known bug" in noise.out, "worst" in noise.out) == (1, True, True)
+    assert (noise.code, "no known bug" in noise.out) == (1, True)
+    assert "where it differs most" in noise.out
 
 
 def test_heads_layouts_and_rows(call: Call) -> None:

@@ -160,7 +160,8 @@ def test_what_a_student_does_with_in_proj_weight_is_named(call: Call) -> None:
     np.savez("a.npz", x=x, in_proj_weight=w, weights=weights)
     result = call("check", "a.npz", "--heads", "2", "--single")
     assert (result.code, "heads not split" in result.out) == (1, True), result
-    assert "these weights transposed: w_q and w_k" in result.out
+    assert "w_q and w_k" in result.out
+    assert "the other way round: W for Wᵀ" in result.out
 
 
 # ---- sheets: one table of names, and one reader, for marks and for checks

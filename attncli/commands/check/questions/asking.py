@@ -55,6 +55,10 @@ MOST_ANSWERS = 2**12
 """About so many answers there may be: numbers that could not tell them apart are not asked."""
 
 
+LEAST_WRONG = 8
+"""A part of fewer different numbers is not asked for a cause of its own."""
+
+
 def solved(search: Search) -> list[Solution]:
     """What the numbers say of their causes; none where they say nothing, or are too few.
 
@@ -78,9 +82,8 @@ def solved(search: Search) -> list[Solution]:
     if (wrong := wrong_part(comparison)) is not None:
         part, part_text = wrong
         others = comparison.errors.keys() - part.errors.keys()
-        if not enough_evidence(part, MOST_ANSWERS):
-            return []
-        if matches := causes_beside(others, part, search, causes):
+        is_enough = part.n_different >= LEAST_WRONG and enough_evidence(part, MOST_ANSWERS)
+        if is_enough and (matches := causes_beside(others, part, search, causes)):
             return [Solution(matches, part, part_text)]
     return one_by_one(search, causes)
 

@@ -49,8 +49,12 @@ def read_elsewhere(search: Search) -> Iterator[Answer]:
     screen = screen_of(search)
     if screen is None or not screen.rows:
         return
+    n_heads, n_groups = screen.setup.shape[1], screen.setup.inputs["k"].shape[1]
+    is_part = len(screen.subset.head) < n_heads and n_groups < n_heads
     for operand in operands_of(screen.setup):
         for letter in operand.letters:
+            if letter == "g" and is_part:  # some heads of a group may be right: it is no map of it
+                continue
             find = maps_of_keys if letter == "j" else maps_of_rows
             for place_map in find(screen, operand, letter):
                 setups, formula = setups_of(search, operand, letter, place_map)
