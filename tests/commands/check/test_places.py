@@ -44,7 +44,7 @@ def put(at: Any, value: Any) -> Callable[[Array], Array]:
         ("output", lambda x: x * 3, ["output times a factor"], "observed = 3 · expected."),
         ("output", lambda x: x + 0.5, [], "observed = expected + 0.5."),
         ("output", lambda x: np.roll(x, 1, axis=1), ["rows shifted by one"], "rows q2 to q67 have the numbers of the row 1 before."),
-        ("output", put((EVERY, 30), OUTPUT[:, 29]), [], "q31 has the numbers of q30"),
+        ("output", put((EVERY, 30), OUTPUT[:, 29]), None, "q31 has the numbers of q30"),
         ("output", put((EVERY, slice(64, 67)), 0), LOST, "only in rows q65 to q67: the last block of 16, 32 or 64."),
         ("output", put((EVERY, slice(48, 67)), 0), LOST, "only in rows q49 to q67."),
         ("output", put((0, slice(3, 5)), np.nan), [], "NaN or infinite in each of them"),
