@@ -672,6 +672,17 @@ def test_gradients_and_meaning_are_said_again_after_a_change(opened: Opener) -> 
     assert "no positions are added, but the mask makes each attend to other words" in text
 
 
+def test_a_changed_word_has_its_name_in_all_tables_beside_padding(opened: Opener) -> None:
+    page = opened(html_of(of_call("explain 'I love AI' --dim 4 --pad-to 5")))
+    titles = page.locator(".closing h2").all_inner_texts()
+    page.locator("#sentence input").nth(1).fill("hate")
+    page.keyboard.press("Enter")
+    rows = page.locator("#at-meaning\\.static th[scope=row]")
+    assert rows.all_inner_texts() == ["I", "hate", "AI"]
+    assert page.locator("main th:visible", has_text="love").count() == 0
+    assert page.locator("#in-words h2").all_inner_texts() == titles
+
+
 @pytest.mark.parametrize("scale", ["1/sqrt(d_k)", 0.3])
 def test_the_temperature_is_a_slider(opened: Opener, scale: Any) -> None:
     page = opened(html_of(attention(scale=scale)))

@@ -121,7 +121,29 @@ def digits() -> Iterator[tuple[str, Case]]:
         yield f"digits {seed}", Case(inputs, sheet_of(numbers, decimals), causal=False)
 
 
-CASES = dict([*planted(), *digits()])
+def alone() -> Iterator[tuple[str, Case]]:
+    """Sheets of the output alone with one wrong number, with a slip before it, and with no right one."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        inputs = (*(rng.normal(size=shape).round(1) for shape in ((3, 2), (5, 2), (5, 7))),)
+        right, causal = stages(inputs, {}), False
+        by_rounded = stages(inputs, {"weights": right["weights"].round(1)})["output"]
+        outputs = {
+            "one wrong": one(right["output"], (1, 1), right["output"][1, 1] + 0.37),
+            "all wrong": right["output"] + rng.integers(5, 90, (3, 7)) / 100,
+            "rounded too early": by_rounded,
+            "scores by rows swapped": stages(inputs, {"scores": right["scores"][[1, 0, 2]]})[
+                "output"
+            ],
+        }
+        for name, output in outputs.items():
+            yield (
+                f"output alone, {name} {seed}",
+                Case(inputs, sheet_of({"output": output}, 2), causal),
+            )
+
+
+CASES = dict([*planted(), *digits(), *alone()])
 
 
 def text_of(x: float, decimals: int) -> str:
@@ -192,3 +214,17 @@ def test_a_sheet_of_scores_and_output_takes_numbers_by_the_square_of_its_keys(
     (*verdict, few), (*other, many) = judged_by_page(tmp_path, cases)
     assert verdict == other == [[], [], ["scores", "output"]]
     assert many / few <= (sizes[1] / sizes[0]) ** 2 * 1.1
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no node")
+@pytest.mark.parametrize("wrong", [1, 22])
+def test_a_wrong_number_takes_few_numbers_for_each_slip(wrong: int, tmp_path: Path) -> None:
+    """Of 11 keys there are some 500 slips of an output; each is followed back to all scores by its
+    slopes, where by moving every number before it some 1,000 numbers were computed for each."""
+    inputs = (*np.random.default_rng(11).normal(size=(3, 11, 2)).round(1),)
+    output = stages(inputs, {})["output"].ravel()
+    output[:wrong] += np.linspace(0.37, 0.71, wrong)
+    sheet = sheet_of({"output": output.reshape(11, 2)}, 2)
+    ((mistakes, _, _, numbers),) = judged_by_page(tmp_path, [Case(inputs, sheet, causal=False)])
+    assert sum(len(cells) for _, cells, _ in mistakes) == wrong
+    assert numbers <= (60_000 if wrong == 1 else 400_000)

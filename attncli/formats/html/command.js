@@ -1,9 +1,9 @@
 // ---- the state as attncli reads it: a call, and its numbers as JSON
-// The numbers of a stage in lists, as its array has them.
-function nested(s, shape = s.shape, from = 0) {
-  if (!shape.length) return isFinite(s.data[from]) ? s.data[from] : String(s.data[from]);
+// The numbers of a stage in lists, as its array has them, or what else there is at its places.
+function nested(s, shape = s.shape, from = 0, of = at => (isFinite(s.data[at]) ? s.data[at] : String(s.data[at]))) {
+  if (!shape.length) return of(from);
   const size = shape.slice(1).reduce((n, each) => n * each, 1);
-  return range(shape[0]).map(at => nested(s, shape.slice(1), from + at * size));
+  return range(shape[0]).map(at => nested(s, shape.slice(1), from + at * size, of));
 }
 // `shapes`: of weights whose heads stand side by side, [d, heads, e]; as a file they are those of each.
 function asInput({ constants, inputs, labels = {}, shapes = {} }, mask = masks()[0]) {

@@ -208,17 +208,17 @@ def _explain(trace: Trace, call: RecordedCall) -> dict[str, Any]:
     literals |= {"--d-output": gradient} if gradient else {}
     options = [x if x.name not in stay else x._replace(provides="") for x in call.options]
     call, flags = replace(call, options=tuple(options)), FLAGS
-    own = first.trace.convention is None
+    has_formulas = first.trace.convention is None
     is_decoder = blocks[-1].prefix.startswith("decoder")
-    if own or is_decoder:  # whose masks the page does not say
-        if own and is_decoder:
+    if has_formulas or is_decoder:  # whose masks the page does not say
+        if has_formulas and is_decoder:
             return {}
         formulas = call.get("formulas")
-        if own and formulas and formulas.provides == "file":
+        if has_formulas and formulas and formulas.provides == "file":
             call = call.without(names=["lines"])
             words.append(_program(_attention(first)))
         words += _choices(call)
-        flags = _parameters(first.stages.values(), call) if own else FLAGS
+        flags = _parameters(first.stages.values(), call) if has_formulas else FLAGS
     else:
         words += [
             *_choices(call, *_OF_CONVENTION),

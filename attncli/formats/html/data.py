@@ -43,6 +43,7 @@ from attncli.stages import (
     gradient_of,
 )
 from attncli.trace import Stage, Trace
+from attncli.words.tokens import is_padding
 
 LABEL = 40  # cells of a label
 PIXELS = 1_000_000  # of all pictures
@@ -188,9 +189,16 @@ class PageData:
             "batches": batches,
             "rows": len(rows),
             "cols": len(columns),
-            "names": [self.labels.setdefault(x, len(self.labels)) for x in (rows, columns)],
+            "names": [self.list_of(rows), self.list_of(columns)],
             **{name: x for name, x in optional.items() if x or name == "called"},
         }
+
+    def list_of(self, names: tuple[str, ...]) -> int:
+        """Which list of labels begins with these names: of words that of all, padding included."""
+        for labels, at in self.labels.items():
+            if labels[: len(names)] == names and all(map(is_padding, labels[len(names) :])):
+                return at
+        return self.labels.setdefault(names, len(self.labels))
 
     def numbers(self, stage: Stage) -> dict[str, Any]:
         """The numbers of a stage, or its words; none where they are left out."""

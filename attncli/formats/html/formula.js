@@ -1,7 +1,8 @@
 // ---- A stage is one formula, that of attncli: its number and the cells that it reads follow from it.
 //   scores: ["sum d", ["*", { q: ["b", "h", "i", "d"] }, { k: ["b", "h", "j", "d"] }]], at b, h, i, j
 // attncli/formats/html/tree.py says how the tree is written. Each node becomes a function `run` of the
-// places of all letters, such as { b: 0, h: 1, i: 2, j: 0 }.
+// places of all letters, such as { b: 0, h: 1, i: 2, j: 0 }, and what reads a cell has `back`, too: it
+// adds to each cell that is read by how much the number changes with it, times `by`.
 
 const { abs, exp, floor, log, max, min } = Math, { assign, entries, keys, values } = Object;
 const FUNCTIONS = {
@@ -9,7 +10,7 @@ const FUNCTIONS = {
   "//": (a, b) => floor(a / b), "%": (a, b) => a - b * floor(a / b), "**": (a, b) => (b === 2 ? a * a : a ** b),
   "==": (a, b) => a === b, "!=": (a, b) => a !== b, "<": (a, b) => a < b, "<=": (a, b) => a <= b,
   ">": (a, b) => a > b, ">=": (a, b) => a >= b, and: (a, b) => a && b, or: (a, b) => a || b, not: a => !a,
-  ln: log, degrees: a => (a * 180) / Math.PI,
+  if: (a, b, c) => (c ? a : b), ln: log, degrees: a => (a * 180) / Math.PI,
   arccos: a => Math.acos(min(max(a, -1), 1)), // but for rounding
 };
 const SPECIAL = { Infinity, "-Infinity": -Infinity, NaN };
@@ -67,8 +68,17 @@ function compiled(stage, is, isGuard) {
   const order = op === "if" ? [2, 3, 1] : range(is.length).slice(1); // what decides comes last
   const args = order.map(at => compiled(stage, is[at], isGuard));
   const [a, b, c] = args.map(arg => arg.run), apply = FUNCTIONS[op] ?? Math[op];
-  if (op === "if") return { op, args, run: places => (c(places) ? a(places) : b(places)) };
-  return { op, args, run: b ? places => apply(a(places), b(places)) : places => apply(a(places)) };
+  const run = c ? places => (c(places) ? a(places) : b(places)) : b ? places => apply(a(places), b(places)) : places => apply(a(places));
+  const back = (places, by, add) => {
+    const numbers = args.map(arg => arg.run(places));
+    args.forEach((arg, n) => arg.back?.(places, by * slope(x => apply(...numbers.with(n, x)), numbers[n]), add));
+  };
+  return { op, args, run, back };
+}
+// By how much a function changes with its argument, where it has an edge, on the flatter side.
+function slope(of, x) {
+  const step = 1e-6 * max(1, abs(x)), y = of(x), up = of(x + step) - y, down = y - of(x - step);
+  return (abs(up) < abs(down) ? up : down) / step;
 }
 function compiledCell(stage, name, index, isGuard) {
   const source = stage.arrays?.[name] ?? byName.get(stage.reads[name]), text = JSON.stringify([name, index]);
@@ -85,6 +95,7 @@ function compiledCell(stage, name, index, isGuard) {
     if (source.id) recorded?.set(cellOf(source, at), node.side);
     return substitute && source.id ? substitute(cellOf(source, at)) : source.data[at];
   };
+  if (source.id) node.back = (places, by, add) => add(cellOf(source, node.at(places)), by);
   return node;
 }
 
@@ -143,6 +154,13 @@ function compiledOver(stage, op, letters, [is, where, sink, empty], isGuard) {
   if (op === "sum" && a?.op === "cell" && a.last === letters && b.op === "cell" && b.axes.some(isOwn)) stage.product ??= { node, a, b, isTurned: b.last === letters };
   const whole = { sum: total, prod: total, max: places => max(...filtered(places)), lse: logSum }[op];
   node.run = op === "softmax" ? share : places => once(places, whole);
+  node.back = (places, by, add) => {
+    const number = node.run(places), isShare = op === "softmax", all = isShare ? once(places, logSum) : number, part = isShare ? -by * number : by;
+    const times = { sum: () => 1, prod: x => all / x, max: x => +(x === all) }[op] ?? (x => exp(x - all)), follow = (arg, inner) => arg.back?.(inner, part * times(arg.run(inner)), add);
+    for (const inner of node.terms(places)) if (node.counts(inner)) follow(body, inner);
+    if (last) follow(last, places);
+    if (isShare && node.counts(places)) body.back?.(places, by * number, add);
+  };
   return node;
 }
 
@@ -164,22 +182,24 @@ function compute(stage) {
   stage.rowsDone = null;
 }
 
-// What a cell would be if `other` gave the numbers that it reads, always the same ones with the same `rows`.
-function numberAt(cell, other, form = cell.s, rows = null) {
+// What a cell would be if `other` gave the numbers that it reads, always the same ones with the same `rows`;
+// the cells that are read are recorded, each with its side: "left" of the first operand, "top" of the others.
+function numberAt(cell, other, form = cell.s, rows = null, reads = null, run = form.tree?.run, ...more) {
   const outer = [substitute, recorded, form.rowsDone];
-  [substitute, recorded, form.rowsDone] = [other, null, rows];
-  const x = form.tree.run(form.placesAt(cell.at));
+  [substitute, recorded, form.rowsDone] = [other, reads, rows];
+  const x = run?.(form.placesAt(cell.at), ...more);
   [substitute, recorded, form.rowsDone] = outer;
   return x;
 }
-
-// The cells that a cell reads, each with its side: "left" of the first operand, "top" of the others.
-function readsAt(cell, form = cell.s, other = null) {
-  [substitute, recorded] = [other, new Map()];
-  form.tree?.run(form.placesAt(cell.at));
-  const reads = recorded;
-  [substitute, recorded] = [null, null];
+function readsAt(cell, form = cell.s, other = null, reads = new Map()) {
+  numberAt(cell, other, form, null, reads);
   return reads;
+}
+// By how much a cell changes with each that it reads.
+function slopesAt(cell, other, form, rows) {
+  const slopes = new Map(), add = (read, by) => by && isFinite(by) && slopes.set(read, (slopes.get(read) ?? 0) + by);
+  numberAt(cell, other, form, rows, null, form.tree.back, 1, add);
+  return slopes;
 }
 
 // The pairs of cells that are multiplied and summed.

@@ -68,10 +68,7 @@ function drawWords(head) {
   const figure = el("figure", { class: "graph", onpointerleave: event => event.pointerType === "mouse" && point() }, name, column(s.rowNames, "from"), lines, column(s.colNames, "to"));
   return figure;
 }
-ACTS.compare = () => {
-  state.other = null;
-  paint();
-};
+ACTS.compare = () => ((state.other = null), paint());
 function svg(tag, attributes) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of entries(attributes)) element.setAttribute(name, value);

@@ -1,6 +1,7 @@
 // ---- judging what was filled in, as `attncli check --by-hand` does: every stage from what was filled in
 // before it, by the same rounding and with the same names of slips (commands/check/by_hand/judge.py)
-const HIDES = -1e4, PART = 1e-3, EXACT = 1e-6, MOVED = [0.01, 0.1, 10, 100], MOST_NAMED = 3, MOST_JUDGED = 400;
+const BEYOND = 1.05; // of a spread: what is not of the first order
+const HIDES = -1e4, EXACT = 1e-6, MOVED = [0.01, 0.1, 10, 100], MOST_NAMED = 3, MOST_JUDGED = 400;
 const JUDGED_MAPS = ["scores", "scaled", "capped", "masked", "weights", "dropped"];
 
 const rounded10 = (x, decimals) => Number(fixed(x, decimals));
@@ -16,15 +17,16 @@ function isNear(x, expected, allowed) {
   return abs(x - expected) <= allowed + (isFinite(least) ? least : 0) || (expected === -Infinity && x <= HIDES);
 }
 // How many decimals are written.
-const placesOfText = text => (/^\d+$/.test(text.replace(",", ".").split(".")[1] ?? "") ? text.replace(",", ".").split(".")[1].length : 0);
+const placesOfText = text => text.match(/^[^.,]*[.,](\d+)$/)?.[1].length ?? 0;
 
 // What cells are by a sheet (stage → place → number), computed once each where nothing gives them. `edits`:
-// the formulas that stages have instead; `moved`: a cell that is moved to x, all else as `base` has it.
+// the formulas that stages have instead; `moved`: a cell that is moved to x. What depends on neither is as
+// `base` has it.
 function numbersBy(sheet, edits = NO_EDITS, base = null, moved = null, x = NaN) {
-  const known = new Map(), rows = new Map(), reading = new Map(), open = new Map();
-  const formOf = s => edits.get(s.id) ?? s;
-  const isOpen = s => open.get(s) ?? open.set(s, base ? reads(s, moved.s) : edits.size > 0 || dependsOn(s, sheet)).get(s);
-  const computed = cell => known.get(cell) ?? known.set(cell, numberAt(cell, at, formOf(cell.s), rows)).get(cell);
+  const rows = new Map(), formOf = s => edits.get(s.id) ?? s, changed = moved ? [moved.s] : [...edits.keys()].map(id => byName.get(id));
+  const isOpen = memo(s => (base ? changed.some(other => reads(s, other)) : edits.size > 0 || dependsOn(s, sheet)));
+  const isSame = memo(cell => base && !edits.has(cell.s.id) && base.readBy(cell).every(read => at(read) === base.at(read)));
+  const computed = memo(cell => (isSame(cell) ? base.computed(cell) : numberAt(cell, at, formOf(cell.s), rows)));
   const at = cell => {
     const { s } = cell, written = sheet.get(s);
     if (cell === moved) return x;
@@ -32,16 +34,21 @@ function numbersBy(sheet, edits = NO_EDITS, base = null, moved = null, x = NaN) 
     if (!isOpen(s)) return base ? base.at(cell) : s.data[cell.at];
     return formOf(s).tree ? computed(cell) : s.data[cell.at];
   };
-  const readBy = cell => reading.get(cell) ?? reading.set(cell, [...readsAt(cell, formOf(cell.s), at).keys()]).get(cell);
-  return { at, computed, readBy, formOf, sheet, edits, moves: new Map() };
+  const readBy = memo(cell => [...readsAt(cell, formOf(cell.s), at).keys()]);
+  const slopesOf = memo(cell => (isSame(cell) ? base.slopesOf(cell) : slopesAt(cell, at, formOf(cell.s), rows)));
+  const movesOf = memo(({ read, half }) => [half, -half].map(step => numbersBy(sheet, edits, numbers, read, at(read) + step)));
+  const numbers = { at, computed, readBy, slopesOf, movesOf, formOf, sheet };
+  return numbers;
 }
+// What takes long, once for each of what it depends on.
+const memo = (compute, known = new Map()) => of => known.get(of) ?? known.set(of, compute(of)).get(of);
 const NO_EDITS = new Map();
 const reads = (s, other) => s === other || sourcesOf(s).some(source => reads(source, other));
 const dependsOn = (s, sheet) => sheet.has(s) || sourcesOf(s).some(source => dependsOn(source, sheet));
 
 // One sheet while it is judged: its stages in the order of the computation, each with its texts by place.
 function judged(texts) {
-  const sheet = { written: new Map(), unrounded: new Map(), halves: new Map(), places: new Map(), texts };
+  const sheet = { written: new Map(), unrounded: new Map(), halves: new Map(), texts };
   const result = { mistakes: [], follows: [], right: [], kinds: new Map() };
   for (const s of stages.filter(s => texts.has(s))) {
     const table = tableFrom(s, sheet), wrong = table.cells.filter(({ isWrong }) => isWrong);
@@ -59,50 +66,51 @@ function judged(texts) {
 function tableFrom(s, sheet) {
   const texts = sheet.texts.get(s), decimals = max(0, ...[...texts.values()].map(placesOfText));
   const isAll = s.data.length <= MOST_JUDGED, at = isAll ? range(s.data.length) : [...texts.keys()];
-  sheet.places.set(s, decimals);
   const table = { s, decimals, cells: at.map(place => ({ cell: cellOf(s, place), x: texts.has(place) ? numberOf(texts.get(place)) : NaN, isFilled: texts.has(place) })) };
-  const numbers = numbersBy(new Map(sheet.written)); // as it is now: spreads are asked for later
+  const numbers = (table.numbers = numbersBy(new Map(sheet.written))), stepOf = stepsBy(numbers, sheet.halves, decimals); // as it is now: spreads are asked for later
   for (const one of table.cells) {
     if (s.undefined && one.isFilled && isNaN(one.x) && isNaN(valueAt(one.cell))) one.isFilled = false;
     one.half = halfUnit(one.x, decimals);
     one.right = valueAt(one.cell);
     one.expected = numbers.at(one.cell);
-    one.spread = once(() => spreadAt(one.cell, one.expected, sheet.halves, numbers, decimals, false));
+    one.spread = memo(() => spreadAt(one.cell, one.expected, numbers, stepOf));
     one.isWrong = one.isFilled && !isNaN(one.x) && ![one.right, one.expected].some(x => isNear(one.x, x, one.half)) && !isNear(one.x, one.expected, one.half + one.spread());
   }
   return table;
 }
-// A number that takes long, when it is asked for.
-const once = compute => {
-  let x;
-  return () => (x ??= compute());
-};
 
-// How far off rounding puts a cell: each number that it is computed from is put up and down by half a
-// unit of its last place. A slip may itself round: there it is moved so little that nothing turns over.
-function spreadAt(cell, value, halves, numbers, decimals, isOfSlip) {
-  const { sheet: written, edits } = numbers, part = isOfSlip ? PART : 1, moves = new Map();
-  const follow = target => {
-    for (const read of numbers.readBy(target)) {
-      if (moves.has(read)) continue;
-      if (written.has(read.s)) moves.set(read, [halves.get(read.s)?.(read.at) ?? 0, numbers.at(read)]);
-      else if (numbers.formOf(read.s).tree) {
-        const x = numbers.at(read), isMap = JUDGED_MAPS.includes(read.s.short);
-        moves.set(read, [isMap && !isNear(x, rounded10(x, decimals), 0) ? halfUnit(x, decimals) : 0, x]);
-        if (isMap || dependsOn(read.s, written)) follow(read);
-      }
-    }
+// What is said of a number by which others are computed: half a unit of its last place, in between as
+// if it was filled in, and whether it follows from others itself.
+const stepsBy = ({ at, sheet, formOf }, halves, decimals) => memo(read => {
+  const { s } = read, x = at(read), isMap = JUDGED_MAPS.includes(s.short), isOpen = !sheet.has(s) && formOf(s).tree && (isMap || dependsOn(s, sheet));
+  const half = sheet.has(s) ? halves.get(s)(read.at) : isMap && !isNear(x, rounded10(x, decimals), 0) && halfUnit(x, decimals);
+  return { read, half: isFinite(x) ? +half : 0, isOpen };
+});
+// A cell behind all numbers before it, each after those that it is computed from.
+function before(cell, numbers, stepOf) {
+  const steps = new Map(), follow = read => {
+    const step = read === cell ? { read, half: 0, isOpen: true } : stepOf(read);
+    if (step.isOpen) for (const other of numbers.slopesOf(read).keys()) if (!steps.has(other)) follow(other);
+    steps.set(read, step);
   };
   follow(cell);
+  return [...steps.values()];
+}
+// How far off rounding puts a cell: each number before it is put up and down by half a unit.
+function spreadAt(cell, value, numbers, stepOf) {
+  const changes = before(cell, numbers, stepOf).filter(({ half }) => half).map(step => max(...numbers.movesOf(step).map(moved => abs(moved.computed(cell) - value))));
+  return sum(changes.filter(isFinite)) * BEYOND;
+}
+// The same of a slip, by the slopes of its formulas: it may itself round, which turns nothing over.
+function spreadOfSlip(cell, numbers, stepOf) {
+  const slopes = new Map([[cell, 1]]);
   let spread = 0;
-  for (const [read, [half, x]] of moves) {
-    if (!(half > 0) || !isFinite(x)) continue;
-    if (!numbers.moves.has(read)) numbers.moves.set(read, [half, -half].map(step => numbersBy(written, edits, numbers, read, x + part * step)));
-    const changes = numbers.moves.get(read).map(moved => abs(moved.computed(cell) - value));
-    const change = isOfSlip ? min(...changes) : max(...changes);
-    spread += isFinite(change) ? change / part : change === Infinity || change !== change ? 0 : change;
+  for (const { read, half, isOpen } of before(cell, numbers, stepOf).reverse()) {
+    const by = slopes.get(read) ?? 0;
+    spread += abs(by) * half;
+    if (isOpen) for (const [other, slope] of numbers.slopesOf(read)) slopes.set(other, (slopes.get(other) ?? 0) + by * slope);
   }
-  return spread * 1.05; // beyond the first order
+  return spread * BEYOND;
 }
 
 // Takes a stage as it was filled in for what comes after it, blank cells as they should be.
@@ -118,14 +126,13 @@ function keepTable({ s, decimals, cells }, sheet) {
   const areExact = cells.every(one => one.isExact || one.isWrong);
   for (const one of cells) {
     const isExact = one.isExact || (one.isWrong && one.x === Math.round(one.x) && areExact);
-    one.keptHalf = isExact ? () => 0 : one.isBlank ? once(() => halfUnit(one.expected, decimals) + one.spread()) : () => one.half;
+    one.keptHalf = isExact ? () => 0 : one.isBlank ? memo(() => halfUnit(one.expected, decimals) + one.spread()) : () => one.half;
   }
   const of = (name, at) => (byPlace.has(at) ? byPlace.get(at)[name] : s.data[at]);
   const hidden = s.short === "masked" && sourcesOf(s).find(source => source.short === "mask");
   if (hidden) {
-    const isOne = hidden.data.length === s.data.length;
-    const from = name => at => (of(name, at) === -Infinity ? -Infinity : 0);
-    for (const map of [sheet.written, sheet.unrounded]) if (isOne) map.set(hidden, from("number"));
+    const isOne = hidden.data.length === s.data.length, from = at => (of("number", at) === -Infinity ? -Infinity : 0);
+    for (const map of [sheet.written, sheet.unrounded]) if (isOne) map.set(hidden, from);
     sheet.halves.set(hidden, () => 0);
   }
   sheet.written.set(s, at => of("number", at));
@@ -138,13 +145,13 @@ function keepTable({ s, decimals, cells }, sheet) {
 // Every slip that can be made in a stage, or in those before it that are not filled in.
 function* otherForms(s, sheet) {
   const { prefix } = s.group, rows = page.slips?.lists[page.slips.of[prefix]] ?? [];
-  const isOpen = id => byName.has(id) && (id === s.id || (reads(s, byName.get(id)) && !sheet.written.has(byName.get(id))));
+  const isOpen = id => id === s.id || (reads(s, byName.get(id)) && !sheet.written.has(byName.get(id)));
   for (const row of rows) {
-    const ids = keys(row.edits).map(name => prefix + name).filter(isOpen), forms = (row.forms ??= new Map());
+    const ids = keys(row.edits).map(name => prefix + name).filter(isOpen);
     if (!ids.length) continue;
-    for (const id of ids) if (!forms.has(id)) forms.set(id, formOf(byName.get(id), row.edits[id.slice(prefix.length)]));
+    row.formOf ??= memo(id => formOf(byName.get(id), row.edits[id.slice(prefix.length)]));
     for (const [words, params] of row.of) {
-      const edits = new Map(ids.map(id => [id, forms.get(id)]));
+      const edits = new Map(ids.map(id => [id, row.formOf(id)]));
       for (const [id, form] of edits) assign(form.params, byName.get(id).params, params);
       yield [{ name: row.name, detail: words }, s.short in row.edits ? row.place : "row", edits];
     }
@@ -162,41 +169,36 @@ function formOf(s, edit) {
 
 function mistakesOf(table, sheet) {
   const { s, decimals, cells } = table, explained = new Map(), exactly = new Map(), digits = new Map();
-  const add = (map, slip, at) => {
+  const add = (slip, at, maps = [explained, exactly]) => {
     const key = `${slip.name}\n${slip.detail}`;
-    if (!map.has(key)) map.set(key, { slip, places: new Set() });
-    if (at !== undefined) map.get(key).places.add(at);
+    for (const map of maps) {
+      if (!map.has(key)) map.set(key, { slip, places: new Set() });
+      if (at !== undefined) map.get(key).places.add(at);
+    }
   };
   const groupOf = { cell: one => one.cell.at, row: one => floor(one.cell.at / s.cols), table: one => one.cell.p };
-  const isWritten = one => !isNaN(one.x);
+  const wrong = cells.filter(one => one.isWrong), inTurn = cells.toSorted((a, b) => b.isWrong - a.isWrong);
   for (const [slip, place, edits] of otherForms(s, sheet)) {
-    const numbers = numbersBy(sheet.written, edits), near = cells.map(one => numbers.at(one.cell));
-    if (!cells.some((one, n) => isNear(one.x, near[n], 10 * one.half + 0.05 * abs(near[n])))) continue;
-    const agrees = (one, n) => !isWritten(one) || isNear(one.x, near[n], one.half) || isNear(one.x, near[n], one.half + spreadAt(one.cell, near[n], sheet.halves, numbers, decimals, true));
-    const failed = new Set(), concerned = new Set(cells.filter(one => one.isWrong).map(groupOf[place]));
-    for (const n of range(cells.length)) {
-      const group = groupOf[place](cells[n]);
-      if (concerned.has(group) && !failed.has(group) && !agrees(cells[n], n)) failed.add(group);
+    add(slip);
+    const numbers = numbersBy(sheet.written, edits, table.numbers), group = groupOf[place], failed = new Set(), concerned = new Set(wrong.map(group));
+    const stepOf = stepsBy(numbers, sheet.halves, decimals), isLike = (one, x, more = 0) => isNear(one.x, x, one.half + more);
+    const agrees = (one, x = numbers.at(one.cell)) => isNaN(one.x) || isLike(one, x) || (!(one.isWrong && x === one.expected) && isLike(one, x, spreadOfSlip(one.cell, numbers, stepOf)));
+    for (const one of inTurn) if (concerned.has(group(one)) && !failed.has(group(one)) && !agrees(one)) failed.add(group(one));
+    const explains = wrong.filter(one => !failed.has(group(one))), isAlike = (one, x = numbers.at(one.cell)) => isLike(one, x, 9 * one.half + 0.05 * abs(x));
+    if (!explains.length || !inTurn.some(one => isAlike(one))) continue;
+    const others = memo(() => [sheet.unrounded, roundedSheet(s, sheet, edits, decimals)].map(other => numbersBy(other, edits)));
+    for (const one of explains) {
+      const isExact = [numbers, ...others()].some(other => isLike(one, other.at(one.cell)));
+      add(slip, one.cell.at, isExact ? undefined : [explained]);
     }
-    const others = once(() => [sheet.unrounded, roundedSheet(s, sheet, edits, decimals)].map(other => numbersBy(other, edits)));
-    add(explained, slip);
-    add(exactly, slip);
-    cells.forEach((one, n) => {
-      if (!one.isWrong || failed.has(groupOf[place](one))) return;
-      add(explained, slip, one.cell.at);
-      if (isNear(one.x, near[n], one.half) || others().some(other => isNear(one.x, other.at(one.cell), one.half))) add(exactly, slip, one.cell.at);
-    });
   }
-  const remaining = new Map(cells.filter(one => one.isWrong).map(one => [one.cell.at, one]));
+  const remaining = new Map(wrong.map(one => [one.cell.at, one]));
   for (const [at, one] of remaining) {
     const isBoth = abs(one.right - one.expected) <= one.half + one.spread(), numbers = isBoth ? [one.expected, one.right] : [one.expected];
     if (![one.x, ...numbers].every(isFinite)) continue;
     digits.set(at, slipsOfDigits(one.x, numbers, decimals));
-    for (const slip of slipsOfRounding(one.x, numbers, max(decimals, 2))) {
-      add(explained, slip, at);
-      add(exactly, slip, at);
-    }
-    for (const slip of slipsOfOne(one, numbers, table)) add(exactly, slip, at);
+    for (const slip of slipsOfRounding(one.x, numbers, max(decimals, 2))) add(slip, at);
+    for (const slip of slipsOfOne(one, numbers, table)) add(slip, at, [exactly]);
   }
   const mistakes = [];
   while (remaining.size) {
@@ -210,8 +212,8 @@ function mistakesOf(table, sheet) {
 function roundedSheet(s, sheet, edits, decimals) {
   const other = new Map(sheet.written), places = max(decimals, 2);
   for (const each of stages.filter(each => JUDGED_MAPS.includes(each.short) && each !== s && each.group === s.group && reads(s, each) && !sheet.written.has(each))) {
-    const before = numbersBy(new Map(other), edits);
-    other.set(each, at => rounded10(before.at(cellOf(each, at)), places));
+    const { at } = numbersBy(new Map(other), edits);
+    other.set(each, place => rounded10(at(cellOf(each, place)), places));
   }
   return other;
 }
@@ -220,7 +222,6 @@ function roundedSheet(s, sheet, edits, decimals) {
 function mostOfSlips(explained, exactly, digits, places) {
   const shared = [...explained.values()].map(({ slip, places: its }) => [slip, places.filter(at => its.has(at))]);
   const most = shared.reduce((best, [, its]) => (its.length > best.length ? its : best), []);
-  const isAll = its => its.length === places.length;
   if (places.length > MOST_NAMED && most.length < places.length) {
     const ofName = new Map();
     for (const [{ name }, its] of shared) ofName.set(name, new Set([...(ofName.get(name) ?? []), ...its]));
@@ -238,7 +239,6 @@ function inWords(slips) {
   return [...details].map(([name, more]) => ({ name, words: more.length ? `${name}, ${more.join(" or ")}` : name }));
 }
 
-const general = x => Number(x.toPrecision(6)).toString();
 function slipsOfDigits(x, numbers, decimals) {
   return numbers.flatMap(number => {
     const [a, b] = [x, number].map(each => abs(each).toFixed(decimals)), off = abs(Number(a) - Number(b)).toFixed(decimals);
@@ -246,7 +246,7 @@ function slipsOfDigits(x, numbers, decimals) {
     if (isAlike && a.length > 1 && pairs.length === 1) return [{ name: "one digit is wrong", detail: "" }];
     if (isAlike && pairs.length === 2 && pairs[0] === [...pairs[1]].reverse().join("")) return [{ name: "two digits are exchanged", detail: "" }];
     const isCarry = off.replace(/^[0.]+|[0.]+$/g, "") === "1" && Number(off) > 1.5 * 10 ** -decimals;
-    return isCarry ? [{ name: "a carry is wrong", detail: `the number is off by exactly ${general(Number(off))}` }] : [];
+    return isCarry ? [{ name: "a carry is wrong", detail: `the number is off by exactly ${Number(Number(off).toPrecision(6))}` }] : [];
   });
 }
 function slipsOfRounding(x, numbers, decimals) {
@@ -267,7 +267,7 @@ function slipsOfOne({ x, cell: { s, p, i, j } }, numbers, { cells, decimals }) {
   if (abs(x) > half && moved.some(([number, round]) => round && (abs(x - number) <= half || isClose(x, round)))) slips.push({ name: "the decimal point is in the wrong place", detail: "", isAlone: true });
   const beside = { "the one above": [i - 1, j], "the one below": [i + 1, j], "the one on the left": [i, j - 1], "the one on the right": [i, j + 1] };
   for (const [words, [row, column]] of entries(beside)) {
-    const other = row >= 0 && row < s.rows && column >= 0 && column < s.cols && cells.find(({ cell }) => cell === cellAt(s, p, row, column));
+    const other = cells.find(({ cell }) => cell.p === p && cell.i === row && cell.j === column);
     if (other && other.x === x && !other.isWrong) slips.push({ name: "copied from its neighbour", detail: words, isAlone: true });
   }
   return slips;

@@ -11,6 +11,7 @@ const placesShown = (s, axis) => range(isCut(s, axis) ? FEW : [s.rows, s.cols][a
 const isPicture = s => placesShown(s, 0).length * placesShown(s, 1).length > MOST_WRITTEN && !isAsked(s);
 const SHADE = 14; // pixels of a cell without digits
 let decimals = 4; // at most
+const standing = () => new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops])); // also of another layer
 let digit = 9; // pixels of one
 
 function findStrips() {
@@ -27,12 +28,12 @@ function findStrips() {
     const isSibling = belongs && s.product && before.product && start === left && s.group === before.group;
     const isNext = belongs && read.includes(before) && (!s.product || start === before) && s.n === before.n;
     if (!isSibling && !isNext) strips.push((strip = [{ stage: start, tops: [] }]));
-    const last = strip.at(-1).stage, own = isSibling ? start : last, standing = strip.map(piece => piece.stage);
-    const tops = isTurned(s) ? [read[1] ?? start] : read.filter(source => source !== own && !standing.includes(source));
+    const last = strip.at(-1).stage, own = isSibling ? start : last, others = strip.map(piece => piece.stage);
+    const tops = isTurned(s) ? [read[1] ?? start] : read.filter(source => source !== own && !others.includes(source));
     strip.push({ stage: s, left: own, tops, isBare: !tops.length && last.rows === s.rows && !s.vector });
   }
-  const standing = new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops]));
-  for (const s of stages) if (!standing.has(s) && isHere(s)) strips.push([{ stage: s, tops: [] }]);
+  const inStrips = standing();
+  for (const s of stages) if (!inStrips.has(s) && isHere(s)) strips.push([{ stage: s, tops: [] }]);
 }
 
 // Strips too wide for the page are cut; a product stays beside its left factor, which is repeated.
@@ -67,9 +68,8 @@ const SIZES = [[4, 1.5], [4, 1.3], ...[4, 3, 2].flatMap(most => [1.1, 1, 0.9].ma
 const LETTERS = [12, 9, 7, 5, 4]; // of the name of a column
 const SENTENCE = 16; // columns of a table that always has its digits
 function chooseSize(first, room) {
-  const standing = new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops])); // also of another layer
   const measureAll = ([most, size], letters) => {
-    if (most !== decimals) for (const s of standing) write(s, most);
+    if (most !== decimals) for (const s of standing()) write(s, most);
     decimals = most;
     html.style.setProperty("--size", `${size}rem`);
     digit = ($("probe").offsetWidth / 20) * size;

@@ -64,10 +64,7 @@ function pin(cell) {
   light(cell);
 }
 assign(ACTS, {
-  way: () => {
-    state.forwards = !state.forwards;
-    light(about);
-  },
+  way: () => ((state.forwards = !state.forwards), light(about)),
   change: () => (isMaskCell(about) ? toggleMask(about) : openEdit(shownAt.get(about)[0])),
   close: () => pin(null),
 });

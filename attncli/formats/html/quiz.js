@@ -66,9 +66,9 @@ function checkAnswers() {
   const cells = askedCells().filter(cell => canCheck(cell.s));
   if (!cells.length) return;
   const { mistakes, kinds, none } = judgeAnswers();
-  for (const cell of new Set([...cells, ...kinds.keys()]))
-    for (const td of shownAt.get(cell) ?? []) if (td.querySelector("input")) td.dataset.kind = kinds.get(cell) ?? "open";
   const all = [...new Set([...cells, ...kinds.keys()])], of = kind => all.filter(cell => kinds.get(cell) === kind).length;
+  for (const cell of all)
+    for (const td of shownAt.get(cell) ?? []) if (td.querySelector("input")) td.dataset.kind = kinds.get(cell) ?? "open";
   const lines = [...none.map(cell => `${plainName(cell)} is no number`), ...mistakes.map(lineOfMistake)];
   const rest = of("follows"), right = of("right"), open = all.length - kinds.size;
   if (lines.length === 1 && rest) lines[0] = `One mistake, ${lines[0]}; the rest follows from it`;
@@ -108,12 +108,7 @@ function endQuiz(button) {
 // stages with null where a cell is blank
 function sheetNow() {
   const { prefix } = filed(), json = fileNow(), own = [...asked].filter(s => s.id.startsWith(prefix) && !(s.short in json));
-  const texts = (s, shape = s.shape, from = 0) => {
-    if (!shape.length) return answerTo(cellOf(s, from)) || null;
-    const size = shape.slice(1).reduce((n, each) => n * each, 1);
-    return range(shape[0]).map(at => texts(s, shape.slice(1), from + at * size));
-  };
-  for (const s of own) json[s.short] = texts(s);
+  for (const s of own) json[s.short] = nested(s, s.shape, 0, at => answerTo(cellOf(s, at)) || null);
   return json;
 }
 // The answers of such a file, or of a part of one; whether there are any.

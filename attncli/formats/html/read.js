@@ -47,7 +47,7 @@ function newStage(own, group) {
   const s = {
     ...own, group, data, n: n / (own.rows * own.cols), short: own.id.slice(group.prefix.length), layer: group.layer,
     original: data.slice(), shown: data.slice(), params: paramsOf(own), had: paramsOf(own), sources: {}, all: [],
-    rowNames: labels[own.names[0]], colNames: labels[own.names[1]], isShare: own.shade === "share",
+    rowNames: labels[own.names[0]].slice(0, own.rows), colNames: labels[own.names[1]].slice(0, own.cols), isShare: own.shade === "share",
     isInput: Boolean(own.input) && !own.is && !own.bytes && !own.words && !own.whole,
   };
   for (const array of values(s.arrays ?? {})) array.data = numbersOf(array);

@@ -57,12 +57,12 @@ function rankingOf(s, row, axis, others) {
 function sentencesNow() {
   const s = part("weights"), wishes = byName.get(groupShown()?.wishes?.scores), p = s && shownPlane(s);
   const head = s && headWords(cellAt(s, p, 0, 0)), isLive = s?.tree && !s.words;
-  const all = [
-    [`In words${head && `, ${head}`}`, isLive ? sentencesOf(s, p) : []],
+  const [title] = all(".closing h2");
+  return [
+    [`${title?.textContent.replace(/( most)?[,:] .*/, "") ?? "In words"}${head && `, ${head}`}`, isLive ? sentencesOf(s, p) : []],
     [`Gradients in words${head && `, ${head}`}`, isLive && wishes && !isStale(wishes) ? sentencesOf(wishes, p, wishOf) : []],
     ["Static against contextual", globalThis.meaningNow?.() ?? []],
-  ];
-  return all.filter(([, lines]) => lines.length);
+  ].filter(([, lines]) => lines.length);
 }
 function paintSentences(isWhole) {
   for (const box of all(".closing")) box.hidden = state.edited || !isWhole;

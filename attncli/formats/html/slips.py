@@ -14,8 +14,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from attncli.attention.slips import slips
 from attncli.formats.html.tree import formula as tree_of_formula
 from attncli.formula.compute import compute
@@ -44,7 +42,6 @@ MOST_CELLS = 36
 """Of a larger table the quiz asks one row, in which no rows or columns can be swapped."""
 _KEYED = {"k": "k", "v": "v", "k_of_head": "k", "v_of_head": "v"}
 _LETTERS = {"q": "bhid", "k": "bgjd", "v": "bgje", OUTPUT: "bhie"}
-_FACT = re.compile(r"\b(?!size\b)[a-z]\w+\b(?!\[)")
 
 
 class _Variants(NamedTuple):
@@ -68,10 +65,14 @@ class _Writer:
     asked   the stages that may be filled in: q, k and v on a worksheet alone
     facts   what a line may name of it: how many there are of queries, keys and heads
     sizes   how long the letters are
+    texts   text and names of loops → its formula: each is compiled once
+    loops   loop, condition and words of a line → its variants, which stages have alike
     """
 
     def __init__(self, block: Block, is_sheet: bool) -> None:
         self.block, self.is_sheet = block, is_sheet
+        self.texts = dict[tuple[str, ...], str]()
+        self.loops = dict[tuple[str, str, str], list[list[Any]]]()
         self.stages = {
             name: block.stages[name] for name in (*QKV, *MAPS, OUTPUT) if name in block.stages
         }
@@ -109,12 +110,16 @@ class _Writer:
                 text, _, loop = text.partition(" for ")
                 text, _, condition = text.partition(" when ")
                 edits = self.edits(text)
-                variants = list(self.variants(loop, condition, detail)) if edits else []
-                if edits and variants:
-                    each = [
-                        [v.words, {f"loop_{n}": x for n, x in v.numbers.items()}] for v in variants
+                if not edits:
+                    continue
+                key = loop, condition, detail
+                if key not in self.loops:
+                    self.loops[key] = [
+                        [v.words, {f"loop_{n}": x for n, x in v.numbers.items()}]
+                        for v in self.variants(*key)
                     ]
-                    yield {"name": name, "place": place, "edits": edits, "of": each}
+                if self.loops[key]:
+                    yield {"name": name, "place": place, "edits": edits, "of": self.loops[key]}
 
     def places(self, line: str) -> list[str]:
         """The stages that a line with `any` or `qkv` is about; of another line the first one."""
@@ -194,7 +199,8 @@ class _Writer:
         body = with_letters(rebuilt(body, self.of_key_head), {"h": tuple(map(str, head))})
         if formula is not None and body == formula.body:
             return None
-        names = {x: self.read(stage, x) for x in {cell.name for cell in cells(body, guards=True)}}
+        read_cells = dict.fromkeys(cell.name for cell in cells(body, guards=True))
+        names = {x: self.read(stage, x) for x in read_cells}
         names = {x: source for x, source in names.items() if x not in ("right", "rows")}
         if None in names.values():
             return None
@@ -279,16 +285,14 @@ class _Writer:
                 yield words or value, numbers
 
     def number(self, text: str, numbers: Mapping[str, float]) -> float:
-        """A number, or the truth of a condition."""
-        for name, x in numbers.items():
-            text = re.sub(rf"\{{{name}\}}|(?<![\w\[])\b{name}\b(?!\[)", f"{x:.17g}", text)
-        text = _FACT.sub(
-            lambda fact: (
-                f"{float(self.facts.get(fact[0], 0)):.17g}" if fact[0] in self.facts else fact[0]
-            ),
-            text,
-        )
-        return float(np.asarray(compute(f"X[] = {text}", {}, self.sizes)).item())
+        """A number, or the truth of a condition: a formula of loops and facts by name."""
+        key = text, *numbers
+        if key not in self.texts:
+            for name in numbers:
+                text = re.sub(rf"\{{{name}\}}|(?<![\w\[])\b{name}\b(?!\[)", f"loop_{name}", text)
+            self.texts[key] = f"X[] = {text}"
+        values = {f"loop_{name}": x for name, x in numbers.items()}
+        return float(compute(self.texts[key], self.facts | values, self.sizes))
 
     def words(self, detail: str, numbers: Mapping[str, float], words: str) -> str:
         """What a line leaves open, with its numbers."""

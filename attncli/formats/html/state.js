@@ -88,7 +88,7 @@ function settle(changes) {
     if (s === embeddings()) for (const [at, word] of entries(changes.words)) s.data.set(vectorOf(word, s), at * s.cols);
     for (const [at, x] of entries(changes.cells[s.id] ?? {})) if (s.isInput) s.data[at] = x;
     for (const name in s.params) s.params[name] = changes.params[name] ?? s.had[name];
-    [s.rowNames, s.colNames] = s.names.map(name => (name === words ? fresh : labels[name]));
+    [s.rowNames, s.colNames] = s.names.map((name, axis) => (name === words ? fresh : labels[name]).slice(0, axis ? s.cols : s.rows));
   }
   for (const s of masks()) if (!s.isFixed) s.data.set(maskNow(changes));
 }

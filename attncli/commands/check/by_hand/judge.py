@@ -283,6 +283,8 @@ class _Marker:
         that are not on the sheet rounded as its numbers are."""
         explained, exactly = dict[Slip, set[Place]](), dict[Slip, set[Place]]()
         for slip, place, other in self.others(table.stage):
+            explained.setdefault(slip, set())  # which are named in the order of the table
+            exactly.setdefault(slip, set())
             x = self.computed(table.stage, other)
             if near(table.values, x, 10 * table.half + 0.05 * np.abs(x)).any():
                 agrees = table.agrees(x, self.spread(table.stage, other, x, of_slip=True))
@@ -294,8 +296,8 @@ class _Marker:
                     self.rounded(table.stage, other),
                 ):
                     is_exact |= table.agrees(run(_plan(other), inputs, [table.stage])[table.stage])
-                explained.setdefault(slip, set()).update(_places(cells))
-                exactly.setdefault(slip, set()).update(_places(cells & is_exact))
+                explained[slip].update(_places(cells))
+                exactly[slip].update(_places(cells & is_exact))
         return explained, exactly
 
     def others(self, stage: str) -> Iterator[tuple[Slip, str, Setup]]:
