@@ -80,7 +80,7 @@ CASES = [
     (np.where(PLACES < 9, 1, 0), "the keys from 10 on count 0 times"),
     (keys(key_12=0), "key 12 counts 0 times"),
     (np.where(PLACES < 4, 2, 1), "the first 4 keys count 2 times"),  # a page read twice
-    (np.where(PLACES < 4, 2, np.where(PLACES < 8, 0, 1)), "keys 5 to 8 count 0 times and the first 4 keys count 2 times"),
+    (np.where(PLACES < 4, 2, np.where(PLACES < 8, 0, 1)), "k and v of keys 5 to 8 are those of keys 1 to 4 (page 2 is page 1, pages of 4)"),
     (keys(key_6=2, key_7=2), "keys 6 and 7 count 2 times"),  # parts that overlap
     (keys(key_2=0, key_6=0, key_7=3, key_11=0), "keys 2, 6 and 11 count 0 times and key 7 counts 3 times"),
     (keys(key_3=0.5), "key 3 counts 0.5 times"),

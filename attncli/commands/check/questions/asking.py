@@ -67,17 +67,15 @@ def solved(search: Search) -> list[Solution]:
     comparison = search.comparison
     if search.only_nan or not enough_evidence(comparison, MOST_ANSWERS):
         return []
+    apart = without_unwritten(comparison)
+    if apart and apart[0].matches and (whole := fit(apart[0].setup, comparison)):
+        return [Solution([Match((bug_of(apart[1]),), [whole])], comparison)]
     if matches := answered(search):
         return [Solution(matches, comparison)]
-    if (apart := without_unwritten(comparison)) is not None:
+    if apart and not apart[0].matches:
         rest, rows_text = apart
-        unwritten = bug_of(rows_text)
-        if rest.matches:
-            whole = fit(rest.setup, comparison)
-            return [Solution([Match((unwritten,), [whole])], comparison)] if whole else []
         matches = causes(Search(rest, search.progress))
-        both = [Match((*match.bugs, unwritten), match.fits) for match in matches]
-        if both:
+        if both := [Match((*match.bugs, bug_of(rows_text)), match.fits) for match in matches]:
             return [Solution(both, comparison)]
     if (wrong := wrong_part(comparison)) is not None:
         part, part_text = wrong
