@@ -54,7 +54,9 @@ class Pair(NamedTuple):
     def text(self) -> str:
         """The two factors in words; "" where both are 1."""
         names = {"the scores": self.scores, "the output": self.output}
-        return " and ".join(f"{name} times {x:.6g}" for name, x in names.items() if x != 1)
+        return " and ".join(
+            f"{name} times {x:.6g}" for name, x in names.items() if f"{x:.6g}" != "1"
+        )
 
     def rounded(self, within: float) -> Pair:
         """The same with the shortest numbers that are so near in proportion."""
