@@ -53,7 +53,6 @@ PLACES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", PLACES)
 def test_right_rows_at_other_places(name: str, dtype: str) -> None:
     inputs, (moved, words) = qkv(3, dtype), PLACES[name]

@@ -37,7 +37,6 @@ def of_queries(x: Inputs) -> Inputs:
     return x._replace(q=x.q[:, :, np.arange(N_Q) // 3 * 3])
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("stage", ["d_q", "d_k", "d_v"])
 @pytest.mark.parametrize(
     ("read", "facts"),

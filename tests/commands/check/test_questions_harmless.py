@@ -17,7 +17,6 @@ WEIGHTS = POWERS / POWERS.sum(axis=-1, keepdims=True)
 LSE = np.log(POWERS.sum(axis=-1))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
     ("observed", "words"),
     [

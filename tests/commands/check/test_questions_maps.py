@@ -88,10 +88,6 @@ def mask_of(*shape: int, seed: int = 7) -> Array:
     return np.random.default_rng(seed).random(shape) < 0.6
 
 
-DTYPES = "float64", "float32"
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("planted", "facts"),
     [
@@ -152,7 +148,6 @@ def test_key_heads() -> None:
     assert "key head 3" in name
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("read", "facts"),
     [

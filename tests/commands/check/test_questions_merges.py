@@ -82,7 +82,6 @@ WAYS: dict[str, Logarithms] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("words", WAYS)
 def test_two_parts_of_an_unknown_cut(words: str, dtype: str) -> None:
     arrays = tuple(x.astype(dtype) for x in inputs(1, 2))
