@@ -6,6 +6,7 @@ Search ── unwritten rows apart ── look-up ── … ──> Solution: r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -56,7 +57,10 @@ MOST_ANSWERS = 2**12
 
 
 LEAST_WRONG = 8
-"""A part of fewer different numbers is not asked for a cause of its own."""
+"""A part of fewer wrong numbers, or different ones, is not asked for a cause of its own."""
+
+MOST_JUDGED = 64
+"""So many answers of a question are judged: where noise allows more, none is the cause."""
 
 
 def solved(search: Search) -> list[Solution]:
@@ -80,7 +84,9 @@ def solved(search: Search) -> list[Solution]:
     if (wrong := wrong_part(comparison)) is not None:
         part, part_text = wrong
         others = comparison.errors.keys() - part.errors.keys()
-        is_enough = part.n_different >= LEAST_WRONG and enough_evidence(part, MOST_ANSWERS)
+        n_wrong = sum(int(stage.wrong.sum()) for stage in part.errors.values())
+        is_enough = min(n_wrong, part.n_different) >= LEAST_WRONG
+        is_enough = is_enough and enough_evidence(part, MOST_ANSWERS)
         if is_enough and (matches := causes_beside(others, part, search, causes)):
             return [Solution(matches, part, part_text)]
     return one_by_one(search, causes)
@@ -105,7 +111,7 @@ def in_whole_numbers(search: Search, matches: list[Match]) -> list[Match]:
 def answered(search: Search, questions: Sequence[Question] = QUESTIONS) -> list[Match]:
     """The first answer that gives all numbers, as a match; none where no question has one."""
     for question in questions:
-        for answer in question(search):
+        for answer in islice(question(search), MOST_JUDGED):
             candidate = (bug_of(answer.sentence, answer.formula),), answer.setups
             if matches := search.among([candidate]):
                 return [Match(matches[0].bugs, matches[0].fits[:1])]

@@ -31,8 +31,8 @@ from attncli.tolerance.spans import OF_ALL_HEADS, span_of
 MOST_ROWS = 64
 """So many wrong rows are looked up at first; more only where each of these is a right row."""
 
-MOST_PRODUCTS = 2**24
-"""So many differences are computed at once: 128 MB."""
+MOST_PRODUCTS = 2**20
+"""So many differences are computed at once: 8 MB."""
 
 
 class _Rows(NamedTuple):
@@ -123,7 +123,8 @@ def sources_of(stage: StageErrors, rows: Indices) -> Indices | None:
     sources, step = list[int](), max(1, MOST_PRODUCTS // right.size)
     for start in range(0, len(rows), step):
         part = observed[start : start + step]
-        apart = np.abs(part[:, None] - right[None]).max(axis=-1)
+        differences = part[:, None] - right[None]
+        apart = np.abs(differences, out=differences).max(axis=-1)
         nearest = apart.argmin(axis=-1)
         least = np.take_along_axis(apart, nearest[:, None], axis=-1)[:, 0]
         if not (least <= limits[start : start + step]).all():

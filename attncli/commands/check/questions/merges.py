@@ -136,7 +136,11 @@ def _of_cut(starts: Starts, search: Search) -> Iterator[Answer]:
         shares = merge.shares(every)[np.ix_(*rows.over)][at]
         if rms(np.abs(shares - solution)) <= max(allowed, LIKELY * wrong):
             sentence = f"{_parts_text(starts, setup.shape[3])} are merged {merge.words}"
-            formula = f"w ∝ {merge.formula}" if merge.is_divided else f"w = {merge.formula}"
+            formula = (
+                f"w is proportional to {merge.formula}"
+                if merge.is_divided
+                else f"w = {merge.formula}"
+            )
             yield Answer(sentence, _setups(merge, starts, search), formula)
     yield from _by_other_shares(solved, is_known, rows, starts, search)
 
