@@ -24,6 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "run what the default run leaves out: cases marked exhaustive, properties with 100 examples"
     )
     parser.addoption("--exhaustive", action="store_true", help=text)
+    text = "of the tests of --exhaustive, run each N-th alone"
+    parser.addoption("--every", type=int, default=1, metavar="N", help=text)
     parser.addoption("--all", action="store_true", help="run both in one run")
 
 
@@ -45,5 +47,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         runs = is_marked or is_property if config.getoption("--exhaustive") else not is_marked
         (kept if runs else left_out).append(item)
+    if config.getoption("--exhaustive"):
+        n = config.getoption("--every")
+        left_out += [item for at, item in enumerate(kept) if at % n]
+        kept = kept[::n]
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
