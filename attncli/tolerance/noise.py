@@ -47,7 +47,9 @@ from attncli.stages import (
     WEIGHTS,
 )
 from attncli.tolerance.number_types import (
+    EPS,
     FIRST,
+    LEAST,
     SMALL,
     Arithmetic,
     first_equal,
@@ -303,7 +305,8 @@ class _Errors:
                 signs = self._of_equal(signs)
             if np.isfinite(value := step.params.get("value", -np.inf)):  # it is exact
                 signs = np.where(result == value, 0, signs)
-            return self._with_errors(result, size, signs)
+            errors = self._with_errors(result, size, signs)
+            return self._with_smallest(errors, signs) if leaf in POWERS else errors
 
         return step._replace(function=backward if leaf in GRADIENTS else forward)
 
@@ -342,6 +345,16 @@ class _Errors:
         errors *= x
         return errors
 
+    def _with_smallest(self, x: Array, signs: Array) -> Array:
+        """Exponentials with what rounds those below the range of normal numbers: these are
+        multiples of the smallest number of the type, however small they are."""
+        is_double = self.unit.sums < EPS["float32"] / 1000
+        dtype: DType = "float64" if is_double else "float32"
+        is_small = (x != 0) & (np.abs(x) < LEAST[dtype] / EPS[dtype])
+        if not is_small.any():
+            return x
+        return np.asarray(np.where(is_small, x + LEAST[dtype] / math.sqrt(12) * signs, x))
+
     def _drawn(self, shape: tuple[int, ...]) -> Array:
         """Errors of ±1; those of all draws are in a row of batch items."""
         draws = self.draws if shape and shape[0] % self.draws == 0 else 1
@@ -364,6 +377,10 @@ class _Errors:
             of_exp = self.unit.sums * np.hypot(LEVEL * lse, EXP)
             self.level = np.asarray(np.minimum(of_exp, MOST_LEVEL))
         return np.hypot(np.minimum(self.unit.sums * np.abs(top), MOST_LEVEL), of_sums)
+
+
+POWERS = WEIGHTS, "p"
+"""The stages of exponentials, which may be as small as any number: p is that of a tile."""
 
 
 def _is_floats(x: Any) -> bool:

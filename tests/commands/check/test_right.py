@@ -178,3 +178,14 @@ def test_a_head_is_judged_by_its_own_noise() -> None:
     verdict = check(rounded(seen), q, k, v, pairs=False)
     assert not verdict.matches
     assert any("head 3" in place for place in verdict.stages[0].places)
+
+
+def test_weights_below_the_normal_range_are_rounded_to_multiples_of_the_smallest() -> None:
+    """e^-100 is 26 or 27 times the smallest float32: what it is times values of 37 is off by 2 %."""
+    scores = np.array([-99.9, -100.0, -100.3, -100.7, -101.1], dtype=np.float32)
+    q, k, v = scores[:, None], np.ones((1, 1), np.float32), np.full((1, 2), 37.0, np.float32)
+    powers = np.exp(scores, dtype=np.float32)[:, None]
+    assert 0 < powers.max() < np.finfo(np.float32).tiny
+    verdict = check(powers * v, q, k, v, sinks=np.zeros(1, np.float32))  # 1 + e^-100 is 1
+    assert verdict.matches, str(verdict)
+    assert not check(2 * powers * v, q, k, v, sinks=np.zeros(1, np.float32)).matches
