@@ -161,6 +161,15 @@ MOST_LISTED = 6
 """Of more numbers only the first are said."""
 
 
+def sources_in(indices: Indices) -> dict[int, list[int]]:
+    """The places that are read at another one, by that one."""
+    sources: dict[int, list[int]] = {}
+    for place, source in enumerate(indices.tolist()):
+        if place != source:
+            sources.setdefault(source, []).append(place)
+    return sources
+
+
 def map_text(kind: str, indices: Indices, words: str = "") -> str:
     """Which places have the numbers of which, in words.
 
@@ -169,10 +178,7 @@ def map_text(kind: str, indices: Indices, words: str = "") -> str:
     >>> map_text("head", np.array([0, 0, 0, 3, 3, 3]))
     'heads 2 and 3 have the numbers of head 1, heads 5 and 6 those of head 4'
     """
-    sources: dict[int, list[int]] = {}
-    for place, source in enumerate(indices.tolist()):
-        if place != source:
-            sources.setdefault(source, []).append(place)
+    sources = sources_in(indices)
     if words and len(sources) > MOST_SOURCES:
         kinds = places_text(kind, [0, 1]).split()[0]
         return f"{kinds} have the numbers of others: {words}"

@@ -13,7 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from attncli.arrays import BoolArray
-from attncli.commands.check.questions.answer import Answer, PlaceMap, place_maps, places_text
+from attncli.commands.check.questions.answer import (
+    Answer,
+    PlaceMap,
+    place_maps,
+    places_text,
+    sources_in,
+)
 from attncli.commands.check.questions.operands import (
     LENGTHS,
     LIMITS,
@@ -24,17 +30,9 @@ from attncli.commands.check.questions.operands import (
 )
 from attncli.commands.check.questions.screen import MOST_ROWS, Row, Screen, screen_of
 from attncli.commands.check.search import Search
-from attncli.tolerance.run import Indices
 from attncli.tolerance.setup import Setup
 
-PLURALS = {
-    "batch item": "batch items",
-    "head": "heads",
-    "key head": "key heads",
-    "query": "queries",
-    "key": "keys",
-}
-WORDS = dict(zip("bhgij", PLURALS, strict=True))
+WORDS = dict(zip("bhgij", ("batch item", "head", "key head", "query", "key"), strict=True))
 """The place of a letter in words."""
 
 MOST_SOURCES = 3
@@ -152,7 +150,7 @@ def sentence_of(setup: Setup, operand: Operand, letter: str, place_map: PlaceMap
         return f"{operand.words} {', '.join(texts)}" + f" ({words})" * bool(words)
     if letter == "j" and operand.words in KEYS:
         subject, others = KEYS[operand.words]
-        return f"{subject} {_as_read(kind, words)} ({others} are right)".replace(" ()", "")
+        return f"{subject} {_source(kind, words)} ({others} are right)".replace(" ()", "")
     return f"{operand.words} of each {kind} {are} {those} of {_source(kind, words)}"
 
 
@@ -162,10 +160,6 @@ KEYS = {
     "k and v": ("each key is read with its value as", "the mask and the queries"),
 }
 """How another key is read in words, and what is right."""
-
-
-def _as_read(kind: str, words: str) -> str:
-    return _source(kind, words)
 
 
 def _source(kind: str, words: str) -> str:
@@ -180,15 +174,6 @@ def _source(kind: str, words: str) -> str:
 
 
 ENDS = "the first", "the last"
-
-
-def sources_in(indices: Indices) -> dict[int, list[int]]:
-    """The places that are read at another one, by that one."""
-    sources: dict[int, list[int]] = {}
-    for place, source in enumerate(indices.tolist()):
-        if place != source:
-            sources.setdefault(source, []).append(place)
-    return sources
 
 
 def _blocks(operand: Operand, letter: str, words: str) -> str:
