@@ -59,7 +59,7 @@ MOST_ANSWERS = 2**12
 LEAST_WRONG = 8
 """A part of fewer wrong numbers, or different ones, is not asked for a cause of its own."""
 
-MOST_JUDGED = 64
+MOST_JUDGED = 128
 """So many answers of a question are judged: where noise allows more, none is the cause."""
 
 

@@ -47,10 +47,6 @@ def parts_of_mask(search: Search) -> Iterator[Answer]:
         return
     visible = visible_in(mask, convention)
     parts = parts_of(visible)
-    for part in parts:
-        rest = [x.visible for x in parts if x is not part]
-        for sentence, other in part.others:
-            yield Answer(sentence, [with_visible(setup, _all_of([*rest, other], visible))])
     for count in range(1, len(parts) + 1):
         for ignored in combinations(parts, count):
             remaining = [x for x in parts if x not in ignored]
@@ -66,6 +62,10 @@ def parts_of_mask(search: Search) -> Iterator[Answer]:
                 else "and a causal limit is applied in its place"
             )
             yield Answer(f"{sentence}, {beside}", [toggled], formula)
+    for part in parts:
+        rest = [x.visible for x in parts if x is not part]
+        for words, other in part.others:
+            yield Answer(words, [with_visible(setup, _all_of([*rest, other], visible))])
 
 
 def sentence_of(ignored: Sequence[Part], remaining: Sequence[Part]) -> str:
@@ -227,10 +227,15 @@ def _documents(visible: BoolArray) -> Part | None:
     first = np.where(visible, places, n).min(axis=-1)
     reach = np.maximum.accumulate(last, axis=-1)[..., :-1]
     start = np.minimum.accumulate(first[..., ::-1], axis=-1)[..., ::-1][..., 1:]
-    has_both = keys[..., 1:] & keys[..., :-1]
-    is_cut: BoolArray = np.asarray((reach < places[1:]) & (start >= places[1:]) & has_both)
+    is_known = keys[..., 1:] & keys[..., :-1]
+    can_begin: BoolArray = np.asarray((reach < places[1:]) & (start >= places[1:]))
+    is_cut = can_begin & is_known
     if not is_cut.any():
         return None
+    if not (is_cut.any(axis=0) & ~is_cut & is_known).any():
+        # every batch item has the same documents; where its own padding hides a key next to the
+        # boundary of two, the other batch items show it
+        is_cut = is_cut | (is_cut.any(axis=0) & can_begin)
     none = np.zeros((*visible.shape[:2], 1), np.bool_)
     cuts: BoolArray = np.concatenate([none, is_cut], axis=-1)
 
