@@ -213,6 +213,10 @@ class Compiler(NamedTuple):
     def over(self, node: Over, order: Letters) -> Function:
         """A sum, a largest number, a softmax or the log of a sum of powers."""
         kind, is_share = node.kind, node.kind == "softmax"
+        if is_share:  # shares are the same along the letters that they do not depend on
+            own = [x for x in order if x in (*self.letters(node), *node.letters)]
+            if len(own) < len(order):
+                return aligned(self.over(node, own), own, order)
         if {*node.letters} & {*order} and not is_share:  # its letters are others than those around
             primes = {x: (f"{x}′",) for x in node.letters}
             self.sizes.update({f"{x}′": self.sizes[x] for x in node.letters})
