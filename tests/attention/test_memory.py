@@ -106,10 +106,10 @@ def test_what_is_streamed_is_counted_without_the_scores(
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     rng = np.random.default_rng(4)
     arrays = {
-        name: rng.normal(size=(4, 6007, d)) for name, d in zip("qkv", (61, 61, 53), strict=True)
+        name: rng.normal(size=(4, 3001, d)) for name, d in zip("qkv", (61, 61, 53), strict=True)
     }
     inputs = inputs_of({**arrays, "d_output": "ones"}, Convention(**fields))
-    scores = 4 * 6007**2 * memory.width_of(inputs.convention)
+    scores = 4 * 3001**2 * memory.width_of(inputs.convention)
     peak = measured(lambda: streamed(replace(inputs), n_threads=1))
     assert peak <= memory.of_streaming(inputs) * 1.1 < scores / 4
     peak = measured(lambda: streamed_gradients(replace(inputs), inputs.d_output, n_threads=1))

@@ -27,7 +27,10 @@ CALLS = [
     "--weights samples/bank.json --mask samples/near.json --positions none",
     "posenc --add '[[1,2,0,1],[3,4,1,0]]' --base 50",
 ]
-SEQUENCES, LENGTH = 30, 9  # of each call; changes of each sequence
+LENGTH = 9
+"""So many changes has a sequence."""
+
+pytestmark = pytest.mark.xdist_group("state")  # one process of node computes all sequences
 RUN = """
 const { readFileSync } = require("fs");
 const [script, pages] = process.argv.slice(2, 4).map(path => readFileSync(path, "utf8"));
@@ -94,12 +97,14 @@ for (const textContent of pages.trim().split("\\n"))
 """
 
 
-@pytest.fixture(scope="module")
-def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    """Of each call: of every sequence what is copied at its end, and the numbers there."""
+@pytest.fixture(scope="module", params=[10, pytest.param(40, marks=pytest.mark.exhaustive)])
+def ends(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[Any]]:
+    """Of each call: of so many sequences what is copied at the end, and the numbers there."""
     if NODE is None:
         pytest.skip("there is no node")
-    folder = tmp_path_factory.mktemp("state")
+    folder, n_sequences = tmp_path_factory.mktemp("state"), request.param
     with contextlib.chdir(ROOT):
         texts = [attncli.render(traced(call), "html") for call in CALLS]
     data = [re.findall(r'id="data">([^<]*)', text)[0] for text in texts]
@@ -110,11 +115,11 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     for name, text in {"run.js": RUN, "script": script, "pages": "\n".join(data)}.items():
         (folder / name).write_text(text, encoding="utf-8")
     words = [NODE, *(str(folder / name) for name in ("run.js", "script", "pages"))]
-    words += [str(SEQUENCES), str(LENGTH)]
+    words += [str(n_sequences), str(LENGTH)]
     process = subprocess.run(words, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr[-1500:]
     lines = [json.loads(line) for line in process.stdout.splitlines()]
-    return {call: lines[SEQUENCES * n : SEQUENCES * (n + 1)] for n, call in enumerate(CALLS)}
+    return {call: lines[n_sequences * n : n_sequences * (n + 1)] for n, call in enumerate(CALLS)}
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -133,4 +138,4 @@ def test_after_random_changes_what_is_copied_gives_the_numbers_of_the_page(
             expected = np.broadcast_to(theirs[stage].value, theirs[stage].value.shape).ravel()
             assert ours == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True), (text, stage)
         n_compared += 1
-    assert n_compared >= SEQUENCES / 2
+    assert n_compared >= len(ends[call]) / 2
