@@ -20,6 +20,7 @@ from attncli.attention.run import Step, run
 from attncli.stages import spec_of
 from attncli.tolerance.comparison import CLOSER, Comparison, is_closer
 from attncli.tolerance.run import Block, axes_in, blocks_of_rows, inputs_of_block, steps_of
+from attncli.tolerance.setup import Setup
 from attncli.tolerance.spans import OF_ALL_HEADS, ROWS, in_four, source_of
 
 AT_ONCE = 2**18
@@ -48,12 +49,13 @@ class Fork(NamedTuple):
         sizes = self.block.computed.sizes
         return AT_ONCE // (math.prod(sizes) * self.comparison.setup.shape[3])
 
-    def refused(self, place: str, alternatives: Sequence[Sequence[Step]]) -> list[bool]:
+    def refused(self, step: Step, alternatives: Sequence[Sequence[Step]]) -> list[bool]:
         """Whether each alternative of a step is no explanation: False where that is not known.
 
-        alternatives  the steps in the place of the one of this name
+        alternatives  the steps in the place of this one
         """
-        axes, refused = spec_of(place).axes.split(), [False] * len(alternatives)
+        place, refused = step.name, [False] * len(alternatives)
+        axes = spec_of(step.kind or place).axes.split()
         if axes[:1] != ["batch"]:
             return refused
         before = {name: x for name, x in self.values.items() if name != place}
@@ -105,17 +107,19 @@ class Fork(NamedTuple):
         ]
 
 
-def fork_of(comparison: Comparison, whole: frozenset[int]) -> Fork | None:
+def fork_of(comparison: Comparison, setup: Setup, whole: frozenset[int]) -> Fork | None:
     """The fork of a comparison for steps that need these axes whole.
+
+    setup  that of the comparison, or one that computes the same in more steps
 
     None where alternatives have no place side by side: where several batch items are computed, or
     stages are sums over queries, or something is done to them after the plan.
     """
-    setup, names = comparison.setup, comparison.errors.keys()
+    names, is_edited = comparison.errors.keys(), bool(comparison.setup.edits)
     is_later = setup.relabel or setup.relayout or setup.instead or setup.written or setup.tiles
     is_turned = setup.positions is not None or setup.has_gains
     has_turned = is_turned and names & {"d_q", "d_k"}
-    if is_later or has_turned or setup.edits or names & {*OF_ALL_HEADS} or comparison.is_whole:
+    if is_later or has_turned or is_edited or names & {*OF_ALL_HEADS} or comparison.is_whole:
         return None
     blocks = [*blocks_of_rows(setup, comparison.subset, setup.whole_axes | whole)]
     if len(blocks) > 1 or len(blocks[0].computed.batch) > 1:

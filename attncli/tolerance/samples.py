@@ -33,8 +33,8 @@ def sample_of(comparison: Comparison) -> Comparison:
     return comparison.sample(Subset(batch, head, row))
 
 
-NARROW = 4
-"""So few rows refuse nearly every setup."""
+NARROW, LONG = 4, 256
+"""So few rows refuse nearly every setup; of more keys than these, half of them do."""
 
 
 def narrow_sample_of(sample: Comparison) -> Comparison:
@@ -48,11 +48,11 @@ def narrow_sample_of(sample: Comparison) -> Comparison:
         return sample if is_small or by_rows.matches else narrow_sample_of(by_rows)
     worst = _row_errors(sample.errors)
     batch, head, _ = np.unravel_index(int(worst.argmax()), worst.shape)
-    rows = _chosen(worst[batch, head], NARROW)
+    rows = _chosen(worst[batch, head], NARROW if sample.setup.shape[3] <= LONG else NARROW // 2)
     return sample.sample(Subset(np.array([batch]), np.array([head]), rows))
 
 
-WIDE = 2**17
+WIDE = 2**15
 """About how many scores a sample of every head has."""
 
 

@@ -89,6 +89,7 @@ class Search:
                 catalogue, which its test finds; no candidate ends a check
     alone       bug → its variants under the setup that is right
     right       stages of a few rows that are right, which no bug may change; None: none
+    changing    the matches that are none because they change what is right
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Search:
         self.skipped: dict[str, int] = {}
         self.unbuilt: dict[str, str] = {}
         self.alone: dict[Bug, list[Setup]] = {}
+        self.changing = list[Match]()
         self._emptied: dict[Any, tuple[bool, Setup]] = {}
 
     @cached_property
@@ -130,14 +132,18 @@ class Search:
         """The candidates that fit, put behind those of `to` one by one; the search itself."""
         matches = [] if to is None else to
         for number, (bugs, variants) in enumerate(candidates, 1):
-            fits = list[Fit]()
+            fits, changing = list[Fit](), list[Fit]()
+            is_fitted = any(bug.is_fitted for bug in bugs)
             with self._noting(bugs):
                 for variant in self.fits(variants):
-                    fits.append(variant)  # those before a problem are kept
-                    if any(bug.is_fitted for bug in bugs):  # its first form is the simplest
+                    changes_right = self.right is not None and changes(variant.setup, [self.right])
+                    (changing if changes_right else fits).append(variant)  # kept before a problem
+                    if fits and is_fitted:  # its first form is the simplest
                         break
             if fits:
                 matches.append(Match(bugs, fits))
+            elif changing:
+                self.changing.append(Match(bugs, changing))
             if total:
                 self.progress(number, total)
         return matches
@@ -170,6 +176,13 @@ class Search:
     def causes(self) -> list[Match]:
         """The single bugs that explain the numbers, and that their direction does not exclude."""
         return self.distinct(self.singles())
+
+    def otherwise(self) -> list[Match]:
+        """What explains the numbers and changes what is right: a bug that has a name before an
+        answer, and one without a fitted number before one with it."""
+        matches = [x for x in self.changing if x.bugs[0].id] or self.changing[:1]
+        matches = [x for x in matches if not x.bugs[0].is_fitted] or matches
+        return self.distinct([x for x in matches if not x.bugs[0].fits_many] or matches[:1])
 
     def _or_fitted(self, matches: list[Match]) -> list[Match]:
         """The matches, or a number that fits better: 16 bits confuse 1/√(2 d) with ln 2 / √d."""
@@ -351,8 +364,6 @@ class Search:
         """The variants that fit every sample, and then everything."""
         fits = []
         for setup in filter(self.fits_samples, variants):
-            if self.right is not None and changes(setup, [self.right]):
-                continue
             if setup_fit := fit(setup, self.comparison):
                 fits += [setup_fit] * lowers(setup_fit.errors, self.comparison.errors)
             elif len(self.samples) < MOST_SAMPLES:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from attncli.commands.check.bugs.bug import Evidence
 from attncli.commands.check.bugs.edits import DELTAS, Edit, rewrites_of
 from attncli.commands.check.bugs.facts import Facts
-from attncli.commands.check.bugs.patch import named, whole_plan
+from attncli.commands.check.bugs.patch import named, patched, whole_plan
 from attncli.commands.check.bugs.rewrite import Rewrite
 from attncli.formula.expression import Cell, Expr, cells, walk
 from attncli.tolerance.alternatives import Fork, fork_of
@@ -53,8 +53,13 @@ class Slip(NamedTuple):
 
     @property
     def is_alone(self) -> bool:
-        """Whether one step of the plan is another, and nothing else."""
-        return len(self.places) == 1 and not self.again and len(self.ways) == 1
+        """Whether one step of a plan is another, and nothing else."""
+        return len(self.places) == 1 and len(self.ways) == 1
+
+    @property
+    def step(self) -> str:
+        """The name of the step that is another, the first of them."""
+        return f"{self.places[0]}_again" if self.again else self.places[0]
 
 
 AT_ONCE = 64
@@ -69,12 +74,11 @@ class Screen:
 
     def __init__(self, narrow: Comparison, evidence: Evidence, slips: Sequence[Slip]) -> None:
         self.narrow, self.facts = narrow, Facts(narrow.setup, evidence)
-        self.plan = whole_plan(narrow.setup)
-        self.waiting = dict[str, list[Slip]]()  # by place, those that come first at the end
+        self.waiting = dict[str, list[Slip]]()  # by step, those that come first at the end
         for slip in reversed(slips):
             if slip.is_alone:
-                self.waiting.setdefault(slip.places[0], []).append(slip)
-        self.forks = dict[frozenset[int], Fork | None]()
+                self.waiting.setdefault(slip.step, []).append(slip)
+        self.forks = dict[tuple[str, frozenset[int]], Fork | None]()
         self.results = dict[int, frozenset[int]]()  # the id of a refused slip → its whole axes
 
     def refused(self, slip: Slip) -> frozenset[int] | None:
@@ -82,30 +86,34 @@ class Screen:
 
         Slips are asked for in their order.
         """
-        waiting = self.waiting.get(slip.places[0], [])
+        waiting = self.waiting.get(slip.step, [])
         if slip.is_alone and waiting and waiting[-1] is slip:
             some = waiting[: -AT_ONCE - 1 : -1]
             del waiting[-AT_ONCE:]
-            self._judge(slip.places[0], some)
+            self._judge(some)
         return self.results.pop(id(slip), None)
 
-    def _judge(self, place: str, slips: Sequence[Slip]) -> None:
+    def _judge(self, slips: Sequence[Slip]) -> None:
         """Puts those of some slips of one step that are refused into the results."""
-        setup, step = self.narrow.setup, named(self.plan, place)
-        names = [name for name in setup.inputs if "." in name]
+        (place,), name, again = slips[0].places, slips[0].step, slips[0].again
+        # Of what is computed again there are copies in the plan once one of them is edited.
+        setup = patched(self.narrow.setup, {}, {place: Rewrite()}) if again else self.narrow.setup
+        if setup is None or (step := named(whole_plan(setup), name)) is None:
+            return
+        inputs = [name for name in setup.inputs if "." in name]
         by_axes = dict[frozenset[int], list[tuple[Slip, Rewrite]]]()
-        for slip in slips if step else ():
+        for slip in slips:
             rewrite = rewrites_of(self.facts, slip.edits, {})[place]
-            if step and rewrite.of(step, self.plan, names):
-                by_axes.setdefault(rewrite.whole(step), []).append((slip, rewrite))
+            by_axes.setdefault(rewrite.whole(step), []).append((slip, rewrite))
         for whole, group in by_axes.items():
-            if whole not in self.forks:
-                self.forks[whole] = fork_of(self.narrow, whole)
-            if (fork := self.forks[whole]) is None or not (step := named(fork.plan, place)):
+            key = name if again else "", whole
+            if key not in self.forks:
+                self.forks[key] = fork_of(self.narrow, setup, whole)
+            if (fork := self.forks[key]) is None or not (step := named(fork.plan, name)):
                 continue
             for start in range(0, len(group), fork.most):
                 part = group[start : start + fork.most]
-                steps = [rewrite.of(step, fork.plan, names) for _, rewrite in part]
-                for (slip, _), is_refused in zip(part, fork.refused(place, steps), strict=True):
+                steps = [rewrite.of(step, fork.plan, inputs) for _, rewrite in part]
+                for (slip, _), is_refused in zip(part, fork.refused(step, steps), strict=True):
                     if is_refused:
                         self.results[id(slip)] = whole

@@ -108,9 +108,12 @@ def in_whole_numbers(search: Search, matches: list[Match]) -> list[Match]:
     return answered(search, [zero_keys]) or matches
 
 
-def answered(search: Search, questions: Sequence[Question] = QUESTIONS) -> list[Match]:
-    """The first answer that gives all numbers, as a match; none where no question has one."""
-    for question in questions:
+def answered(search: Search, questions: Sequence[Question] | None = None) -> list[Match]:
+    """The first answer that gives all numbers, as a match; none where no question has one.
+
+    questions  those that are asked; None: all
+    """
+    for question in QUESTIONS if questions is None else questions:
         for answer in islice(question(search), MOST_JUDGED):
             candidate = (bug_of(answer.sentence, answer.formula),), answer.setups
             if matches := search.among([candidate]):

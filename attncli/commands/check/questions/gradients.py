@@ -48,8 +48,7 @@ def causes_beside(
     sample = search.samples[0]
     if right := [name for name in sample.errors if name in names]:
         beside = Search(wrong, search.progress, stages_alone(sample, right))
-        if matches := causes(beside):
-            return matches
+        return causes(beside) or beside.otherwise()
     return causes(Search(wrong, search.progress))
 
 
