@@ -275,7 +275,7 @@ def _room(numbers: dict[str, Any], reading: Reading) -> Callable[..., None]:
     return check_room
 
 
-_FORMULAS = 60 * 10**6
+_FORMULAS = 5 * 10**6
 """Bytes of the formulas of all bugs and edits, parsed and compiled, however small the arrays."""
 
 
@@ -289,9 +289,9 @@ def _bytes_of(
     """Bytes of comparing the observed stages with those computed, or of searching for a bug.
 
     A stage as observed, as expected and as rounded, for its noise, and in the search as a candidate
-    has it, with four more of what is larger than a piece. And either a difference of two or, while
-    a piece is computed, five stages of it (with the errors put into each), in the search four and
-    12 masks; and the formulas of all candidates. whole: gradients, for which all queries are
+    has it, with two more of what is larger than a piece, in the search four. And either a difference
+    of two or, while a piece is computed, five stages of it (with the errors put into each), in the
+    search four and 26 masks; and the formulas of all candidates. whole: gradients, for which all queries are
     computed at once.
     """
     sizes, scores = inputs.sizes, inputs.sizes.scores
@@ -301,8 +301,8 @@ def _bytes_of(
         piece = 2 * max(piece, n_mask * (sizes.n_heads // sizes.n_kv_heads))
     if searches and n_mask <= most_at_once():  # of a softmax over queries
         piece = max(piece, n_mask)
-    of_piece = 4 * piece + 12 * min(n_mask, piece) if searches else 5 * piece
+    of_piece = 4 * piece + 26 * min(n_mask, piece) if searches else 5 * piece
     of_stage = sum(x.size for x in observed)
-    stages = (3 + searches) * of_stage + 4 * searches * max(0, of_stage - piece)
+    stages = (3 + searches) * of_stage + (2 + 2 * searches) * max(0, of_stage - piece)
     stages += max(of_stage, of_piece)
     return operands + size_of(observed, 0) + stages * FLOAT + searches * _FORMULAS
