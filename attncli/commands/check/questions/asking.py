@@ -66,14 +66,17 @@ MOST_JUDGED = 128
 def solved(search: Search) -> list[Solution]:
     """What the numbers say of their causes; none where they say nothing, or are too few.
 
+    Rows of NaN alone have many causes: they are said to be unwritten where they are a whole block.
     Several where several gradients are wrong for reasons of their own.
     """
     comparison = search.comparison
-    if search.only_nan or not enough_evidence(comparison, MOST_ANSWERS):
+    if not enough_evidence(comparison, MOST_ANSWERS):
         return []
-    apart = without_unwritten(comparison)
+    apart = without_unwritten(comparison, of_blocks=search.only_nan)
     if apart and apart[0].matches and (whole := fit(apart[0].setup, comparison)):
         return [Solution([Match((bug_of(apart[1]),), [whole])], comparison)]
+    if search.only_nan:
+        return []
     if matches := answered(search):
         return [Solution(matches, comparison)]
     if apart and not apart[0].matches:
