@@ -27,6 +27,7 @@ from attncli.commands.check.questions.merges import merged
 from attncli.commands.check.questions.norms import norm_otherwise
 from attncli.commands.check.questions.rotary import place_otherwise
 from attncli.commands.check.questions.smoothed import smoothed
+from attncli.commands.check.questions.terms import terms_counted
 from attncli.commands.check.questions.unwritten import KINDS_OF, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
@@ -40,6 +41,7 @@ QUESTIONS: tuple[Question, ...] = (
     parts_of_mask,
     read_elsewhere,
     blocks_read,
+    terms_counted,
     read_elsewhere_backward,
     add_constants,
     counted,

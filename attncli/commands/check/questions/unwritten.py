@@ -30,15 +30,14 @@ def without_unwritten(
     of_blocks  whether only those count that are the last block of all
     """
     setup, over = comparison.setup, comparison.setup.convention.softmax_over
-    written, sentences = dict[str, Array](), list[str]()
+    written, sentences = dict[str, Array](), dict[str, list[str]]()
     for name, stage in comparison.errors.items():
         is_wrong = np.asarray(stage.wrong.any(axis=-1))
-        of_stage = f" of {name}" if len(comparison.errors) > 1 else ""
         span = span_of(name, over)
         if span == "totals" or name in OF_ALL_HEADS:
             if is_wrong.all() and not stage.observed.any():
                 written[name] = np.zeros(())
-                sentences.append(f"{name} is 0: not written")
+                sentences[f"{name} is 0: not written"] = []
             continue
         marks = marks_of(stage.observed, is_wrong)
         sizes = all_of(marks.shape) if span == "keys" else comparison.subset
@@ -47,9 +46,10 @@ def without_unwritten(
         if of_blocks and not _block_of(marks, sizes):
             continue
         if (marks == 0).all():
-            sentences.append(f"{name} is 0: not written")
+            sentences[f"{name} is 0: not written"] = []
         elif (marks == 1).any():
-            sentences.append(unwritten_text(marks, sizes, of_stage, KINDS_OF[span]))
+            text = unwritten_text(marks, sizes, STAGES, KINDS_OF[span])
+            sentences.setdefault(text, []).append(name)
         else:
             continue
         written[name] = marks
@@ -62,7 +62,16 @@ def without_unwritten(
         return None
     changed = replace(setup, written={**setup.written, **written})
     observed = {name: comparison.errors[name].observed for name in comparison.errors}
-    return comparison_of(changed, comparison.subset, observed, comparison.rule), joined(sentences)
+    is_single = len(comparison.errors) == 1
+    texts = (
+        text.replace(STAGES, "" if is_single else f" of {joined(names)}")
+        for text, names in sentences.items()
+    )
+    return comparison_of(changed, comparison.subset, observed, comparison.rule), joined([*texts])
+
+
+STAGES = "{stages}"
+"""Where a sentence says which stages have these rows."""
 
 
 def marks_of(observed: Array, is_wrong: Array) -> Array:
@@ -84,9 +93,7 @@ def _block_of(marks: Array, subset: Subset) -> str:
     return last_block_text(first, n) if is_last else ""
 
 
-def unwritten_text(
-    marks: Array, subset: Subset, of_stage: str = "", kinds: Sequence[str] = KINDS
-) -> str:
+def unwritten_text(marks: Array, subset: Subset, of_stage: str, kinds: Sequence[str]) -> str:
     """The rows in words, such as "queries 5 to 7 are 0: not written"."""
     is_unwritten = marks != 1
     axes = [np.flatnonzero(is_unwritten.any(axis=tuple({0, 1, 2} - {x}))) for x in range(3)]
