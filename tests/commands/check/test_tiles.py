@@ -157,8 +157,8 @@ def test_parts_that_are_merged_wrongly_are_named(cuts: list[int], name: str) -> 
             lse, outputs = np.log(sums).sum(axis=0), np.nan_to_num(outputs)
         output = (np.exp(np.log(sums) - lse)[..., None] * outputs).sum(axis=0)
     observed = {"lse": lse, "output": output}
-    (found,) = names(check(observed, q, k, v, mask=keep, split=cuts, pairs=False))
-    assert name in found
+    (sentence,) = names(check(observed, q, k, v, mask=keep, split=cuts, pairs=False))
+    assert name in sentence
 
 
 # ---- tiles of 14 keys, the last of 9

@@ -25,6 +25,7 @@ from attncli.commands.check.questions.maps import read_elsewhere
 from attncli.commands.check.questions.masks import parts_of_mask
 from attncli.commands.check.questions.merges import merged
 from attncli.commands.check.questions.norms import norm_otherwise
+from attncli.commands.check.questions.renamed import renamed
 from attncli.commands.check.questions.rotary import place_otherwise
 from attncli.commands.check.questions.smoothed import smoothed
 from attncli.commands.check.questions.terms import terms_counted
@@ -37,6 +38,7 @@ from attncli.tolerance.spans import OF_ALL_HEADS, span_of
 Question = Callable[[Search], Iterable[Answer]]
 
 QUESTIONS: tuple[Question, ...] = (
+    renamed,
     look_up,
     parts_of_mask,
     read_elsewhere,
