@@ -228,7 +228,7 @@ wrong("the first block of keys lost in dQ", "", "plain | causal", "triton#5660",
 wrong("the last block of keys overwrites dQ", "", "plain | square | all", "tilelang#930", r"in d_q the first \d+ keys count 0 times", **_where("of_q", of="j", use=lambda n: n == n[-1]))
 wrong("the last block of keys not written", "", "plain | square | all", "flash-attention#1990", r"keys \d+ to \d+ of d_v and d_k are 0: not written, the last block of 16", **_where("of_k", "of_v", of="j", use=lambda n: n != n[-1]))
 wrong("the last block of queries not written in dQ", "", "plain | causal", "pytorch#196678", r"queries 33 to \d+ of d_q are 0: not written, the last block of 16", **_where("of_q", of="i", use=lambda n: n != n[-1]))
-wrong("the rows past the end read as the last one", "", "plain | grouped", "FastVideo#1180", r"in d_v and d_k query 37 counts \d+ times", of_k=lambda s, d: swap(_filled(d)) @ _filled(s.q), of_v=lambda s, p: swap(_filled(p)) @ _filled(s.d_o))
+wrong("the rows past the end read as the last one", "", "plain | grouped", "FastVideo#1180", r"in d_v and d_k query \d+ counts \d+ times", of_k=lambda s, d: swap(_filled(d)) @ _filled(s.q), of_v=lambda s, p: swap(_filled(p)) @ _filled(s.d_o))
 
 def _filled(x: Array) -> Array:
     """The last block of queries filled up with copies of its last row, which then count."""
