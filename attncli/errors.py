@@ -96,10 +96,10 @@ def listed(names: Iterable[str], most: int = 4) -> str:
     return ", ".join(items[:most]) + more
 
 
-def joined(names: Sequence[str]) -> str:
+def joined(names: Sequence[str], word: str = "and") -> str:
     """Names in a sentence.
 
-    >>> joined(["jax", "mlx", "onnx"]), joined(["jax"])
-    ('jax, mlx and onnx', 'jax')
+    >>> joined(["jax", "mlx", "onnx"]), joined(["jax", "mlx"], "or"), joined(["jax"])
+    ('jax, mlx and onnx', 'jax or mlx', 'jax')
     """
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    return f" {word} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.commands.check.bugs.terms import blocks_from
+from attncli.commands.check.bugs.terms import last_block_text
 from attncli.commands.check.findings import StageVerdict, Worst
 from attncli.files.messages import safe
 from attncli.tolerance.comparison import Comparison
@@ -220,9 +220,8 @@ def _last_block(at: Indices, n: int, index: Indices) -> str:
     """Words for positions that are the last block of a tiled axis; index: those of the whole."""
     if not np.array_equal(index, np.arange(n)) or len(at) != n - at[0]:
         return ""
-    *several, last = ["", *map(str, blocks_from(int(at[0]), n))]
-    words = f"{', '.join(several[1:])} or {last}" if len(several) > 1 else last
-    return f": the last block of {words}" if last else ""
+    block = last_block_text(int(at[0]), n)
+    return f": {block}" if block else ""
 
 
 def _shifted(entries: Entries) -> str:

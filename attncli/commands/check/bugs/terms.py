@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.errors import joined
 from attncli.stages import QKV, gradient_of
 from attncli.tolerance.rule import largest
 from attncli.tolerance.run import PROJECTION
@@ -163,13 +164,14 @@ of a key head are from each other, `step` how far the first ones of two neighbou
 own."""
 
 
-def blocks_from(first: int, n: int) -> list[int]:
-    """The sizes of blocks of which the last one of n begins there, and is not the only one.
+def last_block_text(first: int, n: int) -> str:
+    """Of which sizes the block is that begins there and is the last of several of n; "": of none.
 
-    >>> blocks_from(32, 40)
-    [16, 32]
+    >>> last_block_text(32, 40)
+    'the last block of 16 or 32'
     """
-    return [size for size in BLOCKS if first == (n - 1) // size * size > 0]
+    sizes = [str(size) for size in BLOCKS if first == (n - 1) // size * size > 0]
+    return f"the last block of {joined(sizes, 'or')}" if sizes else ""
 
 
 def last_blocks(n: int, sizes: Sequence[int] = BLOCKS) -> list[int]:

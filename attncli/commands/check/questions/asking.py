@@ -25,8 +25,10 @@ from attncli.commands.check.questions.maps import read_elsewhere
 from attncli.commands.check.questions.masks import parts_of_mask
 from attncli.commands.check.questions.merges import merged
 from attncli.commands.check.questions.norms import norm_otherwise
+from attncli.commands.check.questions.renamed import renamed
 from attncli.commands.check.questions.rotary import place_otherwise
 from attncli.commands.check.questions.smoothed import smoothed
+from attncli.commands.check.questions.terms import terms_counted
 from attncli.commands.check.questions.unwritten import KINDS_OF, without_unwritten
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
@@ -36,10 +38,12 @@ from attncli.tolerance.spans import OF_ALL_HEADS, span_of
 Question = Callable[[Search], Iterable[Answer]]
 
 QUESTIONS: tuple[Question, ...] = (
+    renamed,
     look_up,
     parts_of_mask,
     read_elsewhere,
     blocks_read,
+    terms_counted,
     read_elsewhere_backward,
     add_constants,
     counted,
@@ -66,14 +70,17 @@ MOST_JUDGED = 128
 def solved(search: Search) -> list[Solution]:
     """What the numbers say of their causes; none where they say nothing, or are too few.
 
+    Rows of NaN alone have many causes: they are said to be unwritten where they are a whole block.
     Several where several gradients are wrong for reasons of their own.
     """
     comparison = search.comparison
-    if search.only_nan or not enough_evidence(comparison, MOST_ANSWERS):
+    if not enough_evidence(comparison, MOST_ANSWERS):
         return []
-    apart = without_unwritten(comparison)
+    apart = without_unwritten(comparison, of_blocks=search.only_nan)
     if apart and apart[0].matches and (whole := fit(apart[0].setup, comparison)):
         return [Solution([Match((bug_of(apart[1]),), [whole])], comparison)]
+    if search.only_nan:
+        return []
     if matches := answered(search):
         return [Solution(matches, comparison)]
     if apart and not apart[0].matches:

@@ -33,12 +33,12 @@ MOST_KEYS = 1024
 # ---- as edits of formulas
 
 
-def _edited(setup: Setup, lines: Sequence[str], evidence: Evidence) -> Iterator[Setup]:
+def edited(setup: Setup, lines: Sequence[str], evidence: Evidence) -> Iterator[Setup]:
     """The setup with one edit after another; none where one of them has no place."""
     if not lines:
         yield setup
     for other in changed(lines[:1], setup, evidence):
-        yield from _edited(other, lines[1:], evidence)
+        yield from edited(other, lines[1:], evidence)
 
 
 def _lines(counts: Counts, places: str, *, is_listed: bool) -> Iterator[str]:
@@ -86,16 +86,14 @@ def _setups(counts: Counts, search: Search, stage: str) -> Iterator[Setup]:
     for places in _places(search, stage):
         lines = [*_lines(counts, places, is_listed=is_listed)]
         if abs(counts.sink - 1) <= EXACT:
-            yield from _edited(setup, lines, evidence)
+            yield from edited(setup, lines, evidence)
             continue
         add = f"ln({counts.sink:.17g})"
         of_input = "None" if counts.sink <= EXACT else f"right + {add}"
-        yield from _edited(setup, [f"input.sinks: => {of_input}", *lines], evidence)
+        yield from edited(setup, [f"input.sinks: => {of_input}", *lines], evidence)
         if counts.zeros <= EXACT:
             of_formula = "" if counts.sink <= EXACT else f"sinks[h] + {add}"
-            yield from _edited(
-                setup, [f"{places}: sink => {of_formula}".rstrip(), *lines], evidence
-            )
+            yield from edited(setup, [f"{places}: sink => {of_formula}".rstrip(), *lines], evidence)
 
 
 # ---- the question
@@ -195,7 +193,7 @@ def _grouped(
     setups = (
         other
         for places in _places(search, rows.stage)
-        for other in _edited(
+        for other in edited(
             listed,
             [f"{places}: where => where {TIMES} != 0", f"{places}: {_X} => {_X} + ln({TIMES})"],
             search.evidence,
@@ -238,7 +236,7 @@ def _by_distance(rows: Rows, extras: Sequence[Extra], search: Search) -> Iterato
         setups = (
             other
             for formulas in _places(search, rows.stage)
-            for other in _edited(setup, [f"{formulas}: {x}" for x in edits], search.evidence)
+            for other in edited(setup, [f"{formulas}: {x}" for x in edits], search.evidence)
         )
         yield Answer(sentence, setups)
 

@@ -51,12 +51,14 @@ class Counts:
     is_known  [key]: of which the rows say something
     sink      1 where there is none
     zeros     how many keys of zeros take part
+    kind      query, where it is they that count, not keys
     """
 
     keys: Array
     is_known: BoolArray
     sink: float = 1.0
     zeros: float = 0.0
+    kind: str = "key"
 
     @property
     def is_right(self) -> bool:
@@ -79,14 +81,14 @@ class Counts:
             return np.where(np.abs(x - whole) <= within, whole + 0.0, x)  # no -0
 
         sink, zeros = near(np.array([self.sink, self.zeros])).tolist()
-        return Counts(near(self.keys), self.is_known, sink, zeros)
+        return Counts(near(self.keys), self.is_known, sink, zeros, self.kind)
 
     @property
     def sets(self) -> list[tuple[float, KeySet]]:
         """The keys that do not count once, by how often they count."""
         numbers = self.keys.round(5)
         values = np.unique(numbers[self.is_known & (numbers != 1)]).tolist()
-        return [(value, key_set(numbers == value, self.is_known)) for value in values]
+        return [(value, key_set(numbers == value, self.is_known, self.kind)) for value in values]
 
     @property
     def text(self) -> str:

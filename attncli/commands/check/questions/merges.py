@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
@@ -47,10 +46,11 @@ SCREENED = 2**18
 """So many numbers, for a row, a cut and a column each, decide whether a cut is it."""
 
 PARTS = range(3, 9)
-"""Into so many blocks of one size the keys may be cut."""
+"""Into so many parts, of one size or as even as can be, the keys may be cut."""
 
 MOST_CUTS = 3
-"""Cuts next to each other may both fit within rounding: so many are tried, the best first."""
+"""Cuts next to each other may both fit within rounding: so many into two parts are tried, and so
+many into more, the best first."""
 
 EXPLAINED = 1e-3
 """Of what is wrong a cut leaves no more than this, beside rounding."""
@@ -74,8 +74,11 @@ def merged(search: Search) -> Iterator[Answer]:
         rows = rows_of(search, OUTPUT, most=most)
     if rows is None or not rows.is_usable.any():
         return
-    for starts in _cuts(rows, setup, search.evidence.eps):
-        yield from _of_cut(starts, search)
+    cuts = _cuts(rows, setup, search.evidence.eps)
+    for starts in cuts:
+        yield from _of_cut(starts, search, is_simple=True)
+    for starts in cuts:
+        yield from _of_cut(starts, search, is_simple=False)
 
 
 # ---- where the keys are cut
@@ -97,6 +100,7 @@ def _cuts(rows: Rows, setup: Setup, eps: float) -> list[Starts]:
     else:
         sizes = range(2, n_k) if n_k <= FEW else {*BLOCKS, *(-(-n_k // n) for n in PARTS)}
         lists = [tuple(range(0, n_k, n)) for n in sorted(sizes) if n_k > 2 * n]
+        lists += [_even(n, n_k) for n in PARTS if n < n_k]
         if width > 2:
             first, last = sums[:, 1:-1], sums[:, -1:] - sums[:, 1:-1]
             both = np.stack([first, last], axis=-2)
@@ -108,15 +112,28 @@ def _cuts(rows: Rows, setup: Setup, eps: float) -> list[Starts]:
             ends = [*starts[1:], n_k]
             parts = sums[:, ends] - sums[:, list(starts)]
             errors[starts] = rms(np.abs(solved_shares(parts, observed).residual))
-    fitting = [starts for starts, error in errors.items() if error <= allowed]
-    return sorted(fitting, key=lambda starts: (len(starts), errors[starts]))[:MOST_CUTS]
+    fitting = sorted((x for x in errors if errors[x] <= allowed), key=lambda x: errors[x])
+    in_two, in_more = ([x for x in fitting if (len(x) == 2) is is_two] for is_two in (True, False))
+    return in_two[:MOST_CUTS] + sorted(in_more, key=len)[:MOST_CUTS]
+
+
+def _even(n: int, n_k: int) -> Starts:
+    """Where n parts begin of which none has more than one key more than another.
+
+    >>> _even(4, 11)
+    (0, 3, 6, 9)
+    """
+    return tuple(part * (n_k // n) + min(part, n_k % n) for part in range(n))
 
 
 # ---- by which shares
 
 
-def _of_cut(starts: Starts, search: Search) -> Iterator[Answer]:
-    """The merges of these parts that give the shares which the output shows; last those shares."""
+def _of_cut(starts: Starts, search: Search, *, is_simple: bool) -> Iterator[Answer]:
+    """The merges of these parts that give the shares which the output shows; last those shares.
+
+    is_simple  whether they are the merges that look at a row alone, or the others
+    """
     setup, comparison = search.comparison.setup, search.comparison
     if math.prod(setup.shape) > ALL:
         return
@@ -132,7 +149,7 @@ def _of_cut(starts: Starts, search: Search) -> Iterator[Answer]:
     wrong = rms(np.abs(solution - right[at]))
     allowed = EXPLAINED * wrong + ROUNDINGS * search.evidence.eps
     every = _merged_of(setup, starts)
-    for merge in chain(SIMPLE, elsewhere((*setup.shape[:3], len(starts)))):
+    for merge in SIMPLE if is_simple else elsewhere((*setup.shape[:3], len(starts))):
         shares = merge.shares(every)[np.ix_(*rows.over)][at]
         if rms(np.abs(shares - solution)) <= max(allowed, LIKELY * wrong):
             sentence = f"{_parts_text(starts, setup.shape[3])} are merged {merge.words}"
@@ -142,7 +159,8 @@ def _of_cut(starts: Starts, search: Search) -> Iterator[Answer]:
                 else f"w = {merge.formula}"
             )
             yield Answer(sentence, _setups(merge, starts, search), formula)
-    yield from _by_other_shares(solved, is_known, rows, starts, search)
+    if not is_simple:
+        yield from _by_other_shares(solved, is_known, rows, starts, search)
 
 
 LIKELY = 0.05
@@ -203,7 +221,8 @@ def _setups(merge: Merge, starts: Starts, search: Search) -> Iterator[Setup]:
         return every.parts.weights(merge.shares(every).astype(x.dtype))
 
     def lse(x: Array, before: Array, **_: Array) -> Array:
-        return log_sum_exp(merge.logarithms(_parts_of(x, before, starts, setup)))
+        every = _parts_of(x, before, starts, setup)
+        return merge.lse(every) if merge.lse else log_sum_exp(merge.logarithms(every))
 
     for names in ((WEIGHTS,), (WEIGHTS, LSE)) if LSE in search.evidence.expected else ((WEIGHTS,),):
         functions = dict(zip(names, (weights, lse), strict=False))

@@ -42,6 +42,7 @@ class Merge(NamedTuple):
     logarithms  [batch, head, query, part]: of the shares, up to what they have in common
     whole      the axes (0 batch, 1 head, 2 query) of which all must be there
     is_divided  whether the shares are divided by their sum
+    lse         of all parts, where it is not the log-sum-exp of these logarithms
     """
 
     words: str
@@ -49,13 +50,15 @@ class Merge(NamedTuple):
     logarithms: Callable[[Merged], Array]
     whole: tuple[int, ...] = ()
     is_divided: bool = True
+    lse: Callable[[Merged], Array] | None = None
 
     def shares(self, merged: Merged) -> Array:
         """[batch, head, query, part]: by which the outputs are multiplied."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             logarithms = self.logarithms(merged)
-            result = softmax(logarithms) if self.is_divided else np.exp(logarithms)
-        return np.asarray(np.nan_to_num(result, posinf=0.0))
+            if not self.is_divided:
+                return np.asarray(np.exp(logarithms))
+            return np.asarray(np.nan_to_num(softmax(logarithms), posinf=0.0))
 
 
 def _times(factor: float) -> Callable[[Merged], Array]:
@@ -73,7 +76,12 @@ def _lengths(merged: Merged) -> Array:
 
 
 def _unshifted(merged: Merged) -> Array:
-    return np.asarray(merged.parts.lse - merged.parts.lse.max(axis=-1, keepdims=True))
+    lse = merged.parts.lse
+    return np.where(np.isneginf(lse), lse, lse - lse.max(axis=-1, keepdims=True))
+
+
+def _sum_of_all(merged: Merged) -> Array:
+    return np.asarray(merged.parts.lse.sum(axis=-1))
 
 
 def _scaled_again(merged: Merged, *, by: float) -> Array:
@@ -91,8 +99,8 @@ SIMPLE = (
     ),
     Merge("by their maxima alone", "exp(max)", lambda merged: merged.parts.tops),
     Merge("by their sums of powers, without the maxima", "Σ exp(x − max)", _logarithm_of_sums),
-    Merge("by their lengths", "the number of its keys", _lengths),
     Merge("as their mean", "1", lambda merged: np.zeros_like(merged.parts.lse)),
+    Merge("by their lengths", "the number of its keys", _lengths),
     Merge(
         "by log-sum-exps of smoothed keys: K of each part less its own mean",
         "exp(lse − the mean of the part's scores)",
@@ -123,6 +131,13 @@ SIMPLE = (
         "exp(lse − max lse)",
         _unshifted,
         is_divided=False,
+    ),
+    Merge(
+        "by exp(lse of the part − the sum of all lse), not − log Σ exp of them",
+        "exp(lse − Σ lse)",
+        lambda merged: merged.parts.lse - _sum_of_all(merged)[..., None],
+        is_divided=False,
+        lse=_sum_of_all,
     ),
     Merge(
         "by adding them",

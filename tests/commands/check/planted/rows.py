@@ -1,5 +1,6 @@
 """A row of the planted set, where it runs, and what a verdict on it counts as."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -30,6 +31,7 @@ class Row:
     as_is   what it gives is not rounded to the type of the inputs
     gives   the outcome; but: that in a world, a type, or both
     always  whether it runs by default, though its name is judged in a row before it
+    says    what the sentence of an answer has in it, as a regular expression: of no names
     """
 
     what: str
@@ -44,6 +46,7 @@ class Row:
     gives: Outcome = "named"
     but: tuple[tuple[str, Outcome], ...] = ()
     always: bool = False
+    says: str = ""
 
     def expected(self, world: World, dtype: str) -> Outcome:
         """What a verdict on it counts as in this world and type."""
@@ -58,8 +61,8 @@ def runs(rows: Iterable[Row], *, every_row: bool = False) -> Iterator[tuple[Row,
     """
     judged: set[str] = set()
     for number, row in enumerate(rows):
-        names = {name for both in row.names[:1] for name in both.split(" + ")}
-        is_new = row.always or every_row or (row.kind == "wrong" and not names <= judged)
+        names = {name for both in row.names[:1] or [row.says] for name in both.split(" + ")}
+        is_new = row.always or every_row or (row.kind == "wrong" and not names <= judged | {""})
         judged |= names if row.kind == "wrong" else set()
         chosen = min(row.worlds, key=lambda x: x.b * x.h * x.n_q * x.n_k * (x.d_k + x.d_v))
         chosen = row.worlds[number % len(row.worlds)] if every_row else chosen
@@ -95,6 +98,9 @@ def names(verdict: Verdict) -> list[str]:
 
 def outcome(row: Row, x: Inputs, verdict: Verdict) -> Outcome:
     """What the verdict counts as; the row's first name is the one to be said."""
+    if row.says and verdict.status == "found":
+        is_said = re.search(row.says, verdict.explanations[0].name)
+        return "named" if is_said and len(verdict.explanations) == 1 else "wrong name"
     if verdict.status in {"found", "ambiguous"}:
         said = [frozenset(bug.name for bug in one.bugs) for one in verdict.explanations]
         accepted = [frozenset(name.split(" + ")) for name in row.names]
