@@ -113,8 +113,7 @@ def fork_of(comparison: Comparison, whole: frozenset[int]) -> Fork | None:
     """
     setup, names = comparison.setup, comparison.errors.keys()
     is_later = setup.relabel or setup.relayout or setup.instead or setup.written or setup.tiles
-    is_turned = setup.positions is not None or setup.has_gains
-    has_turned = is_turned and names & {"d_q", "d_k"}
+    has_turned = setup.positions is not None and names & {"d_q", "d_k"}
     if is_later or has_turned or setup.edits or names & {*OF_ALL_HEADS} or comparison.is_whole:
         return None
     blocks = [*blocks_of_rows(setup, comparison.subset, setup.whole_axes | whole)]
