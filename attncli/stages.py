@@ -116,6 +116,8 @@ SPECS: dict[str, StageSpec] = {
         note="a value for each token: what it contributes to the tokens that attend to it"),
     "sinks": StageSpec("s", "head", "parameter",
         note="a learned score per head that takes weight and has no value"),
+    "q_gain": StageSpec("γ_q", "d_k", "parameter", note="what each entry of Q' is multiplied by"),
+    "k_gain": StageSpec("γ_k", "d_k", "parameter", note="what each entry of K' is multiplied by"),
     "q_norm": StageSpec("Q'", "batch head query d_k", note="each query over its root mean square"),
     "k_norm": StageSpec("K'", "batch kv_head key d_k", note="each key over its root mean square"),
     "k_shared": StageSpec("K", role="inner"),
@@ -188,9 +190,9 @@ BACKWARD = "Backward: how the loss changes with each number"
 
 _GRADIENTS_OF = (
     "output concat projected v dropped weights masked capped biased scaled scores sinks q_norm "
-    "k_norm q k w_q b_q w_k b_k w_v b_v w_o b_o x x_kv x_v k_shared v_shared residual mean "
-    "deviation rms norm gamma beta hidden feed_forward w_1 b_1 w_2 b_2 sublayer_dropped input "
-    "embeddings"
+    "k_norm q_gain k_gain q k w_q b_q w_k b_k w_v b_v w_o b_o x x_kv x_v k_shared v_shared "
+    "residual mean deviation rms norm gamma beta hidden feed_forward w_1 b_1 w_2 b_2 "
+    "sublayer_dropped input embeddings"
 )
 _GRADIENT_NOTES = {
     "output": "how fast the loss grows with each number of the output",
@@ -260,7 +262,7 @@ GRADIENTS = (
     *map(gradient_of, ("v", "dropped", "weights")),
     DELTA,
     *map(gradient_of, ("sinks", "masked", "capped", "biased", "given_mask", "scaled", "scores")),
-    *map(gradient_of, ("q", "k")),
+    *map(gradient_of, ("q_gain", "k_gain", "q", "k")),
     *OF_X,
 )
 """The gradients that can be observed, in the order of the computation."""

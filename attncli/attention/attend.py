@@ -35,6 +35,8 @@ def attend(
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
+    q_gain: npt.ArrayLike | None = None,
+    k_gain: npt.ArrayLike | None = None,
     d_output: Gradient | None = None,
     layout: Layout | None = None,
     query_labels: Labels = None,
@@ -58,6 +60,8 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
     sinks: npt.ArrayLike | None = None,
+    q_gain: npt.ArrayLike | None = None,
+    k_gain: npt.ArrayLike | None = None,
     d_output: Gradient | None = None,
     layout: Layout | None = None,
     query_labels: Labels = None,
@@ -80,6 +84,7 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     past_k/_v    a cache of earlier keys and values, put before k and v
     kv_len       valid keys per batch item; those past it are padding
     sinks        [head], a score of each head that joins its softmax and has no value
+    q/k_gain     [d_k], the gains of the norm of queries, and of keys; they need `qk_norm`
     d_output     [..., n_q, d_v], the gradient of a loss with respect to the output, or "ones" (the
                  loss is its sum) or "random": adds the stages d_v, d_weights, … d_q, d_k
     layout       another order of the axes of q, k, v and the cache: "shd", "bshd", or "bsd" of one
@@ -94,7 +99,7 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     Raises ShapeError where these do not fit together, ConventionError where a field contradicts
     `convention`; for `rows` where a row depends on the others: a softmax over queries, and
     dropout, which is drawn for all, and gradients of keys, which are sums over queries; and for
-    `sinks` with a softmax over queries.
+    `sinks` with a softmax over queries, and gains without `qk_norm`.
     Source: "Attention Is All You Need", section 3.2.1, equation 1.
 
     >>> trace = attend([[1, 0]], [[1, 1], [0, 1]], [[10, 0], [0, 10]])
@@ -106,7 +111,7 @@ def attend(  # noqa: PLR0913 - what goes in, how, and which part of it
     array([[7.3106, 2.6894]])
     """
     arrays: dict[str, Any] = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
-    arrays["sinks"] = sinks
+    arrays |= {"sinks": sinks, "q_gain": q_gain, "k_gain": k_gain}
     others: dict[str, Any] = {"d_output": d_output, "layout": layout, "rows": rows}
     others |= {"query_labels": query_labels, "key_labels": key_labels}
     if isinstance(q, Inputs):

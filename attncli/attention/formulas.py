@@ -42,13 +42,17 @@ SPLIT_ROWS = {  # of vectors that are queries, keys or values themselves
 
 _RMS = "sqrt(sum[c](x[b,{0},c] ** 2) / size[d] + epsilon)"
 QK_NORM = {
-    "q": f"Q'[b,h,i,d] = x[b,h,i,d] / {_RMS.format('h,i')}",
-    "k": f"K'[b,g,j,d] = x[b,g,j,d] / {_RMS.format('g,j')}",
+    "q": f"Q'[b,h,i,d] = {{gain[d] * }}x[b,h,i,d] / {_RMS.format('h,i')}",
+    "k": f"K'[b,g,j,d] = {{gain[d] * }}x[b,g,j,d] / {_RMS.format('g,j')}",
 }
 D_QK_NORM = {
-    name: f"dX[b,{at},d] = (d[b,{at},d] - y[b,{at},d] * sum[c](d[b,{at},c] * y[b,{at},c])"
-    f" / size[d]) / {_RMS.format(at)}"
+    name: f"dX[b,{at},d] = ({{gain[d] * }}d[b,{at},d] - x[b,{at},d] / {_RMS.format(at)}"
+    f" * sum[c](d[b,{at},c] * y[b,{at},c]) / size[d]) / {_RMS.format(at)}"
     for name, at in (("q", "h,i"), ("k", "g,j"))
+}
+D_QK_GAIN = {
+    "q": f"dγ[d] = sum[b,h,i](d[b,h,i,d] * x[b,h,i,d] / {_RMS.format('h,i')})",
+    "k": f"dγ[d] = sum[b,g,j](d[b,g,j,d] * x[b,g,j,d] / {_RMS.format('g,j')})",
 }
 
 # ---- scores: every query by every key, scaled, bounded, restricted
@@ -222,10 +226,19 @@ def operands(plan: Plan, source: str) -> None:
 
 
 def qk_norm(plan: Plan, name: str, x: str) -> str:
-    """Adds queries or keys over their root mean square, and gives the stage's name."""
-    words = "{x} / √(mean({x}²) + ε), ε = 1e-6"
-    back = {"x": (D_QK_NORM[name], "({d} − {y} · mean({d} ∘ {y})) / √(mean({x}²) + ε)")}
-    return plan.add(f"{name}_norm", QK_NORM[name], words, x, back=back, epsilon=1e-6)
+    """Adds queries or keys over their root mean square, times the gains where there are any, and
+    gives the stage's name."""
+    gain, root = plan.inputs(gain=f"{name}_gain"), "√(mean({x}²) + ε)"
+    by_gain = "{gain} ∘ " if gain else ""
+    words = f"{by_gain}{{x}} / {root}"
+    scaled = f"{{x}} / {root}" if gain else "{y}"
+    back = {
+        "x": (D_QK_NORM[name], f"({by_gain}{{d}} − {scaled} · mean({{d}} ∘ {{y}})) / {root}"),
+    }
+    if gain:
+        back["gain"] = D_QK_GAIN[name], f"Σ {{d}} ∘ {{x}} / {root} over the tokens"
+    more: dict[str, Any] = {"reads": gain, "back": back, "epsilon": 1e-6}
+    return plan.add(f"{name}_norm", QK_NORM[name], f"{words}, ε = 1e-6", x, **more)
 
 
 def mask(plan: Plan) -> tuple[bool, dict[str, str]]:

@@ -47,7 +47,8 @@ EMBEDDINGS = ("x", "x_kv", "x_v")
 WEIGHTS = tuple(f"{kind}_{name}" for kind in "wb" for name in "qkvo")
 """Of which q, k and v are made, and by which."""
 CACHE = {"k": "past_k", "v": "past_v"}
-OTHERS = ("mask", *CACHE.values(), "kv_len", "sinks", "d_output", "rows")
+GAINS = {"q": "q_gain", "k": "k_gain"}
+OTHERS = ("mask", *CACHE.values(), "kv_len", "sinks", *GAINS.values(), "d_output", "rows")
 """What else an attention may be given."""
 
 
@@ -99,6 +100,11 @@ class Inputs:
             if past in self.originals:
                 whole[name] = np.concatenate([self.originals[past], whole[name]], axis=-2)
         return whole
+
+    @property
+    def gains(self) -> dict[str, Array]:
+        """The gains of the norms of queries and keys, those that there are."""
+        return {name: self.originals[name] for name in GAINS.values() if name in self.originals}
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -265,7 +271,7 @@ def inputs_of(
     """The inputs of one attention by their names, checked; those that are None are left out.
 
     arrays  q, k and v; or x, and where K and V are of others x_kv and x_v, with w_q … b_o; and
-            past_k, past_v, mask, kv_len, sinks, d_output and rows
+            past_k, past_v, mask, kv_len, sinks, q_gain, k_gain, d_output and rows
     n_*     heads into which the projections of x are split
     title   of the trace; "": by what is computed
     means   what 0 and 1 in a mask mean, where that is not said by the convention
@@ -297,13 +303,7 @@ def inputs_of(
         originals |= restrictions(sizes, present.get("mask"), present.get("kv_len"))
     if "given_mask" in originals:
         originals["given_mask"] = meant_mask(originals["given_mask"], means, convention)
-    if "sinks" in present:
-        originals["sinks"] = as_numbers(present["sinks"], "sinks")
-        if originals["sinks"].shape != (sizes.n_heads,):
-            shape = shape_text(originals["sinks"]) or "one number"
-            raise ShapeError(f"sinks ({shape}) need one score per head: {sizes.n_heads}")
-        if convention.softmax_over == "queries":
-            raise ConventionError("sinks join a softmax over keys", "leave out softmax_over")
+    originals |= parameters(present, sizes, convention)
     sizes = sizes.naming(_plan_inputs(originals), convention, originals.get("given_mask"))
     title = title or " ".join(words).capitalize()
     inputs = Inputs(originals, convention, sizes, merge or "never", labels, title)
@@ -330,6 +330,32 @@ def from_keywords(
     convention, labels = convention_of(convention, more), {"query": query_labels, "key": key_labels}
     means = more.get("mask_means")
     return inputs_of(arrays, convention, merge=merge, means=means, layout=layout, labels=labels)
+
+
+def parameters(
+    present: Mapping[str, Any], sizes: Sizes, convention: Convention
+) -> dict[str, Array]:
+    """The sinks, and the gains of the norms of queries and keys, those that there are.
+
+    ShapeError and ConventionError for those that do not fit.
+    """
+    names = [name for name in ("sinks", *GAINS.values()) if name in present]
+    arrays = {name: as_numbers(present[name], name) for name in names}
+    for name, x in arrays.items():
+        shape = shape_text(x) or "one number"
+        if name == "sinks":
+            if x.shape != (sizes.n_heads,):
+                raise ShapeError(f"sinks ({shape}) need one score per head: {sizes.n_heads}")
+            if convention.softmax_over == "queries":
+                raise ConventionError("sinks join a softmax over keys", "leave out softmax_over")
+            continue
+        if not convention.qk_norm:
+            message = f"{name} is given, but queries and keys are not normalised"
+            raise ConventionError(message, "add qk_norm (--qk-norm)")
+        if x.shape != (sizes.d_k,):
+            hint = "give one gain for each entry of a query or key"
+            raise ShapeError(f"{name} is {shape}, and d_k is {sizes.d_k}", hint)
+    return arrays
 
 
 def _plan_inputs(originals: Mapping[str, Array]) -> frozenset[str]:

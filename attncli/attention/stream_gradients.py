@@ -51,6 +51,8 @@ def stream_gradients(  # noqa: PLR0913 - those of `attend`, and how it runs
     past_k: npt.ArrayLike | None = None,
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
+    q_gain: npt.ArrayLike | None = None,
+    k_gain: npt.ArrayLike | None = None,
     convention: Convention | None = None,
     n_threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -69,6 +71,7 @@ def stream_gradients(  # noqa: PLR0913 - those of `attend`, and how it runs
     [[1.564, -0.0]]
     """
     arrays: dict[str, Any] = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
+    arrays |= {"q_gain": q_gain, "k_gain": k_gain}
     inputs = from_keywords(q, k, v, **arrays, convention=convention, **fields)
     return streamed_gradients(inputs, d_output, n_threads=n_threads, progress=progress)
 
@@ -94,7 +97,8 @@ def streamed_gradients(
     }
     if before := [operand for operand, name in names.items() if name != gradient_of(operand)]:
         # What came before the scores, such as a norm, has gradients by the plan.
-        values = {name: widen(x, inputs.convention.dtype) for name, x in inputs.qkv.items()}
+        arrays = inputs.qkv | inputs.gains
+        values = {name: widen(x, inputs.convention.dtype) for name, x in arrays.items()}
         values |= {job.reads[operand]: job.whole[operand] for operand in before}
         with_d = inputs.sizes._replace(inputs=inputs.sizes.inputs | {GIVEN_GRADIENT})
         gradients |= run(

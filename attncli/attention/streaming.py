@@ -47,6 +47,8 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     past_k: npt.ArrayLike | None = None,
     past_v: npt.ArrayLike | None = None,
     kv_len: npt.ArrayLike | None = None,
+    q_gain: npt.ArrayLike | None = None,
+    k_gain: npt.ArrayLike | None = None,
     convention: Convention | None = None,
     n_threads: int | None = None,
     out: Array | None = None,
@@ -69,6 +71,7 @@ def stream(  # noqa: PLR0913 - those of `attend`, and how it runs
     array([[6.6976, 3.3024]])
     """
     arrays: dict[str, Any] = {"mask": mask, "past_k": past_k, "past_v": past_v, "kv_len": kv_len}
+    arrays |= {"q_gain": q_gain, "k_gain": k_gain}
     inputs = from_keywords(q, k, v, **arrays, convention=convention, **fields)
     return streamed(inputs, out, n_threads=n_threads, progress=progress)
 
@@ -130,10 +133,11 @@ class Job:
         self.reads = {**scores.reads, "v": "v"}
         self.whole = arrays = inputs.qkv
         if names := [name for name in self.reads.values() if name not in arrays]:
-            wide = {name: widen(x, convention.dtype) for name, x in arrays.items()}
+            before = arrays | inputs.gains
+            wide = {name: widen(x, convention.dtype) for name, x in before.items()}
             values = run(inputs.steps, wide, names)
             self.whole = {operand: values[name] for operand, name in self.reads.items()}
-            del wide, values
+            del before, wide, values
         self.q, self.k, self.v, self.out = (four_axes(x) for x in (*self.whole.values(), out))
         self.is_stopped = False
         n_batch, n_heads, n_q, d_k = self.q.shape

@@ -21,7 +21,7 @@ from attncli.cli.parsing import cell_of, slice_of, tokens_of, unclear, whole_num
 from attncli.cli.recording import names_file
 from attncli.convention import CHOICES, KNOBS, Convention, Layout, flag_of
 from attncli.errors import ConventionError
-from attncli.files.roles import ROLES
+from attncli.files.roles import ROLES, Role
 from attncli.formats import FORMATS, PAGE, names_where, of_ending
 from attncli.formats import Format as Form
 from attncli.formats import names as names_of_formats
@@ -52,11 +52,15 @@ MAX_SIZE = flag(
 )
 SOURCE = partial(names_file, ("ones", "random"))
 """Of a flag: whether its text names what is read."""
-MASK = flag(ROLES["mask"].help, "SOURCE", panel=ROLES["mask"].panel, provides="input", reads=SOURCE)
-_ROLES = [
-    (role, str | None, flag(row.help, "SOURCE", panel=row.panel, provides="input", reads=SOURCE))
-    for role, row in ROLES.items()
-]
+
+
+def array_flag(role: Role) -> Any:
+    """The flag of the source of an array."""
+    row = ROLES[role]
+    return flag(row.help, "SOURCE", panel=row.panel, provides="input", reads=SOURCE)
+
+
+_ROLES = [(role, str | None, array_flag(role)) for role in ROLES]
 _Sources: Any = make_dataclass(
     "_Sources", _ROLES, kw_only=True, eq=False, repr=False, match_args=False
 )

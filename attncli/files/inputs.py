@@ -94,6 +94,8 @@ def load(  # noqa: PLR0913 - a source for each role, and how they are read
     past_k: Source | None = None,
     past_v: Source | None = None,
     sinks: Source | None = None,
+    q_gain: Source | None = None,
+    k_gain: Source | None = None,
     d_output: Source | None = None,
     kv_len: Sequence[int] | None = None,
     tokens: Sequence[str] | None = None,
@@ -135,7 +137,7 @@ def load(  # noqa: PLR0913 - a source for each role, and how they are read
     """
     sources = {"q": q, "k": k, "v": v, "x": x, "x_kv": x_kv, "x_v": x_v, "mask": mask}
     sources |= {"past_k": past_k, "past_v": past_v, "sinks": sinks, "d_output": d_output}
-    sources |= {"weights": weights}
+    sources |= {"weights": weights, "q_gain": q_gain, "k_gain": k_gain}
     if source is not None and q is not None:
         raise ConventionError("both source and q are given", "leave one of the two out")
     sources["q"] = source if q is None else q

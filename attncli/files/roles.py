@@ -93,6 +93,22 @@ ROLES: dict[Role, Names] = {
         most=1,
         form="give one number for each head",
     ),
+    "q_gain": Names(
+        ("q_gain",),
+        "Gains of the norm of the queries (--qk-norm): d_k numbers that they are multiplied by.",
+        panel="Scores",
+        fewest=1,
+        most=1,
+        form="give one number for each entry of a query",
+    ),
+    "k_gain": Names(
+        ("k_gain",),
+        "Gains of the norm of the keys, as --q-gain.",
+        panel="Scores",
+        fewest=1,
+        most=1,
+        form="give one number for each entry of a key",
+    ),
     "d_output": Names(
         ("d_output", "do", "grad_output", "grad_out", "dout"),
         "The gradient of a loss with respect to the output, from which the gradients of all inputs "
@@ -136,6 +152,8 @@ _GRADIENT_OF = {
         "d_k": (*_K, "xk"),
         "d_v": (*_V, "xv"),
         "d_sinks": ("sinks", "sink"),
+        "d_q_gain": ("q_gain",),
+        "d_k_gain": ("k_gain",),
         "d_bias": ("bias", "attn_bias", "mask", "attn_mask"),
         "d_scores": ("s", "scores"),
         "d_weights": ("weights", "attn_weights", "p", "probs"),

@@ -117,8 +117,7 @@ def fork_of(comparison: Comparison, setup: Setup, whole: frozenset[int]) -> Fork
     """
     names, is_edited = comparison.errors.keys(), bool(comparison.setup.edits)
     is_later = setup.relabel or setup.relayout or setup.instead or setup.written or setup.tiles
-    is_turned = setup.positions is not None or setup.has_gains
-    has_turned = is_turned and names & {"d_q", "d_k"}
+    has_turned = setup.positions is not None and names & {"d_q", "d_k"}
     if is_later or has_turned or is_edited or names & {*OF_ALL_HEADS} or comparison.is_whole:
         return None
     blocks = [*blocks_of_rows(setup, comparison.subset, setup.whole_axes | whole)]

@@ -290,7 +290,7 @@ def inputs_of_block(
     inputs = inputs_over(setup, block.computed, steps, keys=block.keys)
     rounded = [name for name in inputs if spec_of(name).role != "aside" or name == GIVEN_GRADIENT]
     inputs |= _rounded({name: inputs[name] for name in rounded}, dtype)
-    if setup.positions is not None or setup.has_gains:
+    if setup.positions is not None:
         qkv = {name: inputs[name] for name in QKV}
         inputs |= _rounded(setup.operands(qkv, inputs["rows"], dtype), dtype)
     return inputs
@@ -301,7 +301,7 @@ def _as_given(
 ) -> dict[str, Array]:
     """The same with the gradients of q and k as they are given, before positions and their norm."""
     turned = {name: x for name, x in values.items() if name in ("d_q", "d_k")}
-    if (setup.positions is None and not setup.has_gains) or not turned:
+    if setup.positions is None or not turned:
         return values
     qkv = inputs_over(setup, block.computed, steps, {*QKV}, keys=block.keys)
     before = setup.gradients_before(turned, qkv, block.computed.row, dtype)
@@ -341,7 +341,7 @@ def steps_of(
         if dtype == setup.convention.dtype
         else replace(setup.convention, dtype=dtype)
     )
-    if setup.has_gains:  # normalised before the plan
+    if setup.gains and setup.positions is not None:  # normalised before the plan
         convention = replace(convention, qk_norm=False)
     steps = [*_plain_steps(convention, sizes, setup.tiles)]
     if setup.merges:  # the parts of a split, and lse and output merged from them

@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.attention.heads import four_axes, key_head_of
-from attncli.attention.inputs import Inputs, inputs_of
+from attncli.attention.inputs import GAINS, Inputs, inputs_of
 from attncli.attention.masks import adds
 from attncli.attention.run import Step
 from attncli.convention import Convention, DType, EmptyRows, HeadOrder
 from attncli.formula.kernels import draw_kept, widen
 from attncli.stages import GIVEN_GRADIENT, QKV
 from attncli.tolerance.memo import Memo
-from attncli.tolerance.norms import gains_of, normed, through_norm
+from attncli.tolerance.norms import normed, through_norm
 from attncli.tolerance.positions import Ids, Positions, check_widths, positions_of
 
 Relayout = Callable[[Array], Array]
@@ -43,9 +43,7 @@ class Setup:
     convention    how scores, masks and weights are computed
     n_past        number of keys before the first query's own
     ndim          number of axes of the caller's q
-    gains         q, k → the gains of its norm, which comes before the positions; {}: the norm, if
-                  there is one, has none and is a step of the plan
-    norms_after   of which of q and k that norm comes after the positions
+    norms_after   of which of q and k a norm with gains comes after the positions, not before
     projected     x, the weights and how they make q, k and v, where these are made of them
     positions     the positions to put into q, k and v; None: none
     edits         functions from the plan to another one
@@ -76,7 +74,6 @@ class Setup:
     n_past: int = 0
     ndim: int = 4
     positions: Positions | None = None
-    gains: Mapping[str, Array] = field(default_factory=dict)
     norms_after: frozenset[str] = frozenset()
     projected: Inputs | None = None
     edits: tuple[Edit, ...] = ()
@@ -160,29 +157,36 @@ class Setup:
             return self
         qkv = self.operands({name: self.inputs[name] for name in QKV})
         setup = replace(self, inputs={**self.inputs, **qkv}, positions=None)
-        return setup.without_norm() if self.has_gains else setup
+        return setup.without_norm() if self.gains else setup
 
     @property
-    def has_gains(self) -> bool:
-        """Whether queries and keys are normalised with gains."""
-        return bool(self.gains) and self.convention.qk_norm
+    def gains(self) -> dict[str, Array]:
+        """q, k → the gains of its norm; {} where neither has any.
+
+        Without gains the norm commutes with rotary positions, and is a step of the plan; with gains
+        it is one where there are no positions.
+        """
+        if not self.convention.qk_norm or self.inputs.keys().isdisjoint(GAINS.values()):
+            return {}
+        return {x: self.inputs.get(name, np.ones(self.d_k)) for x, name in GAINS.items()}
 
     def without_norm(self) -> Setup:
         """The same setup, of queries and keys that are normalised already."""
-        return replace(self.with_convention(qk_norm=False), gains={}, norms_after=frozenset())
+        setup = self.with_inputs(**dict.fromkeys(GAINS.values()))
+        return replace(setup.with_convention(qk_norm=False), norms_after=frozenset())
 
     def operands(
         self, qkv: Mapping[str, Array], rows: Ids | None = None, dtype: DType = "float64"
     ) -> dict[str, Array]:
         """q (of these rows; of all where left out), k and v as they go into the plan: with their
-        positions, and normalised where the norm has gains."""
-        result = dict(qkv)
-        gains = self.gains if self.has_gains else {}
+        positions, if there are any, and then normalised where the norm has gains."""
+        if self.positions is None:
+            return dict(qkv)
+        result, gains = dict(qkv), self.gains
         for name, gain in gains.items():
             if name not in self.norms_after:
                 result[name] = normed(result[name], gain, dtype)
-        if self.positions is not None:
-            result = self.positions.put_in(result, rows, dtype)
+        result = self.positions.put_in(result, rows, dtype)
         for name, gain in gains.items():
             if name in self.norms_after:
                 result[name] = normed(result[name], gain, dtype)
@@ -196,16 +200,15 @@ class Setup:
         dtype: DType = "float64",
     ) -> dict[str, Array]:
         """d_q (of these rows) and d_k of q and k as they are given: before norm and positions."""
-        result, gains = dict(gradients), self.gains if self.has_gains else {}
+        if self.positions is None:
+            return dict(gradients)
+        result, gains = dict(gradients), self.gains
         normed_names = [name for name in gains if f"d_{name}" in gradients]
-        placed = qkv
-        if self.positions is not None and self.norms_after:
-            placed = self.positions.put_in(qkv, rows, dtype)
+        placed = self.positions.put_in(qkv, rows, dtype) if self.norms_after else qkv
         for name in normed_names:
             if name in self.norms_after:
                 result[f"d_{name}"] = through_norm(result[f"d_{name}"], placed[name], gains[name])
-        if self.positions is not None:
-            result = self.positions.take_out(result, rows, self.shape[3], dtype)
+        result = self.positions.take_out(result, rows, self.shape[3], dtype)
         for name in normed_names:
             if name not in self.norms_after:
                 result[f"d_{name}"] = through_norm(result[f"d_{name}"], qkv[name], gains[name])
@@ -294,7 +297,6 @@ def setup_of(
     """
     convention, scheme = convention or Convention(), None
     temperature = convention.temperature
-    of_norm = {x: arrays.pop(x) for x in ("q_gain", "k_gain") if arrays.get(x) is not None}
     more = {name: arrays.pop(name) for name in ("layout", "means") if name in arrays}
     attention = inputs_of({"q": q, "k": k, "v": v, **arrays}, convention, **more)
     sizes = attention.sizes
@@ -311,6 +313,5 @@ def setup_of(
         scale = convention.scale_factor(sizes.d_k)
         convention = replace(convention, scale=scale, temperature=1.0)
     ndim, grouping = len(sizes.scores), convention.head_order
-    gains = gains_of(of_norm, sizes.d_k, is_normed=convention.qk_norm)
-    setup = Setup(inputs, convention, sizes.n_past, ndim, scheme, gains, grouping=grouping)
+    setup = Setup(inputs, convention, sizes.n_past, ndim, scheme, grouping=grouping)
     return replace(setup, temperature=temperature)

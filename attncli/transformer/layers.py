@@ -28,7 +28,7 @@ from attncli.arrays import Array, Like
 from attncli.attention import formulas as page
 from attncli.attention.backward import backward
 from attncli.attention.heads import shape_text
-from attncli.attention.inputs import cast_input
+from attncli.attention.inputs import cast_input, parameters
 from attncli.attention.plan import Plan, Sizes
 from attncli.attention.run import Heading, Labels, Step, Values, run, trace_of, within
 from attncli.attention.shapes import (
@@ -67,6 +67,7 @@ class LayerPlan:
 
     convention   that of the block
     weights      every array by its dotted name
+    gains        q_gain and k_gain, of the norms of queries and keys in every attention
     alter        what is done to the steps of an attention and the shapes of what they read, once
                  they are made; it gives the steps, and the shapes of those that it has added
     inputs       what goes in, by dotted name: the rows x, masks and the weights that were used
@@ -80,9 +81,15 @@ class LayerPlan:
     The methods raise ShapeError where a width does not fit.
     """
 
-    def __init__(self, block: Architecture, weights: Weights, alter: Alter | None = None) -> None:
+    def __init__(
+        self,
+        block: Architecture,
+        weights: Weights,
+        alter: Alter | None = None,
+        gains: Mapping[str, npt.ArrayLike] = {},
+    ) -> None:
         self.block, self.convention, self.weights = block, block.convention, weights
-        self.alter = alter
+        self.alter, self.gains = alter, gains
         self.inputs: dict[str, Array] = {}
         self.steps: list[Step] = []
         self.headings = {"": Heading("")}
@@ -176,7 +183,11 @@ class LayerPlan:
         sizes = sizes.naming(
             {*sizes.inputs, *restricting}, convention, restricting.get("given_mask")
         )
-        self.inputs |= {f"{name}.{key}": value for key, value in restricting.items()}
+        gains = parameters(self.gains, sizes, convention)
+        gains = {key: cast_input(gain, convention) for key, gain in gains.items()}
+        sizes = sizes._replace(inputs=sizes.inputs | gains.keys())
+        others = restricting | gains
+        self.inputs |= {f"{name}.{key}": value for key, value in others.items()}
         words = ["masked"] * convention.causal + ["multi-head"] * (n_heads > 1)
         title = " ".join([*words, f"{'cross' if context else 'self'}-attention"])
         self._head(name, title.capitalize(), convention, x, context)
@@ -189,7 +200,7 @@ class LayerPlan:
             shared = (*lead[:-1], sizes.n_kv_heads, n_k)
             qkv = {"q": (*lead, n_q, sizes.d_k), "k": (*shared, sizes.d_k), "v": (*shared, d_v)}
             inputs = {name: np.broadcast_to(0.0, shape) for name, shape in qkv.items()}
-            read = {**rows, **weights, **restricting, **inputs}
+            read = {**rows, **weights, **others, **inputs}
             plan.steps, shapes = self.alter(plan.steps, read)
         shape = result_shape(rows | weights, n_heads, sizes.n_kv_heads)
         if not alone:

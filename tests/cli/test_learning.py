@@ -34,6 +34,7 @@ SAID = {  # a call: what it says, and after "!" what it does not
     "explain 'a b' --block encoder --d-output ones --stage backward.encoder.1.feed_forward.d_w_1 --work":
         ["dW₁ = N₁ᵀ (dG where G > 0)", "dW₁[1,1] ="],
     "compute --q '[[3, 4]]' --qk-norm --work": ["Q'[q1,1] = 3 / √((3² + 4²) / 2 + 1e-6) = 3 / 3.5355 = 0.8485"],
+    "compute --q '[[3, 4]]' --qk-norm --q-gain '[2, 1]' --work": ["Q'[q1,1] = 2·3 / √((3² + 4²) / 2 + 1e-6) = 2·3 / 3.5355 = 1.6971"],
     "explain 'the bank' --vectors builtin": ["left out: 84 columns", "!weight·V5"],
     "explain 'the bank' --vectors builtin --query bank": ["weight·V4", "!weight·V5", "4 of the 100 columns"],
     "explain 'I love AI' --against-order 'AI love I' --positions none": ["attention ignores the order"],

@@ -52,6 +52,7 @@ explain 'I love AI' --heads 2
 explain 'I love AI' --block encoder --layers 2 --norm rms
 explain 'a b' --target 'c d e' --block decoder
 explain 'the bank of the river' --positions none --causal --qk-norm
+explain 'I love AI' --dim 4 --qk-norm --q-gain '[2,1,3,1]' --d-output random
 explain 'I love AI' --formulas sparsemax
 explain 'I love AI' --formulas softcap --set 'cap = 3'
 explain 'I love AI' --set 'scaled[h,i,j] = scores[h,i,j]/2' --causal

@@ -83,6 +83,7 @@ PAGES: dict[str, Any] = {
     "sinks": lambda: grouped(d_output=None, sinks=[1, 2, 3, 4], causal=True),
     "tiled heads": lambda: grouped(head_order="tiled", softcap=2.0),
     "QK-norm": lambda: attention(qk_norm=True, causal=True),
+    "QK-norm with gains": lambda: attention(qk_norm=True, q_gain=[2.0, 0.5], k_gain=[1.0, -3.0]),
     "fewer queries": lambda: batched(causal=True, causal_align="bottom-right"),
     "lengths": lambda: batched(kv_len=[2, 4], window=(2, 1)),
     "cached": lambda: attncli.attend(*numbers(3, 2, 3), past_k=numbers(4, 3), past_v=numbers(4, 3, seed=1), causal=True),

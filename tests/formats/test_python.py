@@ -115,6 +115,7 @@ COMPUTE = f"""
     {SAMPLES}/three-tokens.json --tiles 2 --causal
     {SAMPLES}/three-tokens.json --split 1 --causal
     {SAMPLES}/three-tokens.json --qk-norm --d-output random
+    {SAMPLES}/three-tokens.json --qk-norm --q-gain [2,0.5] --k-gain [1,-3] --d-output random
     {SAMPLES}/heads.json --causal --causal-align bottom-right
     {SAMPLES}/batch.npz --kv-len 2 --d-output random
     {SAMPLES}/cache.npz --causal

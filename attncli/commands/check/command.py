@@ -24,12 +24,9 @@ from attncli.commands.check.flags import STAGES, CheckFlags
 from attncli.commands.check.observe import GIVEN, heads_to_front
 from attncli.commands.check.observed import (
     as_observed,
-    gain_of,
-    gain_sources,
     known_stages,
     numbers_of,
     projection_of,
-    without_used,
 )
 from attncli.commands.check.probe import probe_inputs
 from attncli.commands.check.report import summary_text, summary_to_dict, verdict_to_dict
@@ -171,14 +168,11 @@ def _checked(
     lse = of_lse(stage for name in numbers for stage in stages_of(name))
     check_flags([inputs, choices], facts=reading.facts | lse)
     earlier = [] if earlier is None else earlier
-    gains = gain_sources(observed, reading, source)
-    read_notes = (without_used(text, gains) for text in reading.inputs.notes)
-    new = [text for text in (*read_notes, *notes) if text and text not in earlier]
+    new = [text for text in (*reading.inputs.notes, *notes) if text not in earlier]
     earlier += new
     note(*new, quiet=observed.quiet)
-    gain_arrays = {name: gain_of(x) for name, x in gains.items()}
     chosen_fields = _chosen(choices, reading)
-    verdict = _verdict(numbers, reading, inputs, observed, chosen_fields, gain_arrays)
+    verdict = _verdict(numbers, reading, inputs, observed, chosen_fields)
     return replace(verdict, shape=verdict.shape.replace(" (rows=, heads=)", "")), reading, numbers
 
 
@@ -220,7 +214,6 @@ def _verdict(
     flags: InputFlags,
     observed: CheckFlags,
     chosen_fields: set[str],
-    gains: dict[str, Any],
 ) -> Verdict:
     shape, layout = reading.inputs.sizes.scores, reading.sources.layout
     n_q, n_heads = shape[-2], shape[-3] if len(shape) > 2 else 1
@@ -256,7 +249,6 @@ def _verdict(
             **reading.inputs.keywords,
             **reading.inputs.label_keywords,
             **projection_of(reading),
-            **gains,
             zeros=zeros,
             **given_of(observed, "positions", "decimals", "rtol", "atol", "inside"),
         )

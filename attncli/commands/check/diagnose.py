@@ -125,7 +125,7 @@ def check(  # noqa: PLR0913
                 go wrong there is tried with these parts; see `attend_split`
     rows, heads which query rows and heads were observed, counted from 0; else all
     q_gain, k_gain  among `more`, with qk_norm: the gains of the norm of queries and keys, [d_k]
-                each; then the norm comes before the positions, as models have it
+                each; the norm comes before the positions, as models have it
     w_o, b_o    among `more`: the output projection, [h·d_v, d_out] and [d_out]. With it the stage
                 "projected" is known, and an output may be that of the heads or that after it
     projected   x, the weights and how q, k and v were made of them: their bugs are tried too
@@ -145,7 +145,6 @@ def check(  # noqa: PLR0913
     """
     arrays = _observed(observed, stage, more)
     projection = {name: more.pop(name) for name in PROJECTION if more.get(name) is not None}
-    gains = {name: more[name] for name in ("q_gain", "k_gain") if more.get(name) is not None}
     if missing := [name for name, x in (("q", q), ("k", k), ("v", v)) if x is None]:
         raise ShapeError(f"there is no {missing[0]}", "check needs q, k and v")
     fields = {name: more.pop(name) for name in KNOBS if name in more}
@@ -171,7 +170,7 @@ def check(  # noqa: PLR0913
     is_match = judged.verdict is not None and judged.verdict.matches
     if not is_match and (other := tokens_first(projected)) is not None:
         turned_setup = replace(
-            setup_of(**other.qkv, **gains, convention=convention, positions=positions),
+            setup_of(**other.qkv, **other.gains, convention=convention, positions=positions),
             projected=other,
         )
         turned_setup = with_projection(turned_setup, other, projection)

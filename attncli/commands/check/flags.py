@@ -58,15 +58,6 @@ class CheckFlags:
         "KIND[:NUMBERS]",
         autocompletion=complete_positions,
     )
-    q_gain: str | None = flag(
-        "Gains of the norm of the queries, which then comes before the positions: d_k numbers. "
-        "Default: the array q_gain of the observed file, if there is one.",
-        "SOURCE",
-        needs="qk_norm",
-    )
-    k_gain: str | None = flag(
-        "Gains of the norm of the keys, as --q-gain.", "SOURCE", needs="qk_norm"
-    )
     decimals: int | None = DECIMALS
     rtol: float | None = RTOL
     atol: float | None = ATOL

@@ -15,7 +15,7 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.heads import heads_first, shape_text, split_heads
-from attncli.attention.inputs import cast_input
+from attncli.attention.inputs import GAINS, cast_input
 from attncli.attention.masks import is_masked, meaning
 from attncli.attention.shapes import as_numbers, in_order, type_name
 from attncli.attention.tiles import tile_bounds
@@ -136,7 +136,9 @@ def _check_gradients(names: Sequence[str], setup: Setup, *, is_all: bool) -> Non
         raise ConventionError(message, "leave out rows and heads (--rows, --head)")
     for name in gradients:
         if not computes(setup, [name]):
-            lack = {"d_sinks": "sinks", D_BIAS: "mask of numbers that are added"}.get(name, name)
+            lacks = {"d_sinks": "sinks", D_BIAS: "mask of numbers that are added"}
+            lacks |= {gradient_of(gain): f"{gain} in its plan" for gain in GAINS.values()}
+            lack = lacks.get(name, name)
             raise StageError(f"this attention has no {name}", f"it has no {lack}")
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.heads import shape_text
 from attncli.attention.inputs import CACHE, cast_input
-from attncli.cli.groups import given_of
 from attncli.commands.check.flags import STAGES, CheckFlags
 from attncli.convention import Layout, flag_text
 from attncli.errors import AttncliError, InputError, ShapeError
@@ -160,40 +159,6 @@ def projection_of(reading: Reading) -> dict[str, Any]:
     prefix = "" if loaded.trace is None else outermost(loaded) or ""
     arrays = {name: loaded.arrays.get(f"{prefix}{name}") for name in ("w_o", "b_o")}
     return {name: x for name, x in arrays.items() if x is not None and arrays["w_o"] is not None}
-
-
-GAINS = "q_gain", "k_gain"
-"""The gains of the norm of queries and keys, as arrays of a file and as options."""
-
-
-def gain_sources(observed: CheckFlags, reading: Reading, source: str) -> dict[str, str]:
-    """The SOURCE of each gain: its option, or the observed file where that has an array so called
-    and queries and keys are normalised."""
-    loaded, sources = reading.observed, given_of(observed, *GAINS)
-    if loaded is None or loaded.member is not None or not reading.inputs.convention.qk_norm:
-        return sources
-    names = {*loaded.arrays, *loaded.unread} & {*GAINS}
-    return {name: f"{source}::{name}" for name in names} | sources
-
-
-def gain_of(source: str) -> Array:
-    """The gains of a norm that a SOURCE holds: a list, or one array of a file."""
-    loaded = read_source(source, selector=lambda _: IF_NUMBERS)
-    if len(loaded.arrays) != 1:
-        message = f"{loaded.origin} holds several arrays: {_holdings(loaded)}"
-        raise InputError(message, f"name one: {loaded.origin}::NAME")
-    return next(iter(loaded.arrays.values()))
-
-
-def without_used(note: str, used: Collection[str]) -> str:
-    """A note on what is not used, without these names; "" where no other is in it.
-
-    >>> without_used("a.npz: not used: q_gain, theta", ["q_gain"])
-    'a.npz: not used: theta'
-    """
-    head, mark, names = note.partition(": not used: ")
-    others = [name for name in names.split(", ") if name not in used]
-    return f"{head}{mark}{', '.join(others)}" if others else ""
 
 
 def _stages(loaded: FileContents, options: Collection[str], reading: Reading) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def beside_program(call: Call, program: Program) -> Result:
     inputs = replace(inputs, source=None)
     if not (inputs.x or inputs.weights):
         inputs.q = main
-    for name in given_of(observed, "rows", "head", "positions", "q_gain", "k_gain", "single"):
+    for name in given_of(observed, "rows", "head", "positions", "single"):
         hint = "leave it out: no bug is looked for in formulas of your own"
         raise ConventionError(f"{flag_of(name)} has no effect with --formulas", hint)
     trace, _ = program.trace(inputs, choices, quiet=observed.quiet)

@@ -61,6 +61,8 @@ def explain(  # noqa: PLR0913
     projection: Projection | None = None,
     pad_to: int | None = None,
     mask: npt.ArrayLike | None = None,
+    q_gain: npt.ArrayLike | None = None,
+    k_gain: npt.ArrayLike | None = None,
     d_output: Gradient | None = None,
     convention: Convention | None = None,
     **fields: Unpack[Fields],
@@ -80,6 +82,7 @@ def explain(  # noqa: PLR0913
     projection "identity": the vectors themselves are Q, K and V, the default with vectors and
                without weights; "learned": random weights
     pad_to     so many tokens, filled up with masked ones
+    q/k_gain   [d_k], the gains of the norm of queries, and of keys; they need `qk_norm`
     d_output   the gradient of the last stage of the block, an array, "ones" or "random"
     mask       true may attend, or numbers to add; and the fields of Convention, as `attend` takes
 
@@ -134,6 +137,7 @@ def explain(  # noqa: PLR0913
         positions=positions,
         mask=None if mask is None else as_numbers(mask, "mask"),
         means=fields.get("mask_means"),
+        gains={n: x for n, x in {"q_gain": q_gain, "k_gain": k_gain}.items() if x is not None},
         d_output=d_output,
     )
 

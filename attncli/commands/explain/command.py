@@ -132,6 +132,7 @@ def _explained(
         positions=_positions(vectors.positions, quiet=show.quiet),
         target=None if target is None else Sentence(target),
         d_output=_gradient(flags.d_output, quiet=show.quiet),
+        gains=_gains(flags, quiet=show.quiet),
         mask=_mask(words.mask, choices, setup, show),
         means=choices.fields.get("mask_means"),
         keep=_kept(show),
@@ -177,6 +178,12 @@ def _mask(source: str | None, choices: ConventionFlags, setup: Setup, show: Disp
         return mask
     means = choices.fields.get("mask_means")
     return checked_mask(mask, means, f"the mask of {origin}", "--mask-means ")
+
+
+def _gains(flags: BlockFlags, *, quiet: bool) -> dict[str, Any]:
+    """The gains of --q-gain and --k-gain, those that there are."""
+    sources: dict[Role, str] = given_of(flags, "q_gain", "k_gain")
+    return {role: _array(source, role, quiet=quiet)[1] for role, source in sources.items()}
 
 
 def _gradient(source: str | None, *, quiet: bool) -> Any:

@@ -10,17 +10,17 @@ import typer
 
 from attncli.cli.groups import Command, flag, group
 from attncli.cli.options import (
-    MASK,
     PAGES,
     PRECISION_HELP,
     SOURCE,
     ConventionFlags,
     DisplayFlags,
+    array_flag,
 )
 from attncli.cli.parsing import tokens_of
 from attncli.cli.recording import names_file
 from attncli.errors import ConventionError, InputError
-from attncli.files.roles import D_OUTPUT, ROLES
+from attncli.files.roles import D_OUTPUT
 
 
 @group("Words")
@@ -39,7 +39,7 @@ class SentenceFlags:
     pad_to: int | None = flag(
         "Pad to N tokens with <pad>, masked as keys.", min=1, provides="input"
     )
-    mask: str | None = MASK
+    mask: str | None = array_flag("mask")
     target: str | None = flag(
         "Cross-attention: the queries come from this sentence, the keys and values from the first.",
         "SENTENCE",
@@ -153,7 +153,9 @@ class BlockFlags:
         "--heatmap, --no-heatmap, --blank, --against",
         provides="display",
     )
-    d_output: str | None = flag(ROLES[D_OUTPUT].help, "SOURCE", provides="input", reads=SOURCE)
+    q_gain: str | None = array_flag("q_gain")
+    k_gain: str | None = array_flag("k_gain")
+    d_output: str | None = array_flag(D_OUTPUT)
 
 
 COMMAND = Command(

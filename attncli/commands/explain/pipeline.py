@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,6 +48,7 @@ def explained(  # noqa: PLR0913 - what goes in, and how
     positions: PositionKind | Array = "paper",
     target: Sentence | None = None,
     mask: Array | None = None,
+    gains: Mapping[str, npt.ArrayLike] = {},
     d_output: Gradient | None = None,
     notes: tuple[str, ...] = (),
     keep: Keep | None = None,
@@ -64,6 +65,7 @@ def explained(  # noqa: PLR0913 - what goes in, and how
     weights    by name; an attention without w_q, w_k and w_v takes the vectors themselves
     positions  a kind of table, or a vector for each, such as learned ones
     mask       as `masks.meaning` gives it; it belongs to the attention or the encoder
+    gains      q_gain and k_gain, as LayerPlan has them
     d_output   the gradient of the last stage of the block
     notes      what the reader should know before the first number
     keep       says by dotted name which stages of a layer to hold; the others are dropped as soon
@@ -72,7 +74,7 @@ def explained(  # noqa: PLR0913 - what goes in, and how
 
     Source: "Attention Is All You Need", section 3.
     """
-    layers = LayerPlan(block, weights, alter)
+    layers = LayerPlan(block, weights, alter, gains)
     stages: dict[str, Stage] = {}
     ends = []
     for prefix, reader in (("", sentence), ("target.", target)):

@@ -157,6 +157,7 @@ class Setup:
         positions: str | npt.ArrayLike | None = None,
         mask: Array | None = None,
         means: MaskMeans | None = None,
+        gains: Mapping[str, npt.ArrayLike] = {},
         d_output: Gradient | None = None,
         keep: Keep | None = None,
         alter: Alter | None = None,
@@ -164,6 +165,7 @@ class Setup:
         """The explanation of a sentence, as `pipeline.explained` has it.
 
         positions  None: the table of the paper, but none where each token has its own vector
+        gains      q_gain and k_gain, of the norms of queries and keys in every attention
         mask       as it is given; `means` is the keyword that says what 0 and 1 in it mean
         """
         weights, notes = self.weights, self.notes
@@ -184,6 +186,7 @@ class Setup:
             positions=_table(positions, vocabulary),
             target=target,
             mask=mask,
+            gains=gains,
             d_output=d_output,
             notes=notes,
             keep=keep,

@@ -186,7 +186,11 @@ def _explain(trace: Trace, call: RecordedCall) -> dict[str, Any]:
     if not blocks or call.get("against") or call.get("against_order"):
         return {}
     first = blocks[0]
-    weights = [n for n, stage in trace.stages() if stage.kind.role == "parameter"]
+    parameters = [n for n, stage in trace.stages() if stage.kind.role == "parameter"]
+    gains = {n: flag for n in parameters if (flag := _GAINS.get(n.rpartition(".")[2]))}
+    if len({*gains.values()}) < len(gains):  # of several attentions, each of which may be changed
+        return {}
+    weights = [n for n in parameters if n not in gains]
     inputs = {n if first.layer else n.replace("cross_", ""): n for n in weights}
     literals, drawn = {"--embeddings": "embeddings"}, []
     words = ["--weights -"] if weights else []
@@ -206,6 +210,7 @@ def _explain(trace: Trace, call: RecordedCall) -> dict[str, Any]:
     gradients = (name for name, stage in trace.stages() if stage.kind.heading)
     gradient = next((name for name in gradients if trace[name].formula.endswith("given")), "")
     literals |= {"--d-output": gradient} if gradient else {}
+    literals |= {flag: n for n, flag in gains.items()}
     options = [x if x.name not in stay else x._replace(provides="") for x in call.options]
     call, flags = replace(call, options=tuple(options)), FLAGS
     has_formulas = first.trace.convention is None
@@ -239,6 +244,10 @@ def _explain(trace: Trace, call: RecordedCall) -> dict[str, Any]:
         "drawn": drawn,
         "separate": ["tokens", "mask"],
     }
+
+
+_GAINS = {"q_gain": "--q-gain", "k_gain": "--k-gain"}
+"""The gains of the norms of queries and keys, which are no weights of a file."""
 
 
 def _posenc(trace: Trace, call: RecordedCall) -> dict[str, Any]:

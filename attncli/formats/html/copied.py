@@ -38,7 +38,8 @@ def file_of(block: Block) -> dict[str, Any]:
         return {}
     inputs = _of_x(block) or {name: block.prefix + name for name in QKV}
     shapes = {name: shape for name in inputs if (shape := _shape(block, name))}
-    more = [name for name in ("sinks", *_GRADIENTS) if _is_given(block.stages.get(name))]
+    may_be = ("sinks", "q_gain", "k_gain", *_GRADIENTS)
+    more = [name for name in may_be if _is_given(block.stages.get(name))]
     inputs |= {"d_output" if n in _GRADIENTS else n: block.prefix + n for n in more}
     says = dict(block.convention.without_mask_fields().changes())
     for name in "kv" if "x" in inputs else "":

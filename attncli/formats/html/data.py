@@ -295,7 +295,7 @@ def _if_masked(block: Block) -> list[dict[str, Any]]:
     shapes = {name: stage.value.shape for name, stage in stages.items()}
     n_kv = shapes["k"][-3] if len(shapes["k"]) > 2 else 1
     sizes = Sizes(shapes[SCORES], n_kv, shapes["q"][-1])
-    inputs = {"q", "k", "v", *({"sinks"} & stages.keys())}
+    inputs = {"q", "k", "v", *({"sinks", "q_gain", "k_gain"} & stages.keys())}
     if any(stage.kind.heading for stage in stages.values()):
         inputs.add(GIVEN_GRADIENT)
     steps = [*plan(replace(convention, causal=True), sizes._replace(inputs=frozenset(inputs)))]

@@ -18,7 +18,7 @@ from attncli.attention.formulas import LSE as LSE_FORMULA
 from attncli.attention.run import Step
 from attncli.commands.check.bugs.rewrite import Rewrite, formula_of
 from attncli.formula.expression import cells
-from attncli.stages import DELTA, DROPPED, LSE, MAPS, OF_TILES, OUTPUT, SCORES, TILE, WEIGHTS
+from attncli.stages import DELTA, DROPPED, LSE, MAPS, OF_TILES, OUTPUT, QKV, SCORES, TILE, WEIGHTS
 from attncli.tolerance.run import steps_of
 from attncli.tolerance.setup import Setup
 
@@ -32,8 +32,8 @@ Plan = list[Step]
 def patched(setup: Setup, steps: Steps, again: Mapping[str, Rewrite] = {}) -> Setup | None:
     """The setup with other steps in its plan; None where a place is not there.
 
-    again  the same for the forward pass as kernels compute it again for the gradients: "k", "v",
-           "mask" … "masked", "lse", "weights"; what follows from a changed stage follows
+    again  the same for the forward pass as kernels compute it again for the gradients: "q", "k",
+           "v", "mask" … "masked", "lse", "weights"; what follows from a changed stage follows
     """
     plan = whole_plan(setup)
     names = [name for name in setup.inputs if "." in name]  # those that edits alone read
@@ -159,23 +159,26 @@ def recomputed(
             return None
         aliases[step.name] = copies[-1].name
         new += copies
-    names = {WEIGHTS, DROPPED, "mask", chain["k"].name, chain["v"].name}
+    names = {WEIGHTS, DROPPED, "mask", *(chain[name].name for name in QKV)}
     copies_of = {name: aliases[name] for name in aliases.keys() & names}
     gradients = [step if step.name == DELTA else reading(step, copies_of) for step in plan[at:]]
     return [*plan[:at], *new, *gradients]
 
 
+_KEYS_AND_VALUES = "K[b,h,j,d] = x[b,h,j,d]", "V[b,h,j,e] = x[b,h,j,e]"
+
+
 def forward_again(plan: Plan) -> dict[str, Step]:
-    """The steps kernels compute again; K and V if softmax is over queries; none without softmax."""
+    """The steps kernels compute again; Q, K, V if softmax is over queries; none without softmax."""
     softmax, scores, output = (named(plan, name) for name in (WEIGHTS, SCORES, OUTPUT))
     if not softmax or not scores or not output or "x" not in softmax.reads:
         return {}
     dtype, x = softmax.dtype, softmax.reads["x"]
-    operands = {"k": scores.reads["k"], "v": output.reads["v"]}
+    operands = {"q": scores.reads["q"], "k": scores.reads["k"], "v": output.reads["v"]}
     chain = {
         n: Step(operand, text, {"x": operand}, dtype=dtype)
         for (n, operand), text in zip(
-            operands.items(), ("K[b,h,j,d] = x[b,h,j,d]", "V[b,h,j,e] = x[b,h,j,e]"), strict=True
+            operands.items(), ("Q[b,h,i,d] = x[b,h,i,d]", *_KEYS_AND_VALUES), strict=True
         )
     }
     if softmax.params.get("axis", -1) != -1:

@@ -51,7 +51,7 @@ _PART = "stage", "rows", "head"
 _BLANK = re.compile(r"[\s_/·.?-]*")
 _BINARY = ("npy", "npz", "zip", "safetensors")
 _INFINITE = ("inf", "infinity", "∞")
-_NOT_BY_HAND = "positions", "q_gain", "k_gain", "decimals", "rtol", "atol", "inside", "single"
+_NOT_BY_HAND = "positions", "decimals", "rtol", "atol", "inside", "single"
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 UNREAD = {"markdown": "Markdown", "html": "a page", "latex": "LaTeX"}
 """Formats of worksheets that are for people."""

@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 
 from attncli.commands.check.questions.answer import Answer, Solution, bug_of, places_text
-from attncli.commands.check.questions.backward import read_elsewhere_backward
+from attncli.commands.check.questions.backward import read_again_elsewhere, read_elsewhere_backward
 from attncli.commands.check.questions.blocks import blocks_read
 from attncli.commands.check.questions.counting import counted, zero_keys
 from attncli.commands.check.questions.factors import two_factors
@@ -21,7 +21,7 @@ from attncli.commands.check.questions.gradients import (
 )
 from attncli.commands.check.questions.harmless import add_constants
 from attncli.commands.check.questions.lookup import look_up
-from attncli.commands.check.questions.maps import read_elsewhere
+from attncli.commands.check.questions.maps import other_sinks, read_elsewhere
 from attncli.commands.check.questions.masks import parts_of_mask
 from attncli.commands.check.questions.merges import merged
 from attncli.commands.check.questions.norms import norm_otherwise
@@ -45,6 +45,7 @@ QUESTIONS: tuple[Question, ...] = (
     blocks_read,
     terms_counted,
     read_elsewhere_backward,
+    read_again_elsewhere,
     add_constants,
     counted,
     merged,
@@ -109,10 +110,11 @@ def causes(search: Search) -> list[Match]:
 
 
 def in_whole_numbers(search: Search, matches: list[Match]) -> list[Match]:
-    """Keys of zeros in the place of numbers that were fitted, where so many whole ones fit too."""
+    """In the place of numbers that were fitted, the sinks of other heads, or keys of zeros where so
+    many whole ones fit too."""
     if not matches or not all(bug.is_fitted for match in matches for bug in match.bugs):
         return matches
-    return answered(search, [zero_keys]) or matches
+    return answered(search, [other_sinks, zero_keys]) or matches
 
 
 def answered(search: Search, questions: Sequence[Question] | None = None) -> list[Match]:

@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from attncli.arrays import Array
-from attncli.commands.check.bugs.edits import changed
 from attncli.commands.check.questions.answer import Answer
 from attncli.commands.check.search import Search
 from attncli.stages import BEFORE_SOFTMAX
@@ -48,9 +47,14 @@ def add_constants(search: Search) -> Iterator[Answer]:
         text = "the largest score of each row is subtracted already"
         yield _answer(text, setup.with_result(name, _less_the_largest))
     else:
-        added = setup.with_inputs(**{"constant.lse": np.nan_to_num(constants)})
-        for other in changed([f"{name}: => right + constant_lse[b,h,i]"], added, search.evidence):
-            yield _answer("a constant of each row is added to its scores", other)
+        added = partial(_plus, constants=np.nan_to_num(constants))
+        whole = setup.with_whole(0, 1, 2)  # each row has a constant of its own
+        text = "a constant of each row is added to its scores"
+        yield _answer(text, whole.with_result(name, added))
+
+
+def _plus(x: Array, constants: Array) -> Array:
+    return x + constants.reshape(*x.shape[:-1], 1)
 
 
 def _less_the_largest(x: Array) -> Array:

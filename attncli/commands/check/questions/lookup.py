@@ -21,7 +21,7 @@ from attncli.commands.check.questions.answer import (
 from attncli.commands.check.questions.unwritten import KINDS_OF
 from attncli.commands.check.search import Search
 from attncli.errors import joined
-from attncli.stages import OUTPUT, spec_of
+from attncli.stages import LSE, OUTPUT, spec_of
 from attncli.tolerance.comparison import CLOSER
 from attncli.tolerance.rule import StageErrors
 from attncli.tolerance.run import Indices
@@ -148,9 +148,10 @@ def _along(axis: int, homes: Array, others: Array, rows: _Rows) -> Iterator[Answ
         sentence = (
             f"right rows at another place: {map_text(kind, place_map.indices, place_map.words)}"
         )
+        last = "" if rows.name == LSE else ",d"
         index = ",".join(place_map.text(x) if x == letter else x for x in rows.letters)
-        left = f"{symbol}[{','.join(rows.letters)},d]"
-        formula = f"{left} = right[{index},d]" if place_map.formula else ""
+        left = f"{symbol}[{','.join(rows.letters)}{last}]"
+        formula = f"{left} = right[{index}{last}]" if place_map.formula else ""
         yield Answer(sentence, [rows.along(axis, place_map.indices)], formula)
 
 
@@ -171,4 +172,4 @@ def _views(flat: Indices, wrong: Indices, rows: _Rows) -> Iterator[Answer]:
 
 
 def _picked(x: Array, flat: Indices, shape: tuple[int, ...]) -> Array:
-    return x.reshape(-1, x.shape[-1])[flat].reshape(*shape, -1)
+    return x.reshape(prod(shape), -1)[flat].reshape(x.shape)

@@ -23,6 +23,7 @@ from attncli.commands.check.questions.answer import (
 from attncli.commands.check.questions.operands import (
     LENGTHS,
     LIMITS,
+    SINKS,
     Operand,
     at_each_place,
     operands_of,
@@ -44,12 +45,23 @@ MOST_MAPS = 12
 
 def read_elsewhere(search: Search) -> Iterator[Answer]:
     """One operand, read at another place along one axis."""
+    yield from answers_of(search, operands_of(search.comparison.setup))
+
+
+def other_sinks(search: Search) -> Iterator[Answer]:
+    """The sinks of other heads."""
+    if SINKS in operands_of(search.comparison.setup):
+        yield from answers_of(search, [SINKS])
+
+
+def answers_of(search: Search, operands: Iterable[Operand]) -> Iterator[Answer]:
+    """These operands, each read at another place along one axis."""
     screen = screen_of(search)
     if screen is None or not screen.rows:
         return
     n_heads, n_groups = screen.setup.shape[1], screen.setup.inputs["k"].shape[1]
     is_part = len(screen.subset.head) < n_heads and n_groups < n_heads
-    for operand in operands_of(screen.setup):
+    for operand in operands:
         for letter in operand.letters:
             if letter == "g" and is_part:  # some heads of a group may be right: it is no map of it
                 continue
@@ -137,7 +149,17 @@ def sentence_of(setup: Setup, operand: Operand, letter: str, place_map: PlaceMap
         return _of_lengths(setup, operand, place_map)
     if operand.fields == LIMITS and (blocks := _blocks(operand, letter, words)):
         return blocks
-    are, those = ("are", "those") if operand.is_many else ("is", "that")
+    if letter == "j" and operand.words in KEYS and words:
+        subject, others = KEYS[operand.words]
+        return f"{subject} {_source(kind, words)} ({others} are right)".replace(" ()", "")
+    return text_of_map(operand.words, letter, place_map)
+
+
+def text_of_map(operand: str, letter: str, place_map: PlaceMap) -> str:
+    """Such as "the scores of batch item 4 are those of batch item 1"."""
+    kind, words = WORDS[letter], place_map.words
+    is_many = operand.endswith("scores") or " and " in operand
+    are, those = ("are", "those") if is_many else ("is", "that")
     sources = sources_in(place_map.indices)
     is_short = len(sources) <= MOST_SOURCES and letter in "bhg"
     if not words or is_short:
@@ -147,11 +169,8 @@ def sentence_of(setup: Setup, operand: Operand, letter: str, place_map: PlaceMap
         ]
         more = len(sources) - len(texts)
         texts += [f"of {more} more of another"] if more > 0 else []
-        return f"{operand.words} {', '.join(texts)}" + f" ({words})" * bool(words)
-    if letter == "j" and operand.words in KEYS:
-        subject, others = KEYS[operand.words]
-        return f"{subject} {_source(kind, words)} ({others} are right)".replace(" ()", "")
-    return f"{operand.words} of each {kind} {are} {those} of {_source(kind, words)}"
+        return f"{operand} {', '.join(texts)}" + f" ({words})" * bool(words)
+    return f"{operand} of each {kind} {are} {those} of {_source(kind, words)}"
 
 
 KEYS = {

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from attncli.arrays import Array
+from attncli.attention.inputs import GAINS
 from attncli.commands.check.questions.answer import Answer
 from attncli.commands.check.search import Search
 
@@ -17,7 +18,7 @@ NAMES = {"q": "queries", "k": "keys"}
 def norm_otherwise(search: Search) -> Iterator[Answer]:
     """A norm after the positions, or with other gains; of queries and keys, or of one of them."""
     setup = search.comparison.setup
-    if not setup.has_gains:
+    if not setup.gains:
         return
     for names in ("qk", "q", "k"):
         words = " and ".join(NAMES[name] for name in names)
@@ -26,8 +27,8 @@ def norm_otherwise(search: Search) -> Iterator[Answer]:
             sentence = f"{words} are normalised after the positions, not before"
             yield Answer(sentence, [after], "γ ∘ norm(R x), not R (γ ∘ norm(x)), R the rotation")
         for text, formula, gains in _gains(setup.gains):
-            others = {**setup.gains, **{name: gains[name] for name in names}}
-            yield Answer(f"{words}: {text}", [replace(setup, gains=others)], formula)
+            others = {GAINS[name]: gains[name] for name in names}
+            yield Answer(f"{words}: {text}", [setup.with_inputs(**others)], formula)
 
 
 def _gains(right: Mapping[str, Array]) -> Iterator[tuple[str, str, Mapping[str, Array]]]:

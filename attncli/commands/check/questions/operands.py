@@ -9,6 +9,7 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.commands.check.bugs.edits import Edit, Patch
+from attncli.commands.check.bugs.edits import changed as edited
 from attncli.commands.check.bugs.patch import whole_plan
 from attncli.commands.check.bugs.rewrite import fit, formula_of
 from attncli.commands.check.questions.answer import PlaceMap
@@ -41,11 +42,6 @@ class Operand(NamedTuple):
     arrays: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
 
-    @property
-    def is_many(self) -> bool:
-        """Whether it is spoken of as several."""
-        return self.words.endswith("scores") or " and " in self.words
-
 
 LENGTHS = "the key length", "the first query's position", "the key length and first position"
 """What a key length is read for: how many keys there are, and where the queries begin."""
@@ -53,6 +49,9 @@ LENGTHS = "the key length", "the first query's position", "the key length and fi
 
 LIMITS = ("limits",)
 """The field of a row by which causality and the window are read."""
+
+
+SINKS = Operand("the sink", "h", ("sinks",))
 
 
 def operands_of(setup: Setup) -> list[Operand]:
@@ -68,6 +67,8 @@ def operands_of(setup: Setup) -> list[Operand]:
         result.append(Operand(limits_words(setup), "ij", (), LIMITS))
     if has_lengths:
         result += [Operand(words, "b") for words in (LENGTHS if is_aligned else LENGTHS[:1])]
+    if "sinks" in setup.inputs:
+        result.append(SINKS)
     return [
         *result,
         Operand("k", "bgj", ("k",), ("scores",)),
@@ -115,6 +116,8 @@ def at_each_place(screen: Screen, operand: Operand, letter: str, row: Row) -> Ro
         case _ if operand.fields == LIMITS:
             limits = screen.limits_past_the_end
             return row._replace(limits=limits[min(b, len(limits) - 1), 0])
+        case "the sink", _:
+            return row._replace(sink=inputs["sinks"])
     at: tuple[Index, Index] = (EVERY, g) if letter == "b" else (b, EVERY)
     if "k" in operand.arrays:
         scores = screen.scores_of(inputs["q"][[b], h, i], inputs["k"][at])
@@ -211,6 +214,8 @@ def setups_of(
         setups = [gathered(setup, operand.arrays, letter, indices)]
         if setup.positions is not None and {*operand.arrays} & {*"qk"}:
             setups.append(gathered(setup.placed(), operand.arrays, letter, indices))
+        if operand == SINKS and text:  # in the log-sum-exp alone
+            setups += edited([f"lse: sinks[h] => sinks[{text}]"], setup, search.evidence)
         names = operand.arrays
         axes = {name: LETTERS[name][-setup.inputs[name].ndim :] for name in names}
         formulas = (_read(name, axes[name], letter, text) for name in names) if text else ()
@@ -253,7 +258,7 @@ def gathered(setup: Setup, arrays: tuple[str, ...], letter: str, indices: Indice
     return setup.with_inputs(**changes)
 
 
-LETTERS = {"q": "bhid", "k": "bgjd", "v": "bgjd", "given_mask": "bhij"}
+LETTERS = {"q": "bhid", "k": "bgjd", "v": "bgjd", "given_mask": "bhij", "sinks": "h"}
 
 
 def _read(name: str, letters: str, letter: str, text: str) -> str:

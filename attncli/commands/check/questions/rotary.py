@@ -232,7 +232,7 @@ class _Screen(NamedTuple):
             for axis, kind in enumerate(spec_of(name).axes_of(whole.ndim)):
                 if kind in picked and whole.shape[axis] > 1:
                     inputs[name] = np.take(inputs[name], picked[kind], axis=axis)
-        if setup.has_gains:
+        if setup.gains:
             inputs |= {name: normed(inputs[name], gain) for name, gain in setup.gains.items()}
             setup = setup.without_norm()
         alone = replace(setup, inputs=inputs, projected=None, instead={}, written={})
