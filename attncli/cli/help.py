@@ -24,6 +24,7 @@ from attncli.cli.groups import Command, typer_command
 from attncli.cli.registry import COMMANDS, find, names, summary
 from attncli.cli.terminal import console, unshielded
 from attncli.errors import ConventionError
+from attncli.files.characters import as_printed, printed_on
 
 PAGES = files("attncli") / "help"
 ALL, HELP = "all", "help"
@@ -84,7 +85,8 @@ def _show_options(name: str, topic: str) -> None:
 def _short(name: str) -> str:
     """What people use of a command, no wider than the terminal."""
     lines, width = list[str](), min(get_terminal_size().columns, 80)
-    text = _text(name)
+    with printed_on(sys.stdout):
+        text = as_printed(_text(name))
     for line in re.sub(r"(?<=\S)\n( {24}|(?=\S))", " ", text).splitlines():  # a paragraph, a row
         is_row = line.startswith("  ") and not line.startswith("  attncli")
         hang = " " * (24 if is_row else 4 * line.startswith("  "))  # where descriptions begin
@@ -141,10 +143,15 @@ def _show_topics(topics: Sequence[str]) -> None:
             raise ConventionError(f"there is no topic {name!r}", hint or "attncli help lists them")
     screen = console(sys.stdout)
     os.environ.setdefault("LESS", "-FRX")  # less shows colours, and ends where all fits
-    with unshielded(), screen.pager(styles=True) if screen.is_terminal else nullcontext():
+    with (
+        unshielded(),
+        printed_on(sys.stdout),
+        screen.pager(styles=True) if screen.is_terminal else nullcontext(),
+    ):
         for at, name in enumerate(topics or [HELP]):
             screen.print("\n" * (at > 0), end="")
             text = (PAGES / f"{name}.md").read_text("utf-8") if name in pages else _short(name)
+            text = as_printed(text)
             if name not in pages:
                 screen.print(text, end="", soft_wrap=True)
             elif screen.color_system is None:

@@ -14,7 +14,6 @@ import contextlib
 import gc
 import io
 import os
-import re
 import signal
 import sys
 import time
@@ -29,6 +28,7 @@ from attncli.cli.groups import FastParsing, QuickCommand, typer_command
 from attncli.cli.registry import COMMANDS, find, names, summary
 from attncli.cli.terminal import shielded, tell
 from attncli.errors import AttncliError
+from attncli.files.characters import NEAR, near
 
 _TO_TRY = {
     "compute": "attncli compute --random --query q1",
@@ -38,18 +38,6 @@ _TO_TRY = {
 _MORE = """
 attncli COMMAND --help shows the common options, attncli help the manual."""
 _NO_MEMORY = "this needs more memory than there is; use fewer tokens"
-
-# For streams that are not UTF-8: near characters instead of those that an encoding lacks.
-_NEAR = "ᵀ ^T Σ sum ∞ inf ₀ _0 ₁ _1 ₂ _2 ₃ _3 ₄ _4 ₅ _5 ₆ _6 ₇ _7 ₈ _8 ₉ _9 ₙ _n "
-_NEAR += "≥ >= ≤ <= ≠ != ‖ || · * ∘ * × x − - … ... ′ ' ½ 1/2 ⋮ : ⋱ \\ ␣ _ ◌ o "
-_NEAR += "→ -> ← <- │ | ─ - ┼ + ├ |- └ `- ║ | ● o α alpha β beta γ gamma δ delta ε epsilon θ theta "
-_NEAR += "╭ + ╮ + ╰ + ╯ + Δ d ∂ d • * Π prod ━ - ╺ - ╸ - ▌ | "
-_NEAR += "┏ + ┓ + ┗ + ┛ + ┃ | "  # titles of help, by older versions of Rich
-_NEAR += "λ lambda μ mu π pi σ sigma φ phi ░ . ▒ : ▓ % █ # “ \" ” \" ‘ ' ’ ' – - — -- ‐ - ‑ - "
-_PAIRS = dict(zip(_NEAR.split()[::2], _NEAR.split()[1::2], strict=True))
-_PAIRS |= {"√": "sqrt ", "°": " deg"}
-_POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_POWER = "([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)"
 
 # Seconds in which another signal is taken for an echo of the first: `timeout` sends SIGTERM twice,
 # a shell and a wrapper both pass on a Ctrl-C, and cleaning up takes less.
@@ -120,11 +108,11 @@ def _root(
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
     _replace_closed_streams()
-    codecs.register_error("attncli", near)
+    codecs.register_error(NEAR, near)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             is_utf8 = codecs.lookup(stream.encoding).name == "utf-8"
-            stream.reconfigure(errors="backslashreplace" if is_utf8 else "attncli")
+            stream.reconfigure(errors="backslashreplace" if is_utf8 else NEAR)
     if "_ATTNCLI_COMPLETE" in os.environ:  # a shell asks what could follow
         app(prog_name="attncli")
     try:
@@ -245,22 +233,6 @@ def _forget(stream: TextIO) -> None:
     """A stream was closed: what is still buffered must not raise at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def near(error: UnicodeError) -> tuple[str, int]:
-    """An error handler for codecs: a near character, or the escape of one that has none.
-
-    >>> near(UnicodeEncodeError("ascii", "Q Kᵀ", 3, 4, ""))
-    ('^T', 4)
-    >>> near(UnicodeEncodeError("ascii", "10⁻⁸", 2, 4, ""))
-    ('^-8', 4)
-    """
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    missing = error.object[error.start : error.end]
-    missing = re.sub(_POWER, lambda power: f"^{power[1].translate(_POWERS)}", missing)
-    pieces = (_PAIRS.get(x) or x.encode("unicode_escape").decode() for x in missing)
-    return "".join(pieces), error.end
 
 
 # ---- signals

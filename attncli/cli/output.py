@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from attncli.arrays import Array
 from attncli.cli.options import DisplayFlags
 from attncli.cli.terminal import columns, console, direct, tell
 from attncli.errors import ConventionError, OutputError
+from attncli.files.characters import printed_on
 from attncli.files.messages import visible
 from attncli.page.options import DisplayOptions
 from attncli.page.page import Page
@@ -97,8 +98,9 @@ def write_text(pieces: Iterable[str], show: Destination, *, is_safe: bool = Fals
     """
     pieces = pieces if is_safe else map(visible, pieces)
     if show.output is None:
-        for piece in pieces:
-            direct(sys.stdout).write(piece)
+        with printed_on(sys.stdout):
+            for piece in pieces:
+                direct(sys.stdout).write(piece)
     else:
         encoded = (piece.encode("utf-8", "surrogatepass") for piece in pieces)
         write_file(lambda file: file.writelines(encoded), show)
@@ -117,9 +119,10 @@ def write_report(
     else:
         width = text_width(show.output)
         lines: list[str] = []
-        for line in report.split("\n"):  # what goes on is indented further
-            start = len(line) - len(line.lstrip())
-            lines += fold(line.lstrip(), width, start + 2, start)
+        with printed_on(sys.stdout) if show.output is None else nullcontext():
+            for line in report.split("\n"):  # what goes on is indented further
+                start = len(line) - len(line.lstrip())
+                lines += fold(line.lstrip(), width, start + 2, start)
         text = "\n".join(lines)
     write_text([f"{text}\n"], show, is_safe=as_json)
 
@@ -187,11 +190,12 @@ def print_page(
         height = max(terminal.size.height, least_height)
         screen = screen._replace(width=terminal.width, height=height)
     page_blocks = blocks(trace, options, page, screen)
-    ready = list(islice(page_blocks, 2))  # what cannot be shown is found before anything is printed
-    for number, block in enumerate(chain(ready, page_blocks)):
-        if show.step and number > 1 and not _wait(stdin_used):
-            return
-        terminal.print(block, soft_wrap=not is_tty and show.width is None)
+    with printed_on(sys.stdout):
+        ready = [*islice(page_blocks, 2)]  # what cannot be shown is found before any is printed
+        for number, block in enumerate(chain(ready, page_blocks)):
+            if show.step and number > 1 and not _wait(stdin_used):
+                return
+            terminal.print(block, soft_wrap=not is_tty and show.width is None)
 
 
 def coloured_text(

@@ -17,6 +17,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
+from attncli.files.characters import printed_on
 from attncli.files.messages import printable, visible
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def tell(message: str) -> None:
     if width is not None:
         from attncli.page.text import fold
 
-        lines = fold(lines[0], width, HANG, 0)
+        with printed_on(sys.stderr):
+            lines = fold(lines[0], width, HANG, 0)
     for line in lines:
         print(line, file=sys.stderr)

@@ -225,9 +225,12 @@ def _aligned(equation: kinds.Equation) -> Iterator[str]:
         yield f"&{left_side}"
         left_side, width = "", 2
     lines = []
-    for form in equation.forms:
+    for sign, form in zip(equation.signs, equation.forms, strict=True):
         first, *more = _broken(form, LINE - width - 3)
-        lines += [f"{left_side} &= {math(first)}", *(f"&\\quad {{}} {math(line)}" for line in more)]
+        lines += [
+            f"{left_side} &{math(sign).strip()} {math(first)}",
+            *(f"&\\quad {{}} {math(line)}" for line in more),
+        ]
         left_side = ""
     if equation.remark:
         words, last = label(f"({equation.remark})"), " ".join(equation.forms[-1])

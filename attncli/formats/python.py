@@ -39,9 +39,7 @@ from attncli.trace import Stage, Trace
 
 SMALL = 256  # numbers of an array that stands in the script: 16 rows of 16
 _CALL = 200  # characters of a call in a comment
-_FIRST = (
-    "# Plain NumPy, written by attncli: a few lines for each stage, in the order of computation."
-)
+_FIRST = "# Plain NumPy, written by attncli: a few lines for each stage, in their order."
 
 
 class Given(NamedTuple):

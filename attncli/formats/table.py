@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
@@ -20,7 +19,7 @@ from attncli.page import parts as kinds
 from attncli.page.matrix import EDGE, NUMERIC, Grid, Matrix, corners, pack
 from attncli.page.options import DisplayOptions
 from attncli.page.page import Page, parts
-from attncli.page.text import LABEL_CELLS, fold, pad
+from attncli.page.text import LABEL_CELLS, fold, pad, width_of
 from attncli.trace import Trace
 
 RIGHT_EDGE = 80  # column at which the facts to the right of a title end
@@ -134,12 +133,12 @@ def _title(
     start: Line = [(count, QUIET), (f"{pad(name, NAME)}  ", BOLD)] if name else []
     used, indent, style = 0, 0, BOLD
     if name:
-        used, indent, style = sum(cell_len(piece) for piece, _ in start), INDENT, PLAIN
+        used, indent, style = sum(width_of(piece) for piece, _ in start), INDENT, PLAIN
     first, *more = fold(words, screen.width, indent, used)
     start += [(first[used:], style)] if words or not name else []
     lines = [start, *([(line, style)] for line in more)]
     edge, right = min(screen.width or RIGHT_EDGE, RIGHT_EDGE), " · ".join(facts)
-    space = edge - sum(cell_len(piece) for piece, _ in lines[-1]) - cell_len(right)
+    space = edge - sum(width_of(piece) for piece, _ in lines[-1]) - width_of(right)
     if right and space >= GAP:
         lines[-1] += [(" " * space, PLAIN), (right, QUIET)]
     else:
@@ -156,13 +155,13 @@ def _folded(words: str, style: Style, screen: Screen, indent: int = 0) -> Iterat
 
 def _tree(part: kinds.Tree, screen: Screen) -> Iterator[Line]:
     """├─ scores  11 × 11  S = Q Kᵀ, the formulas in line"""
-    names = max((cell_len(b.lead + b.name) for b in part.branches if b.shape), default=0) + GAP
-    shapes = max((cell_len(b.shape) for b in part.branches), default=0)
+    names = max((width_of(b.lead + b.name) for b in part.branches if b.shape), default=0) + GAP
+    shapes = max((width_of(b.shape) for b in part.branches), default=0)
     start = names + shapes + GAP
     for branch in part.branches:
-        at = start if branch.shape else cell_len(branch.lead + branch.name) + GAP
+        at = start if branch.shape else width_of(branch.lead + branch.name) + GAP
         first, *more = fold(branch.formula, screen.width, at)
-        name = pad(branch.name, (names if branch.shape else at) - cell_len(branch.lead))
+        name = pad(branch.name, (names if branch.shape else at) - width_of(branch.lead))
         shape = pad(branch.shape, shapes) + " " * GAP if branch.shape else ""
         line = [(branch.lead, QUIET), (name, PLAIN if shape else BOLD), (shape, LABEL)]
         line.append((first[at:], PLAIN))
@@ -207,7 +206,7 @@ def _layout(m: Matrix, screen: Screen) -> Layout:
     most_of_label, share = (WORD_LABEL, 4) if m.has_words else (LABEL_CELLS, 5)
     row_labels = m.labels(-2, rows, int(min(most_of_label, max(width / share, 6))))
     beyond = 1 if grid.shading and screen.colour else 0  # a shade reaches one past its number
-    room = width - INDENT - max(map(cell_len, row_labels), default=0) - beyond
+    room = width - INDENT - max(map(width_of, row_labels), default=0) - beyond
     is_wave = m.stage.axes[-1:] == ("dimension",)  # all of "2i+1=1023" is needed
     narrow = LABEL_CELLS if is_wave else NARROW_LABEL
     tries = [(LABEL_CELLS, m.options.precision + 2), (LABEL_CELLS, 0), (narrow, 0)]
@@ -254,13 +253,13 @@ def _fitted(
     """
     n = len(grid.columns)
     numbers = (cell for row in grid.cells for cell in row[:n] if cell.kind != "gap")
-    cell = max((cell_len(cell.text) for cell in numbers), default=0)
-    sums = max((cell_len(cell.text) for row in grid.cells for cell in row[n:]), default=0)
-    widths = [1 if at is None else max(cell, least) for at in grid.columns] + [sums]
+    cell = max((width_of(cell.text) for cell in numbers), default=0)
+    sums = max((width_of(cell.text) for row in grid.cells for cell in row[n:]), default=0)
+    widths = [width_of("…") if at is None else max(cell, least) for at in grid.columns] + [sums]
     if any(cell.kind == "word" for row in grid.cells[:1] for cell in row):
         # Each column is as wide as its own words.
-        widths = [max(cell_len(row[at].text) for row in grid.cells) for at in range(n)]
-    sizes = [max(map(cell_len, label.split("\n"))) for label in labels]
+        widths = [max(width_of(row[at].text) for row in grid.cells) for at in range(n)]
+    sizes = [max(map(width_of, label.split("\n"))) for label in labels]
     widths = [max(size, width) for size, width in zip(sizes, widths, strict=False)]
     blocks = pack(widths, room, GAP)
     if len(blocks) > most and n > 1:
@@ -268,7 +267,7 @@ def _fitted(
         # As many as fit side by side, at least one; no column is narrower than one cell.
         for ends in range(max(min(n - 1, int(room) // (1 + GAP)), 1), 0, -1):
             columns = (*corners(range(n), ends), *range(n, len(whole)))
-            widths = [1 if at is None else whole[at] for at in columns]
+            widths = [width_of("…") if at is None else whole[at] for at in columns]
             blocks = pack(widths, room, GAP)
             if len(blocks) == 1:
                 break
@@ -278,7 +277,7 @@ def _fitted(
 
 def _block(layout: Layout, block: range, screen: Screen) -> list[Line]:
     """Some columns of a matrix, with the labels of its rows."""
-    margin = INDENT + max(map(cell_len, layout.rows), default=0)
+    margin = INDENT + max(map(width_of, layout.rows), default=0)
     widths, grid = layout.widths, layout.grid
     word_columns = {at for row in grid.cells[:1] for at in block if row[at].kind == "word"}
     labels = [(*layout.columns[at].split("\n"), "")[:2] for at in block]

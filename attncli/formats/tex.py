@@ -41,7 +41,7 @@ _SYMBOLS = {
     **{char: f"\\{char}" for char in "{}$&#%_"},
     **{char: f"{{}}_{{{digit}}}" for digit, char in enumerate("₀₁₂₃₄₅₆₇₈₉")},
     **{"·": r" \cdot ", "×": r"\times ", "−": "-", "∞": r"\infty ", "→": r"\to ", "√": r"\surd "},
-    **{"∘": r"\circ ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne "},
+    **{"∘": r"\circ ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx "},
     **{"…": r"\dots ", "⋮": r"\vdots ", "⋱": r"\ddots ", "‖": r"\|", "°": r"{}^{\circ}"},
     **{"²": "{}^{2}", "³": "{}^{3}", "ᵀ": r"{}^{\mathsf T}", "'": "{}'"},
     **{"␣": r"{\sqcup}", "`": r"\grave{\ }"},

@@ -38,9 +38,10 @@ from attncli.formula.expression import (
 from attncli.formula.matrices import FORMS, PARAMS, RANKS, SIZES, applied
 from attncli.formula.parser import parse
 from attncli.page.cell import QUOTIENT, Entry, Forms
+from attncli.page.numbers import is_exact
 from attncli.page.parts import Equation
 from attncli.page.select import Block
-from attncli.page.text import BREAK, END, FRACTION, NUMBER, shorten
+from attncli.page.text import BREAK, END, FRACTION, NUMBER, plain, shorten
 from attncli.trace import Stage
 
 _COUNTED = ("batch", "head", "kv_head", "query", "key")  # whose names say not how many there are
@@ -80,7 +81,9 @@ def equation(entry: Entry) -> Equation | None:
         for form in dict.fromkeys(forms)
     ]
     forms.append(entry.write(entry.value) + unit)
-    return Equation(work.name(entry), tuple(tuple(form.split(BREAK)) for form in forms), remark)
+    is_rounded = len(forms) > 1 and not is_exact(plain(forms[-2]), plain(forms[-1]))
+    parts = tuple(tuple(form.split(BREAK)) for form in forms)
+    return Equation(work.name(entry), parts, remark, is_rounded)
 
 
 def work_of(entry: Entry) -> Work | None:

@@ -8,9 +8,12 @@ there are more of them (0.0004), and where that does not help there is an expone
 
 from __future__ import annotations
 
+import ast
 import math
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +28,16 @@ ROUND = (1, 2, 5, 10)
 FINER = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9, 10)
 """And that of a figure, which its largest number should reach."""
 _POINT = re.compile(r"(?=[.e])")  # the decimal point or the exponent of a number
+
+
+_LEFT_OUT = re.compile(r"… \d+ more: (\S+) …")  # the sum of terms that are not written
+_DECIMAL = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
+_SUM = re.compile(rf"[(]*{_DECIMAL.pattern}[)]*( ?[-+·] ?[(]*{_DECIMAL.pattern}[)]*)*")
+_EXACT: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+}
 
 
 class Style(NamedTuple):
@@ -135,6 +148,29 @@ def short(x: float, precision: int) -> str:
         if float(f"{size:.{decimals}f}"):
             return f"{x:.{decimals}f}"
     return Style(_with_exponent([size], precision), "").write(x)
+
+
+def is_exact(terms: str, result: str) -> bool:
+    """Whether a sum or product of numbers as they are written is exactly the result.
+
+    Of what is not written with +, - and · alone, such as a quotient, it is taken to be.
+
+    >>> is_exact("0.40·10 + 0.20·5", "5"), is_exact("0.40·10 + (-0.20)·5", "3.01")
+    (True, False)
+    """
+    terms = _LEFT_OUT.sub(r"\1", terms)
+    if not (_SUM.fullmatch(terms) and _DECIMAL.fullmatch(result)):
+        return True
+
+    def exactly(node: ast.expr) -> Fraction:
+        match node:
+            case ast.BinOp(left, sign, right):
+                return _EXACT[type(sign)](exactly(left), exactly(right))
+            case ast.UnaryOp(ast.USub(), operand):
+                return -exactly(operand)
+        return Fraction(ast.unparse(node))
+
+    return exactly(ast.parse(terms.replace("·", "*"), mode="eval").body) == Fraction(result)
 
 
 def percent(share: float) -> str:

@@ -80,17 +80,25 @@ class Equation(NamedTuple):
     """left = one form = the next = the result; words of a form may be on separate lines.
 
     Numbers and labels in it have marks around them (see text.py), except in the remark.
+
+    is_rounded  the last form is not exactly what the form before it gives as it is written: ≈
     """
 
     left: str
     forms: tuple[tuple[str, ...], ...]
     remark: str = ""
+    is_rounded: bool = False
+
+    @property
+    def signs(self) -> list[str]:
+        """What stands before each form."""
+        return ["="] * (len(self.forms) - 1) + ["≈" if self.is_rounded else "="]
 
     @property
     def plain(self) -> Equation:
         """The equation without marks, as text."""
         forms = tuple(tuple(map(plain, form)) for form in self.forms)
-        return Equation(plain(self.left), forms, self.remark)
+        return self._replace(left=plain(self.left), forms=forms)
 
 
 Part = Headline | Heading | Matrix | Plot | Closing | Remark | Tree

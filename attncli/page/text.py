@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len, chop_cells
 
 from attncli.errors import ShapeError
+from attncli.files.characters import as_printed
 from attncli.files.messages import escaped, visible
 from attncli.trace import Numbered, Stage
 
@@ -69,6 +70,11 @@ def sentence(text: str) -> str:
     return clean(" ".join(text.split()))
 
 
+def width_of(text: str) -> int:
+    """The cells that a text takes as it is printed."""
+    return len(text) if text.isascii() else cell_len(as_printed(text))
+
+
 def shorten(label: str, cells: int = LABEL_CELLS) -> str:
     """A label in no more than so many cells, cut with an ellipsis.
 
@@ -81,10 +87,11 @@ def shorten(label: str, cells: int = LABEL_CELLS) -> str:
     inner = label[:enough].strip(" ")
     before = len(label[:enough]) - len(label[:enough].lstrip(" "))
     after = len(label[:enough]) - before - len(inner)
-    text = "␣" * before + clean(inner) + "␣" * after if label else '""'
+    text = as_printed("␣" * before + clean(inner) + "␣" * after if label else '""')
     if len(label) <= enough and cell_len(text) <= cells:
         return text
-    return chop_cells(text, cells - 1)[0] + "…"
+    ellipsis = as_printed("…")
+    return chop_cells(text, max(cells - len(ellipsis), 1))[0] + ellipsis
 
 
 def number_mark(text: str) -> str:
@@ -159,7 +166,7 @@ def captions(
 
 def pad(text: str, cells: int, *, right: bool = False) -> str:
     """Filled with spaces to a width in cells, the text at the left or at the right."""
-    space = " " * (cells - cell_len(text))
+    space = " " * (cells - width_of(text))
     return space + text if right else text + space
 
 
@@ -177,10 +184,10 @@ def hang(words: Iterable[str], width: int, indent: int, first: int) -> list[str]
     """Words laid out as lines with a hanging indent; one too wide for a line is broken."""
     lines, line, used, cells = [], " " * first, 0, first
     room = width - max(indent, first)
-    for word in words:
-        size = len(word) if word.isascii() else cell_len(word)
+    for word in map(as_printed, words):
+        size = width_of(word)
         for piece in [word] if size <= room else chop_cells(word, max(room, 2)):
-            size = len(piece) if piece.isascii() else cell_len(piece)
+            size = width_of(piece)
             if used and cells + 1 + size > width:
                 lines.append(line)
                 line, used, cells = " " * indent, 0, indent

@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
-from rich.cells import cell_len
 
 from attncli.arrays import Array
 from attncli.page.arithmetic import equation, factors, formula_of
 from attncli.page.cell import Entry
 from attncli.page.matrix import Matrix
+from attncli.page.numbers import is_exact
 from attncli.page.options import HEADS, KEY_HEADS, Index
 from attncli.page.parts import Equation
-from attncli.page.text import clean, fold, hang, plain, shorten
+from attncli.page.text import clean, fold, hang, plain, shorten, width_of
 
 PAGE = 100  # cells of a line where no terminal sets a width
 TERMS = (12, 6, 3)  # terms of a sum on one line: as many as fit
@@ -30,7 +30,7 @@ def work_lines(matrix: Matrix, width: int | None) -> list[str]:
     room, lines = (width or PAGE) - 2, []
     for form in worked(matrix, room):
         line = one_line(form)
-        lines += [line] if cell_len(line) <= room else at_length(form, room)
+        lines += [line] if width_of(line) <= room else at_length(form, room)
     return lines
 
 
@@ -89,7 +89,12 @@ def shares(entry: Entry, term: int, index: Index) -> Iterator[Equation]:
         name = f"{clean(right.stage.symbol)}[{right.label(right.stage.axes[-2], term)}]"
         owner = f"{shorten(block.owners[HEADS].label(HEADS, where[HEADS]))}: " if is_shared else ""
         forms = ((f"{entry.write(left.value)} · {first}", *more), result)
-        yield Equation(f"{left.name} · {name}", forms, f"{owner}its part of {plain(of_row)}")
+        share = plain(entry.write(left.value))
+        pairs = zip(_vector(entry, numbers), result, strict=True)
+        texts = [[plain(x).strip("[],") for x in pair] for pair in pairs]
+        is_rounded = not all(is_exact(f"{share}·({x})", product) for x, product in texts)
+        remark = f"{owner}its part of {plain(of_row)}"
+        yield Equation(f"{left.name} · {name}", forms, remark, is_rounded)
 
 
 def _vector(entry: Entry, numbers: Array) -> tuple[str, ...]:
@@ -104,7 +109,8 @@ def _vector(entry: Entry, numbers: Array) -> tuple[str, ...]:
 
 def one_line(line: Equation) -> str:
     """The equation as text on one line."""
-    text = plain(" = ".join([line.left, *(" ".join(form) for form in line.forms)]))
+    forms = zip(line.signs, map(" ".join, line.forms), strict=True)
+    text = plain(" ".join([line.left, *(f"{sign} {form}" for sign, form in forms)]))
     return f"{text}  ({line.remark})" if line.remark else text
 
 
@@ -114,35 +120,36 @@ def _fitted(entry: Entry, room: int) -> Equation | None:
     if result is None:
         return None
     for terms in TERMS[1:]:
-        if cell_len(one_line(result)) <= room:
+        if width_of(one_line(result)) <= room:
             break
         result = equation(entry._replace(terms=terms)) or result
-    beside = room - cell_len(plain(result.left)) - 3
-    packed = list(result.forms[:1])
-    for form in result.forms[1:]:
-        together = (*packed[-1], "=", *form)
-        if cell_len(plain(" ".join(together))) <= beside:
+    beside = room - width_of(plain(result.left)) - 3
+    packed, is_rounded = list(result.forms[:1]), result.is_rounded
+    for sign, form in [*zip(result.signs, result.forms, strict=True)][1:]:
+        together = (*packed[-1], sign, *form)
+        if width_of(plain(" ".join(together))) <= beside:
             packed[-1] = together
+            is_rounded &= sign == "="
         else:
             packed.append(form)
-    return result._replace(forms=tuple(packed))
+    return result._replace(forms=tuple(packed), is_rounded=is_rounded)
 
 
 def at_length(text: Equation, width: int | None) -> list[str]:
     """Every form on lines of its own, the equal signs and the terms in line."""
     width, text = width or PAGE, text.plain
-    is_short = cell_len(text.left) <= width // 4
-    at = cell_len(text.left) + 1 if is_short else 2
+    is_short = width_of(text.left) <= width // 4
+    at = width_of(text.left) + 1 if is_short else 2
     lines = [] if is_short else hang([text.left], width, 2, 0)
-    for number, form in enumerate(text.forms):
+    for number, (sign, form) in enumerate(zip(text.signs, text.forms, strict=True)):
         words = [piece for word in form for piece in _pieces(word, width - at - 2)]
         first, *more = hang(words, width, at + 2, at + 2)
         before = f"{text.left} " if is_short and not number else " " * at
-        lines += [f"{before}= {first[at + 2 :]}", *more]
+        lines += [f"{before}{sign} {first[at + 2 :]}", *more]
     if not text.remark:
         return lines
     together = f"{lines[-1]}  ({text.remark})"
-    if cell_len(together) <= width:
+    if width_of(together) <= width:
         return [*lines[:-1], together]
     return lines + fold(f"({text.remark})", width, at + 2)
 
@@ -159,6 +166,6 @@ def _pieces(word: str, room: int) -> list[str]:
     ['(1.25', '+ 0.5)', '·(0.75', '+ 2)']
     """
     gap = next((gap for gap in _GAPS if re.search(gap, word)), None)
-    if gap is None or cell_len(word) <= room:
+    if gap is None or width_of(word) <= room:
         return [word]
     return [piece for part in re.split(gap, word) for piece in _pieces(part, room)]

@@ -36,7 +36,7 @@ const isOnTop = e => {
 };
 const own = text => e => e.textContent.includes(text) && ![...e.children].some(child => child.textContent.includes(text));
 const STEPS = {
-  css: (from, css) => from.flatMap(e => [...e.querySelectorAll(css.replaceAll(":visible", ""))]).filter(e => !css.includes(":visible") || isShown(e)),
+  css: (from, css) => (css === "visible=true" ? from.filter(isShown) : from.flatMap(e => [...e.querySelectorAll(css.replaceAll(":visible", ""))]).filter(e => !css.includes(":visible") || isShown(e))),
   nth: (from, n) => (n < 0 ? from.slice(n) : from.slice(n, n + 1)),
   has: (from, text) => from.filter(e => e.textContent.includes(text)),
   text: (from, text) => [...document.body.querySelectorAll("*")].filter(own(text)),
@@ -270,6 +270,9 @@ class Locator:
 
     def evaluate(self, function: str) -> Any:
         return self.get(f"({function})(e)")
+
+    def evaluate_all(self, function: str) -> Any:
+        return self.get(f"({function})(list)")
 
     def bounding_box(self) -> Any:
         return self.get("(({ x, y, width, height }) => ({ x, y, width, height }))(e.getBoundingClientRect())")  # fmt: skip

@@ -2,15 +2,19 @@
 
 import ast
 import codecs
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import attncli
-from attncli.cli.main import LazyGroup, near
+from attncli.cli.main import LazyGroup
 from attncli.cli.registry import COMMANDS
+from attncli.files.characters import near
 from tests.calls import SAMPLES, Call
 
 TRUE = "\x1b[38;2;"  # what a shade of 16 million colours begins with
@@ -86,7 +90,35 @@ def test_every_sign_of_ours_has_a_form_in_ascii() -> None:
     assert [x for x in ours if near(UnicodeEncodeError("ascii", x, 0, 1, ""))[0][0] == "\\"] == []
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compute three-tokens.json --causal --work", "similarity a=1,2 b=2,1 c=0,1 --work",
+        "posenc --len 4 --dim 4 --work", "explain 'Ein Zug f\u00e4hrt' --dim 4 --outline",
+    ],
+)  # fmt: skip
+def test_lines_fit_where_signs_are_printed_as_words(line: str) -> None:
+    """√d_k is printed as sqrt d_k, ä as \\xe4: it is laid out as what is printed."""
+    words = [str(SAMPLES / word) if ".json" in word else word for word in shlex.split(line)]
+    command = [sys.executable, "-m", "attncli", *words, "--width", "47", "--quiet"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(command, capture_output=True, env=environment, check=True)
+    lines = result.stdout.decode("ascii").splitlines()
+    assert {"sqrt", "^T", "||", "pi", "\\xe4"} & {
+        *re.findall(r"sqrt|\^T|\|\||pi|\\xe4", " ".join(lines))
+    }
+    assert max(map(len, lines)) <= 47
+
+
 # ---- version and help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_the_names_of_its_groups(call: Call, name: str) -> None:
+    end = call(name, "--help").out.split("--help GROUP")[1]
+    refusal = call(name, "--help", "none").err
+    groups = refusal.split("only ")[1].split(";")[0].split(", ")
+    assert {*re.findall(r"\w+", end)} >= {*groups}
 
 
 def joined(text: str) -> str:

@@ -63,6 +63,7 @@ BANK = [[1.0, 0, 2], [0, 1, 1], [1, 0, 2], [0.5, -1, 0]]
 Q_OTHER, V_OTHER = Q.copy(), V.copy()
 Q_OTHER[1, 0], V_OTHER[2] = -2.5, V[3]
 BANK_OTHER = [*BANK[:3], [0.5, -1, 3]]
+TWO = {"a": [1, 2, 0.5], "b": [-1, 0.5, 2]}
 CAUSAL = np.triu(np.full((3, 5), -np.inf), 1)
 
 
@@ -124,9 +125,9 @@ CHANGES: dict[str, tuple[Trace, list[list[Any]], Trace]] = {
         meaning(BANK_OTHER, "--block encoder --heads 1"),
     ),
     "meaning, of two words": (
-        attncli.explain("a b", dim=5),
+        attncli.explain("a b", vectors=TWO),
         [["parameter", "root", 2]],
-        attncli.explain("a b", dim=5, scale=0.5),
+        attncli.explain("a b", vectors=TWO, scale=0.5),
     ),
 }
 

@@ -1,7 +1,7 @@
 """Gradients as they are shown: the 3 × 3 example by hand, and what sentences claim.
 
 The example: dA[q1] = 10, 0, 5 with the weights 0.4011, 0.4011, 0.1978, so δ = 5 and
-dZ[q1,k1] = 0.4011 · (10 − 5) = 2.0056.
+dZ[q1,k1] = 0.4011 · (10 − 5) ≈ 2.0056.
 """
 
 import re
@@ -34,7 +34,7 @@ def test_a_page_with_gradients() -> None:
     cases: list[tuple[Trace, Any, list[str]]] = [  # what the page has, in this order
         (three(), {"work": True}, [
             r"q3 attends to", BACKWARD, r"d_output  dO",
-            r"δ\[q1\] = 0.4011·10 \+ 0.4011·0 \+ 0.1978·5 = 5\n", r"- δ\[q1\]\) = 0.4011 · \(10 - 5\) = 2.0056\n",
+            r"δ\[q1\] = 0.4011·10 \+ 0.4011·0 \+ 0.1978·5 = 5\n", r"- δ\[q1\]\) = 0.4011 · \(10 - 5\) ≈ 2.0056\n",
             r"dS\[q1,k1\] = dZ\[q1,k1\] / √d_k = 2.0056 / 1.4142 = 1.4181\n",
             r"dQ\[q1,1\] = 1.4181·1 \+ \(-1.4181\)·1 \+ 0·0 = 0\n"]),
         (three(), {"stages": ["lse", "delta"]}, ["lse ", BACKWARD, " delta "]),

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
-from rich.cells import cell_len
 
 from attncli.commands.examples.judge import Judgement, Result
 from attncli.commands.examples.printed import VERDICTS, Verdict
@@ -21,7 +20,7 @@ from attncli.commands.examples.schema import Basis
 from attncli.commands.examples.titles import Article
 from attncli.files.numbers import nan_to_text
 from attncli.formats.scatter import scatter
-from attncli.page.text import clean, fold, pad, sentence
+from attncli.page.text import clean, fold, pad, sentence, width_of
 
 SCHEMA = 3  # from 3 on claims have a place and a run, and examples have figures
 EXACT = 15  # decimals from which a number is written in full: float64 has hardly more
@@ -148,7 +147,7 @@ def result_lines(result: Result, width: int | None, *, beside: str = "") -> Iter
     beside  the line of the article where it stands above and need not be said again
     """
     example = result.example
-    yield f"{clean(example.name)}  {sentence(example.title)}"
+    yield from fold(f"{clean(example.name)}  {sentence(example.title)}", width, 4, 0)
     if example.article.line != beside:
         yield from fold(example.article.line, width, 2, 2)
     if example.note:
@@ -203,7 +202,7 @@ def call_lines(run: Run, width: int | None, indent: int) -> Iterator[str]:
     line = ""
     for piece in map(clean, run.pieces):
         longer = f"{line} {piece}" if line else " " * indent + piece
-        if line and width is not None and cell_len(longer) + len(" \\") > width:
+        if line and width is not None and width_of(longer) + len(" \\") > width:
             yield f"{line} \\"
             longer = " " * (indent + 2) + piece
         line = longer

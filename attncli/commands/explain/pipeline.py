@@ -51,6 +51,7 @@ def explained(  # noqa: PLR0913 - what goes in, and how
     gains: Mapping[str, npt.ArrayLike] = {},
     d_output: Gradient | None = None,
     notes: tuple[str, ...] = (),
+    is_random: bool = False,
     keep: Keep | None = None,
     alter: Alter | None = None,
 ) -> Trace:
@@ -68,6 +69,7 @@ def explained(  # noqa: PLR0913 - what goes in, and how
     gains      q_gain and k_gain, as LayerPlan has them
     d_output   the gradient of the last stage of the block
     notes      what the reader should know before the first number
+    is_random  whether weights or vectors are, so that their attention has no meaning
     keep       says by dotted name which stages of a layer to hold; the others are dropped as soon
                as no later stage needs them
     alter      what is done to the steps of each attention, as LayerPlan has it
@@ -112,6 +114,7 @@ def explained(  # noqa: PLR0913 - what goes in, and how
             reads=(f"{prefix}embeddings", last) if is_start else ("", ""),
             letters=(trace[f"{prefix}embeddings"].symbol, trace[last].symbol),
             adds_input=is_alone,
+            is_random=is_random,
         )
         steps = trace.steps if part is None else (*trace.steps, part)
         compute = None if again is None else lambda arrays: finished(again(arrays))
@@ -205,6 +208,7 @@ def _annotated(trace: Trace, n_heads: int) -> Trace:
 
 SAME = 1e-9  # cosines closer than this are called the same
 ALIKE = 5e-5  # changes closer than this are, to four decimals
+RANDOM = "vectors or weights are random"
 PAIRS = 4  # pairs of equal words that have a sentence
 _WHY_EQUAL = (
     ": without positions, equal words have equal queries and the same keys, so attention gives "
@@ -222,6 +226,7 @@ def meaning(
     reads: tuple[str, str] = ("", ""),
     letters: tuple[str, str] = ("E", "Y"),
     adds_input: bool = False,
+    is_random: bool = False,
 ) -> Trace | None:
     """The cosines between tokens before and after attention, and what became of equal words.
 
@@ -231,7 +236,9 @@ def meaning(
     (`adds_input`: a residual connection does it) and as wide, also `added`, the cosines of the
     sums. The trace's notes are sentences: equal words start equal; they end
     different where positions were added (`placed`) or where each sees other words (`masked`).
-    `reads` names the stages that the two come from, `letters` are their symbols.
+    `reads` names the stages that the two come from, `letters` are their symbols. Where vectors or
+    weights are random (`is_random`), the words that came closest together by chance have no
+    sentence.
     None where there is but one word, or a vector holds NaN or infinity.
 
     Source: the definition a·b = ‖a‖·‖b‖·cos θ; Peters et al. (2018), on contextual vectors.
@@ -244,19 +251,21 @@ def meaning(
     if len(words) < 2 or not (np.isfinite(before).all() and np.isfinite(after).all()):
         return None
     static_words, context = "between the words' own vectors", "between the vectors in their context"
+    context += f"; {RANDOM}" if is_random else ""
     stages: tuple[Stage, ...] = (
         _cosines("static", f"before: {static_words}", words, before, reads[:1], letters[0]),
         _cosines("contextual", f"after: {context}", words, after, reads[1:], letters[1]),
     )
     a, b = (stage.value for stage in stages)
-    notes = [*_of_equal_words(words, a, b, placed, masked), *_of_the_farthest(words, a, b)]
+    farthest = () if is_random else _of_the_farthest(words, a, b)
+    notes = [*_of_equal_words(words, a, b, placed, masked), *farthest]
     if adds_input and before.shape == after.shape:
         both = " + ".join(letters)
         with_input = "with the word's own vector added, as a residual connection does"
         stages = (*stages, _cosines("added", with_input, words, before + after, reads, both))
         c = stages[-1].value
         equal = [*_of_equal_words(words, a, c, placed, masked)][:1]
-        sentences = [*equal, *_of_the_farthest(words, a, c)]
+        sentences = [*equal, *(() if is_random else _of_the_farthest(words, a, c))]
         notes = [*(f"with the word's own vector added ({both}): {x}" for x in sentences), *notes]
     title = "What it means: static against contextual"
     return Trace(title, stages, notes=tuple(notes), name="meaning")

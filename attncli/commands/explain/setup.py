@@ -189,9 +189,16 @@ class Setup:
             gains=gains,
             d_output=d_output,
             notes=notes,
+            is_random=self.is_random,
             keep=keep,
             alter=alter,
         )
+
+    @property
+    def is_random(self) -> bool:
+        """Whether weights or vectors are random, so that the attention has no meaning."""
+        is_learned = self.projection == "learned" or self.block.kind != "attention"
+        return self.vocabulary is None or (self.weights is None and is_learned)
 
     def _drawn(self) -> tuple[Weights, tuple[str, ...]]:
         """Random weights of the block, and notes on them."""

@@ -13,6 +13,7 @@ const SHADE = 14; // pixels of a cell without digits
 let decimals = 4; // at most
 const standing = () => new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops])); // also of another layer
 let digit = 9; // pixels of one
+let fewest = 12; // letters of the names of columns, of which a line has more where there is room
 
 function findStrips() {
   let strip = [];
@@ -85,7 +86,7 @@ function chooseSize(first, room) {
       const lines = several + 99 * wide + (several > 1 && size[1] > 1 ? 0.5 : 0); // of several lines the first ones fit the screen
       if (!best || lines < best.lines) best = { size, letters, lines };
     }
-  measureAll(best.size, best.letters);
+  measureAll(best.size, (fewest = best.letters));
   const isMany = part("weights")?.cols > SENTENCE && part("weights").cols <= 40;
   if (best.lines < 2 || isNarrow() || $("main").style.width || !isMany) return;
   for (const isShade of [piece => isMap(piece) && !piece.stage.product, isMap]) {
@@ -93,6 +94,12 @@ function chooseSize(first, room) {
     for (const piece of first) measure(piece, best.letters);
     if (widthOf(first) <= room) return;
   }
+}
+
+function measureLine(line, room) {
+  const fits = letters => (line.forEach(piece => measure(piece, letters)), widthOf(line) <= room);
+  LETTERS.some(fits) || fits(fewest);
+  return line;
 }
 
 // The decimals of a stage, and the letters of its longest number.
@@ -116,7 +123,7 @@ function layOut() {
   for (const strip of new Set(first && [first, ...strips.filter(strip => !isOfWork(strip)), ...strips])) {
     const { heading } = (strip[1] ?? strip[0]).stage, box = el("section", { class: "strip" }, heading && heading !== title && el("h2", { text: heading }));
     title = heading;
-    box.append(...cutStrip(strip, room).map(line => lineOf(line, seen)));
+    box.append(...cutStrip(strip, room).map(line => lineOf(measureLine(line, room), seen)));
     box.stages = (strip[1] ? strip.slice(1) : strip).map(piece => piece.stage);
     main.append(box);
     if (strip === first && words) main.append(words);

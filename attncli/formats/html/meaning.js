@@ -1,10 +1,10 @@
 // ---- static against contextual, as attncli/commands/explain/pipeline.py has it
-const SAME = 1e-9, ALIKE = 5e-5, PAIRS = 4;
+const RANDOM = "vectors or weights are random", SAME = 1e-9, ALIKE = 5e-5, PAIRS = 4;
 const WHY_EQUAL = ": without positions, equal words have equal queries and the same keys, so attention gives them equal outputs";
 function meaningNow() {
   const [before, after, both] = ["static", "contextual", "added"].map(name => byName.get(`meaning.${name}`));
   if (!before || [before, after, both].some(s => s && isStale(s))) return [];
-  const equal = s => ofEqualWords(before, s), farthest = s => ofTheFarthest(before, s);
+  const equal = s => ofEqualWords(before, s), farthest = s => (after.note.endsWith(RANDOM) ? [] : ofTheFarthest(before, s));
   const lines = both ? [...equal(both).slice(0, 1), ...farthest(both)].map(text => `with the word's own vector added (${both.symbol.slice(4)}): ${text}`) : [];
   return [...lines, ...equal(after), ...farthest(after)];
 }

@@ -51,7 +51,7 @@ function explain(cell) {
   if (!cell) return;
   const { s, at } = cell, x = s.words?.[at] ?? s.data[at], was = s.original[at], isSecret = isAsked(s);
   const words = isSecret ? ["?"] : s.tree ? wordsAt(cell) : null, general = words && inGeneral(cell), head = headWords(cell);
-  const result = isSecret ? null : [" = ", el("b", { text: s.words ? x : trimmed(x, 4, s) }), String(x).length > 7 && span("exact", exact(x)), s.undefined && isNaN(x) && span("exact", s.undefined)];
+  const result = isSecret ? null : [words ? signAt(cell) : " = ", el("b", { text: s.words ? x : trimmed(x, 4, s) }), String(x).length > 7 && span("exact", exact(x)), s.undefined && isNaN(x) && span("exact", s.undefined)];
   fill($("sum-up"), nameOf(cell), head && ` of ${head}`, general && [" = ", span("general", general)], s.isInput && span("kind", canEdit(s) ? " an input: drag it, or type another" : " an input"));
   fill($("lines"), el("li", {}, words && ["= ", words], result));
   fill($("was"), !isSecret && differs(x, was, 1e-12) && `was ${trimmed(was, 4)}`);

@@ -45,7 +45,7 @@ function lightWalk() {
   for (const cell of cells) mark(cell, "own");
   fill($("sum-up"), el("b", {}, "Query ", labelNodes(part("scores").rowNames[walk.row])), ` · step ${walk.at + 1} of ${path.length}: `, math(formulaOf(s)), s.note && ` · ${s.note}.`);
   const most = isNarrow() ? 1 : 6, rest = cells.length - most;
-  fill($("lines"), cells.slice(0, most).map(cell => el("li", {}, nameOf(cell), s.tree && [" = ", wordsAt(cell)], " = ", el("b", { text: trimmed(valueAt(cell), 4) }))),
+  fill($("lines"), cells.slice(0, most).map(cell => el("li", {}, nameOf(cell), s.tree && [" = ", wordsAt(cell)], s.tree ? signAt(cell) : " = ", el("b", { text: trimmed(valueAt(cell), 4) }))),
     rest > 0 && el("li", { text: `and ${rest} more, lit above` }));
   const weights = part("weights"), showsShares = [s, ...sourcesOf(s)].includes(weights);
   fill($("bars"), showsShares && rowOf(weights).map(barOf));

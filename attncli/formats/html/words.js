@@ -53,6 +53,12 @@ const formulaOf = s => {
 // ---- the formula of a cell with its numbers put in
 const wordsAt = cell => wordsOf(cell.s, cell.s.tree, placesOf(cell));
 
+// What stands before the number of a cell: ≈ where a sum or product of numbers as they are written is not
+// exactly what is written of it.
+const isSumOfProducts = ({ op, args = [], body }) => /^([-+*]|neg|sum|cell|number|parameter)$/.test(op) && [...args, ...(body ? [body] : [])].every(isSumOfProducts);
+const written = cell => numberOf(trimmed(valueAt(cell), 4));
+const signAt = cell => (isSumOfProducts(cell.s.tree) && abs(numberAt(cell, written) - written(cell)) > 1e-9 * (1 + abs(written(cell))) ? " ≈ " : " = ");
+
 // `tight`: as a factor, a sum in brackets.
 function wordsOf(s, node, places, tight = false) {
   const { op, args = [] } = node, [a, b] = args, words = (other, inner) => wordsOf(s, other, places, inner);
@@ -82,17 +88,17 @@ function wordsOf(s, node, places, tight = false) {
 function wordsOver(s, node, places, tight) {
   const { op, body, sink, letters } = node, all = node.terms(places), isProduct = op === "prod";
   const terms = node.guard?.args?.[1]?.op === "!=" ? all : all.filter(node.counts);
-  const written = (parts, each, between = " + ") => joined(cut(parts).map(part => (typeof part === "string" ? part : each(part))), between);
+  const textOf = (parts, each, between = " + ") => joined(cut(parts).map(part => (typeof part === "string" ? part : each(part))), between);
   const none = [`every ${letters === "i" ? "query" : "key"} is masked`];
   if (op === "sum" || isProduct) {
     if (!terms.length) return none;
-    const whole = written(terms, inner => wordsOf(s, body, inner, isProduct || body.op === "cell"), isProduct ? " · " : " + ");
+    const whole = textOf(terms, inner => wordsOf(s, body, inner, isProduct || body.op === "cell"), isProduct ? " · " : " + ");
     return tight && terms.length > 1 ? ["(", whole, ")"] : whole;
   }
-  if (op === "max") return ["max(", written(terms, inner => wordsOf(s, body, inner), ", "), ")"];
+  if (op === "max") return ["max(", textOf(terms, inner => wordsOf(s, body, inner), ", "), ")"];
   const exponents = terms.map(body.run);
   if (!exponents.some(x => x > -Infinity)) return none;
-  const powers = [written(terms, inner => power("e", wordsOf(s, body, inner)))];
+  const powers = [textOf(terms, inner => power("e", wordsOf(s, body, inner)))];
   if (sink) powers.push(" + ", power("e", wordsOf(s, sink, places)));
   const below = sum([...exponents, ...(sink ? [sink.run(places)] : [])].map(exp));
   if (op === "lse") return ["ln(", powers, ") = ln ", num(below, 4)];

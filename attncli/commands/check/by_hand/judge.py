@@ -214,15 +214,19 @@ class _Marker:
         """A stage computed from the stages as they were written."""
         return run(_plan(setup), self.inputs(setup), [stage])[stage]
 
-    def spread(self, stage: str, setup: Setup, value: Array, *, of_slip: bool = False) -> Array:
+    def spread(
+        self, stage: str, setup: Setup, value: Array, *, of_slip: BoolArray | None = None
+    ) -> Array:
         """How far off rounding puts a stage that is computed from what was written.
+
+        of_slip  the stage has a slip, and the spread is asked for in these cells alone
 
         Each number that was read is put up and down by half a unit of its last place in turn, and
         each of a stage in between that was not written, as if it had as many decimals. A slip may
         itself round: there it is put up and down by so little that no rounding of the slip's turns
         over, and what changes is multiplied.
         """
-        part = PART if of_slip else 1.0
+        part = 1.0 if of_slip is None else PART
         plan, inputs, spread = _plan(setup), self.inputs(setup), np.zeros(value.shape)
         read, between = self.read(stage, setup)
         decimals = self.sheet[stage].decimals
@@ -232,15 +236,24 @@ class _Marker:
                 is_exact = near(x, np.round(x, decimals), 0.0)
                 inputs[name], halves[name] = x, np.where(is_exact, 0, half_units(x, decimals))
         start = {name: x for name, x in inputs.items() if name not in between}
+        plan = [step for step, _ in needed(plan, start, [stage])]
+
+        def with_moved(name: str, step: Array) -> Array:
+            return run(plan, {**start, name: inputs[name] + part * step}, [stage])[stage]
+
         for name, half in halves.items():
-            for at in map(tuple, np.argwhere((half > 0) & np.isfinite(inputs[name]))):
-                changes = []
-                for step in (half[at], -half[at]):
-                    moved = inputs[name].copy()
-                    moved[at] += part * step
-                    changes.append(run(plan, {**start, name: moved}, [stage])[stage] - value)
-                both = np.abs(changes)
-                change = both.min(axis=0) if of_slip else both.max(axis=0)
+            places = (half > 0) & np.isfinite(inputs[name])
+            if of_slip is not None:  # rows of which nothing is read in these cells are left out
+                for row in np.ndindex(places.shape[:-1]):
+                    steps = np.zeros((2, *half.shape))
+                    steps[0][row], steps[1][row] = np.nan, np.where(places[row], half[row], 0)
+                    others = (with_moved(name, step) for step in steps if places[row].any())
+                    places[row] &= any((x != value)[of_slip].any() for x in others)
+            for at in map(tuple, np.argwhere(places)):
+                step = np.zeros(half.shape)
+                step[at] = half[at]
+                both = np.abs([with_moved(name, x) - value for x in (step, -step)])
+                change = both.max(axis=0) if of_slip is None else both.min(axis=0)
                 spread += np.nan_to_num(change, posinf=0) / part
         return spread * 1.05  # beyond the first order
 
@@ -286,11 +299,17 @@ class _Marker:
             explained.setdefault(slip, set())  # which are named in the order of the table
             exactly.setdefault(slip, set())
             x = self.computed(table.stage, other)
-            if near(table.values, x, 10 * table.half + 0.05 * np.abs(x)).any():
-                agrees = table.agrees(x, self.spread(table.stage, other, x, of_slip=True))
-                axes = {"table": (-2, -1), "row": (-1,)}.get(place, ())
-                cells = table.wrong & agrees.all(axis=axes, keepdims=True)
+            axes: Any = {"table": (-2, -1), "row": (-1,)}.get(place, ())
+            # A slip that leaves a wrong number as it should be is not what made it wrong.
+            is_other = ~(table.wrong & (x == table.expected)).any(axis=axes, keepdims=True)
+            concerned = is_other & table.wrong.any(axis=axes, keepdims=True)
+            is_near = near(table.values, x, 10 * table.half + 0.05 * np.abs(x)).any()
+            if concerned.any() and is_near:
                 is_exact = table.agrees(x)
+                agrees, unsure = is_exact.copy(), concerned & ~is_exact
+                if unsure.any():
+                    agrees |= table.agrees(x, self.spread(table.stage, other, x, of_slip=unsure))
+                cells = table.wrong & concerned & agrees.all(axis=axes, keepdims=True)
                 for inputs in (
                     self.inputs(other, self.unrounded),
                     self.rounded(table.stage, other),
