@@ -281,10 +281,10 @@ def _bytes_of(
     """Bytes of comparing the observed stages with those computed, or of searching for a bug.
 
     A stage as observed, as expected and as rounded, for its noise, and in the search as a candidate
-    has it, with two more of what is larger than a piece, in the search four. And either a difference
-    of two or, while a piece is computed, five stages of it (with the errors put into each), in the
-    search four and 26 masks; and the formulas of all candidates. whole: gradients, for which all queries are
-    computed at once.
+    has it, with two more of what is larger than a piece, in the search four. And either a
+    difference of two or, while a piece is computed, five stages of it (with the errors put into
+    each), in the search four and 26 masks; and the formulas of all candidates. whole: gradients,
+    for which all queries are computed at once.
     """
     sizes, scores = inputs.sizes, inputs.sizes.scores
     operands = sum(x.size for x in operands_of(inputs).values()) * FLOAT
