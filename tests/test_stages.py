@@ -159,7 +159,7 @@ def equations(text: str) -> list[str]:
 def check_line(line: str, value: float) -> None:
     """Every form of numbers in a line gives the number, which is that of the cell."""
     text, _, remark = line.partition("  (")
-    _, *forms, result = text.split(" = ")
+    _, *forms, result = re.split(" [=≈] ", text)
     assert float(result.rstrip("°")) == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True)
     numeric = [form for form in forms if not re.search(r"\[|‖|cos\([a-z]|d_k|c ·", form)]
     for form in numeric:

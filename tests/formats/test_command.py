@@ -20,8 +20,6 @@ from attncli.recorded import CallOption, RecordedCall
 from attncli.trace import Trace
 from tests.page.traces import CAUSAL, attention, grouped, numbers, projected
 
-pytestmark = pytest.mark.xdist_group("copied command")  # one process of node writes all calls
-
 NODE = shutil.which("node")
 ROOT = Path(__file__).parents[2]
 RUN = """

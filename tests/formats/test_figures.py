@@ -30,8 +30,6 @@ from attncli.words.measures import pca
 from tests.formats.hostile import LABELS
 from tests.page.traces import CAUSAL, NEVER, attention, matrix, numbers
 
-pytestmark = pytest.mark.xdist_group("figures")  # one process imports Matplotlib
-
 SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 plot: Any = Trace.plot  # the artists in Axes are of many types
 WORKED = np.array([[0.4011, 0.4011, 0.1978], [0.4011, 0.1978, 0.4011], [0.5035, 0.2483, 0.2483]])

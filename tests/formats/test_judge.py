@@ -32,8 +32,6 @@ from tests.commands.check.planted_slips import (
     stages,
 )
 
-pytestmark = pytest.mark.xdist_group("judge")  # one process of node judges all sheets
-
 NODE = shutil.which("node")
 RUN = """
 const { readFileSync } = require("fs");

@@ -29,8 +29,6 @@ CALLS = [
 ]
 LENGTH = 9
 """So many changes has a sequence."""
-
-pytestmark = pytest.mark.xdist_group("state")  # one process of node computes all sequences
 RUN = """
 const { readFileSync } = require("fs");
 const [script, pages] = process.argv.slice(2, 4).map(path => readFileSync(path, "utf8"));

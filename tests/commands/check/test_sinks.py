@@ -165,5 +165,5 @@ def test_sinks_of_the_wrong_heads_are_found() -> None:
     case = _case("right", SIZES[1], 0.5, 0, "float64")
     sinks = case.inputs["sinks"][[2, 0, 1]]
     (explanation,) = check(_output(case.inputs, sinks), **case.inputs).explanations
-    assert explanation.name == "other sinks"
-    assert all(f"{x:.6g}" in explanation.details[0] for x in sinks)
+    pairs = ("head 1 is that of head 3", "head 2 is that of head 1", "head 3 is that of head 2")
+    assert all(pair in explanation.name for pair in pairs)

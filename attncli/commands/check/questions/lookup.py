@@ -150,8 +150,8 @@ def _along(axis: int, homes: Array, others: Array, rows: _Rows) -> Iterator[Answ
         )
         last = "" if rows.name == LSE else ",d"
         index = ",".join(place_map.text(x) if x == letter else x for x in rows.letters)
-        left = f"{symbol}[{','.join(rows.letters)}{last}]"
-        formula = f"{left} = right[{index}{last}]" if place_map.formula else ""
+        cell = f"{symbol}[{','.join(rows.letters)}{last}]"
+        formula = f"{cell} = right[{index}{last}]" if place_map.formula else ""
         yield Answer(sentence, [rows.along(axis, place_map.indices)], formula)
 
 

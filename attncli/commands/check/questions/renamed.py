@@ -13,6 +13,7 @@ from attncli.errors import joined
 from attncli.stages import GRADIENTS, MAPS
 from attncli.tolerance.comparison import fit
 from attncli.tolerance.run import stages
+from attncli.tolerance.spans import span_of
 
 
 def renamed(search: Search) -> Iterator[Answer]:
@@ -22,12 +23,15 @@ def renamed(search: Search) -> Iterator[Answer]:
         return
     steps = {step.name for step in whole_plan(setup)}
     candidates = [x for x in (*MAPS, *GRADIENTS) if x in steps]
-    names = dict[str, str]()
+    names, over = dict[str, str](), setup.convention.softmax_over
+    is_square = setup.inputs["q"].shape[:3] == setup.inputs["k"].shape[:3]
     for name, stage in search.comparison.errors.items():
         if stage.matches:
             continue
         alone = stages_alone(sample, [name])
-        others = stages(setup, sample.subset, [x for x in candidates if x != name])
+        span = span_of(name, over)
+        alike = [x for x in candidates if x != name and (is_square or span_of(x, over) == span)]
+        others = stages(setup, sample.subset, alike)
         shape = alone.errors[name].expected.shape
         fitting = (
             x

@@ -151,7 +151,7 @@ MASKS = (
     Row("the last query sees every key", ("causal mask leaves the last query all keys",), lambda x: p.attend(x, hide=(x.j > x.i) & (x.i < x.n_q - 1)), (w.CAUSAL_WIDE,)),
     Row("the last query causal, too", ("causal mask for the last query too",), lambda x: p.attend(x, hide=x.j > x.i), (w.OPEN_LAST,)),
     Row("causal, the wrong way round, own position hidden", ("causal the wrong way round",), lambda x: p.attend(x, hide=x.j <= x.i), (w.CAUSAL,), always=True),
-    Row("sinks of other heads", ("other sinks",), lambda x: p.attend(x, sinks=np.linspace(2.5, 0.5, x.h)), (w.SINKS,)),
+    Row("sinks of other heads", ("other sinks",), lambda x: p.attend(x, sinks=np.linspace(2.9, 0.7, x.h)), (w.SINKS,)),
     Row("weights for scores", ("the observed scores are weights",), p.weights_of, (w.PRIMES, w.CAUSAL), stage="scores"),
     Row("masked scores", ("the observed scores are masked already",), lambda x: np.where(x.hidden, -p.INF, p.scores(x.q, x.k) * x.scale), (w.CAUSAL,), stage="scores"),
     Row("empty row: as if unmasked, causal", ("rows with nothing to attend to as if unmasked",), lambda x: p.attend(x, hide=x.banned | (x.masked & ~x.masked.all(-1, keepdims=True))), (w.EMPTY_CAUSAL,)),
