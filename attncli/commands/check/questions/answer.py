@@ -26,11 +26,13 @@ class Answer(NamedTuple):
     sentence  in words, as the name of the cause
     setups    in the order in which they are judged: of those that fit the first is taken
     formula   what is computed so, or ""
+    is_fitted whether numbers of it are fitted to what was observed
     """
 
     sentence: str
     setups: Iterable[Setup]
     formula: str = ""
+    is_fitted: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +58,9 @@ class Solution(NamedTuple):
     part: str = ""
 
 
-def bug_of(sentence: str, formula: str = "") -> SolvedBug:
+def bug_of(sentence: str, formula: str = "", *, is_fitted: bool = False) -> SolvedBug:
     """An answer as a row beside those of the catalogue; its setups are known already."""
-    return SolvedBug(sentence, formula, (), frozenset(), _nothing)
+    return SolvedBug(sentence, formula, (), frozenset(), _nothing, is_fitted=is_fitted)
 
 
 def _nothing(_: Setup, __: Evidence) -> tuple[Setup, ...]:

@@ -124,8 +124,8 @@ def answered(search: Search, questions: Sequence[Question] | None = None) -> lis
     """
     for question in QUESTIONS if questions is None else questions:
         for answer in islice(question(search), MOST_JUDGED):
-            candidate = (bug_of(answer.sentence, answer.formula),), answer.setups
-            if matches := search.among([candidate]):
+            bug = bug_of(answer.sentence, answer.formula, is_fitted=answer.is_fitted)
+            if matches := search.among([((bug,), answer.setups)]):
                 return [Match(matches[0].bugs, matches[0].fits[:1])]
     return []
 

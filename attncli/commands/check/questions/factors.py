@@ -216,7 +216,7 @@ def _answers(pairs: _Pairs, axes: tuple[int, ...], search: Search) -> Iterator[A
         more = len(sentences) - MOST_SAID
         text = "; ".join(sentences[:MOST_SAID]) + (f"; and in {more} more" if more > 0 else "")
         if text:
-            yield Answer(text, _setups(each, axes, search))
+            yield Answer(text, _setups(each, axes, search), is_fitted=True)
 
 
 NEAR = 2.0**12

@@ -72,7 +72,7 @@ def sentence_of(ignored: Sequence[Part], remaining: Sequence[Part]) -> str:
     """Which parts are ignored, and which remain."""
     names = [f"the {part.words}" for part in ignored]
     if not remaining:
-        return f"{joined(names)} of the given mask {_verb(ignored, 'is', 'are')} ignored"
+        return "the given mask is ignored"
     sentence = f"{joined(names)} of the given mask {_verb(ignored, 'is', 'are')} ignored"
     others = [f"its {part.words}" for part in remaining]
     return f"{sentence}; {joined(others)} {_verb(remaining, 'remains', 'remain')}"

@@ -117,7 +117,7 @@ MASKS = (
     Row("empty row: NaN", ("rows with nothing to attend to become NaN",), lambda x: p.attend(x, weigh=lambda s: p.normalised(p.exponentials(s))), (w.EMPTY,), "pytorch#103749"),
     Row("empty row: zeros", ("rows with nothing to attend to become zero",), p.attend, (w.EMPTY_NAN,)),
     Row("empty row: mean", ("rows with nothing to attend to get the mean of V", "finite mask value"), lambda x: p.attend(x, value=-30000.0), (w.EMPTY,), "mlx#2395", gives="among several"),
-    Row("empty row: as if unmasked", ("finite mask value", "rows with nothing to attend to as if unmasked"), lambda x: lowered(x, 10000), (w.EMPTY,), "onnxruntime#28904"),
+    Row("empty row: as if unmasked", ("finite mask value", "rows with nothing to attend to as if unmasked"), lambda x: lowered(x, 10000), (w.EMPTY,), "onnxruntime#28904", but=(("float16", "synonym"),)),
     Row("0 · −∞", ("0 · −∞ in the mask",), lambda x: unmasked(x, add=x.hidden.astype(x.wide) * -p.INF, weigh=lambda s: p.normalised(p.exponentials(s))), (w.MASKED,), "onnx PR 8068"),
     Row("NaN of a masked key", ("NaN leaks from masked keys",), lambda x: unmasked(x, add=np.where(x.hidden, -p.INF, 0)), (w.NAN_KEY,), "pytorch#101967"),
     Row("NaN of a masked value", ("NaN leaks from masked values",), p.attend, (w.NAN_VALUE,), "pytorch#101967"),
@@ -468,7 +468,7 @@ PAIRS = (
     Row("scale and one padded item", ("scale left out + padding left out",), lambda x: p.attend(x, scale=1.0, hide=p.OPEN), (w.ONE_PADDED, w.PADDED), gives="among several", but=(("padding", "named"),)),
     Row("scale and one masked row", ("scale left out + mask left out",), lambda x: p.attend(x, scale=1.0, hide=p.OPEN), (w.ONE_ROW,), always=True),
     Row("scale and causal", ("scale left out + causal mask left out",), lambda x: p.attend(x, scale=1.0, hide=p.OPEN), (w.CAUSAL,)),
-    Row("mask and causal", ("mask left out + causal mask left out",), lambda x: p.attend(x, hide=p.OPEN), (w.MASKED_CAUSAL,)),
+    Row("mask and causal", (), lambda x: p.attend(x, hide=p.OPEN), (w.MASKED_CAUSAL,), says="the given mask is ignored, and so is the causal limit"),
     Row("window and scale", ("window left out + scale left out",), lambda x: p.attend(x, scale=1.0, hide=p.OPEN), (w.TWO_SIDED,)),
     Row("width of the model, next position visible", ("√d_model instead of √d_k + causal mask shows the next position",), lambda x: p.attend(x, scale=(x.h * x.d_k) ** -0.5, hide=x.j > x.i + 1), (w.CAUSAL,)),
     Row("mask inverted, divided by d_k", ("boolean mask read the other way round + divided by d_k, not √d_k",), lambda x: p.attend(x, scale=1 / x.d_k, hide=~x.masked), (w.MASKED,), always=True),
@@ -500,7 +500,7 @@ CONTROLS = (
     Row("scores squared", (), lambda x: p.attend(x, weigh=lambda s: p.softmax(s * s)), (w.ODD,), kind="control", always=True, gives="no match"),
     Row("V one row off", (), lambda x: p.attend(x, v=np.roll(x.v, 1, axis=2)), (w.ODD,), kind="control", gives="no match"),
     Row("mask one key off", (), lambda x: p.attend(x, hide=np.roll(x.masked, 1, axis=-1)), (w.MASKED_ALL,), kind="control", gives="no match"),
-    Row("mask of another head", (), lambda x: p.attend(x, hide=np.roll(x.masked, 1, axis=1)), (w.MASKED_HEADS,), kind="control", gives="no match"),
+    Row("mask of another head", (), lambda x: p.attend(x, hide=np.roll(x.masked, 1, axis=1)), (w.MASKED_HEADS,), says="the given mask of head 1 is that of head 3"),
     # shares what it touches, which two that are tried together may not
     Row("mask inverted and turned", (), lambda x: p.attend(x, hide=~x.masked.T), (w.MASKED_SQUARE,), kind="control", gives="no match"),
 )  # fmt: skip

@@ -292,7 +292,7 @@ wrong("no known bug: squared weights in dS", "", _SEEN, softmax=lambda s, p, d, 
 wrong("no known bug: flattened weights in dV", "", _SEEN, for_values=lambda s, p: np.sqrt(p))
 wrong("no known bug: δ grows with the head", "", _SEEN, delta=lambda s: Kernel.delta(s) * (1 + np.arange(s.q.shape[1])[:, None, None]))
 wrong("no known bug: dQ smoothed over neighbours", "", _SEEN, **_written(lambda s, f: {"d_q": (f["d_q"] + np.roll(f["d_q"], 1, axis=-2)) / 2}))
-wrong("no known bug: every third query twice in dK", "", _SEEN, of_k=lambda s, d: Kernel.of_k(s, d * np.where(np.arange(s.n_q) % 3, 1, 2)[:, None]))
+wrong("every third query twice in dK", "", _SEEN, of_k=lambda s, d: Kernel.of_k(s, d * np.where(np.arange(s.n_q) % 3, 1, 2)[:, None]), says="in d_k the first of every 3 queries counts 2 times")
 # fmt: on
 
 OUTCOMES = {("scale left out of the recomputed scores", "causal", "float16"): "no match"}
