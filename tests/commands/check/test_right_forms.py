@@ -168,10 +168,6 @@ def from_the_last_key_on(q: Array, k: Array, v: Array) -> Array:
     return values_before_the_sum(q, k[:, :, ::-1], v[:, :, ::-1])
 
 
-def queries_in_reverse(q: Array, k: Array, v: Array) -> Array:
-    return np.asarray(softmax(scores(q[:, :, ::-1], k)) @ v)[:, :, ::-1]
-
-
 def sigmoids_of_differences(q: Array, k: Array, v: Array) -> Array:
     """1 / Σ exp(x_c − x_j), without any maximum."""
     x = scores(q, k)
@@ -204,7 +200,6 @@ FORMS: tuple[Callable[[Array, Array, Array], Array], ...] = (
     differences_from_the_first,
     values_less_their_mean,
     from_the_last_key_on,
-    queries_in_reverse,
     sigmoids_of_differences,
     in_double_and_back,
 )
