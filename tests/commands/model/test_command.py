@@ -51,7 +51,7 @@ SHOWN = [  # a call: what it shows, and what not
          '"sat" attends to ', "head 1 of 5"),
         (f"gpt2 '{SENTENCE}' --layer 3", "head 1 of 5|--head 2", "head 2 of 5"),
         ("t5 'the cat' --target 'the mat' --layer 1",
-         "(encoder)|(decoder.self_attention)|(decoder.enc_dec_attention)", ""),
+         "encoder.block.0.layer.0.SelfAttention|(decoder.self_attention)|(decoder.enc_dec_attention)", ""),
         ("t5 'the cat'", "the encoder alone|--target", ""),
         (f"gpt2 '{SENTENCE}' --work --head 2", "each exp", ""),
 ]
