@@ -37,7 +37,7 @@ from attncli.commands.check.observe import GIVEN, Pick, differing_inputs, to_num
 from attncli.commands.check.places import Labels, stage_verdict
 from attncli.commands.check.probe import read_probe
 from attncli.commands.check.questions.answer import Solution
-from attncli.commands.check.questions.asking import in_whole_numbers, solved
+from attncli.commands.check.questions.asking import instead_of_fitted, solved
 from attncli.commands.check.questions.gradients import causes_beside
 from attncli.commands.check.readings import (
     TOKENS_FIRST,
@@ -367,7 +367,7 @@ def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool)
     first = next(stage.name for stage in verdict.stages if not stage.matches)
     verdict, matches = (
         replace(verdict, first_difference=first),
-        in_whole_numbers(search, search.singles()),
+        instead_of_fitted(search, search.singles()),
     )
     if comparison.setup.tiles:  # no library means another running maximum, sum or values
         return _explained(verdict, matches, comparison)

@@ -165,7 +165,11 @@ def recomputed(
     return [*plan[:at], *new, *gradients]
 
 
-_KEYS_AND_VALUES = "K[b,h,j,d] = x[b,h,j,d]", "V[b,h,j,e] = x[b,h,j,e]"
+_COPIES = {
+    "q": "Q[b,h,i,d] = x[b,h,i,d]",
+    "k": "K[b,h,j,d] = x[b,h,j,d]",
+    "v": "V[b,h,j,e] = x[b,h,j,e]",
+}
 
 
 def forward_again(plan: Plan) -> dict[str, Step]:
@@ -176,10 +180,8 @@ def forward_again(plan: Plan) -> dict[str, Step]:
     dtype, x = softmax.dtype, softmax.reads["x"]
     operands = {"q": scores.reads["q"], "k": scores.reads["k"], "v": output.reads["v"]}
     chain = {
-        n: Step(operand, text, {"x": operand}, dtype=dtype)
-        for (n, operand), text in zip(
-            operands.items(), ("Q[b,h,i,d] = x[b,h,i,d]", *_KEYS_AND_VALUES), strict=True
-        )
+        name: Step(operand, _COPIES[name], {"x": operand}, dtype=dtype)
+        for name, operand in operands.items()
     }
     if softmax.params.get("axis", -1) != -1:
         return chain

@@ -109,7 +109,7 @@ def causes(search: Search) -> list[Match]:
     return [Match((bug_of(apart[1]),), [whole])] if apart and whole else []
 
 
-def in_whole_numbers(search: Search, matches: list[Match]) -> list[Match]:
+def instead_of_fitted(search: Search, matches: list[Match]) -> list[Match]:
     """In the place of numbers that were fitted, the sinks of other heads, or keys of zeros where so
     many whole ones fit too."""
     if not matches or not all(bug.is_fitted for match in matches for bug in match.bugs):
