@@ -341,13 +341,13 @@ def test_the_script_of_numpy_is_copied_where_it_gives_what_the_page_shows(opened
     page.locator("#numpy").click()
     assert "q = np.array([[1, 0], [-1.5, 1], [1, 1]], dtype=float)\n" in page.evaluate("copied")
     page.locator("#causal").click()
-    assert not page.locator("#numpy").is_visible()
+    assert page.locator("#numpy").evaluate("e => e.disabled")
     page.locator("#undo").click()
-    assert page.locator("#numpy").is_visible()
+    assert not page.locator("#numpy").evaluate("e => e.disabled")
     page = opened(html_of(every_kind()["pca"]()))
-    assert page.locator("#numpy").is_visible()
+    assert not page.locator("#numpy").evaluate("e => e.disabled")
     type_into(page, "vectors", 1, 1, "3,5")  # of which its components are no formula
-    assert not page.locator("#numpy").is_visible()
+    assert page.locator("#numpy").evaluate("e => e.disabled")
 
 
 @pytest.mark.parametrize("options", ["--layers 2", "--layers 2 --causal", "--norm pre"])
@@ -471,17 +471,27 @@ def test_tables_keep_their_digits_and_names_stay_apart(
         assert [text for text in names if re.search("5|10", text)] != []
 
 
+@pytest.mark.parametrize("name", ["", "attention."])
 def test_a_mask_that_is_switched_on_keeps_scores_weights_and_output_in_view(
-    opened: Opener,
+    opened: Opener, name: str
 ) -> None:
-    page = opened(html_of(THREE))
+    """Of two columns, and of the four that a head of a sentence has."""
+    page = opened(html_of(attncli.explain("I love AI", heads=2) if name else THREE))
     page.locator("#causal").check()
     end = page.locator("#why").bounding_box()["y"]
     for stage in ("scores", "mask", "masked", "weights", "output"):
-        box = page.locator(f"[id='at-{stage}'] table").bounding_box()
+        box = page.locator(f"[id='at-{name}{stage}'] table").bounding_box()
         assert box["y"] >= 0
         assert box["y"] + box["height"] <= end
         assert box["x"] + box["width"] <= 1280
+
+
+def test_the_first_number_that_is_asked_for_is_not_behind_the_panel(opened: Opener) -> None:
+    page = opened(html_of(THREE), viewport={"width": 390, "height": 845})
+    page.locator("#bar summary").click()
+    page.locator("#quiz").click()
+    box = page.locator("input.ask").first.bounding_box()
+    assert 0 <= box["y"] <= page.locator("#why").bounding_box()["y"] - box["height"]
 
 
 def test_causal_on_a_mask_of_numbers_is_switched_on_and_off(opened: Opener) -> None:

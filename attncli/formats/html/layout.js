@@ -13,6 +13,7 @@ const SHADE = 14; // pixels of a cell without digits
 let decimals = 4; // at most
 const standing = () => new Set(strips.flat().flatMap(piece => [piece.stage, ...piece.tops])); // also of another layer
 let digit = 9; // pixels of one
+let tight = 1; // of small type what is around a number is smaller, too
 let fewest = 12; // letters of the names of columns, of which a line has more where there is room
 
 function findStrips() {
@@ -54,39 +55,45 @@ function measure(piece, letters = LETTERS.at(-1)) {
   const longest = isColumn => max(...tables.flatMap(([s, turned]) => (turned === isColumn ? s.rowNames : s.colNames).map(lettersOf)));
   piece.cell = piece.isShade ? 1 : max(2, stage.words ? 12 : min(longest(true) + 1, letters), min(40, max(...tables.map(([s]) => s.longest))));
   piece.label = min(longest(false), 9);
-  piece.step = piece.isShade ? SHADE : piece.cell * digit + 11;
-  piece.edge = (piece.isBare ? 4 : piece.label * digit + 18) + (hasSums(piece) ? 4 * digit + 11 : 0);
+  piece.step = piece.isShade ? SHADE : piece.cell * digit + 10 * tight + 1;
+  piece.edge = (piece.isBare ? 4 : piece.label * digit + 14 * tight + 4) + (hasSums(piece) ? 4 * digit + 10 * tight + 1 : 0);
   piece.width = piece.edge + (isPicture(stage) ? 256 : placesShown(stage, 1).length * piece.step);
 }
 const hasSums = piece => piece.stage.sums === "rows" && !isAsked(piece.stage) && !piece.isShade && !isNarrow();
-const namesOf = piece => (piece?.isBare ? piece.label * digit + 14 : 0); // at the start of a line they stand there
-const widthOf = line => sum(line.map(piece => piece.width)) + namesOf(line[0]) + (isNarrow() ? 10 : 26) * line.length;
+const namesOf = piece => (piece?.isBare ? piece.label * digit + 14 * tight : 0); // at the start of a line they stand there
+const widthOf = line => sum(line.map(piece => piece.width)) + namesOf(line[0]) + ((isNarrow() ? 8 : 24) * tight + 2) * line.length;
 
 // As many decimals, as large a type and as long names of columns as let the attention stand in as few
 // lines as possible. Of more columns than a sentence has, tables between the scores and the weights
 // have their shades alone where they do not fit.
 const SIZES = [[4, 1.5], [4, 1.3], ...[4, 3, 2].flatMap(most => [1.1, 1, 0.9].map(size => [most, size])), [2, 0.8]];
+const SMALLEST = [2, 0.7]; // on a laptop, where all of the attention then stands in one line
 const LETTERS = [12, 9, 7, 5, 4]; // of the name of a column
 const SENTENCE = 16; // columns of a table that always has its digits
 function chooseSize(first, room) {
+  const width = $("probe").offsetWidth / 20;
   const measureAll = ([most, size], letters) => {
     if (most !== decimals) for (const s of standing()) write(s, most);
     decimals = most;
-    html.style.setProperty("--size", `${size}rem`);
-    digit = ($("probe").offsetWidth / 20) * size;
+    digit = width * size;
+    tight = min(1, size);
     for (const piece of strips.flat()) measure(piece, letters);
   };
   decimals = 0;
-  const sizes = isNarrow() ? [[3, 0.82], [2, 0.82]] : SIZES, isMap = ({ stage }) => stage.cols === part("scores")?.cols && !isAsked(stage) && !stage.isShare;
+  const isLaptop = room > 1200 && room < 1400;
+  const sizes = isNarrow() ? [[3, 0.82], [2, 0.82]] : isLaptop ? [...SIZES, SMALLEST] : SIZES, isMap = ({ stage }) => stage.cols === part("scores")?.cols && !isAsked(stage) && !stage.isShare;
   let best = null;
   for (const size of sizes)
     for (const letters of LETTERS) {
       measureAll(size, letters);
       const wide = first.filter(piece => piece.width > room).length, several = cutStrip(first, room).length;
+      if (size === SMALLEST && several > 1) continue;
       const lines = several + 99 * wide + (several > 1 && size[1] > 1 ? 0.5 : 0); // of several lines the first ones fit the screen
       if (!best || lines < best.lines) best = { size, letters, lines };
     }
   measureAll(best.size, (fewest = best.letters));
+  html.style.setProperty("--size", `${best.size[1]}rem`);
+  html.style.setProperty("--tight", tight);
   const isMany = part("weights")?.cols > SENTENCE && part("weights").cols <= 40;
   if (best.lines < 2 || isNarrow() || $("main").style.width || !isMany) return;
   for (const isShade of [piece => isMap(piece) && !piece.stage.product, isMap]) {

@@ -31,7 +31,10 @@ function ask(isOn) {
   tell($("check").title);
   const cells = askedCells();
   pin(cells.includes(start) ? start : cells[0]);
-  if (!isSheet()) document.querySelector("input.ask")?.focus();
+  if (isSheet()) return;
+  document.querySelector("input.ask")?.focus();
+  keepClear();
+  reveal(focused());
 }
 function askIn(td) {
   const { cell } = td;

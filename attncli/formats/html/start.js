@@ -11,10 +11,8 @@ function startCell() {
   return (several[0] ? several : rows).map(largest).reduce((a, b) => (valueAt(b) > valueAt(a) + 1e-9 ? b : a));
 }
 const firstCell = s => (!s || s.words || isPicture(s) ? null : cellAt(s, shownPlane(s), 0, 0));
-function keepInView(cell) {
-  html.style.scrollPaddingBottom = `${$("why").offsetHeight + 8}px`;
-  reveal(shownAt.get(cell)?.[0]);
-}
+// What gets the focus, or is scrolled to, does not stop behind the panel.
+const keepClear = () => (html.style.scrollPaddingBottom = `${$("why").offsetHeight + 8}px`);
 function openPage() {
   begin();
   globalThis.drawSentence?.();
@@ -27,6 +25,7 @@ function openPage() {
   on(document, "input", () => refusal.remove());
   listenToPointer();
   listenToKeys();
+  new ResizeObserver(keepClear).observe($("why"));
   let width = innerWidth;
   on(window, "resize", () => width !== innerWidth && ((width = innerWidth), layOut()));
   // On paper every number is written, in as many lines as are needed.
@@ -34,8 +33,10 @@ function openPage() {
   if (isSheet()) ask(true);
   else pin(startCell());
   if (page.open?.walk && canWalk()) startWalk();
-  if (page.open) keepInView(state.pinned);
-  else scrollTo(0, 0);
+  if (page.open) {
+    keepClear();
+    reveal(shownAt.get(state.pinned)?.[0]);
+  } else scrollTo(0, 0);
   // Within a notebook the frame is as tall as the page, up to a limit; of another origin it is null.
   if (frameElement) frameElement.style.height = `${min(html.scrollHeight, 860)}px`;
   html.dataset.ready = "1";

@@ -14,7 +14,9 @@ function paintTools() {
   });
   $("command").textContent = `Copy as ${page.command?.python ? "Python" : "command"}`;
   $("locked").textContent = `Read only: ${state.locked}.`;
-  show({ numpy: page.script && hasScript() });
+  show({ numpy: page.script });
+  const isScript = page.script && hasScript(), how = hasCall() && !page.command.python ? ": copy the command and add --format python" : "";
+  assign($("numpy"), { disabled: !isScript, title: isScript ? "" : `not with what was changed${how}` });
   for (const input of all(".param")) {
     const name = input.id.slice(6), s = has(name);
     input.parentElement.hidden = !s || !(name in (page.command?.numbers?.flags ?? s.params));

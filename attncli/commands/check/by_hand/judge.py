@@ -303,8 +303,10 @@ class _Marker:
             # A slip that leaves a wrong number as it should be is not what made it wrong.
             is_other = ~(table.wrong & (x == table.expected)).any(axis=axes, keepdims=True)
             concerned = is_other & table.wrong.any(axis=axes, keepdims=True)
-            is_near = near(table.values, x, 10 * table.half + 0.05 * np.abs(x)).any()
-            if concerned.any() and is_near:
+            is_near = near(table.values, x, 10 * table.half + 0.05 * np.abs(x))
+            # One that may be explained is near itself; elsewhere nothing has to be known.
+            concerned = concerned & (is_near & table.wrong & concerned).any(axis=axes, keepdims=True)
+            if concerned.any():
                 is_exact = table.agrees(x)
                 agrees, unsure = is_exact.copy(), concerned & ~is_exact
                 if unsure.any():
