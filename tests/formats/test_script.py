@@ -93,7 +93,7 @@ def test_script_and_style_are_small_and_ship_as_they_are_written() -> None:
         (style,), (script,) = (
             re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL) for tag in ("style", "script")
         )
-        assert len((style + script).encode()) <= 117_000
+        assert len((style + script).encode()) <= 118_000
         for line in f"{style}\n{script}".splitlines():
             assert any(own.startswith(line) for own in written), line
     many = attncli.explain("the bank " * 16, block="encoder", dim=32, heads=8, layers=6)

@@ -305,7 +305,8 @@ class _Marker:
             concerned = is_other & table.wrong.any(axis=axes, keepdims=True)
             is_near = near(table.values, x, 10 * table.half + 0.05 * np.abs(x))
             # One that may be explained is near itself; elsewhere nothing has to be known.
-            concerned = concerned & (is_near & table.wrong & concerned).any(axis=axes, keepdims=True)
+            may_be = is_near & table.wrong & concerned
+            concerned = concerned & may_be.any(axis=axes, keepdims=True)
             if concerned.any():
                 is_exact = table.agrees(x)
                 agrees, unsure = is_exact.copy(), concerned & ~is_exact
