@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "run what the default run leaves out: cases marked exhaustive, properties with 100 examples"
     )
     parser.addoption("--exhaustive", action="store_true", help=text)
-    text = "of the tests of --exhaustive, run each N-th alone"
+    text = "of the tests of this run, each N-th alone"
     parser.addoption("--every", type=int, default=1, metavar="N", help=text)
     parser.addoption("--all", action="store_true", help="run both in one run")
 
@@ -38,18 +38,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--all"):
-        return
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
         is_marked = item.get_closest_marker("exhaustive") is not None
         is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         runs = is_marked or is_property if config.getoption("--exhaustive") else not is_marked
+        runs = runs or config.getoption("--all")
         (kept if runs else left_out).append(item)
-    if config.getoption("--exhaustive"):
-        n = config.getoption("--every")
-        left_out += [item for at, item in enumerate(kept) if at % n]
-        kept = kept[::n]
-    items[:] = kept
+    n = config.getoption("--every")
+    left_out += [item for at, item in enumerate(kept) if at % n]
+    items[:] = kept[::n]
     config.hook.pytest_deselected(items=left_out)

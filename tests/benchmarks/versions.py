@@ -1,6 +1,6 @@
 """The suite with other versions, in other places and as somebody else. By hand:
 
-    .venv/bin/python tests/benchmarks/versions.py [RUN …]
+    .venv/bin/python tests/benchmarks/versions.py [--every N] [RUN …]
 
 lowest        the lowest versions that pyproject.toml declares, on the oldest Python found here;
               of check the tests of its command alone
@@ -9,11 +9,12 @@ spaces        in a folder with spaces in its name
 user          as another user, who may not write to the checkout (needs root and setpriv)
 random        in random order, three times
 
-Without names all of them. Each run has a copy of the project and a virtual environment of its own
+Without names all of them; `--every N` runs each N-th test alone. Each run has a copy of the project and a virtual environment of its own
 in a temporary folder. Prints a table; the exit code is 1 where a run fails. `lowest` is a step of
 .ci/run.
 """
 
+import argparse
 import os
 import re
 import shutil
@@ -53,7 +54,7 @@ def lowest() -> str:
     return "".join(f"{floor[1]}=={floor[2]}\n" for floor in floors if floor)
 
 
-def suite(folder: Path, python: str, name: str) -> list[str]:
+def suite(folder: Path, python: str, name: str, every: int) -> list[str]:
     """Installs a copy of the project there and gives the call that runs its tests."""
     here = folder / ("a folder with spaces" if name == "spaces" else "attncli")
     shutil.copytree(ROOT, here, ignore=shutil.ignore_patterns(*LEFT_OUT))
@@ -68,7 +69,7 @@ def suite(folder: Path, python: str, name: str) -> list[str]:
     subprocess.run(install, check=True)
     # Without a cache, for the folder may be read-only; a temporary folder for each user.
     call = [ours, "-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider"]
-    call += ["--basetemp", str(folder / "tmp")]
+    call += ["--basetemp", str(folder / "tmp"), f"--every={every}"]
     if name == "lowest":  # bugs are searched for in numbers, which are those of any version
         call += [f"--ignore-glob=*/commands/check/test_{rest}*.py" for rest in ("[!c]", "c[!o]")]
         call.append("--ignore=tests/cli/test_rooms.py")  # rooms are the same in any version
@@ -80,10 +81,10 @@ def suite(folder: Path, python: str, name: str) -> list[str]:
     return call
 
 
-def run(name: str, python: str) -> tuple[bool, str]:
+def run(name: str, python: str, every: int) -> tuple[bool, str]:
     """Whether the suite passes in this run, and its last line."""
     with tempfile.TemporaryDirectory() as folder:
-        call = suite(Path(folder), python, name)
+        call = suite(Path(folder), python, name, every)
         here = Path(call[call.index("-m") - 1]).parents[2]
         quiet: dict[str, Any] = {"cwd": here, "capture_output": True, "text": True}
         for order in [[f"--randomly-seed={seed}"] for seed in SEEDS] if name == "random" else [[]]:
@@ -96,21 +97,25 @@ def run(name: str, python: str) -> tuple[bool, str]:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("runs", nargs="*", metavar="RUN")
+    parser.add_argument("--every", type=int, default=1, metavar="N")
+    arguments = parser.parse_args()
     known = pythons()
     oldest = next(iter(known.values()), sys.executable)
     plain = sys.executable if os.geteuid() else shutil.which("python3", path="/usr/bin") or oldest
     runs = {"lowest": oldest, **known, "spaces": oldest, "random": oldest}
     if os.geteuid() == 0 and shutil.which("setpriv"):
         runs["user"] = plain  # which another user may run too
-    asked = sys.argv[1:] or list(runs)
+    asked = arguments.runs or list(runs)
     failed = False
-    for name in (*asked, *(one for one in PYTHONS if one not in known and not sys.argv[1:])):
+    for name in (*asked, *(one for one in PYTHONS if one not in known and not arguments.runs)):
         if name not in runs:
             print(f"{name:<8} cannot be had here")
-            failed = failed or name in sys.argv
+            failed = failed or name in arguments.runs
             continue
         start = time.monotonic()
-        ok, last = run(name, runs[name])
+        ok, last = run(name, runs[name], arguments.every)
         failed = failed or not ok
         state = "passed" if ok else "FAILED"
         print(f"{name:<8} {state}  {time.monotonic() - start:4.0f} s  {last}", flush=True)

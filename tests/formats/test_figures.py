@@ -323,9 +323,11 @@ def test_labels_are_texts_whatever_they_hold(form: str, capfd: pytest.CaptureFix
     words = (*strange, *[*LABELS.values()][: [*LABELS].index("tag") + 1])
     x = numbers(len(words), 3)
     trace = attention(x, x, x, labels={"query": words, "key": words}, notes=words)
-    for some, options in ((trace, {}), (trace, {"arcs": True}), (Trace(r"$x \input <b>&", trace.steps), {"head": None}), (pca(words, x), {})):  # fmt: skip
+    traces = [(trace, {}), (pca(words, x), {}), (trace, {"arcs": True}), (Trace(r"$x \input <b>&", trace.steps), {"head": None})]  # fmt: skip
+    for some, options in traces if form == "svg" else traces[:2]:
         assert written(form, some, **options)
-    assert {*strange[:8], r"\frac{", "<b>x</b>", r"a\x00b", "x" * 15 + "…"} <= {*texts(trace)}
+    if form == "svg":
+        assert {*strange[:8], r"\frac{", "<b>x</b>", r"a\x00b", "x" * 15 + "…"} <= {*texts(trace)}
     assert capfd.readouterr() == ("", "")
 
 
