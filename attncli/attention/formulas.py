@@ -274,7 +274,7 @@ def mask(plan: Plan) -> tuple[bool, dict[str, str]]:
 
 def capped(plan: Plan, x: str, cap: float) -> str:
     """Adds the scores x bounded, and gives the stage's name."""
-    words = f"{{d}} ∘ (1 − ({{y}} / c)²), c = {plain(cap)}"
+    words = "{d} ∘ (1 − ({y} / c)²), c = {cap}"
     return plan.add("capped", CAPPED, "", x, back={"x": (D_CAPPED, words)}, cap=cap)
 
 

@@ -115,21 +115,9 @@ def compiled(text: str | Formula, shapes: Items, sizes: Items, hides: bool = Fal
     """A formula for arrays of these shapes, with the axes of its left side."""
     arrays = dict(shapes)
     formula = text if isinstance(text, Formula) else parse(written(text, frozenset(arrays)))
-    compiler = Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides, [], {})
-    index = present_axes(formula.index, compiler.sizes)
-    order = [str(letter) for axis in index for letter in axis]
-    if unknown := {*order} - compiler.sizes.keys():
-        raise InputError(f"nothing says how long {min(unknown)} is")
-    value, full = compiler.of(formula.body, order), compiler.shape(order)
-    shape = tuple(prod(compiler.shape(axis)) for axis in index)
-
-    def run(values: Mapping[str, Any]) -> Array:
-        x = np.asarray(value(values))
-        if x.shape != full:
-            x = np.array(np.broadcast_to(x, full))
-        return x.reshape(shape)
-
-    return Compiled(run, shape, formula, compiler)
+    return Compiler(arrays, sizes_of(formula, (), arrays, dict(sizes)), hides, [], {}).whole(
+        formula
+    )
 
 
 class Factors(NamedTuple):
@@ -159,6 +147,8 @@ class Compiler(NamedTuple):
     costs         of the arrays on the way: how often, in parts of _EACH, their letters, and
                   nodes that have more of them
     letter_cache  the letters of nodes, by their id
+    parts         the functions of nodes that are computed once for the same arrays, by their id
+                  and the order of the letters; None: there is none
     """
 
     shapes: Mapping[str, Shape]
@@ -166,6 +156,24 @@ class Compiler(NamedTuple):
     hides: bool
     costs: list[tuple[int, Letters, Sequence[Expr]]]
     letter_cache: dict[int, tuple[Expr, list[str]]]
+    parts: Mapping[int, dict[Letters, Function]] | None = None
+
+    def whole(self, formula: Formula) -> Compiled:
+        """The formula with the axes of its left side."""
+        index = present_axes(formula.index, self.sizes)
+        order = [str(letter) for axis in index for letter in axis]
+        if unknown := {*order} - self.sizes.keys():
+            raise InputError(f"nothing says how long {min(unknown)} is")
+        value, full = self.of(formula.body, order), self.shape(order)
+        shape = tuple(prod(self.shape(axis)) for axis in index)
+
+        def run(values: Mapping[str, Any]) -> Array:
+            x = np.asarray(value(values))
+            if x.shape != full:
+                x = np.array(np.broadcast_to(x, full))
+            return x.reshape(shape)
+
+        return Compiled(run, shape, formula, self)
 
     def shape(self, letters: Sequence[str | int]) -> Shape:
         """How long each of these letters is."""
@@ -173,6 +181,15 @@ class Compiler(NamedTuple):
 
     def of(self, node: Expr, order: Letters) -> Function:
         """The function of a node, with an axis for each letter, of one entry where it has none."""
+        if self.parts is None or id(node) not in self.parts:
+            return self.made(node, order)
+        functions, key = self.parts[id(node)], (*order,)
+        if key not in functions:
+            functions[key] = once(self.made(node, order))
+        return functions[key]
+
+    def made(self, node: Expr, order: Letters) -> Function:
+        """The function of a node that has none yet."""
         if isinstance(node, Apply | If):
             self.costs.append((_EACH, (), [node]))
         match node:
@@ -207,7 +224,8 @@ class Compiler(NamedTuple):
                     return lambda values: function(a(values))
                 return lambda values: function(a(values), b(values))
             case If(condition, then, otherwise):
-                return chosen(node, *(self.of(x, order) for x in (condition, then, otherwise)))
+                cases = [self.of(x, order) for x in (condition, then, otherwise)]
+                return chosen(node, *cases, is_alone=self.parts is None)
         return self.over(node, order)
 
     def over(self, node: Over, order: Letters) -> Function:
@@ -418,6 +436,18 @@ class Compiler(NamedTuple):
         return run, letters
 
 
+def once(function: Function) -> Function:
+    """The function that computes its array a first time, and then gives this one."""
+    arrays = list[Any]()
+
+    def run(values: Mapping[str, Any]) -> Any:
+        if not arrays:
+            arrays.append(function(values))
+        return arrays[0]
+
+    return run
+
+
 def aligned(value: Function, letters: Letters, order: Letters) -> Function:
     """The array with an axis for each letter of the order, of one entry where it has none."""
     axes = [letters.index(x) for x in order if x in letters]
@@ -429,9 +459,14 @@ def aligned(value: Function, letters: Letters, order: Letters) -> Function:
     return lambda values: value(values)[apart]
 
 
-def chosen(node: If, condition: Function, then: Function, otherwise: Function) -> Function:
-    """One of two cases for every cell; a number is put into what was computed for the other."""
+def chosen(
+    node: If, condition: Function, then: Function, otherwise: Function, *, is_alone: bool
+) -> Function:
+    """One of two cases for every cell; a number is put into what was computed for the other, if
+    that is for this node alone."""
     match node:
+        case If() if not is_alone:
+            pass
         case If(_, Number() | Param(), Apply()):
             return lambda values: _put(otherwise(values), then(values), condition(values))
         case If(_, Apply(), Number() | Param()):

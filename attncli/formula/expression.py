@@ -24,6 +24,7 @@ before i, which a reader names. Text is parsed by Python's own parser, and never
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -135,15 +136,15 @@ ONE = Number(1.0)
 
 def children(node: Expr, *, guards: bool = False) -> list[Expr]:
     """What a node is made of; guards: what says which terms count, or where a cell is, too."""
-    match node:
-        case Apply(_, args):
-            return [*args]
-        case If(condition, then, otherwise):
-            return [condition, then, otherwise]
-        case Over(_, _, body, where, sink):
-            return [x for x in (body, sink, where if guards else None) if x is not None]
-        case Cell(_, index) if guards:
-            return [axis for axis in index if not isinstance(axis, tuple)]
+    if isinstance(node, Cell):  # no `match`: a search asks this a million times
+        return [x for x in node.index if not isinstance(x, tuple)] if guards else []
+    if isinstance(node, Apply):
+        return [*node.args]
+    if isinstance(node, If):
+        return [node.condition, node.then, node.otherwise]
+    if isinstance(node, Over):
+        parts = node.body, node.sink, node.where if guards else None
+        return [x for x in parts if x is not None]
     return []
 
 
@@ -183,9 +184,11 @@ def every_letter(formula: Formula) -> list[str]:
 
 def walk(node: Expr, *, guards: bool = False) -> Iterator[Expr]:
     """A node and all that it is made of."""
-    yield node
-    for child in children(node, guards=guards):
-        yield from walk(child, guards=guards)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += reversed(children(node, guards=guards))
 
 
 def cells(node: Expr, *, guards: bool = False) -> list[Cell]:
@@ -212,14 +215,17 @@ def free_letters(node: Expr) -> list[str]:
 
 
 def with_parts(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The node with each of its parts changed, what says where included."""
+    """The node with each of its parts changed, what says where included; itself if none is."""
 
     def inner(x: Any) -> Any:
         if isinstance(x, tuple):
-            return tuple(map(inner, x))
+            items = [*map(inner, x)]
+            return x if all(map(operator.is_, items, x)) else tuple(items)
         return change(x) if type(x) in _NODES else x
 
-    return type(node)(*map(inner, vars(node).values()))
+    parts = [*vars(node).values()]
+    others = [*map(inner, parts)]
+    return node if all(map(operator.is_, others, parts)) else type(node)(*others)
 
 
 def rebuilt(node: Expr, change: Callable[[Expr], Expr]) -> Expr:

@@ -17,8 +17,10 @@ import numpy as np
 
 from attncli.arrays import Array
 from attncli.attention.run import Step, run
+from attncli.formula.parser import parse
+from attncli.formula.together import Together
 from attncli.stages import spec_of
-from attncli.tolerance.comparison import CLOSER, Comparison, is_closer
+from attncli.tolerance.comparison import CLOSER, Comparison, are_closer
 from attncli.tolerance.run import Block, axes_in, blocks_of_rows, inputs_of_block, steps_of
 from attncli.tolerance.setup import Setup
 from attncli.tolerance.spans import OF_ALL_HEADS, ROWS, in_four, source_of
@@ -59,12 +61,21 @@ class Fork(NamedTuple):
         if axes[:1] != ["batch"]:
             return refused
         before = {name: x for name, x in self.values.items() if name != place}
+        single = {n: steps[0] for n, steps in enumerate(alternatives) if len(steps) == 1}
+        formulas = {n: parse(step.expression) for n, step in single.items() if step.text}
+        together = Together([*formulas.values()])
         by_shape = defaultdict[tuple[int, ...], dict[int, Array]](dict)
         for number, steps in enumerate(alternatives):
             if not steps:  # which have no place here
                 continue
             try:
-                x = run(steps, before, [place])[place]
+                if number in formulas:
+                    arrays = {name: before[x] for name, x in steps[0].reads.items()}
+                    values = {**steps[0].params, **arrays}
+                    with np.errstate(all="ignore"):
+                        x = together.compute(formulas[number], values, steps[0].sizes)
+                else:
+                    x = run(steps, before, [place])[place]
             except ValueError:  # an error of the call is one, too: `fit` finds it again
                 continue
             x = x.reshape(*[1] * (len(axes) - x.ndim), *x.shape)
@@ -98,13 +109,11 @@ class Fork(NamedTuple):
             x = in_four(source, values[source], setup.convention.softmax_over)
             x = np.broadcast_to(x, (n, *x.shape[1:]))
             block.put(expected, name, x, axes_in(setup, source), sizes)
-        noisy = [name for name, x in comparison.errors.items() if x.rule.kind == "noise"]
-        return [
-            not all(
-                is_closer(setup, name, expected[name][[i]], comparison, NEARLY) for name in noisy
-            )
-            for i in range(n)
-        ]
+        is_refused = np.zeros(n, dtype=np.bool_)
+        for name, stage in comparison.errors.items():
+            if stage.rule.kind == "noise":
+                is_refused |= ~are_closer(setup, name, expected[name], comparison, NEARLY)
+        return is_refused.tolist()
 
 
 def fork_of(comparison: Comparison, setup: Setup, whole: frozenset[int]) -> Fork | None:

@@ -336,19 +336,33 @@ def lowers(errors: Mapping[str, Size], plain: Mapping[str, StageErrors]) -> bool
     )
 
 
-def is_closer(
-    setup: Setup, name: str, expected: Array, comparison: Comparison, most: float = CLOSER
-) -> bool:
-    """Whether a setup explains at least half of what is wrong with a stage.
-
-    most  the share that it may leave
-    """
-    plain = comparison.errors[name]
+def is_closer(setup: Setup, name: str, expected: Array, comparison: Comparison) -> bool:
+    """Whether a setup explains at least half of what is wrong with a stage."""
     observed = comparison.observed_by(setup, name)
     if observed.shape != expected.shape:
         return False
+    plain = comparison.errors[name]
     errors = errors_of(observed, expected, plain.rule, setup.convention.mask_value)
-    return not np.isinf(errors).any() and rms(errors, plain.wrong) <= most * plain.typical_wrong
+    return not np.isinf(errors).any() and rms(errors, plain.wrong) <= CLOSER * plain.typical_wrong
+
+
+def are_closer(
+    setup: Setup, name: str, expected: Array, comparison: Comparison, most: float
+) -> BoolArray:
+    """The same of several setups: each entry of the first axis is what one of them gives, of the
+    one batch item that is compared.
+
+    most  the share of what is wrong that each may leave
+    """
+    observed, n = comparison.observed_by(setup, name), len(expected)
+    if observed.shape != (1, *expected.shape[1:]):
+        return np.zeros(n, dtype=np.bool_)
+    plain = comparison.errors[name]
+    errors = errors_of(observed, expected, plain.rule, setup.convention.mask_value)
+    shares = errors[:, plain.wrong[0]] / max(plain.typical_wrong, 1e-300)
+    with np.errstate(over="ignore"):
+        is_near = np.square(shares).sum(axis=-1) <= most**2 * shares.shape[-1]
+    return np.asarray(is_near & ~np.isinf(errors).any(axis=(1, 2, 3)))
 
 
 def _is_small_enough(stage: StageErrors, plain: StageErrors) -> bool:

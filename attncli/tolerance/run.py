@@ -327,11 +327,12 @@ def steps_of(
     n_kv_heads: int | None = None,
 ) -> list[Step]:
     """The changed plan for scores of this shape, and so many key heads that query heads share."""
-    key = dtype, shape or setup.shape, n_kv_heads
+    shape = shape or setup.shape
+    n_kv_heads = n_kv_heads or shape[1]
+    key = dtype, shape, n_kv_heads
     if key in setup.plans:
         return setup.plans[key]
-    inputs, shape = frozenset({*setup.inputs, "rows"} - {*PROJECTION}), key[1]
-    n_kv_heads = n_kv_heads or shape[1]
+    inputs = frozenset({*setup.inputs, "rows"} - {*PROJECTION})
     mask_shape = setup.inputs["given_mask"].shape if "given_mask" in inputs else ()
     whole = shape[len(shape) - len(mask_shape) :]
     mask = tuple(1 if size == 1 else n for size, n in zip(mask_shape, whole, strict=True))

@@ -268,8 +268,10 @@ class Setup:
         return replace(self, instead={**self.instead, **instead})
 
     def with_detail(self, detail: str) -> Setup:
-        """The same setup with one more detail."""
-        return replace(self, details=(*self.details, detail))
+        """The same setup, of the same plans, with one more detail."""
+        setup = replace(self, details=(*self.details, detail))
+        setup.plans.update(self.plans)
+        return setup
 
 
 def _changed(step: Step, change: Relayout) -> Step:

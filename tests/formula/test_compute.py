@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attncli.arrays import Array
 from attncli.formula import compute as numpy_of_formulas
 from attncli.formula.compute import compute
 from attncli.formula.evaluate import Values
-from attncli.formula.expression import line_of
+from attncli.formula.expression import If, Number, line_of
 from attncli.formula.parser import parse
+from attncli.formula.together import Together
 
 LEAVES = ("x[i,j]", "y[j,k]", "z[k]", "x[i,k % 3]", "p", "2", "-0.5", "size[k]", "k")
 INNER = st.recursive(
@@ -55,3 +59,21 @@ def test_places_that_are_computed_are_picked_in_pieces(monkeypatch: pytest.Monke
     found = compute(text, {"x": x}, {"i": 3, "j": 13, "k": 5})
     np.testing.assert_array_equal(found, x[(i + k) % 5, (2 * j) % 7])
     assert compute("a = x[floor(p), 0]", {"x": x, "p": 2.5}) == 14
+
+
+def test_a_part_that_two_formulas_have_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = list[Array]()
+
+    def exp(x: Array) -> Array:
+        calls.append(x)
+        return np.asarray(np.exp(x))
+
+    monkeypatch.setattr(numpy_of_formulas, "FUNCTIONS", {**numpy_of_formulas.FUNCTIONS, "exp": exp})
+    powers = parse("Z[i,j] = exp(x[i,j])")
+    hidden = replace(powers, body=If(parse("Z[i,j] = x[i,j] > 0").body, Number(0.0), powers.body))
+    x = np.array([[-1.0, 2.0, 3.0], [0.5, -2.0, 7.0]])
+    together = Together([hidden, powers])
+    arrays = [together.compute(formula, {"x": x}, {}) for formula in (hidden, powers)]
+    assert np.array_equal(arrays[0], [[np.exp(-1), 0, 0], [0, np.exp(-2), 0]])
+    assert np.array_equal(arrays[1], np.exp(x))  # nothing was put into what both have
+    assert len(calls) == 1

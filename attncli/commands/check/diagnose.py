@@ -365,10 +365,8 @@ def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool)
     bugs; else an edit of the formulas; else less exact arithmetic inside."""
     comparison = search.comparison
     first = next(stage.name for stage in verdict.stages if not stage.matches)
-    verdict, matches = (
-        replace(verdict, first_difference=first),
-        instead_of_fitted(search, search.singles()),
-    )
+    verdict, kernel = replace(verdict, first_difference=first), _kernel_of(search)
+    matches, of_kernel = _singles(search, kernel)
     if comparison.setup.tiles:  # no library means another running maximum, sum or values
         return _explained(verdict, matches, comparison)
     notes = [*verdict.notes]
@@ -384,10 +382,9 @@ def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool)
     if less and less.is_certain:
         return replace(verdict, status="inside", inside=less.inside)
     pairs |= less is not None  # less exact is said only of what nothing gives exactly
-    kernel = None if matches else _kernel_of(search)
-    right = comparison.errors.keys() - kernel.comparison.errors.keys() if kernel else ()
-    if kernel and (matches := causes_beside(right, kernel.comparison, search, Search.causes)):
-        return _explained(*_of_one_pass(_of_kernel(verdict, kernel), matches), kernel.comparison)
+    if kernel and of_kernel and not matches:
+        of_pass = _of_one_pass(_of_kernel(verdict, kernel), of_kernel)
+        return _explained(*of_pass, kernel.comparison)
     if not matches and (solutions := solved(search)):
         return _solved(verdict, solutions)
     if matches := search.distinct(matches or (search.pairs() if pairs else [])):
@@ -399,6 +396,22 @@ def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool)
         if not is_systematic(comparison.under(rule)):
             return replace(verdict, status="inside", inside=less.inside)
     return replace(verdict, status="no match", edit=edit)
+
+
+def _singles(search: Search, kernel: Search | None) -> tuple[list[Match], list[Match]]:
+    """The single bugs that explain everything, and those that explain what a kernel has wrong.
+
+    Only a bug that explains the wrong gradients may explain all: the others are not tried.
+    """
+    if kernel is None:
+        return instead_of_fitted(search, search.singles()), []
+    right = search.comparison.errors.keys() - kernel.comparison.errors.keys()
+    of_kernel = causes_beside(right, kernel.comparison, search, Search.causes)
+    if not of_kernel:
+        search.without_singles()
+        return [], []
+    bugs = [match.bugs[0] for match in of_kernel]
+    return instead_of_fitted(search, search.singles(bugs)), of_kernel
 
 
 def _kernel_of(search: Search) -> Search | None:

@@ -6,7 +6,7 @@ candidates: a row of the catalogue, a library's convention, two rows ── amon
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -156,14 +156,15 @@ class Search:
         except (InputError, ConventionError, ArithmeticError, LookupError, ValueError) as problem:
             self.unbuilt[" and ".join(bug.name for bug in bugs)] = str(problem)
 
-    def singles(self) -> list[Match]:
-        """The single bugs that fit; those whose number is fitted, where no other does."""
+    def singles(self, some: Collection[Bug] | None = None) -> list[Match]:
+        """The single bugs that fit; those whose number is fitted, where no other does.
+
+        some  of the catalogue, of which alone they are; None: all
+        """
         matches: list[Match] = []
 
         def candidates() -> Iterator[Candidate]:
-            for bug in CATALOGUE:
-                if self.only_nan and "NaN" not in bug.touches:
-                    continue
+            for bug in self.bugs if some is None else some:
                 if bug.is_fitted and any(not match.bugs[0].is_fitted for match in matches):
                     continue
                 if not (bug.fits_many and matches):
@@ -172,6 +173,17 @@ class Search:
 
         self.among(candidates(), len(CATALOGUE), to=matches)
         return self._or_fitted(matches) if self.comparison.rule.dtype in SMALL else matches
+
+    @property
+    def bugs(self) -> list[Bug]:
+        """The bugs of the catalogue that may be; where all that is wrong is NaN, those of NaN."""
+        return [bug for bug in CATALOGUE if not self.only_nan or "NaN" in bug.touches]
+
+    def without_singles(self) -> None:
+        """Prepares for pairs where it is known that no single bug fits: none of them is tried."""
+        for bug in self.bugs:
+            if not bug.is_fitted or GRADIENT in bug.touches:  # numbers are fitted to one bug alone
+                self.alone[bug] = list(self.variants(bug, self.comparison.setup))
 
     def causes(self) -> list[Match]:
         """The single bugs that explain the numbers, and that their direction does not exclude."""

@@ -43,8 +43,19 @@ def macros() -> dict[str, str]:
     return {name: ", ".join(map(str, x)) for name, x in lists.items()} | dict(texts)
 
 
+@lru_cache(1024)
+def _literals(text: str) -> tuple[Any, ...]:
+    """What Python writes so; none where it is no number, text, or the like."""
+    try:
+        return (ast.literal_eval(text),)
+    except (ValueError, SyntaxError):
+        return ()
+
+
 def full(text: str, texts: Mapping[str, str]) -> str:
     """A text with what stands for its names in braces, and for those in angle brackets."""
+    if "{" not in text and "<" not in text:
+        return text
     for name, other in texts.items():
         text = text.replace(f"{{{name}}}", other)
     while (macro := re.search(r"<([a-z][a-z ]+)>", text)) is not None:
@@ -100,12 +111,11 @@ class Facts(NamedTuple):
 
     def value(self, text: str, constants: Mapping[str, Any] = {}) -> Any:
         """What Python writes so, or a number, or two whole ones."""
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            if pair := re.fullmatch(r"\((.+), (.+)\)", text):
-                return tuple(int(self.number(x, constants)) for x in pair.groups())
-            return self.number(text, constants)
+        if literal := _literals(text):
+            return literal[0]
+        if pair := re.fullmatch(r"\((.+), (.+)\)", text):
+            return tuple(int(self.number(x, constants)) for x in pair.groups())
+        return self.number(text, constants)
 
     def detail(self, text: str, texts: Mapping[str, str], constants: Mapping[str, Any] = {}) -> str:
         """A sentence with the numbers and texts that it has in braces."""

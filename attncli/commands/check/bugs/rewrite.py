@@ -39,6 +39,7 @@ from attncli.formula.expression import (
     letters_at,
     letters_in,
     line_of,
+    params_in,
     rebuilt,
     walk,
     with_letters,
@@ -156,7 +157,9 @@ def _edited(formula: Formula, key: _Key, there: frozenset[str]) -> _Edited | Non
             return formula.body
         return Number(float(values[x.name])) if isinstance(x, Param) and x.name in values else x
 
-    new = rebuilt(_expression(text, there), named) if text else None
+    new = _expression(text, there) if text else None
+    if new is not None and {*params_in(new)} & {_RIGHT.name, *values}:
+        new = rebuilt(new, named)
     if pattern in ("where", "sink"):
         body = rebuilt(formula.body, lambda x: _other_terms(x, pattern, new))
     elif new is not None and pattern:
@@ -173,8 +176,11 @@ def _edited(formula: Formula, key: _Key, there: frozenset[str]) -> _Edited | Non
     axes = (axis for cell in with_axes for axis in cell.index if isinstance(axis, tuple))
     alone = {axis[0] for axis in axes if len(axis) == 1}
     whole = _whole(added, formula) if added is not None and pattern != "sink" else set[int]()
-    whole |= {AXES.index(x) for x in {*letters_at(formula.index)} - alone if x in AXES}
-    letters = {*letters_at(formula.index), *letters_in(body)}
+    letters, at = {*letters_in(body)}, {*letters_at(formula.index)}
+    if formula.body == Cell("right", formula.index):  # a mask has one entry along other axes
+        at &= {*letters, "j"}
+    whole |= {AXES.index(x) for x in at - alone if x in AXES}
+    letters |= at
     letters |= {x.letter for x in walk(body, guards=True) if isinstance(x, Size)}
     free = (letters - alone) | {AXES[axis] for axis in whole}
     names = frozenset(cell.name for cell in body_cells)
