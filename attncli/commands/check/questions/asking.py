@@ -13,12 +13,14 @@ import numpy as np
 from attncli.commands.check.questions.answer import Answer, Solution, bug_of, places_text
 from attncli.commands.check.questions.backward import read_again_elsewhere, read_elsewhere_backward
 from attncli.commands.check.questions.blocks import blocks_read
+from attncli.commands.check.questions.columns import columns_otherwise
 from attncli.commands.check.questions.counting import counted, zero_keys
 from attncli.commands.check.questions.factors import two_factors
 from attncli.commands.check.questions.gradients import (
     causes_beside,
     one_by_one,
 )
+from attncli.commands.check.questions.grouped_heads import heads_summed
 from attncli.commands.check.questions.harmless import add_constants
 from attncli.commands.check.questions.lookup import look_up
 from attncli.commands.check.questions.maps import other_sinks, read_elsewhere
@@ -39,6 +41,7 @@ Question = Callable[[Search], Iterable[Answer]]
 
 QUESTIONS: tuple[Question, ...] = (
     renamed,
+    heads_summed,
     look_up,
     parts_of_mask,
     read_elsewhere,
@@ -47,6 +50,7 @@ QUESTIONS: tuple[Question, ...] = (
     read_elsewhere_backward,
     read_again_elsewhere,
     add_constants,
+    columns_otherwise,
     counted,
     merged,
     smoothed,
@@ -81,7 +85,8 @@ def solved(search: Search) -> list[Solution]:
     if apart and apart[0].matches and (whole := fit(apart[0].setup, comparison)):
         return [Solution([Match((bug_of(apart[1]),), [whole])], comparison)]
     if search.only_nan:
-        return []
+        matches = answered(search, [columns_otherwise])
+        return [Solution(matches, comparison)] if matches else []
     if matches := answered(search):
         return [Solution(matches, comparison)]
     if apart and not apart[0].matches:
@@ -111,10 +116,12 @@ def causes(search: Search) -> list[Match]:
 
 def instead_of_fitted(search: Search, matches: list[Match]) -> list[Match]:
     """In the place of numbers that were fitted, the sinks of other heads, or keys of zeros where so
-    many whole ones fit too."""
-    if not matches or not all(bug.is_fitted for match in matches for bug in match.bugs):
-        return matches
-    return answered(search, [other_sinks, zero_keys]) or matches
+    many whole ones fit too; in the place of factors of every key, what some keys are alone."""
+    bugs = [bug for match in matches for bug in match.bugs]
+    instead = [columns_otherwise] if bugs and all(bug.fits_many for bug in bugs) else []
+    if bugs and all(bug.is_fitted for bug in bugs):
+        instead += [other_sinks, zero_keys]
+    return answered(search, instead) or matches
 
 
 def answered(search: Search, questions: Sequence[Question] | None = None) -> list[Match]:
