@@ -10,8 +10,9 @@ from itertools import islice
 
 import numpy as np
 
+from attncli.commands.check.questions.again import read_again_elsewhere
 from attncli.commands.check.questions.answer import Answer, Solution, bug_of, places_text
-from attncli.commands.check.questions.backward import read_again_elsewhere, read_elsewhere_backward
+from attncli.commands.check.questions.backward import read_elsewhere_backward
 from attncli.commands.check.questions.blocks import blocks_read
 from attncli.commands.check.questions.columns import columns_otherwise
 from attncli.commands.check.questions.counting import counted, zero_keys
