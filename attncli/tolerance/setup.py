@@ -23,7 +23,7 @@ from attncli.convention import Convention, DType, EmptyRows, HeadOrder
 from attncli.formula.kernels import draw_kept, widen
 from attncli.stages import GIVEN_GRADIENT, QKV
 from attncli.tolerance.memo import Memo
-from attncli.tolerance.norms import normed, through_norm
+from attncli.tolerance.norms import normed, through_gain, through_norm
 from attncli.tolerance.positions import Ids, Positions, check_widths, positions_of
 
 Relayout = Callable[[Array], Array]
@@ -220,8 +220,8 @@ class Setup:
         of_gains = dict[str, Array]()
 
         def through(name: str, x: Array) -> None:
-            d, ones = result[f"d_{name}"], np.ones_like(gains[name])
-            of_gains[f"d_{GAINS[name]}"] = (d * normed(x, ones, dtype)).sum(axis=(0, 1, 2))
+            d = result[f"d_{name}"]
+            of_gains[f"d_{GAINS[name]}"] = through_gain(d, x)
             result[f"d_{name}"] = through_norm(d, x, gains[name])
 
         for name in normed_names:
