@@ -28,11 +28,17 @@ from attncli.commands.check.questions.maps import other_sinks, read_elsewhere
 from attncli.commands.check.questions.masks import parts_of_mask
 from attncli.commands.check.questions.merges import merged
 from attncli.commands.check.questions.norms import norm_otherwise
+from attncli.commands.check.questions.output_rows import (
+    rows_multiplied,
+    rows_shifted,
+    sums_otherwise,
+)
 from attncli.commands.check.questions.renamed import renamed
 from attncli.commands.check.questions.rotary import place_otherwise
 from attncli.commands.check.questions.smoothed import smoothed
 from attncli.commands.check.questions.terms import terms_counted
 from attncli.commands.check.questions.unwritten import KINDS_OF, without_unwritten
+from attncli.commands.check.questions.views import attended_over, read_by_a_view
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
 from attncli.tolerance.run import Subset, all_of
@@ -47,17 +53,22 @@ QUESTIONS: tuple[Question, ...] = (
     parts_of_mask,
     read_elsewhere,
     blocks_read,
+    read_by_a_view,
+    attended_over,
     terms_counted,
     read_elsewhere_backward,
     read_again_elsewhere,
     add_constants,
     columns_otherwise,
     counted,
+    sums_otherwise,
+    two_factors,
     merged,
     smoothed,
-    two_factors,
     place_otherwise,
     norm_otherwise,
+    rows_shifted,
+    rows_multiplied,
 )
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""
 
