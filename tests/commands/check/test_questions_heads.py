@@ -131,3 +131,11 @@ def test_other_numbers_are_no_heads() -> None:
     *qkv, d_output = inputs()
     noise = np.random.default_rng(3).normal(size=(2, 3, N_K, D))
     assert not check({"d_k": noise}, *qkv, d_output=d_output, pairs=False).explanations
+
+
+def test_queries_of_other_heads_by_gradients_alone() -> None:
+    q, k, v, d_output = inputs()
+    parts = of_heads(BLOCKS, (q[:, ::-1], k, v, d_output))
+    observed = summed(BLOCKS, parts, ["d_k", "d_v"])
+    name = check(observed, q, k, v, d_output=d_output).explanations[0].name
+    assert name == "q of each head is that of the one at its place in reverse order"

@@ -25,6 +25,7 @@ from attncli.commands.check.questions.operands import (
     LETTERS,
     LIMITS,
     SINKS,
+    START,
     Operand,
     operands_of,
     setups_of,
@@ -55,7 +56,11 @@ def read_elsewhere_backward(search: Search) -> Iterator[Answer]:
     heads = wrong_heads(comparison, sorted(errors.keys() & of_qkv))
     for operand in operands_of(setup) if heads else ():
         is_limits = operand.fields == LIMITS
-        if operand.words in LENGTHS or operand == SINKS or not (operand.arrays or is_limits):
+        if (
+            operand.words in LENGTHS
+            or operand in (SINKS, START)
+            or not (operand.arrays or is_limits)
+        ):
             continue
         for letter in operand.letters if not is_limits else "i":
             for place_map in _maps(setup, heads, operand, letter):
