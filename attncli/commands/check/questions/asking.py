@@ -35,6 +35,7 @@ from attncli.commands.check.questions.output_rows import (
 )
 from attncli.commands.check.questions.renamed import renamed
 from attncli.commands.check.questions.rotary import place_otherwise
+from attncli.commands.check.questions.row_numbers import other_delta, other_log_sum_exp
 from attncli.commands.check.questions.smoothed import smoothed
 from attncli.commands.check.questions.terms import terms_counted
 from attncli.commands.check.questions.unwritten import KINDS_OF, without_unwritten
@@ -68,6 +69,8 @@ QUESTIONS: tuple[Question, ...] = (
     place_otherwise,
     norm_otherwise,
     rows_shifted,
+    other_delta,
+    other_log_sum_exp,
     rows_multiplied,
 )
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""

@@ -35,7 +35,7 @@ def sums_otherwise(search: Search) -> Iterator[Answer]:
     name, stage = _wrong(search)
     if stage is None or name not in (WEIGHTS, OUTPUT):
         return
-    factors, rows = _factors(stage, search.evidence.eps), rows_of(search, name)
+    factors, rows = factors_of(stage, search.evidence.eps), rows_of(search, name)
     if factors is None or rows is None:
         return
     places = zip(search.comparison.subset, rows.over, strict=True)
@@ -48,13 +48,14 @@ def sums_otherwise(search: Search) -> Iterator[Answer]:
 def rows_multiplied(search: Search) -> Iterator[Answer]:
     """Each row of a stage times a number of its own, whatever that is."""
     name, stage = _wrong(search)
-    factors = None if stage is None else _factors(stage, search.evidence.eps)
+    factors = None if stage is None else factors_of(stage, search.evidence.eps)
     if factors is None:
         return
     low, high = float(factors.min()), float(factors.max())
     n_others = int((np.abs(factors - 1) > SAME).sum())
-    if high - low <= SAME * max(1.0, abs(high)) or n_others < ENOUGH:
-        return  # one factor for all is another question
+    n_different = len(np.unique(factors.round(3)))
+    if n_others < MOST * factors.size or n_different < max(ENOUGH, MOST * factors.size):
+        return  # one factor for all, or for a part, is another question
     is_softmax = name in (WEIGHTS, OUTPUT)
     reason = "softmax divides by another sum" if is_softmax else "a factor of each row is lost"
     numbers = f"a number of its own, {low:.4g} to {high:.4g}"
@@ -75,6 +76,9 @@ def _multiplied(search: Search, name: str, factors: Array) -> Iterator[Setup]:
     yield setup.with_whole(0, 1, 2).with_result(name, partial(_times, factors=every))
 
 
+MOST = 0.5
+"""Of more rows than this share each has a factor of its own."""
+
 SAME = 1e-3
 """Factors that differ by less are one."""
 
@@ -87,7 +91,7 @@ def _wrong(search: Search) -> tuple[str, StageErrors | None]:
     return name, errors.get(name)
 
 
-def _factors(stage: StageErrors, eps: float) -> Array | None:
+def factors_of(stage: StageErrors, eps: float) -> Array | None:
     """[batch, head, row]: by what each row is multiplied; None where something else is wrong."""
     observed, right = stage.observed, stage.expected
     if right.shape[3] < ENOUGH or not (np.isfinite(observed).all() and np.isfinite(right).all()):
