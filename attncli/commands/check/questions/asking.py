@@ -71,10 +71,12 @@ QUESTIONS: tuple[Question, ...] = (
     rows_shifted,
     other_delta,
     other_log_sum_exp,
-    rows_multiplied,
 )
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""
 
+
+AT_LAST: tuple[Question, ...] = (rows_multiplied,)
+"""What is asked where no edit of the formulas gives the numbers either: it says less than one."""
 
 MOST_ANSWERS = 2**12
 """About so many answers there may be: numbers that could not tell them apart are not asked."""
@@ -118,6 +120,12 @@ def solved(search: Search) -> list[Solution]:
         if is_enough and (matches := causes_beside(others, part, search, causes)):
             return [Solution(matches, part, part_text)]
     return one_by_one(search, causes)
+
+
+def solved_at_last(search: Search) -> list[Match]:
+    """What is said where neither a bug nor an edit gives the numbers."""
+    is_enough = enough_evidence(search.comparison, MOST_ANSWERS) and not search.only_nan
+    return answered(search, AT_LAST) if is_enough else []
 
 
 def causes(search: Search) -> list[Match]:

@@ -20,7 +20,6 @@ from attncli.commands.check.questions.factors import NEAR, short_number
 from attncli.commands.check.questions.screen import is_plain
 from attncli.commands.check.search import Search
 from attncli.errors import joined
-from attncli.formula.matrices import shown
 from attncli.tolerance.run import all_of, stages
 from attncli.tolerance.setup import Setup
 
@@ -128,23 +127,11 @@ def _counts(of_heads: Array, observed: Array, is_right: Array, eps: float) -> Ar
 def _answer(counts: Counts, names: Sequence[str], search: Search) -> Answer:
     """The counts in words, and as an edit of the sums over the heads of a group."""
     setup = search.comparison.setup
-    n_groups = setup.inputs["k"].shape[1]
     words, terms = _of_every_group(counts, setup) or ("", "")
     if not words:
         words, terms = _listed(counts, setup), _terms(counts, setup)
-    body = f"sum[h]({terms})"
-    setups = changed([f"{', '.join(names)}: => {body}"], setup, search.evidence)
-    letter = "e" if names == ["d_v"] else "d"
-    symbols = ", ".join(name.replace("_k", "K").replace("_v", "V") for name in names)
-    rest = "; right is the sum over the heads of the group"
-    formula = f"{symbols}[b,g,j,{letter}] = {shown(body)}".replace(",d]", f",{letter}]")
-    return Answer(
-        f"in {joined(names)} {words}", setups, (formula + rest) * (n_groups <= MOST_SHOWN)
-    )
-
-
-MOST_SHOWN = 8
-"""Of more key heads the formula, which lists them, is not shown."""
+    setups = changed([f"{', '.join(names)}: => sum[h]({terms})"], setup, search.evidence)
+    return Answer(f"in {joined(names)} {words}", setups)
 
 
 def _group_text(setup: Setup) -> tuple[str, str]:
@@ -242,5 +229,5 @@ def _terms(counts: Counts, setup: Setup) -> str:
         for h, value in enumerate(each.tolist())
         if value not in (0, 1)
     )
-    where = " or ".join(conditions) or "h < 0"
-    return f"{_X} * ({factors}1) where {where}" if factors else f"{_X} where {where}"
+    condition = " or ".join(conditions) or "h < 0"
+    return f"{_X} * ({factors}1) where {condition}" if factors else f"{_X} where {condition}"

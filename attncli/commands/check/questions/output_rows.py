@@ -17,7 +17,7 @@ from attncli.commands.check.questions.answer import Answer
 from attncli.commands.check.questions.factors import EXPLAINED, ROUNDINGS
 from attncli.commands.check.questions.rows import Rows, rows_of
 from attncli.commands.check.search import Search
-from attncli.stages import CAPPED, OUTPUT, WEIGHTS, gradient_of
+from attncli.stages import CAPPED, OUTPUT, WEIGHTS, gradient_of, spec_of
 from attncli.tolerance.rule import StageErrors, rms
 from attncli.tolerance.run import stages
 from attncli.tolerance.setup import Setup
@@ -60,7 +60,9 @@ def rows_multiplied(search: Search) -> Iterator[Answer]:
     reason = "softmax divides by another sum" if is_softmax else "a factor of each row is lost"
     numbers = f"a number of its own, {low:.4g} to {high:.4g}"
     sentence = f"every row of {name} is the right one times {numbers}: {reason}"
-    yield Answer(sentence, _multiplied(search, name, factors), is_fitted=True)
+    index = "b,g,j" if span_of(name) == "keys" else "b,h,i"
+    formula = f"{spec_of(name).symbol}[{index}] = c[{index}] · right[{index}]"
+    yield Answer(sentence, _multiplied(search, name, factors), formula, is_fitted=True)
 
 
 def _multiplied(search: Search, name: str, factors: Array) -> Iterator[Setup]:
