@@ -27,7 +27,7 @@ from attncli.commands.check.questions.unwritten import KINDS
 from attncli.commands.check.search import Search
 from attncli.errors import joined
 from attncli.formula.matrices import plain, shown
-from attncli.stages import DROPPED, WEIGHTS, spec_of
+from attncli.stages import DROPPED, MASKED, WEIGHTS, spec_of
 from attncli.tolerance.rule import rms
 from attncli.tolerance.run import Indices
 from attncli.tolerance.setup import Setup
@@ -73,7 +73,7 @@ class Columns(NamedTuple):
         cells = self.is_there[:, at]
         observed, right = self.observed[cells, at], self.right[cells, at]
         wrong = self.observed[self.is_wrong[:, at], at]
-        number = math.nan if np.isnan(wrong[0]) else float(wrong[0])  # NaN is equal to itself alone
+        number = math.nan if np.isnan(wrong[0]) else float(wrong[0]) + 0.0  # no -0, one NaN
         is_special = number == 0 or not math.isfinite(number)
         if np.array_equal(wrong, np.full_like(wrong, number), equal_nan=True) and (
             is_special or len(wrong) >= ENOUGH
@@ -249,15 +249,15 @@ def _times(reading: Reading) -> float:
 
 
 def _logits(setup: Setup) -> str:
-    """The stage that softmax reads, under the name of the last one that it may be."""
+    """The masked scores, where softmax reads these; else ""."""
     planned = dict.fromkeys(step.name for step in whole_plan(setup))
-    return next((x for x in ("masked",) if source_of(x, planned) == logits_of(setup)), "")
+    return MASKED if source_of(MASKED, planned) == logits_of(setup) else ""
 
 
 NOUNS = {
     "scaled": "scaled scores",
     "capped": "capped scores",
-    "masked": "masked scores",
+    MASKED: "masked scores",
     DROPPED: "dropped weights",
 }
 
