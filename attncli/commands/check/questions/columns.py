@@ -22,7 +22,7 @@ from attncli.commands.check.questions.counting import GROUPS, distance_text, fir
 from attncli.commands.check.questions.counts import MOST_OTHERS, MOST_SAID, times_text
 from attncli.commands.check.questions.factors import NEAR, short_number
 from attncli.commands.check.questions.key_sets import KeySet, key_set
-from attncli.commands.check.questions.rows import logits_of
+from attncli.commands.check.questions.rows import LARGEST, logits_of
 from attncli.commands.check.questions.unwritten import KINDS
 from attncli.commands.check.search import Search
 from attncli.errors import joined
@@ -92,7 +92,7 @@ class Columns(NamedTuple):
             np.arange(n) if n <= MOST_COMPARED else np.linspace(0, n - 1, MOST_COMPARED).astype(int)
         )
         observed, right = self.observed[some][:, [at]], self.right[some]
-        is_finite = np.isfinite(observed) & np.isfinite(right) & np.isfinite(right[:, [at]])
+        is_finite = np.isfinite(right) & np.isfinite(right[:, [at]]) & (np.abs(observed) <= LARGEST)
         apart = np.where(is_finite, np.abs(observed - right), 0.0)
         wrong = np.where(is_finite, np.abs(right[:, [at]] - observed), 0.0)
         rest, size = (np.square(x).sum(axis=0) for x in (apart, wrong))
@@ -107,8 +107,8 @@ MOST_COMPARED = 256
 
 def _multiple(observed: Array, right: Array, eps: float) -> Reading | None:
     """A factor by which numbers are multiplied, or an addend."""
-    is_finite = np.isfinite(observed) & np.isfinite(right)
-    observed, right = observed[is_finite], right[is_finite]
+    is_small = (np.abs(observed) <= LARGEST) & (np.abs(right) <= LARGEST)  # no infinity, nor NaN
+    observed, right = observed[is_small], right[is_small]
     wrong, squares = rms(np.abs(observed - right)), float(right @ right)
     if len(right) < ENOUGH or not squares:
         return None
@@ -117,13 +117,13 @@ def _multiple(observed: Array, right: Array, eps: float) -> Reading | None:
     if rms(np.abs(observed - factor * right)) <= LEFT * wrong:
         return Reading("factor", short_number(factor, within))
     if rms(np.abs(observed - right - addend)) <= LEFT * wrong:
-        times = short_number(math.exp(min(addend, LARGEST)), within)
+        times = short_number(math.exp(min(addend, EXPONENT)), within)
         is_count = 0 < times == round(times, 3)
         return Reading("addend", math.log(times) if is_count else short_number(addend, within))
     return None
 
 
-LARGEST = 100.0
+EXPONENT = 100.0
 """A power of e with a larger exponent is no count."""
 
 
@@ -241,7 +241,7 @@ def _is_fitted(readings: Mapping[int, Reading]) -> bool:
 
 def _times(reading: Reading) -> float:
     """How often a key counts that has this much more; 0 where that is no short number."""
-    times = math.exp(min(reading.value, LARGEST))
+    times = math.exp(min(reading.value, EXPONENT))
     return round(times, 3) if abs(times - round(times, 3)) < 1e-9 * times else 0.0
 
 

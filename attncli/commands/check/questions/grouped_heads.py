@@ -17,6 +17,7 @@ from attncli.commands.check.bugs.edits import changed
 from attncli.commands.check.questions.answer import Answer, places_text
 from attncli.commands.check.questions.counts import CLOSER, MOST_OTHERS, times_text
 from attncli.commands.check.questions.factors import NEAR, short_number
+from attncli.commands.check.questions.rows import LARGEST
 from attncli.commands.check.questions.screen import is_plain
 from attncli.commands.check.search import Search
 from attncli.errors import joined
@@ -100,7 +101,7 @@ def _counts(of_heads: Array, observed: Array, is_right: Array, eps: float) -> Ar
     numbers = observed.reshape(-1)
     some = np.unique(np.linspace(0, len(numbers) - 1, MOST_EQUATIONS).astype(int))
     matrix, numbers = matrix[some], numbers[some]
-    if not (np.isfinite(matrix).all() and np.isfinite(numbers).all()):
+    if not all((np.abs(x) <= LARGEST).all() for x in (matrix, numbers)):
         return None
     sizes = np.abs(matrix).max(axis=0)
     is_known = sizes > UNUSED * sizes.max()

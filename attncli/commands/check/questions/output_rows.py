@@ -15,7 +15,7 @@ from attncli.arrays import Array
 from attncli.commands.check.bugs.facts import number_text
 from attncli.commands.check.questions.answer import Answer
 from attncli.commands.check.questions.factors import EXPLAINED, ROUNDINGS
-from attncli.commands.check.questions.rows import Rows, rows_of
+from attncli.commands.check.questions.rows import LARGEST, Rows, rows_of
 from attncli.commands.check.search import Search
 from attncli.stages import CAPPED, OUTPUT, WEIGHTS, gradient_of, spec_of
 from attncli.tolerance.rule import StageErrors, rms
@@ -93,10 +93,16 @@ def _wrong(search: Search) -> tuple[str, StageErrors | None]:
     return name, errors.get(name)
 
 
+def _are_small(stage: StageErrors) -> bool:
+    """Whether all numbers are finite, and their products are."""
+    numbers = stage.observed, stage.expected
+    return all(bool((np.abs(x) <= LARGEST).all()) for x in numbers)
+
+
 def factors_of(stage: StageErrors, eps: float) -> Array | None:
     """[batch, head, row]: by what each row is multiplied; None where something else is wrong."""
     observed, right = stage.observed, stage.expected
-    if right.shape[3] < ENOUGH or not (np.isfinite(observed).all() and np.isfinite(right).all()):
+    if right.shape[3] < ENOUGH or not _are_small(stage):
         return None
     squares = np.square(right).sum(axis=-1)
     products = (observed * right).sum(axis=-1)
@@ -183,7 +189,7 @@ def rows_shifted(search: Search) -> Iterator[Answer]:
     """One vector that is added to all rows of a head, or q or v that is added to each."""
     name, stage = _wrong(search)
     setup = search.comparison.setup
-    if stage is None or name != OUTPUT or not np.isfinite(stage.observed - stage.expected).all():
+    if stage is None or name != OUTPUT or not _are_small(stage):
         return
     apart = np.asarray(stage.observed - stage.expected)
     eps, heads = search.evidence.eps, search.comparison.subset.head

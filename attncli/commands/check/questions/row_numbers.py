@@ -18,7 +18,7 @@ from attncli.commands.check.questions.answer import Answer, place_maps
 from attncli.commands.check.questions.factors import EXPLAINED, ROUNDINGS
 from attncli.commands.check.questions.maps import text_of_map
 from attncli.commands.check.questions.output_rows import ENOUGH, NEAR, factors_of
-from attncli.commands.check.questions.rows import logits_of
+from attncli.commands.check.questions.rows import LARGEST, logits_of
 from attncli.commands.check.questions.screen import is_plain
 from attncli.commands.check.search import Search
 from attncli.stages import DELTA, LSE, gradient_of
@@ -85,8 +85,8 @@ def _is_asked(search: Search, names: set[str]) -> bool:
         return False
     stage = comparison.errors[D_Q]
     is_whole = comparison.subset.sizes == setup.shape[:3] and setup.d_k >= ENOUGH
-    is_finite = np.isfinite(stage.observed).all() and np.isfinite(stage.expected).all()
-    return is_whole and bool(is_finite) and setup.convention.softmax_over == "keys"
+    is_small = all(bool((np.abs(x) <= LARGEST).all()) for x in (stage.observed, stage.expected))
+    return is_whole and is_small and setup.convention.softmax_over == "keys"
 
 
 def _natural(setup: Setup) -> Array:
