@@ -41,6 +41,8 @@ SPLIT_ROWS = {  # of vectors that are queries, keys or values themselves
 # ---- queries and keys over their root mean square (QK-norm: Dehghani et al., 2023, section 3)
 
 _RMS = "sqrt(sum[c](x[b,{0},c] ** 2) / size[d] + epsilon)"
+NORM_EPSILON = 1e-6
+"""What is added to a mean square, so that a norm of zeros is 0."""
 QK_NORM = {
     "q": f"Q'[b,h,i,d] = {{gain[d] * }}x[b,h,i,d] / {_RMS.format('h,i')}",
     "k": f"K'[b,g,j,d] = {{gain[d] * }}x[b,g,j,d] / {_RMS.format('g,j')}",
@@ -237,7 +239,7 @@ def qk_norm(plan: Plan, name: str, x: str) -> str:
     }
     if gain:
         back["gain"] = D_QK_GAIN[name], f"Σ {{d}} ∘ {{x}} / {root} over the tokens"
-    more: dict[str, Any] = {"reads": gain, "back": back, "epsilon": 1e-6}
+    more: dict[str, Any] = {"reads": gain, "back": back, "epsilon": NORM_EPSILON}
     return plan.add(f"{name}_norm", QK_NORM[name], f"{words}, ε = 1e-6", x, **more)
 
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from attncli import budget
 from attncli.arrays import Array
 from attncli.attention.formulas import PROJECTED_HEADS
+from attncli.attention.inputs import GAINS
 from attncli.attention.plan import Sizes, plan
 from attncli.attention.run import Step, computed, run
 from attncli.attention.tiles import LSE_OF_PARTS, split_steps, tile_bounds, tile_steps
@@ -188,7 +189,9 @@ def _stages(
         inputs = inputs_of_block(setup, block, steps, dtype)
         is_repeated = dtype == "float64" and alter is list  # errors are drawn anew
         compute_step = setup.memo.computed if is_repeated else computed
-        values = run(steps, inputs, {*sources.values()}, compute_step)
+        of_gains = setup.gradients_of_gains  # which are made of what the plan gives
+        planned_names = {of_gains.get(source, source) for source in sources.values()}
+        values = run(steps, inputs, planned_names, compute_step)
         values = _as_given(setup, values, block, steps, dtype)
         for name, source in sources.items():
             x = in_four(source, values[source], over)
@@ -436,7 +439,12 @@ def computes(setup: Setup, results: Collection[str]) -> bool:
     if not names:
         return True
     planned = dict.fromkeys(step.name for step in steps_of(setup))
+    of_gains = setup.gradients_of_gains if GRADIENTS_OF_GAINS & {*names} else {}
+    names = [of_gains.get(name, name) for name in names]
     return planned.keys() >= {source_of(name, planned) for name in names}
+
+
+GRADIENTS_OF_GAINS = {gradient_of(gain) for gain in GAINS.values()}
 
 
 def at_once(setup: Setup) -> int:

@@ -23,7 +23,7 @@ from attncli.convention import Convention, DType, EmptyRows, HeadOrder
 from attncli.formula.kernels import draw_kept, widen
 from attncli.stages import GIVEN_GRADIENT, QKV
 from attncli.tolerance.memo import Memo
-from attncli.tolerance.norms import normed, through_norm
+from attncli.tolerance.norms import normed, through_gain, through_norm
 from attncli.tolerance.positions import Ids, Positions, check_widths, positions_of
 
 Relayout = Callable[[Array], Array]
@@ -170,6 +170,15 @@ class Setup:
             return {}
         return {x: self.inputs.get(name, np.ones(self.d_k)) for x, name in GAINS.items()}
 
+    @property
+    def gradients_of_gains(self) -> dict[str, str]:
+        """The gradients of gains → the gradient that each is made of, where there are positions.
+
+        The norm is no step of the plan then.
+        """
+        names = GAINS.items() if self.gains and self.positions is not None else ()
+        return {f"d_{gain}": f"d_{x}" for x, gain in names if gain in self.inputs}
+
     def without_norm(self) -> Setup:
         """The same setup, of queries and keys that are normalised already."""
         setup = self.with_inputs(**dict.fromkeys(GAINS.values()))
@@ -199,20 +208,30 @@ class Setup:
         rows: Ids,
         dtype: DType = "float64",
     ) -> dict[str, Array]:
-        """d_q (of these rows) and d_k of q and k as they are given: before norm and positions."""
+        """d_q (of these rows) and d_k of q and k as they are given, before norm and positions.
+
+        And those of the gains of the norms: dγ = Σ d ∘ x / rms(x), d that of what the norm gives.
+        """
         if self.positions is None:
             return dict(gradients)
         result, gains = dict(gradients), self.gains
         normed_names = [name for name in gains if f"d_{name}" in gradients]
         placed = self.positions.put_in(qkv, rows, dtype) if self.norms_after else qkv
+        of_gains = dict[str, Array]()
+
+        def through(name: str, x: Array) -> None:
+            d = result[f"d_{name}"]
+            of_gains[f"d_{GAINS[name]}"] = through_gain(d, x)
+            result[f"d_{name}"] = through_norm(d, x, gains[name])
+
         for name in normed_names:
             if name in self.norms_after:
-                result[f"d_{name}"] = through_norm(result[f"d_{name}"], placed[name], gains[name])
+                through(name, placed[name])
         result = self.positions.take_out(result, rows, self.shape[3], dtype)
         for name in normed_names:
             if name not in self.norms_after:
-                result[f"d_{name}"] = through_norm(result[f"d_{name}"], qkv[name], gains[name])
-        return result
+                through(name, qkv[name])
+        return result | {x: y for x, y in of_gains.items() if x in self.gradients_of_gains}
 
     def with_inputs(self, **arrays: Array | None) -> Setup:
         """The same setup with other arrays for some inputs, or without those that are None."""

@@ -37,7 +37,11 @@ from attncli.commands.check.observe import GIVEN, Pick, differing_inputs, to_num
 from attncli.commands.check.places import Labels, stage_verdict
 from attncli.commands.check.probe import read_probe
 from attncli.commands.check.questions.answer import Solution
-from attncli.commands.check.questions.asking import instead_of_fitted, solved
+from attncli.commands.check.questions.asking import (
+    instead_of_fitted,
+    solved,
+    solved_at_last,
+)
 from attncli.commands.check.questions.gradients import causes_beside
 from attncli.commands.check.readings import (
     TOKENS_FIRST,
@@ -395,6 +399,8 @@ def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool)
         rule = replace(comparison.rule, inside=less.inside)
         if not is_systematic(comparison.under(rule)):
             return replace(verdict, status="inside", inside=less.inside)
+    if not edit and (matches := solved_at_last(search)):
+        return _explained(verdict, matches, comparison)
     return replace(verdict, status="no match", edit=edit)
 
 

@@ -137,7 +137,7 @@ def _check_gradients(names: Sequence[str], setup: Setup, *, is_all: bool) -> Non
     for name in gradients:
         if not computes(setup, [name]):
             lacks = {"d_sinks": "sinks", D_BIAS: "mask of numbers that are added"}
-            lacks |= {gradient_of(gain): f"{gain} in its plan" for gain in GAINS.values()}
+            lacks |= {gradient_of(gain): f"norm with {gain}" for gain in GAINS.values()}
             lack = lacks.get(name, name)
             raise StageError(f"this attention has no {name}", f"it has no {lack}")
 

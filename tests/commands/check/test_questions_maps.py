@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from attncli.arrays import Array
+from attncli.commands.check import search
+from attncli.commands.check.bugs.catalogue import CATALOGUE
 from attncli.commands.check.diagnose import check
 from attncli.commands.check.verdict import Verdict
 
@@ -243,6 +245,25 @@ def test_small_and_odd_inputs_are_judged(
     observed = random.normal(size=(*shape[:3], D_V))
     observed[0, 0, 0, 0] = np.nan
     assert check(observed, *x, mask=given_mask, pairs=False).status == "no match"
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (lambda i: i // 5 * 5, "attention in chunks of 5, not in a sliding window"),
+        (lambda i: i // 3 * 3, "attention in chunks of 3, not in a sliding window"),
+        (lambda i: max(0, i // 4 * 4 - 4), "the window's start of each query is that of the first of its block of 4"),
+    ],
+)  # fmt: skip
+def test_a_window_that_starts_elsewhere_beside_a_causal_mask(
+    first: Callable[[int], int], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = tuple(bug for bug in CATALOGUE if "chunks" not in bug.name)
+    monkeypatch.setattr(search, "CATALOGUE", rows)
+    x = inputs(2, 3, 13, 13)
+    observed = attention(x, sees=lambda b, h, i, j: first(i) <= j <= i)
+    name = cause(check(observed, *x, causal=True, window=(4, 0)))
+    assert name.startswith(words)
 
 
 @pytest.mark.parametrize("stage", ["scores", "scaled", "masked", "weights", "lse"])

@@ -120,6 +120,48 @@ def test_gradients_go_back_through_the_norm(after: str) -> None:
         assert np.isclose(computed[at], (high - low) / 2e-5, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("after", ["", "q", "qk"])
+@pytest.mark.parametrize("kind", ["rope-halves", "rope-interleaved"])
+def test_gradients_of_gains_beside_positions(kind: str, after: str) -> None:
+    """By finite differences of every gain, through a norm before the positions or after them."""
+    g = np.random.default_rng(3).normal(size=V.shape)
+    gains: Any = {"q_gain": GAINS["q"], "k_gain": GAINS["k"], "d_output": g}
+    setup = setup_of(Q, K, V, convention=Convention(qk_norm=True), positions=kind, **gains)
+    setup = replace(setup, norms_after=frozenset(after))
+    computed = stages(setup, all_of(setup.shape), ["d_q_gain", "d_k_gain"])
+    for name, at in ((name, at) for name in "qk" for at in range(D)):
+        step = 1e-5 * (np.arange(D) == at)
+        high, low = (
+            float((output({**GAINS, name: GAINS[name] + s}, after, kind) * g).sum())
+            for s in (step, -step)
+        )
+        expected = (high - low) / 2e-5
+        assert np.isclose(computed[f"d_{name}_gain"].ravel()[at], expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_an_observed_gradient_of_gains_beside_positions(dtype: str) -> None:
+    """dγ = Σ over tokens and heads of what comes back through the rotation, times x / rms(x)."""
+    g = np.random.default_rng(3).normal(size=V.shape)
+    placed = {name: turned(norm(x, GAINS[name]), powers(D)) for name, x in (("q", Q), ("k", K))}
+    weights = plain.attention({**placed, "v": V}, {})["weights"]
+    d_weights = g @ V.swapaxes(2, 3)
+    d_scores = weights * (d_weights - (weights * d_weights).sum(-1, keepdims=True)) / np.sqrt(D)
+    back = turned(d_scores @ placed["k"], [-x for x in powers(D)])
+    d_q_gain = (back * norm(Q, np.ones(D))).sum(axis=(0, 1, 2))
+    arrays = [x.astype(dtype) for x in (Q, K, V)]
+    more: Any = {"d_output": g.astype(dtype), "positions": "rope-halves", **FLAGS}
+    assert check({"d_q_gain": d_q_gain.astype(dtype)}, *arrays, **more).matches
+    without_positions = (d_scores @ placed["k"] * norm(Q, np.ones(D))).sum(axis=(0, 1, 2))
+    assert not check({"d_q_gain": without_positions.astype(dtype)}, *arrays, **more).matches
+
+
+def test_a_gradient_of_gains_that_there_are_not() -> None:
+    more: Any = {"d_output": V, "positions": "rope-halves", "qk_norm": True, "k_gain": GAINS["k"]}
+    with pytest.raises(AttncliError, match="no norm with q_gain"):
+        check({"d_q_gain": GAINS["q"]}, Q, K, V, **more)
+
+
 def test_gains_that_do_not_fit() -> None:
     for more in ({"q_gain": np.ones(3), "qk_norm": True}, {"k_gain": np.ones(D)}):
         with pytest.raises(AttncliError, match="gain"):

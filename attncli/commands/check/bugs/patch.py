@@ -161,9 +161,15 @@ def recomputed(
         new += copies
     names = {WEIGHTS, DROPPED, "mask", *(chain[name].name for name in QKV)}
     copies_of = {name: aliases[name] for name in aliases.keys() & names}
-    gradients = [step if step.name == DELTA else reading(step, copies_of) for step in plan[at:]]
+    gradients = [
+        step if step.name == DELTA or step.through in OF_NORMS else reading(step, copies_of)
+        for step in plan[at:]
+    ]
     return [*plan[:at], *new, *gradients]
 
+
+OF_NORMS = "q_norm.x", "k_norm.x"
+"""The gradients through the norms, which are no part of a kernel that computes weights again."""
 
 _COPIES = {
     "q": "Q[b,h,i,d] = x[b,h,i,d]",

@@ -10,26 +10,36 @@ from itertools import islice
 
 import numpy as np
 
+from attncli.commands.check.questions.again import read_again_elsewhere
 from attncli.commands.check.questions.answer import Answer, Solution, bug_of, places_text
-from attncli.commands.check.questions.backward import read_again_elsewhere, read_elsewhere_backward
+from attncli.commands.check.questions.backward import read_elsewhere_backward
 from attncli.commands.check.questions.blocks import blocks_read
+from attncli.commands.check.questions.columns import columns_otherwise
 from attncli.commands.check.questions.counting import counted, zero_keys
 from attncli.commands.check.questions.factors import two_factors
 from attncli.commands.check.questions.gradients import (
     causes_beside,
     one_by_one,
 )
+from attncli.commands.check.questions.grouped_heads import heads_summed
 from attncli.commands.check.questions.harmless import add_constants
 from attncli.commands.check.questions.lookup import look_up
 from attncli.commands.check.questions.maps import other_sinks, read_elsewhere
 from attncli.commands.check.questions.masks import parts_of_mask
 from attncli.commands.check.questions.merges import merged
 from attncli.commands.check.questions.norms import norm_otherwise
+from attncli.commands.check.questions.output_rows import (
+    rows_multiplied,
+    rows_shifted,
+    sums_otherwise,
+)
 from attncli.commands.check.questions.renamed import renamed
 from attncli.commands.check.questions.rotary import place_otherwise
+from attncli.commands.check.questions.row_numbers import other_delta, other_log_sum_exp
 from attncli.commands.check.questions.smoothed import smoothed
 from attncli.commands.check.questions.terms import terms_counted
 from attncli.commands.check.questions.unwritten import KINDS_OF, without_unwritten
+from attncli.commands.check.questions.views import attended_over, read_by_a_view
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
 from attncli.tolerance.run import Subset, all_of
@@ -39,23 +49,34 @@ Question = Callable[[Search], Iterable[Answer]]
 
 QUESTIONS: tuple[Question, ...] = (
     renamed,
+    heads_summed,
     look_up,
     parts_of_mask,
     read_elsewhere,
     blocks_read,
+    read_by_a_view,
+    attended_over,
     terms_counted,
     read_elsewhere_backward,
     read_again_elsewhere,
     add_constants,
+    columns_otherwise,
     counted,
+    sums_otherwise,
+    two_factors,
     merged,
     smoothed,
-    two_factors,
     place_otherwise,
     norm_otherwise,
+    rows_shifted,
+    other_delta,
+    other_log_sum_exp,
 )
 """What is asked, in this order; each yields what the numbers may be, the likeliest first."""
 
+
+AT_LAST: tuple[Question, ...] = (rows_multiplied,)
+"""What is asked where no edit of the formulas gives the numbers either: it says less than one."""
 
 MOST_ANSWERS = 2**12
 """About so many answers there may be: numbers that could not tell them apart are not asked."""
@@ -81,7 +102,8 @@ def solved(search: Search) -> list[Solution]:
     if apart and apart[0].matches and (whole := fit(apart[0].setup, comparison)):
         return [Solution([Match((bug_of(apart[1]),), [whole])], comparison)]
     if search.only_nan:
-        return []
+        matches = answered(search, [columns_otherwise])
+        return [Solution(matches, comparison)] if matches else []
     if matches := answered(search):
         return [Solution(matches, comparison)]
     if apart and not apart[0].matches:
@@ -100,6 +122,12 @@ def solved(search: Search) -> list[Solution]:
     return one_by_one(search, causes)
 
 
+def solved_at_last(search: Search) -> list[Match]:
+    """What is said where neither a bug nor an edit gives the numbers."""
+    is_enough = enough_evidence(search.comparison, MOST_ANSWERS) and not search.only_nan
+    return answered(search, AT_LAST) if is_enough else []
+
+
 def causes(search: Search) -> list[Match]:
     """The single bugs that fit, else the first answer, else that all of it was not written."""
     if matches := search.causes() or answered(search):
@@ -111,10 +139,12 @@ def causes(search: Search) -> list[Match]:
 
 def instead_of_fitted(search: Search, matches: list[Match]) -> list[Match]:
     """In the place of numbers that were fitted, the sinks of other heads, or keys of zeros where so
-    many whole ones fit too."""
-    if not matches or not all(bug.is_fitted for match in matches for bug in match.bugs):
-        return matches
-    return answered(search, [other_sinks, zero_keys]) or matches
+    many whole ones fit too; in the place of factors of every key, what some keys are alone."""
+    bugs = [bug for match in matches for bug in match.bugs]
+    instead = [columns_otherwise] if bugs and all(bug.fits_many for bug in bugs) else []
+    if bugs and all(bug.is_fitted for bug in bugs):
+        instead += [other_sinks, zero_keys]
+    return answered(search, instead) or matches
 
 
 def answered(search: Search, questions: Sequence[Question] | None = None) -> list[Match]:

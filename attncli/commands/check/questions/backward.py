@@ -6,36 +6,33 @@ item.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.attention.heads import four_axes
-from attncli.commands.check.bugs.edits import changed
 from attncli.commands.check.questions.answer import Answer, PlaceMap, place_maps
 from attncli.commands.check.questions.maps import (
     MOST_MAPS,
     maps_allowed,
     past_the_end,
     sentence_of,
-    text_of_map,
 )
 from attncli.commands.check.questions.operands import (
     LENGTHS,
     LETTERS,
     LIMITS,
     SINKS,
+    START,
     Operand,
     operands_of,
     setups_of,
 )
 from attncli.commands.check.questions.screen import NEARER, is_plain
 from attncli.commands.check.search import Search
-from attncli.stages import GIVEN_GRADIENT, GRADIENTS, LSE, OUTPUT, QKV, gradient_of, spec_of
+from attncli.stages import GRADIENTS, QKV, gradient_of, spec_of
 from attncli.tolerance.comparison import Comparison
 from attncli.tolerance.rule import distance
 from attncli.tolerance.run import Indices, Subset, all_of, inputs_over, mask_of, stages
@@ -56,10 +53,14 @@ def read_elsewhere_backward(search: Search) -> Iterator[Answer]:
     is_backward = errors.keys() <= {*GRADIENTS} and bool(errors.keys() & of_qkv)
     if not is_backward or not is_plain(setup) or comparison.subset.sizes != setup.shape[:3]:
         return
-    heads = _wrong_heads(comparison, sorted(errors.keys() & of_qkv))
+    heads = wrong_heads(comparison, sorted(errors.keys() & of_qkv))
     for operand in operands_of(setup) if heads else ():
         is_limits = operand.fields == LIMITS
-        if operand.words in LENGTHS or operand == SINKS or not (operand.arrays or is_limits):
+        if (
+            operand.words in LENGTHS
+            or operand in (SINKS, START)
+            or not (operand.arrays or is_limits)
+        ):
             continue
         for letter in operand.letters if not is_limits else "i":
             for place_map in _maps(setup, heads, operand, letter):
@@ -78,7 +79,7 @@ class KeyHead:
     allowed: dict[str, float]
 
 
-def _wrong_heads(comparison: Comparison, names: list[str]) -> list[KeyHead]:
+def wrong_heads(comparison: Comparison, names: list[str]) -> list[KeyHead]:
     """Those key heads of batch items that have a wrong gradient, evenly spread."""
     setup, heads = comparison.setup, list[KeyHead]()
     for b, g in np.ndindex(setup.shape[0], setup.inputs["k"].shape[1]):
@@ -103,13 +104,14 @@ def _wrong_heads(comparison: Comparison, names: list[str]) -> list[KeyHead]:
 def _maps(setup: Setup, heads: list[KeyHead], operand: Operand, letter: str) -> list[PlaceMap]:
     """The maps of an axis of an operand by which every key head has the observed gradients."""
     n = _length(setup, operand, letter)
-    is_alone = letter != "h" or setup.shape[1] == setup.inputs["k"].shape[1]
+    is_shared = letter == "h" and setup.shape[1] != setup.inputs["k"].shape[1]
     family = [*(past_the_end(n) if operand.fields == LIMITS else ()), *place_maps(n)]
-    count = len(family) if letter in "ij" else n
+    is_by_map = letter in "ij" or is_shared  # else each place of the axis by itself
+    count = len(family) if is_by_map else n
     n_cells = count * len(heads[0].heads) * setup.shape[2] * setup.shape[3]
-    if n < 2 or not is_alone or n_cells > MOST_CELLS:
+    if n < 2 or n_cells > MOST_CELLS:
         return []
-    if letter in "ij":
+    if is_by_map:
         for head in heads:
             indices = np.array([x.indices for x in family]).reshape(-1, n)
             near = _near(setup, head, operand, letter, indices)
@@ -150,7 +152,7 @@ def _near(
     else:
         changed = {x: _candidates(setup, head, x, letter, indices) for x in operand.arrays}
     inputs = {
-        name: np.broadcast_to(x, (count, *x.shape[1:])) if _has_items(name, x) else x
+        name: np.broadcast_to(x, (count, *x.shape[1:])) if has_items(name, x) else x
         for name, x in inputs.items()
     }
     other = replace(setup, inputs={**inputs, **changed}, convention=convention)
@@ -162,7 +164,7 @@ def _near(
     return near
 
 
-def _has_items(name: str, x: Array) -> bool:
+def has_items(name: str, x: Array) -> bool:
     """Whether an input of one batch item has an axis for it."""
     return spec_of(name).axes_of(x.ndim)[:1] == ("batch",) and len(x) == 1
 
@@ -182,145 +184,9 @@ def _candidates(setup: Setup, head: KeyHead, name: str, letter: str, indices: In
     heads = [head.number] if "g" in LETTERS[name] else head.heads if x.shape[1] > 1 else [0]
     if letter == "b":
         return np.asarray(x[indices][:, heads])
+    if indices.ndim == 2 and letter == "h":
+        return np.asarray(x[b][indices[:, head.heads]])
     if letter in "gh":
         return np.asarray(x[b][indices][:, None])
     axis = LETTERS[name].index(letter) - 1
     return np.stack([np.take(x[b][heads], places, axis=axis) for places in indices])
-
-
-# ---- operands that the backward pass alone reads elsewhere, when it computes the weights again
-
-
-class Again(NamedTuple):
-    """What the backward pass reads to compute the weights again.
-
-    letters  along which axes it may be read at another place
-    names    of the arrays
-    lines    the edit that reads them there
-    """
-
-    words: str
-    letters: str
-    names: tuple[str, ...]
-    lines: str
-
-
-AGAIN = (
-    Again("k", "bhj", ("k",), "again.k: => x[{b},{h},{j},d]"),
-    Again("v", "bhj", ("v",), "again.v: => x[{b},{h},{j},e]"),
-    Again(
-        "k and v", "bhj", ("k", "v"), "again.k: => x[{b},{h},{j},d]; again.v: => x[{b},{h},{j},e]"
-    ),
-    Again("q", "bhi", ("q",), "again.q: => x[{b},{h},{i},d]"),
-    Again("the log-sum-exp", "bhi", ("lse",), "again.lse: => right[{b},{h},{i}]"),
-)
-
-
-def read_again_elsewhere(search: Search) -> Iterator[Answer]:
-    """One operand that the backward pass alone reads at another place along one axis."""
-    comparison, setup = search.comparison, search.comparison.setup
-    names = [name for name in map(gradient_of, QKV) if name in comparison.errors]
-    wrong = {name for name, stage in comparison.errors.items() if not stage.matches}
-    if not wrong <= {*names} or not _is_computed_here(setup):
-        return
-    if comparison.subset.sizes != setup.shape[:3]:
-        return
-    heads, right = (
-        _wrong_heads(comparison, names),
-        stages(setup, all_of(setup.shape), [LSE, OUTPUT]),
-    )
-    for operand, letter in ((x, letter) for x in AGAIN for letter in x.letters):
-        for place_map in _maps_again(setup, heads, right, operand, letter):
-            text = place_map.text(letter)
-            index = {x: text if x == letter else x for x in "bhij"}
-            line = f"either delta; own delta; {operand.lines.format(**index)}"
-            symbols = ", ".join(operand.names)
-            read = ",".join(index[x] for x in operand.letters)
-            yield Answer(
-                f"the backward pass alone: {text_of_map(operand.words, letter, place_map)}",
-                changed([line], setup, search.evidence),
-                f"{symbols}[{','.join(operand.letters)}] = right[{read}]",
-            )
-
-
-def _is_computed_here(setup: Setup) -> bool:
-    """Whether `_backward` computes the gradients of a setup."""
-    convention = setup.convention
-    has_more = setup.positions is not None or convention.qk_norm or convention.dropout
-    is_usual = convention.softmax_over == "keys" and convention.lse_base == "e"
-    is_hidden = convention.hidden_value(setup.is_added) == -np.inf and convention.softcap is None
-    is_small = math.prod(setup.shape) <= 4 * MOST_CELLS
-    return is_plain(setup) and is_usual and is_hidden and is_small and not has_more
-
-
-def _maps_again(
-    setup: Setup, heads: list[KeyHead], right: Mapping[str, Array], operand: Again, letter: str
-) -> list[PlaceMap]:
-    """The maps of an axis by which the backward pass gives what was observed of every key head."""
-    n = setup.shape["bhij".index(letter)]
-    family = [*place_maps(n)]
-    is_shared = letter == "h" and setup.shape[1] != setup.inputs["k"].shape[1]
-    n_rows = len(heads[0].heads) * setup.shape[2] if heads else 0
-    if is_shared or len(family) * n_rows * setup.shape[3] > MOST_CELLS:
-        return []
-    arrays = {name: setup.inputs[name] for name in (*QKV, GIVEN_GRADIENT)}
-    arrays[LSE] = right[LSE].reshape(setup.shape[:3])
-    for head in heads if family else ():
-        at = {name: [head.number] if name in "kv" else head.heads for name in arrays}
-        of_head = {name: x[head.batch, at[name]][None] for name, x in arrays.items()}
-        indices = np.array([x.indices for x in family])
-        for name in operand.names:
-            of_head[name] = _elsewhere(arrays[name], head.batch, at[name], letter, indices)
-        of_head["mask"] = _mask(setup, head)
-        delta = (right[OUTPUT] * arrays[GIVEN_GRADIENT])[head.batch, head.heads].sum(axis=-1)
-        near = _gives(_backward(setup, of_head, delta), head, len(family))
-        near |= _gives(_backward(setup, of_head, None), head, len(family))
-        family = [x for x, is_near in zip(family, near, strict=True) if is_near]
-        if not family:
-            break
-    return family[:MOST_MAPS]
-
-
-def _elsewhere(x: Array, b: int, heads: Any, letter: str, indices: Indices) -> Array:
-    """[map, head, row, …]: an array of a key head, read by each map of an axis."""
-    if letter == "b":
-        return np.asarray(x[indices[:, b]][:, heads])
-    if letter == "h":
-        return np.asarray(x[b][indices[:, heads]])
-    return np.moveaxis(x[b, heads][:, indices], 1, 0)
-
-
-def _mask(setup: Setup, head: KeyHead) -> Array:
-    """[head, query, key]: what is added to the scores of a key head."""
-    x = mask_of(setup, np.arange(setup.shape[2]))
-    if x is None:
-        return np.zeros(setup.shape[3])
-    x = np.broadcast_to(x.reshape((1,) * (4 - x.ndim) + x.shape), setup.shape)
-    return np.asarray(x[head.batch, head.heads])
-
-
-def _backward(setup: Setup, arrays: Mapping[str, Array], delta: Array | None) -> dict[str, Array]:
-    """[map, head, row, …]: d_q, d_k and d_v of a key head by the weights exp(Z + M − lse).
-
-    delta  [head, query]; None: that of these weights
-    """
-    q, k, v, d, lse = (arrays[name] for name in (*QKV, GIVEN_GRADIENT, LSE))
-    factor = setup.convention.scale_factor(setup.d_k)
-    with np.errstate(invalid="ignore", over="ignore"):
-        powers = np.exp(q @ np.swapaxes(k, -1, -2) * factor + arrays["mask"] - lse[..., None])
-    powers = np.where(np.isneginf(lse)[..., None], 0.0, powers)
-    d_weights = d @ np.swapaxes(v, -1, -2)
-    delta = (powers * d_weights).sum(axis=-1) if delta is None else delta
-    d_scores = powers * (d_weights - delta[..., None]) * factor
-    of_keys = {"d_k": np.swapaxes(d_scores, -1, -2) @ q, "d_v": np.swapaxes(powers, -1, -2) @ d}
-    summed = {name: x.sum(axis=1, keepdims=True) for name, x in of_keys.items()}
-    return {"d_q": d_scores @ k, **summed}
-
-
-def _gives(results: Mapping[str, Array], head: KeyHead, count: int) -> BoolArray:
-    """[map]: which of the results are what was observed of a key head."""
-    near = np.ones(count, np.bool_)
-    for name, x in head.observed.items():
-        apart = distance(results[name], np.broadcast_to(x, results[name].shape))
-        near &= apart.reshape(len(apart), -1).max(axis=-1) <= head.allowed[name]
-    return near

@@ -209,12 +209,10 @@ MOST_APART = 2
 def _by_distance(rows: Rows, extras: Sequence[Extra], search: Search) -> Iterator[Answer]:
     """Other counts of keys by their distance from the query's own position."""
     setup = search.comparison.setup
-    _, _, n_q, n_k = setup.shape
-    is_to_the_right = setup.convention.causal_align == "bottom-right"
-    if is_to_the_right and "kv_len" in setup.inputs:
+    first = first_position(setup)
+    if first is None:
         return
-    first = n_k - n_q if is_to_the_right else setup.n_past
-    distances = np.arange(n_k) - rows.over.row[:, None] - first
+    distances = np.arange(setup.shape[3]) - rows.over.row[:, None] - first
     places = distances - distances.min()
     for each, is_known, others in solutions(
         rows, columns_of(rows, extras, rows.is_usable, places), extras
@@ -226,7 +224,7 @@ def _by_distance(rows: Rows, extras: Sequence[Extra], search: Search) -> Iterato
         if abs(others.get("sink", 1.0) - 1) > WHOLE:
             continue
         apart = {int(x + distances.min()): float(numbers[x]) for x in at}
-        sentence = joined([f"{_distance_text(d)} counts {times_text(x)}" for d, x in apart.items()])
+        sentence = joined([f"{distance_text(d)} counts {times_text(x)}" for d, x in apart.items()])
         edits = [
             f"where => where j - rows[i] != {d + first}"
             if x == 0
@@ -241,7 +239,19 @@ def _by_distance(rows: Rows, extras: Sequence[Extra], search: Search) -> Iterato
         yield Answer(sentence, setups)
 
 
-def _distance_text(distance: int) -> str:
+def first_position(setup: Setup) -> int | None:
+    """The key at the first query's own position; None where batch items have other ones."""
+    if setup.convention.causal_align != "bottom-right":
+        return setup.n_past
+    return None if "kv_len" in setup.inputs else setup.shape[3] - setup.shape[2]
+
+
+def distance_text(distance: int) -> str:
+    """Which key is so far from the query's own position.
+
+    >>> distance_text(0), distance_text(-2)
+    ("the key at the query's own position", "the key 2 before the query's own position")
+    """
     if distance == 0:
         return "the key at the query's own position"
     return (

@@ -60,10 +60,11 @@ class Pair(NamedTuple):
 
     def rounded(self, within: float) -> Pair:
         """The same with the shortest numbers that are so near in proportion."""
-        return Pair(*(_short(x, within) for x in self))
+        return Pair(*(short_number(x, within) for x in self))
 
 
-def _short(x: float, within: float) -> float:
+def short_number(x: float, within: float) -> float:
+    """The number with the fewest digits that is so near in proportion, else the number itself."""
     shorter = (float(f"{x:.{digits}g}") for digits in range(1, 8))
     return next((y for y in shorter if abs(y - x) <= within * abs(x)), x)
 

@@ -24,6 +24,7 @@ from attncli.commands.check.questions.operands import (
     LENGTHS,
     LIMITS,
     SINKS,
+    START,
     Operand,
     at_each_place,
     operands_of,
@@ -86,6 +87,9 @@ def maps_of_rows(screen: Screen, operand: Operand, letter: str) -> list[PlaceMap
             return []
     n = screen.setup.shape[2] if operand.fields == LIMITS else len(near)
     family = [*(past_the_end(n) if operand.fields == LIMITS else ()), *place_maps(n)]
+    window = screen.setup.convention.window
+    if operand == START and window is not None:
+        family = [*chunks(n, window[0]), *family]
     is_listed = operand.fields != LIMITS and (letter != "i" or len(screen.rows) < MOST_ROWS)
     return maps_allowed(family, n, sources, is_listed)
 
@@ -112,6 +116,14 @@ def past_the_end(n: int) -> Iterator[PlaceMap]:
     for size in (size for size in range(2, 2 * n) if n % size):
         formula = f"{{x}} // {size} * {size} + {size - 1}"
         yield PlaceMap(f"the last of its block of {size}", formula, x // size * size + size - 1)
+
+
+def chunks(n: int, before: int) -> Iterator[PlaceMap]:
+    """The queries whose windows of so many keys before them start where a chunk of queries does."""
+    x = np.arange(n)
+    for size in range(2, n if before < n else 2):
+        formula = f"{{x}} // {size} * {size} + {before}"
+        yield PlaceMap(f"chunks of {size}", formula, x // size * size + before)
 
 
 def place_of(screen: Screen, row: Row, letter: str) -> int:
@@ -147,6 +159,8 @@ def sentence_of(setup: Setup, operand: Operand, letter: str, place_map: PlaceMap
     kind, words = WORDS[letter], place_map.words
     if operand.words in LENGTHS:
         return _of_lengths(setup, operand, place_map)
+    if operand == START and words.startswith("chunks"):
+        return f"attention in {words}, not in a sliding window: {CHUNKS}"
     if operand.fields == LIMITS and (blocks := _blocks(operand, letter, words)):
         return blocks
     if letter == "j" and operand.words in KEYS and words:
@@ -172,6 +186,8 @@ def text_of_map(operand: str, letter: str, place_map: PlaceMap) -> str:
         return f"{operand} {', '.join(texts)}" + f" ({words})" * bool(words)
     return f"{operand} of each {kind} {are} {those} of {_source(kind, words)}"
 
+
+CHUNKS = "a query sees the keys of its own chunk alone"
 
 KEYS = {
     "k": ("each key is read as", "the values"),

@@ -255,6 +255,9 @@ def _by_other_shares(
     is_right, is_unwritten = changes < EXPLAINED, (rows.observed == 0).all(axis=-1)
     if is_right.any() or is_unwritten.any():  # such rows are taken apart first
         return
+    usable = solved.shares[is_known & rows.is_usable]
+    if (np.ptp(usable, axis=-1) <= EXPLAINED * np.abs(usable).max(axis=-1)).all():
+        return  # a row is multiplied as a whole: no parts are merged
     factors = np.ones((*setup.shape[:3], n_parts))
     factors[np.ix_(*rows.over)] = np.where(is_known[..., None], solved.shares, 1.0)
     counts = np.diff([*starts, setup.shape[3]])

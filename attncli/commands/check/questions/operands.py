@@ -16,7 +16,7 @@ from attncli.commands.check.questions.answer import PlaceMap
 from attncli.commands.check.questions.screen import Index, Row, Screen
 from attncli.commands.check.search import Search
 from attncli.formula.compute import compute
-from attncli.formula.expression import Cell, Expr, Place, line_of, text_of, with_parts
+from attncli.formula.expression import Apply, Cell, Expr, Place, line_of, text_of, with_parts
 from attncli.formula.parser import parsed
 from attncli.stages import SCORES, spec_of
 from attncli.tolerance.run import Indices, Subset, all_of
@@ -51,6 +51,10 @@ LIMITS = ("limits",)
 """The field of a row by which causality and the window are read."""
 
 
+START = Operand("the window's start", "i", (), LIMITS)
+"""The first key of a window, beside other limits, which are right."""
+
+
 SINKS = Operand("the sink", "h", ("sinks",))
 
 
@@ -65,6 +69,8 @@ def operands_of(setup: Setup) -> list[Operand]:
         result.append(Operand("the given mask", "bhij", ("given_mask",), ("added",)))
     if has_limits:
         result.append(Operand(limits_words(setup), "ij", (), LIMITS))
+    if convention.causal and convention.window is not None and convention.window[0] >= 0:
+        result.append(START)
     if has_lengths:
         result += [Operand(words, "b") for words in (LENGTHS if is_aligned else LENGTHS[:1])]
     if "sinks" in setup.inputs:
@@ -113,6 +119,8 @@ def at_each_place(screen: Screen, operand: Operand, letter: str, row: Row) -> Ro
             return row._replace(added=np.stack([screen.given_row(*x) for x in places.tolist()]))
         case _ if operand.words in LENGTHS:
             return row._replace(limits=_by_lengths(screen, operand, row))
+        case _ if operand == START:
+            return row._replace(limits=_by_starts(screen, row))
         case _ if operand.fields == LIMITS:
             limits = screen.limits_past_the_end
             return row._replace(limits=limits[min(b, len(limits) - 1), 0])
@@ -125,6 +133,18 @@ def at_each_place(screen: Screen, operand: Operand, letter: str, row: Row) -> Ro
     if "v" in operand.arrays:
         row = row._replace(values=screen.values(at, row.channels))
     return row
+
+
+def _by_starts(screen: Screen, row: Row) -> BoolArray:
+    """[place, key]: what may be seen of a row if its window starts as that of each place does."""
+    b, _, i = row.at
+    setup = screen.limits_only
+    assert setup.convention.window is not None  # noqa: S101 - there is a window
+    before, after = setup.convention.window
+    rest = screen.limits(np.array([i]), setup.with_convention(window=(-1, after)))
+    alone = setup.with_convention(window=(before, -1), causal=False)
+    starts = screen.limits(np.arange(2 * setup.shape[2]), alone)
+    return np.asarray(rest[min(b, len(rest) - 1), 0] & starts[min(b, len(starts) - 1), 0])
 
 
 def _by_lengths(screen: Screen, operand: Operand, row: Row) -> BoolArray:
@@ -191,6 +211,18 @@ def with_limits(body: Expr, query: str = "rows[i]", key: str = "j") -> Expr:
     return outside_given(body, change)
 
 
+def with_start(body: Expr, query: str) -> Expr:
+    """The mask's formula whose window starts as that of another query."""
+    rows, other_query = parsed("rows[i]"), parsed(query)
+
+    def change(x: Expr) -> Expr:
+        if isinstance(x, Apply) and x.function == ">=":
+            return outside_given(x, lambda y: other_query if y == rows else y)
+        return x
+
+    return outside_given(body, change)
+
+
 def with_mask(search: Search, setup: Setup, body: Expr) -> tuple[Setup | None, str]:
     """The setup with another formula of the mask, and that formula."""
     step = next(step for step in whole_plan(setup) if step.name == "mask")
@@ -235,7 +267,9 @@ def setups_of(
         key = text if letter == "j" else "j"
         if not text:
             return [], ""
-        other, formula = with_mask(search, setup, with_limits(mask_body(setup), query, key))
+        body = mask_body(setup)
+        body = with_start(body, query) if operand == START else with_limits(body, query, key)
+        other, formula = with_mask(search, setup, body)
         return [other] if other else [], formula
     changed = setup
     if not text:  # which are listed

@@ -1,0 +1,131 @@
+"""Views of q, k and v, rows with another sum in softmax, and what all rows share; in plain NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncli.commands.check import search
+from attncli.commands.check.bugs.catalogue import CATALOGUE
+from attncli.commands.check.diagnose import check
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(31)
+Q, K, V = (RNG.normal(size=(2, 3, 11, d)) for d in (7, 7, 5))
+WIDE = RNG.normal(size=(2, 3, 11, 7))
+AFTER = np.arange(11)[:, None] < np.arange(11)
+
+
+def attention(q: Array, k: Array, v: Array, *, hidden: Any = False) -> tuple[Array, Array]:
+    """The output, and the scores that softmax reads."""
+    x = np.where(hidden, -np.inf, q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1]))
+    powers = np.exp(x)
+    return powers / powers.sum(axis=-1, keepdims=True) @ v, x
+
+
+@pytest.fixture
+def without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalogue without the rows that have a name for what is planted here."""
+    words = "heads|exchanged|strides|normalis|residual|bias|rescaled|Q used|K used|NaN"
+    rows = tuple(x for x in CATALOGUE if not any(y in x.name for y in words.split("|")))
+    monkeypatch.setattr(search, "CATALOGUE", rows)
+
+
+def cause(observed: Any, *arrays: Array, **more: Any) -> str:
+    verdict = check(observed, *arrays, pairs=False, **more)
+    assert verdict.explanations, str(verdict)
+    return verdict.explanations[0].name
+
+
+def stored(x: Array, *order: int) -> Array:
+    return x.transpose(*order, 3).reshape(x.shape)
+
+
+VIEWS: list[tuple[str, tuple[int, int, int], str]] = [
+    ("qkv", (0, 2, 1), "q, k and v are read by a view in which heads and tokens are exchanged"),
+    ("kv", (1, 0, 2), "k and v are read by a view in which batch items and heads are exchanged"),
+    ("q", (2, 1, 0), "q is read by a view in which batch items and tokens are exchanged"),
+    ("v", (1, 2, 0), "v is read by a view in which batch items, heads and tokens are exchanged"),
+]
+
+
+@pytest.mark.usefixtures("without_rows")
+@pytest.mark.parametrize(("names", "order", "words"), VIEWS)
+def test_operands_that_are_read_by_a_view(
+    names: str, order: tuple[int, int, int], words: str, dtype: str
+) -> None:
+    narrow = [x.astype(dtype) for x in (Q, K, V)]
+    arrays = dict(zip("qkv", (x.astype(float) for x in narrow), strict=True))
+    viewed = {x: stored(y, *order) if x in names else y for x, y in arrays.items()}
+    output = attention(viewed["q"], viewed["k"], viewed["v"])[0]
+    assert cause(output.astype(dtype), *narrow) == words
+
+
+@pytest.mark.usefixtures("without_rows")
+@pytest.mark.parametrize(("axis", "words"), [(1, "heads"), (0, "batch items")])
+def test_attention_over_another_axis(axis: int, words: str) -> None:
+    q, k, v = (x.swapaxes(axis, 2) for x in (Q, K, V))
+    output = attention(q, k, v)[0].swapaxes(axis, 2)
+    assert cause(output, Q, K, V).startswith(f"{words} and tokens are exchanged")
+
+
+def sums() -> dict[str, tuple[Array, dict[str, Any], str]]:
+    right, x = attention(Q, K, V)
+    top = x.max(axis=-1, keepdims=True)
+    total = np.exp(x - top).sum(axis=-1, keepdims=True)
+    masked, _ = attention(Q, K, V, hidden=AFTER)
+    running = 0.0
+    for start in range(0, 11, 4):
+        so_far = x[..., : start + 4].max(axis=-1, keepdims=True)
+        running = running + np.exp(x[..., start : start + 4] - so_far).sum(axis=-1, keepdims=True)
+    share = (np.exp(x) * ~AFTER).sum(axis=-1, keepdims=True) / np.exp(x).sum(axis=-1, keepdims=True)
+    noise = np.random.default_rng(3).uniform(0.5, 2, size=top.shape)
+    causal: dict[str, Any] = {"causal": True}
+    return {
+        "mask": (masked * share, causal, "the mask is applied after the softmax"),
+        "not divided": (right * total, {}, "softmax is not divided by its sum: the weights are powers less"),
+        "powers": (right * total * np.exp(top), {}, "softmax is not divided by its sum: the weights are powers"),
+        "twice": (right / total, {}, "softmax is divided by its sum twice"),
+        "running": (right * total / running, {}, "the sum is not rescaled when the running maximum grows (blocks of 4 keys)"),
+        "any": (right * noise, {}, "every row of output is the right one times a number of its own"),
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("without_rows")
+@pytest.mark.parametrize("what", sums())
+def test_softmax_divides_by_another_sum(what: str, dtype: str) -> None:
+    observed, more, words = sums()[what]
+    arrays = [x.astype(dtype) for x in (Q, K, V)]
+    assert cause(observed.astype(dtype), *arrays, **more).startswith(words)
+
+
+def test_rows_of_a_gradient_with_factors() -> None:
+    d_output = np.random.default_rng(5).normal(size=V.shape)
+    _, x = attention(Q, K, V)
+    weights = np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True)
+    factors = np.random.default_rng(6).uniform(0.5, 2, size=(2, 3, 11, 1))
+    d_v = weights.swapaxes(2, 3) @ d_output
+    name = cause({"d_v": d_v * factors}, Q, K, V, d_output=d_output)
+    assert name.startswith("every row of d_v is the right one times a number of its own")
+
+
+@pytest.mark.usefixtures("without_rows")
+def test_what_is_added_to_all_rows() -> None:
+    output = attention(Q, K, V)[0]
+    vector = np.array([1.5, -2, 0.25, 4, 3])
+    name = cause(output + vector, Q, K, V)
+    assert name.startswith("one vector is added to every row of the output")
+    assert "1.5, -2, 0.25, 4 … in head 1" in name
+    each = output + np.stack([vector, 2 * vector, -vector])[:, None]
+    assert cause(each, Q, K, V).startswith("one vector is added to every row of the output")
+    output = attention(Q, K, WIDE)[0]
+    for name, x in (("q", Q), ("v", WIDE)):
+        words = f"{name} of each row is added to the output: a residual connection"
+        assert cause(output + x, Q, K, WIDE) == words
+
+
+def test_other_numbers_are_none_of_these() -> None:
+    noise = np.random.default_rng(9).normal(size=V.shape)
+    assert not check(noise, Q, K, V, pairs=False).explanations
