@@ -323,7 +323,7 @@ def test_labels_are_texts_whatever_they_hold(form: str, capfd: pytest.CaptureFix
     words = (*strange, *[*LABELS.values()][: [*LABELS].index("tag") + 1])
     x = numbers(len(words), 3)
     trace = attention(x, x, x, labels={"query": words, "key": words}, notes=words)
-    traces = [(trace, {}), (pca(words, x), {}), (trace, {"arcs": True}), (Trace(r"$x \input <b>&", trace.steps), {"head": None})]  # fmt: skip
+    traces: list[tuple[Trace, dict[str, Any]]] = [(trace, {}), (pca(words, x), {}), (trace, {"arcs": True}), (Trace(r"$x \input <b>&", trace.steps), {"head": None})]  # fmt: skip
     for some, options in traces if form == "svg" else traces[:2]:
         assert written(form, some, **options)
     if form == "svg":
