@@ -210,6 +210,13 @@ def test_a_lost_key_in_some_rows_and_a_row_not_written() -> None:
         assert "query 7 is 0: not written" in sentence
 
 
+def test_a_lost_key_and_a_row_not_written_of_as_many_queries_as_keys() -> None:
+    q, k, v = inputs(13, n_q=N_Q, n_k=N_Q)
+    output = attention(q, k, v, np.arange(N_Q) != 6)[0]
+    output[:, -1] = 0
+    assert said(output, q, k, v) == "key 7 counts 0 times and query 7 is 0: not written"
+
+
 def test_gradients_follow() -> None:
     q, k, v = inputs(12)
     d_output = np.random.default_rng(12).normal(size=(HEADS, N_Q, D_V))

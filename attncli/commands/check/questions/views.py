@@ -67,7 +67,8 @@ def attended_over(search: Search) -> Iterator[Answer]:
         sizes = turned["q"].shape
         if sizes[2] < 2 or max(x.size for x in turned.values()) > MOST_NUMBERS:
             continue
-        other = replace(setup, inputs=turned)
+        # Rows that were not written are those of the output, not of the one that is turned.
+        other = replace(setup, inputs=turned, written={})
         output = np.swapaxes(stages(other, all_of(other.shape), [OUTPUT])[OUTPUT], axis, 2)
         words = f"tokens attend to the other {AXES[axis]}, not to the other tokens"
         sentence = f"{AXES[axis]} and tokens are exchanged: {words}"
