@@ -60,6 +60,13 @@ def test_an_operand_that_the_backward_pass_alone_reads_elsewhere(read: Any, word
     assert cause(gradients(**read), d_output=D).startswith(f"the backward pass alone: {words}")
 
 
+def test_what_is_read_elsewhere_beside_rows_that_were_not_written() -> None:
+    observed = gradients(v=V[:, :, BLOCKS])
+    observed["d_q"][:, :, -1] = 0
+    words = "v of each key is that of the first of its block of 4"
+    assert cause(observed, d_output=D).startswith(f"the backward pass alone: {words} and query 5")
+
+
 # ---- beside what is done to q, k and the weights, and with shared key heads
 
 WIDE_Q, WIDE_K = (np.random.default_rng(5).normal(size=(2, n, m, 6)) for n, m in ((6, 5), (3, 11)))

@@ -197,7 +197,8 @@ def _near(
             [_elsewhere(arrays[name], name, head, x) for x in family]
         )
     convention = replace(setup.convention, head_order="blocks")
-    other = replace(setup, inputs=inputs, convention=convention, grouping="blocks")
+    written = head.written(setup, count, by_head=True)
+    other = replace(setup, inputs=inputs, convention=convention, grouping="blocks", written=written)
     lines = [LINES[x].format(x=f"other_{x}", b="b", h="h", i="i", j="j") for x in operand.names]
     for variant in changed([_line(lines)], other, search.evidence):
         results = stages(variant, all_of(variant.shape), head.observed)

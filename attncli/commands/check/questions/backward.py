@@ -78,6 +78,20 @@ class KeyHead:
     observed: dict[str, Array]
     allowed: dict[str, float]
 
+    def written(self, setup: Setup, count: int, *, by_head: bool = False) -> dict[str, Array]:
+        """The marks of its rows that were not written, for `count` candidates in place of items.
+
+        by_head  k and v are there once for each query head
+        """
+        marks = dict[str, Array]()
+        for name in setup.written.keys() & self.observed.keys():
+            marks[name] = setup.written[name]
+            if marks[name].ndim:
+                of_keys = [self.number] * (len(self.heads) if by_head else 1)
+                of_head = marks[name][self.batch, self.heads if name == "d_q" else of_keys]
+                marks[name] = np.broadcast_to(of_head, (count, *of_head.shape))
+        return marks
+
 
 def wrong_heads(comparison: Comparison, names: list[str]) -> list[KeyHead]:
     """Those key heads of batch items that have a wrong gradient, evenly spread."""
@@ -155,7 +169,8 @@ def _near(
         name: np.broadcast_to(x, (count, *x.shape[1:])) if has_items(name, x) else x
         for name, x in inputs.items()
     }
-    other = replace(setup, inputs={**inputs, **changed}, convention=convention)
+    written = head.written(setup, count)
+    other = replace(setup, inputs={**inputs, **changed}, convention=convention, written=written)
     results = stages(other, all_of(other.shape), head.observed)
     near = np.ones(count, np.bool_)
     for name, x in results.items():

@@ -70,7 +70,8 @@ def _solved(search: Search, names: Sequence[str]) -> Iterator[Counts | None]:
     items = np.flatnonzero(is_wrong)[: -(-ENOUGH * setup.shape[1] // cells)]
     alone = setup.with_inputs(**{x: setup.inputs[x][:, heads] for x in "kv"})
     convention = replace(setup.convention, head_order="blocks")
-    alone = replace(alone, grouping="blocks", convention=convention)
+    written = {x: marks[:, heads] if marks.ndim else marks for x, marks in setup.written.items()}
+    alone = replace(alone, grouping="blocks", convention=convention, written=written)
     of_heads = stages(alone, all_of(setup.shape)._replace(batch=items), names)
     for name in names:
         counts = dict[int, Array]()
