@@ -42,7 +42,7 @@ def put(at: Any, value: Any) -> Callable[[Array], Array]:
         ("output", lambda x: x + NOISE * (NOISE > 0), [], "scattered"),
         ("output", put(1, NOISE[1]), [], "only in head 2."),
         ("output", lambda x: x * 3, ["output times a factor"], "observed = 3 · expected."),
-        ("output", lambda x: x + 0.5, [], "observed = expected + 0.5."),
+        ("output", lambda x: x + 0.5, ["0.5 is added to every number of the output"], "observed = expected + 0.5."),
         ("output", lambda x: np.roll(x, 1, axis=1), ["rows shifted by one"], "rows q2 to q67 have the numbers of the row 1 before."),
         ("output", put((EVERY, 30), OUTPUT[:, 29]), None, "q31 has the numbers of q30"),
         ("output", put((EVERY, slice(64, 67)), 0), None, "only in rows q65 to q67: the last block of 16, 32 or 64."),

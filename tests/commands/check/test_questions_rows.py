@@ -120,6 +120,7 @@ def test_what_is_added_to_all_rows() -> None:
     assert "1.5, -2, 0.25, 4 … in head 1" in name
     each = output + np.stack([vector, 2 * vector, -vector])[:, None]
     assert cause(each, Q, K, V).startswith("one vector is added to every row of the output")
+    assert cause(output - 0.75, Q, K, V) == "-0.75 is added to every number of the output"
     output = attention(Q, K, WIDE)[0]
     for name, x in (("q", Q), ("v", WIDE)):
         words = f"{name} of each row is added to the output: a residual connection"

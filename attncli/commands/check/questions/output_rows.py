@@ -200,13 +200,8 @@ def rows_shifted(search: Search) -> Iterator[Answer]:
         every = np.zeros((setup.shape[1], 1, apart.shape[3]))
         every[heads, 0] = vectors
         changed = setup.with_whole(1).with_result(OUTPUT, partial(np.add, every))
-        numbers = ", ".join(f"{x:.4g}" for x in vectors[0][:MOST_SAID])
-        more = " …" if vectors.shape[1] > MOST_SAID else ""
-        sentence = (
-            "one vector is added to every row of the output, as if a bias of the values were "
-            f"missing or one too many: {numbers}{more} in head {heads[0] + 1}"
-        )
-        yield Answer(sentence, [changed], "O = A (V + b) = A V + b, as rows of A sum to 1", True)
+        sentence, formula = _of_vectors(vectors, heads[0] + 1, allowed)
+        yield Answer(sentence, [changed], formula, is_fitted=True)
     for source in "qkv":
         x = setup.inputs[source]
         if x.shape[1] != setup.shape[1]:
@@ -226,6 +221,20 @@ def rows_shifted(search: Search) -> Iterator[Answer]:
                 [changed],
                 f"O[b,h,i,e] = right {'+' if factor > 0 else '−'} {source}[b,h,i,e]",
             )
+
+
+def _of_vectors(vectors: Array, first: int, allowed: float) -> tuple[str, str]:
+    """A sentence and a formula for what is added to the rows of each head; first: its number."""
+    number = float(vectors.mean())
+    if rms(np.abs(vectors - number)) <= allowed:
+        return f"{number:.4g} is added to every number of the output", f"O = A V + {number:.4g}"
+    numbers = ", ".join(f"{x:.4g}" for x in vectors[0][:MOST_SAID])
+    more = " …" if vectors.shape[1] > MOST_SAID else ""
+    sentence = (
+        "one vector is added to every row of the output, as if a bias of the values were "
+        f"missing or one too many: {numbers}{more} in head {first}"
+    )
+    return sentence, "O = A (V + b) = A V + b, as rows of A sum to 1"
 
 
 MOST_SAID = 4
