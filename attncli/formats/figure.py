@@ -1,4 +1,4 @@
-"""Figures by Matplotlib (the extra `figures`): cells in colours, arcs between words, and points.
+"""Figures by Matplotlib (the extra `figures`): cells in colours, arcs between words, points, lines.
 
 A stage is a part of the figure and a head an Axes in it; Matplotlib lays them out. The user's own
 style applies; pyplot, whose state is everybody's, is not used. Lengths are in points: 72 an inch.
@@ -23,6 +23,7 @@ from matplotlib.font_manager import FontProperties, findfont, fontManager, get_f
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.path import Path
 from matplotlib.text import Text
+from matplotlib.ticker import LogLocator, NullLocator
 
 from attncli.errors import ConventionError
 from attncli.formats.colours import page_colours, text_on
@@ -199,6 +200,27 @@ def _points(ax: Axes, stage: Pictured, at: int, width: float, height: float) -> 
         label.set_position(place)
 
 
+def _lines(ax: Axes, stage: Pictured, at: int, width: float, height: float) -> None:
+    """A line for each column over the values of the rows: of positive numbers their proportions."""
+    values = stage.values[at]
+    for column, name in zip(values.T, stage.columns, strict=True):
+        ax.plot(np.arange(len(column)), column, marker="o", label=name)
+    if (values > 0).all():
+        ax.set_yscale("log")
+        ax.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator())
+        ax.yaxis.set_major_formatter("{x:g}")
+    pairs = [row.rpartition(" ") for row in stage.rows]  # d_k 64
+    _ticks(ax.xaxis, [value for *_, value in pairs], width / len(pairs))
+    for label in ax.get_xticklabels():
+        if label.get_rotation():
+            label.set(ha="right")
+    ax.set_xlabel(pairs[0][0], **_PLAIN)
+    ax.grid(color=_GREY)
+    legend = ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    for words in legend.get_texts():
+        words.set_parse_math(False)
+
+
 def _ticks(axis: Axis, names: Sequence[str], step: float) -> None:
     """The names along an axis, so many points apart: of many each 2nd, 5th, 10th … in numbers."""
     size = float(axis.get_major_ticks(1)[0].label1.get_fontsize())
@@ -230,5 +252,6 @@ def fonts(letters: Collection[str]) -> list[str]:
 
 
 _DRAWN = {
-    "cells": _cells, "arcs": _arcs, "points": _points, "nothing": lambda ax, *_: ax.set_axis_off(),
+    "cells": _cells, "arcs": _arcs, "points": _points, "lines": _lines,
+    "nothing": lambda ax, *_: ax.set_axis_off(),
 }  # fmt: skip

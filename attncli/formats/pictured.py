@@ -35,6 +35,7 @@ _TEXTS = 40  # rows or columns whose cells have their numbers
 _DECIMALS = 2  # in the cells, where none are asked for
 _MOST = 0.99  # of many weights, that the scale shows: a few near 1 would leave the others pale
 _FURTHEST = 1e100  # from 1, that an end of a scale may be: Matplotlib computes with its square
+_VALUE = 30  # letters of the name of a row that is a value of a line
 _MOST_WORDS = 200  # sentences of the description of a figure
 
 
@@ -45,7 +46,7 @@ class Pictured:
     hidden  of each, where it is masked; values: its numbers, NaN there
     texts   of the cells of each; [] where these are too many
     ramp    how cells are shaded, up to `top`; None where they are not
-    form    what is drawn: nothing, arcs from queries to keys, points or cells
+    form    what is drawn: nothing, arcs from queries to keys, points, lines or cells
     axes    what the rows and columns are, such as queries and keys
     """
 
@@ -64,9 +65,13 @@ class Pictured:
         self.is_numeric = values.dtype.kind in NUMERIC
         numbers = values.astype(float, copy=False) if self.is_numeric else np.nan
         self.values: FloatArray = np.where(self.hidden, np.nan, numbers)
-        is_plotted = first.stage.kind.plotted and first.options.heatmap is None
-        form = "arcs" if first.options.arcs else "points" if is_plotted else "cells"
+        form = "arcs" if first.options.arcs else "cells"
+        if not first.options.arcs and first.options.heatmap is None:
+            is_swept = first.stage.axes[-2:] == ("value", "measure")
+            form = "points" if first.stage.kind.plotted else "lines" if is_swept else form
         self.form = form if n and m else "nothing"
+        if form == "lines":  # temperature 0.001
+            self.rows = first.labels(-2, rows, _VALUE)[:n]
         entries = entries_of(first.stage, first.block)
         self.axes = (entries[0], entries[1]) if len(entries) == 2 else ("", "")
         self.texts: list[list[list[str]]] = []
@@ -96,6 +101,8 @@ class Pictured:
         (n, m), count = np.maximum(self.shape, 1).tolist(), len(self.values)
         if self.form == "arcs":
             return 140.0, 1.5 * em * max(n, m), min(count, 2)
+        if self.form == "lines":
+            return 300.0, 200.0, 1
         if self.form == "points":
             return (side := 320 * max(1.0, (n / 30) ** 0.5)), side, 1
         cell, most = em * max(SMALL * self.widest + 1, 2), min(count, ACROSS)
@@ -126,7 +133,7 @@ class Pictured:
 
     @property
     def notes(self) -> list[str]:
-        """What marks and greys mean, and what has no line."""
+        """What marks, greys and measures mean, and what has no line."""
         if self.form == "arcs":
             n_weights = self.values.size
             n_left_out = n_weights - np.count_nonzero(self.shares)
@@ -134,7 +141,8 @@ class Pictured:
             widest = f"the widest line is {short(self.top, 4)}; {omitted} and left out"
             return [widest, *self.left_out]
         if self.form != "cells":
-            return ["nothing to show", *self.left_out][self.form == "points" :]
+            words = {"lines": clean(self.first.stage.note), "nothing": "nothing to show"}
+            return [*filter(None, [words.get(self.form, "")]), *self.left_out]
         mark = self.first.mark
         mark = mark.replace(self.first.sign, "grey is", 1) if self.is_picture else mark
         notes = [mark] if self.hidden.any() else []

@@ -20,9 +20,11 @@ from matplotlib.font_manager import findfont, get_font
 from matplotlib.text import Text as TextArtist
 
 import attncli
+from attncli.attention.sweep import MEASURED, sweep_widths
 from attncli.errors import ConventionError
 from attncli.formats import figure
 from attncli.formats.colours import page_colours
+from attncli.formats.pictured import pictured
 from attncli.formats.scatter import beside
 from attncli.page.options import DisplayOptions
 from attncli.trace import Stage, Trace
@@ -315,6 +317,23 @@ def test_files_are_the_same_each_time_and_without_a_date() -> None:
     assert not any(word in data for data in files for word in (b"CreationDate", b"<dc:date", b"tIME"))  # fmt: skip
     assert {"q1", "k3", "head 2", "keys"} <= {*texts(trace)}  # text is text
     assert b"head 2 of 2: q1 attends to k1 alone (100 %)" in svg  # for those who cannot see it
+
+
+def test_a_sweep_is_lines_over_its_values() -> None:
+    trace = sweep_widths([2, 8, 128])
+    parts = figure.figure(pictured(trace, DisplayOptions())[0]).axes
+    for ax, name in zip(parts, ("without_scale", "with_scale"), strict=True):
+        lines = {line.get_label(): np.asarray(line.get_ydata()).tolist() for line in ax.lines}
+        assert lines == dict(zip(trace[name].labels["measure"], trace[name].value.T.tolist(), strict=True))  # fmt: skip
+        assert [x.get_text() for x in ax.get_xticklabels()] == ["2", "8", "128"]
+        assert (ax.get_xlabel(), ax.get_yscale()) == ("d_k", "log")
+    assert {"deviation", "entropy", "d_k"} <= {*texts(trace)}
+    assert len(figure.figure(pictured(trace, DisplayOptions(heatmap=True))[0]).axes[0].lines) == 0
+    zero = Stage(
+        "spread", "", "", np.array([[0.0, 1], [0.5, 2]]), ("value", "measure"), spec=MEASURED
+    )
+    (ax,) = figure.figure(pictured(Trace("", (zero,)), DisplayOptions())[0]).axes
+    assert ax.get_yscale() == "linear"
 
 
 @pytest.mark.parametrize("form", ["svg", "png", "pdf"])
