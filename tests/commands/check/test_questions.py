@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from attncli import attend
 from attncli.commands.check.diagnose import check
@@ -204,3 +206,36 @@ def test_data_of_an_answer() -> None:
     assert explanation["bugs"][0]["id"] == ""
     assert explanation["part"] == ""
     assert "batch item 2 has the numbers of batch item 1" in explanation["name"]
+
+
+SMALL = st.integers(1, 3)
+
+
+@settings(max_examples=12)
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.tuples(SMALL, SMALL, SMALL, SMALL, SMALL, SMALL),
+    number=st.sampled_from([0.0, 1.0, np.nan, np.inf]),
+    has_gradients=st.booleans(),
+)
+@example(seed=1, sizes=(1, 2, 1, 2, 1, 3), number=0.0, has_gradients=False)
+@example(seed=7, sizes=(1, 3, 1, 1, 3, 1), number=0.0, has_gradients=False)
+@example(seed=3, sizes=(1, 3, 2, 3, 1, 1), number=np.nan, has_gradients=True)
+def test_whatever_is_wrong_is_judged(
+    seed: int, sizes: tuple[int, ...], number: float, has_gradients: bool
+) -> None:
+    """Small whole numbers, many of them 0, with a row that is one number and others that are moved."""
+    rng, (b, h, n_q, n_k, d, d_v) = np.random.default_rng(seed), sizes
+    shapes = {"q": (b, h, n_q, d), "k": (b, h, n_k, d), "v": (b, h, n_k, d_v)}
+    x: dict[str, Any] = {name: rng.integers(-1, 2, shape) + 0.0 for name, shape in shapes.items()}
+    x |= {"d_output": rng.integers(-1, 2, (b, h, n_q, d_v)) + 0.0} if has_gradients else {}
+    x |= {"qk_norm": True} if seed % 2 else {}
+    trace, name = attend(**x), ["output", "scaled", "weights"][seed % 3]
+    if has_gradients:
+        name = ["d_q", "d_k", "d_v"][seed % 3]
+    right = trace[name].value
+    assert check({name: right}, **x, pairs=False).matches
+    observed = np.roll(right, 1, axis=int(rng.integers(4)))
+    observed[:, seed % h, -1] = number
+    is_same = np.array_equal(observed, right)
+    assert check({name: observed}, **x, pairs=False).matches == is_same

@@ -209,7 +209,8 @@ def rows_shifted(search: Search) -> Iterator[Answer]:
         if x.shape != (*setup.shape[:3], apart.shape[3]):
             continue
         added = x[np.ix_(*search.comparison.subset)]
-        factor = float((apart * added).sum() / np.square(added).sum())
+        squares = float(np.square(added).sum())
+        factor = float((apart * added).sum()) / squares if squares else 0.0
         if abs(factor - round(factor)) > SAME or not round(factor):
             continue
         if rms(np.abs(apart - round(factor) * added)) <= allowed:

@@ -91,9 +91,8 @@ class Screen:
     def bare(self) -> Setup:
         """The attention without anything that masks, whose scores are computed alone."""
         convention = replace(self.setup.convention, causal=False, window=None)
-        return replace(
-            self.setup, convention=convention, inputs={x: self.setup.inputs[x] for x in QKV}
-        )
+        inputs = {name: self.setup.inputs[name] for name in QKV}
+        return replace(self.setup, convention=convention, inputs=inputs, written={})
 
     @cached_property
     def maps_of_keys(self) -> list[PlaceMap]:
