@@ -18,7 +18,12 @@ import numpy as np
 from attncli.arrays import Array, BoolArray
 from attncli.commands.check.bugs.patch import whole_plan
 from attncli.commands.check.questions.answer import Answer
-from attncli.commands.check.questions.counting import GROUPS, distance_text, first_position
+from attncli.commands.check.questions.counting import (
+    GROUPS,
+    MOST_APART,
+    distance_text,
+    first_position,
+)
 from attncli.commands.check.questions.counts import MOST_OTHERS, MOST_SAID, times_text
 from attncli.commands.check.questions.factors import NEAR, short_number
 from attncli.commands.check.questions.key_sets import KeySet, key_set
@@ -215,10 +220,6 @@ def _of_distances(
     yield Answer(joined(sentences), _setups(setup, name, table), formula, is_fitted)
 
 
-MOST_APART = 2
-"""At so many distances from the query numbers may be other ones."""
-
-
 def _readings(columns: Columns, eps: float) -> dict[int, Reading] | None:
     """What each wrong column is; None where one is nothing, or where all are by fitted numbers."""
     wrong = np.flatnonzero(columns.is_wrong.any(axis=0))
@@ -261,8 +262,7 @@ NOUNS = {
     DROPPED: "dropped weights",
 }
 
-
-WEIGHTS_OF = WEIGHTS, "dropped weights"
+WEIGHTS_OF = WEIGHTS, NOUNS[DROPPED]
 
 
 def _noun(name: str) -> str:
