@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,8 +23,8 @@ from attncli.tolerance.rule import (
     rms,
 )
 from attncli.tolerance.run import Indices, Subset, all_of, stages
-from attncli.tolerance.setup import Setup
-from attncli.tolerance.spans import is_whole, rows_of, span_of
+from attncli.tolerance.setup import Relayout, Setup
+from attncli.tolerance.spans import OF_ALL_HEADS, is_whole, rows_of, span_of
 
 CLOSER = 0.5
 """A bug must explain at least half of the difference. A difference just over the tolerance is
@@ -46,6 +46,7 @@ class Comparison:
     errors    by stage
     observed  the stages whole, and `at` the positions of them that are compared
     slack     a factor on the tolerance, for a sample
+    relayouts the observed stages of a sample in the layouts that they were tried in
     """
 
     setup: Setup
@@ -55,6 +56,7 @@ class Comparison:
     observed: Mapping[str, Array]
     at: Subset
     slack: float = 1.0
+    relayouts: dict[tuple[str, Relayout], Array] = field(default_factory=dict, init=False)
 
     @property
     def is_whole(self) -> bool:
@@ -76,7 +78,13 @@ class Comparison:
         """A stage as observed, in the layout that is right under this setup."""
         if stage not in setup.relayout:
             return self.errors[stage].observed
-        return setup.relayout[stage](self.observed[stage])[np.ix_(*self.positions(stage))]
+        key = stage, setup.relayout[stage]
+        if key in self.relayouts:
+            return self.relayouts[key]
+        picked = setup.relayout[stage](self.observed[stage])[np.ix_(*self.positions(stage))]
+        if self.slack > 1:  # a sample is small, and asked for one layout many times
+            self.relayouts[key] = picked
+        return picked
 
     def positions(self, stage: str) -> tuple[Indices, ...]:
         """Which batch items, heads and rows of an observed stage are compared."""
@@ -104,7 +112,13 @@ class Comparison:
         return replace(self, errors=errors)
 
     def expected(self, setup: Setup) -> dict[str, Array]:
-        """The observed stages as this setup computes them."""
+        """The observed stages as this setup computes them; rows of other places are at hand."""
+        if setup.instead and setup.differs_in(self.setup) == {"instead"}:
+            places = [setup.instead.get(axis, np.arange(n)) for axis, n in enumerate(setup.shape)]
+            is_all = self.subset.sizes == setup.shape[:3] and not self.is_whole
+            is_of_heads = not self.errors.keys() & {*OF_ALL_HEADS}
+            if is_all and is_of_heads and all(at.min() >= 0 for at in places[:3]):
+                return {x: y.expected[np.ix_(*places[:3])] for x, y in self.errors.items()}
         return stages(setup, self.subset, self.errors)
 
     def beside(
@@ -197,8 +211,9 @@ def compared(
             errors[name] = replace(errors[name], noise=x, head_noise=of_heads.get(name))
         wrong = [errors[name].ratios.head for name in rounded if not errors[name].matches]
         is_far = max(wrong, default=0.0) > CERTAINLY and (slack > 1 or min(wrong) > CERTAINLY)
-        if not wrong or (is_far and rule.dtype not in SMALL):
-            break  # of 16 bits, what overflows in the type is still to be computed
+        is_open = rule.dtype in SMALL or setup.positions is not None
+        if not wrong or (is_far and not is_open):
+            break  # what overflows in 16 bits, and angles of positions, are still computed
     return errors
 
 

@@ -64,6 +64,21 @@ def test_a_table_of_float32_matches_at_far_positions(kind: Any, dtype: str) -> N
     assert check(seen.astype(t), **cached(q, k, v, n_past), positions=kind).matches
 
 
+@pytest.mark.parametrize(("off", "status"), [(2.0**-52, "match"), (2.0**-40, "no match")])
+def test_a_frequency_is_known_up_to_its_rounding(off: float, status: str) -> None:
+    """Frequencies of float64 that are off by one unit in the last place, at far positions."""
+    n, half = 401, 5
+    q, k, v = qkv(n, n, 2 * half, 7)
+    speed = 10000.0 ** (-2 * np.arange(half) / (2 * half)) * (1 + off)
+    angles = np.arange(n)[:, None] * speed
+    cos, sin = (np.concatenate([x, x], axis=-1) for x in (np.cos(angles), np.sin(angles)))
+    a, b = (x * cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * sin for x in (q, k))
+    verdict = check(
+        a @ np.swapaxes(b, -1, -2), q, k, v, stage="scores", positions="rope-halves", pairs=False
+    )
+    assert (verdict.status == "match") == (status == "match")
+
+
 @pytest.mark.parametrize("kind", PLACED)
 def test_batches_shared_key_heads_masks_and_parts_keep_their_positions(kind: Any) -> None:
     rng = np.random.default_rng(41)
