@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from attncli.arrays import Array
+from attncli.arrays import Array, BoolArray
 from attncli.tolerance.rule import Places, largest
 
 DYADIC = 2.0**10
@@ -28,11 +28,14 @@ def rounded_to(arrays: Iterable[Array], least: int = 0) -> int | None:
     (2, None)
     """
     finite = np.concatenate([x[np.isfinite(x)] for x in arrays])
-    if not least and (finite * DYADIC % 1 == 0).all():  # such as 0.375, exact in every number type
+    if not least and _all(finite, lambda x: x * DYADIC % 1 == 0):  # 0.375, exact in every type
         return None
     most = min(MOST_DECIMALS, EXACT_DIGITS - len(f"{largest(finite):.0f}"))
-    decimals = range(max(1, least), most + 1)
-    return next((n for n in decimals if (np.round(finite, n) == finite).all()), None)
+
+    def have(n: int) -> bool:
+        return _all(finite, lambda x: np.round(x, n) == x)
+
+    return next(filter(have, range(max(1, least), most + 1)), None)
 
 
 def places_of(arrays: Sequence[Array], least: int = 0) -> Places | None:
@@ -43,7 +46,7 @@ def places_of(arrays: Sequence[Array], least: int = 0) -> Places | None:
     """
     decimals = rounded_to(arrays, least)
     finite = np.abs(np.concatenate([x[np.isfinite(x) & (x != 0)] for x in arrays]))
-    is_exact = (np.frexp(finite)[0] * 2 * DYADIC % 1 == 0).all()  # such as 2⁻¹²
+    is_exact = _all(finite, lambda x: np.frexp(x)[0] * 2 * DYADIC % 1 == 0)  # such as 2⁻¹²
     digits = [] if least or is_exact else _digits(finite)
     n, few = max(digits, default=0), 0 if decimals is None else decimals
     is_scientific = few == 0 or max(n, few) > FEW or finite.max() > SPREAD * finite.min()
@@ -52,11 +55,20 @@ def places_of(arrays: Sequence[Array], least: int = 0) -> Places | None:
     return Places(few) if few else None
 
 
+def _all(x: Array, holds: Callable[[Array], BoolArray]) -> bool:
+    """Whether something holds of all numbers; mostly the first few show that it does not."""
+    return bool(holds(x[:FIRST]).all() and holds(x[FIRST:]).all())
+
+
+FIRST = 64
+"""So many numbers are looked at before all others."""
+
+
 def _digits(x: Array) -> list[int]:
     """How many significant digits each number has; none where one has more than are printed."""
     digits = []
-    for number in x.tolist():
-        digits.append(len(f"{number!r}".partition("e")[0].replace(".", "").strip("0")))
+    for number in x:
+        digits.append(len(f"{number.item()!r}".partition("e")[0].replace(".", "").strip("0")))
         if digits[-1] > MOST_DIGITS:
             return []
     return digits

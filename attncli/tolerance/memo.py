@@ -6,8 +6,9 @@ again. So the setups of a search start at the first step that each of them chang
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +29,19 @@ class Memo:
     """
 
     def __init__(self) -> None:
+        self.made_of: dict[Key, tuple[Sequence[Array], ref[Array]]] = {}
         self.picked: dict[Key, tuple[Array, Array]] = {}
         self.stages: dict[Key, list[tuple[Step, Sequence[Array], Array]]] = {}
         self.size = 0
+
+    def made(self, key: Key, arrays: Sequence[Array], make: Callable[[], Array]) -> Array:
+        """What is made of some arrays: once, while a setup holds it."""
+        key = (*key, *map(id, arrays))
+        result = self.made_of[key][1]() if key in self.made_of else None
+        if result is None:
+            result = make()
+            self.made_of[key] = arrays, ref(result)
+        return result
 
     def picks(self, x: Array, axes: Sequence[tuple[int, npt.NDArray[np.intp]]]) -> Array:
         """Some entries of an array: of each of these axes those at some places."""

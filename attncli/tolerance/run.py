@@ -53,7 +53,10 @@ from attncli.tolerance.spans import (
 
 Indices = npt.NDArray[np.intp]
 CELLS = 2**21
-"""How many scores are computed at once: 16 MB of float64 a stage."""
+"""How many scores may be there at once: 16 MB of float64 a stage."""
+
+OF_ROWS = 2**18
+"""So many scores of rows are computed at once: 2 MB of float64 a stage, which a cache holds."""
 
 MAPS_AT_ONCE = 6
 """So many stages with a number for every query and key are there at once in a backward pass."""
@@ -233,13 +236,13 @@ def axes_in(setup: Setup, stage: str) -> tuple[str, ...]:
 
 
 def blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterator[Block]:
-    """The subset, cut in halves until none needs more than CELLS scores; whole axes are not cut."""
+    """The subset, cut in halves until none needs more than OF_ROWS scores; whole axes are not."""
     every = all_of(setup.shape)
 
     def cut(at: Subset) -> Iterator[Subset]:
         sizes = [setup.shape[i] if i in whole else size for i, size in enumerate(at.sizes)]
         axis = next((i for i, size in enumerate(sizes) if i not in whole and size > 1), None)
-        if axis is None or math.prod(sizes) * setup.shape[3] <= CELLS:
+        if axis is None or math.prod(sizes) * setup.shape[3] <= OF_ROWS:
             yield at
             return
         for half in np.array_split(at[axis], 2):

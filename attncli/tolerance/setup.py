@@ -8,7 +8,7 @@ q, k, v and `kept` have four axes here: [batch, head, token, d].
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,11 @@ class Setup:
     def d_k(self) -> int:
         """Width of a query."""
         return int(self.inputs["q"].shape[-1])
+
+    def differs_in(self, other: Setup) -> set[str]:
+        """The fields, of those that say what is computed, that are not the same in both setups."""
+        names = {each.name for each in fields(self)} - ASIDE
+        return {name for name in names if not _is_same(getattr(self, name), getattr(other, name))}
 
     @property
     def whole_axes(self) -> frozenset[int]:
@@ -291,6 +296,17 @@ class Setup:
         setup = replace(self, details=(*self.details, detail))
         setup.plans.update(self.plans)
         return setup
+
+
+ASIDE = {"patched", "details", "plans", "memo"}
+"""The fields of a setup that say how it came about, or keep what was computed."""
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    """Whether two fields hold the same: of arrays, the same objects."""
+    if isinstance(x, Mapping) and isinstance(y, Mapping):
+        return x.keys() == y.keys() and all(x[key] is y[key] for key in x)
+    return x is y or (isinstance(x, Convention | tuple | frozenset | str | int) and x == y)
 
 
 def _changed(step: Step, change: Relayout) -> Step:

@@ -39,6 +39,7 @@ from attncli.commands.check.probe import read_probe
 from attncli.commands.check.questions.answer import Solution
 from attncli.commands.check.questions.asking import (
     instead_of_fitted,
+    looked_up,
     solved,
     solved_at_last,
 )
@@ -51,7 +52,7 @@ from attncli.commands.check.readings import (
     turned_outputs,
     with_projection,
 )
-from attncli.commands.check.search import Match, Progress, Search
+from attncli.commands.check.search import Causes, Match, Progress, Search
 from attncli.commands.check.verdict import Status, Verdict
 from attncli.convention import KNOBS, Convention, Layout, convention_of
 from attncli.errors import ConventionError, ShapeError, StageError
@@ -370,7 +371,12 @@ def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool)
     comparison = search.comparison
     first = next(stage.name for stage in verdict.stages if not stage.matches)
     verdict, kernel = replace(verdict, first_difference=first), _kernel_of(search)
-    matches, of_kernel = _singles(search, kernel)
+
+    def before_fitted(search: Search) -> list[Match]:
+        rows = looked_up(search)  # which a library may mean by its convention
+        return [] if rows and library_conventions(search, choices, []) else rows
+
+    matches, of_kernel = _singles(search, kernel, before_fitted)
     if comparison.setup.tiles:  # no library means another running maximum, sum or values
         return _explained(verdict, matches, comparison)
     notes = [*verdict.notes]
@@ -404,13 +410,17 @@ def _caused(verdict: Verdict, search: Search, choices: UserChoices, pairs: bool)
     return replace(verdict, status="no match", edit=edit)
 
 
-def _singles(search: Search, kernel: Search | None) -> tuple[list[Match], list[Match]]:
+def _singles(
+    search: Search, kernel: Search | None, before_fitted: Causes
+) -> tuple[list[Match], list[Match]]:
     """The single bugs that explain everything, and those that explain what a kernel has wrong.
 
     Only a bug that explains the wrong gradients may explain all: the others are not tried.
+
+    before_fitted  what else may explain everything, and is asked before any number is fitted
     """
     if kernel is None:
-        return instead_of_fitted(search, search.singles()), []
+        return instead_of_fitted(search, search.singles(before_fitted=before_fitted)), []
     right = search.comparison.errors.keys() - kernel.comparison.errors.keys()
     of_kernel = causes_beside(right, kernel.comparison, search, Search.causes)
     if not of_kernel:

@@ -74,6 +74,10 @@ class Match(NamedTuple):
     fits: list[Fit]
 
 
+Causes = Callable[["Search"], list[Match]]
+"""What looks for the causes of a comparison."""
+
+
 class Search:
     """The bugs that explain a comparison.
 
@@ -156,15 +160,22 @@ class Search:
         except (InputError, ConventionError, ArithmeticError, LookupError, ValueError) as problem:
             self.unbuilt[" and ".join(bug.name for bug in bugs)] = str(problem)
 
-    def singles(self, some: Collection[Bug] | None = None) -> list[Match]:
+    def singles(
+        self, some: Collection[Bug] | None = None, before_fitted: Causes | None = None
+    ) -> list[Match]:
         """The single bugs that fit; those whose number is fitted, where no other does.
 
         some  of the catalogue, of which alone they are; None: all
+        before_fitted  what else may be the cause, and is asked before any number is fitted
         """
         matches: list[Match] = []
 
         def candidates() -> Iterator[Candidate]:
+            is_asked = before_fitted is None
             for bug in self.bugs if some is None else some:
+                if bug.is_fitted and not (matches or is_asked) and before_fitted is not None:
+                    matches.extend(before_fitted(self))
+                    is_asked = True
                 if bug.is_fitted and any(not match.bugs[0].is_fitted for match in matches):
                     continue
                 if not (bug.fits_many and matches):
@@ -185,9 +196,9 @@ class Search:
             if not bug.is_fitted or GRADIENT in bug.touches:  # numbers are fitted to one bug alone
                 self.alone[bug] = list(self.variants(bug, self.comparison.setup))
 
-    def causes(self) -> list[Match]:
+    def causes(self, before_fitted: Causes | None = None) -> list[Match]:
         """The single bugs that explain the numbers, and that their direction does not exclude."""
-        return self.distinct(self.singles())
+        return self.distinct(self.singles(before_fitted=before_fitted))
 
     def otherwise(self) -> list[Match]:
         """What explains the numbers and changes what is right: a bug that has a name before an

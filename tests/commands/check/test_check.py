@@ -231,7 +231,8 @@ def test_the_pieces_are_what_attend_computes(
     convention: dict[str, Any], cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many cells are computed at once."""
-    monkeypatch.setattr("attncli.tolerance.run.CELLS", cells)
+    for limit in ("CELLS", "OF_ROWS"):
+        monkeypatch.setattr(f"attncli.tolerance.run.{limit}", cells)
     q, k, v, d = normal((2, 4, 3, 7), (2, 2, 5, 7), (2, 2, 5, 11), (2, 4, 3, 11))
     mask = np.random.default_rng(31).random((2, 1, 3, 5)) < 0.7
     given: dict[str, Any] = {"mask": mask, "kv_len": [5, 3], "d_output": d, **convention}

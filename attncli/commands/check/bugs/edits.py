@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -239,13 +239,24 @@ def _input(facts: Facts, name: str, text: str, inputs: Mapping[str, Array]) -> A
     values = {**inputs, **facts.of(text), "right": right, "key_head": facts.setup.key_heads}
     lengths = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
     lengths |= {x: sizes[x] for x in re.findall(r"size\[(\w)\]", text)}
-    for cell in cells(parsed(text), guards=True):  # what an array says need not be said
+    every_cell = cells(parsed(text), guards=True)
+    for cell in every_cell:  # what an array says need not be said
         axes = cell.index[len(cell.index) - values[cell.name].ndim :]
         for axis, size in zip(axes, values[cell.name].shape, strict=True):
             if isinstance(axis, tuple) and size > 1:
                 lengths.pop(str(axis[0]), None)
-    x = compute(f"X[{','.join(letters)}] = {text}", values, lengths)
-    return x.astype(right.dtype, copy=False)
+
+    def make() -> Array:
+        x = compute(f"X[{','.join(letters)}] = {text}", values, lengths)
+        return x.astype(right.dtype, copy=False)
+
+    names = {cell.name for cell in every_cell}
+    if name not in inputs or not names <= {*inputs, "right", "key_head"}:
+        return make()
+    numbers = tuple((x, number) for x, number in values.items() if isinstance(number, int | float))
+    key = name, text, facts.setup.convention.head_order, *lengths.items(), *numbers
+    arrays = [right, *(inputs[x] for x in names if x in inputs)]
+    return facts.setup.memo.made(key, arrays, make)
 
 
 def _read_otherwise(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup | None:
@@ -270,8 +281,7 @@ def _read_otherwise(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup 
             is_by_number = "right[" not in new  # and not of numbers elsewhere
             if not any(is_by_number or x in grads or has_all(setup, x) for x in stages):
                 return None
-            numbers = facts.of(new)
-            setup = setup.with_relayout(partial(_rearranged, new, numbers), *stages)
+            setup = setup.with_relayout(_Rearranged(new, (*facts.of(new).items(),)), *stages)
     return setup
 
 
@@ -295,10 +305,17 @@ def rewrites_of(
     return rewrites
 
 
-def _rearranged(text: str, numbers: Mapping[str, Any], x: Array) -> Array:
-    text = RIGHT.sub("right[b,h,i,d]", text)
-    sizes = dict(zip("bhid", x.shape, strict=True))
-    return compute(f"X[b,h,i,d] = {text}", {"right": x, **numbers}, sizes)
+@dataclass(frozen=True)
+class _Rearranged:
+    """What is observed as it is by a formula of `right`; equal where text and numbers are."""
+
+    text: str
+    numbers: tuple[tuple[str, Any], ...]
+
+    def __call__(self, x: Array) -> Array:
+        text = RIGHT.sub("right[b,h,i,d]", self.text)
+        sizes = dict(zip("bhid", x.shape, strict=True))
+        return compute(f"X[b,h,i,d] = {text}", {"right": x, **dict(self.numbers)}, sizes)
 
 
 # ---- the variants of a row

@@ -34,6 +34,7 @@ from attncli.formula.compute import compute
 from attncli.tolerance.comparison import Comparison, n_different
 from attncli.tolerance.rule import distance, largest, rms
 from attncli.tolerance.run import Indices
+from attncli.tolerance.samples import narrow_sample_of
 from attncli.tolerance.setup import Setup
 
 TINY, SPREAD, LARGEST = 1e-12, 1e-3, float(np.finfo(np.float64).max)
@@ -100,6 +101,8 @@ class _Fit(NamedTuple):
         low, high = (self.facts.number(x) for x in text.split(" to "))
         n = sizes_of(setup).get(self.letter, 1)
         if "whole" in kinds:
+            if self.is_refused(lambda loss: whole_minimum(loss, int(low), int(high))[1]):
+                return None
             at, least = whole_minimum(self.loss, int(low), int(high), n)
             return at.astype(float) if explains(least, setup, self.sample) else None
 
@@ -107,12 +110,32 @@ class _Fit(NamedTuple):
             numbers = self.facts.of(before + after)
             return compute(f"X[n] = {before}x[n]{after}", {"x": x, **numbers})
 
+        def first_least(loss: Loss) -> Array:
+            return minimum(lambda x: loss(values_at(x)), low, high, steps=FIRST_STEPS)[1]
+
+        if self.is_refused(first_least):
+            return None
         plain = float(misfit(setup, self.sample).mean())
         at, least = minimum(lambda x: self.loss(values_at(x)), low, high, n, most=plain / 2)
         if not explains(least, setup, self.sample):
             return None
         x = polished(values_at(at), self.setup, self.by_number(), self.of_heads())
         return None if "apart" in kinds and np.ptp(x) <= SPREAD * x.max() else x
+
+    def is_refused(self, least: Callable[[Loss], Array]) -> bool:
+        """Whether a few rows of one head refuse every number: one for all heads fits this one.
+
+        least  how far off the best number is, of how far off each is
+        """
+        few, setup = narrow_sample_of(self.sample), self.facts.setup
+        if few is self.sample or few.subset.sizes[:2] != (1, 1):
+            return False
+        n = sizes_of(setup).get(self.letter, 1)
+
+        def loss(x: Array) -> Array:
+            return np.array([misfit(self.setup(np.full(n, x[0])), few).mean()])
+
+        return bool(least(loss).mean() > misfit(setup, few).mean() / 2)
 
     def is_supported(self, x: Array) -> bool:
         """Whether so many different numbers follow from each fitted one, and confirm it.
@@ -282,7 +305,12 @@ SAME = 1e-9
 
 
 def minimum(
-    loss: Loss, low: float, high: float, n: int = 1, most: float = math.inf
+    loss: Loss,
+    low: float,
+    high: float,
+    n: int = 1,
+    most: float = math.inf,
+    steps: int = STEPS,
 ) -> tuple[Array, Array]:
     """Where the losses of n numbers are smallest, and how small: a grid, then golden sections.
 
@@ -299,7 +327,7 @@ def minimum(
     golden = (math.sqrt(5) - 1) / 2
     c, d = b - golden * (b - a), a + golden * (b - a)
     at_c, at_d = loss(c), loss(d)
-    for step in range(STEPS):
+    for step in range(steps):
         if step == FIRST_STEPS and np.minimum(at_c, at_d).mean() > most:
             break
         is_lower = at_c < at_d

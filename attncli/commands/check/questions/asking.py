@@ -130,11 +130,20 @@ def solved_at_last(search: Search) -> list[Match]:
 
 def causes(search: Search) -> list[Match]:
     """The single bugs that fit, else the first answer, else that all of it was not written."""
-    if matches := search.causes() or answered(search):
+    if matches := search.causes(looked_up) or answered(search):
         return matches
     apart = without_unwritten(search.comparison)
     whole = fit(apart[0].setup, search.comparison) if apart and apart[0].matches else None
     return [Match((bug_of(apart[1]),), [whole])] if apart and whole else []
+
+
+def looked_up(search: Search) -> list[Match]:
+    """The right rows of other places, which no fitted number gives; of exact numbers with all rows
+    written alone."""
+    comparison = search.comparison
+    if comparison.rule.kind != "noise" or comparison.rule.printed or search.only_nan:
+        return []
+    return [] if without_unwritten(comparison) else answered(search, [look_up])
 
 
 def instead_of_fitted(search: Search, matches: list[Match]) -> list[Match]:

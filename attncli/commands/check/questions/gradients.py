@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 
 from attncli.commands.check.questions.answer import Solution
-from attncli.commands.check.search import Match, Search
+from attncli.commands.check.search import Causes, Match, Search
 from attncli.errors import joined
 from attncli.stages import GRADIENTS
 from attncli.tolerance.comparison import Comparison, fit
-
-Causes = Callable[[Search], list[Match]]
-"""What looks for the causes of a comparison."""
 
 
 def one_by_one(search: Search, causes: Causes) -> list[Solution]:

@@ -132,8 +132,9 @@ def place_of(screen: Screen, row: Row, letter: str) -> int:
     return {"b": b, "h": h, "g": int(screen.setup.key_heads[h]), "i": i}[letter]
 
 
-FIRST = 2
-"""So many rows are screened by every map of keys; the others by those that are left."""
+ENOUGH = 16
+"""A row that sees so many keys refuses most maps of keys: that which sees the fewest comes first,
+as it costs least."""
 
 
 def maps_of_keys(screen: Screen, operand: Operand, letter: str) -> list[PlaceMap]:
@@ -144,7 +145,8 @@ def maps_of_keys(screen: Screen, operand: Operand, letter: str) -> list[PlaceMap
     if not maps or (is_mask and screen.setup.inputs["given_mask"].shape[-1] == 1):
         return []
     allowed = np.arange(len(maps))
-    for row in screen.rows[:1] + screen.rows[-1:] + screen.rows[1:-1]:
+    n_seen = {row.at: len(screen.seen(row)) for row in screen.rows}
+    for row in sorted(screen.rows, key=lambda row: (n_seen[row.at] < ENOUGH, n_seen[row.at])):
         allowed = allowed[screen.near_maps(row, indices[allowed], operand.fields)]
         if not len(allowed):
             return []

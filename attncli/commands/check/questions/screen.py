@@ -214,15 +214,33 @@ class Screen:
         near = np.atleast_1d(np.asarray(apart.max(axis=-1) <= row.allowed))
         return np.broadcast_to(near, max(count, len(near)))
 
+    def seen(self, row: Row) -> Indices:
+        """The keys that a row depends on: those that it sees, where no other gets a weight."""
+        convention, every = self.setup.convention, np.arange(len(row.limits))
+        is_summed = self.stage in (OUTPUT, LSE)
+        if not is_summed or convention.hidden_value(self.setup.is_added) != -np.inf:
+            return every
+        is_seen = row.limits & (row.added != -np.inf)
+        return np.flatnonzero(is_seen) if is_seen.any() else every
+
     def near_maps(self, row: Row, maps: Indices, names: Sequence[str]) -> BoolArray:
         """Which maps of keys [candidate, key] give a row, where these fields are read by them."""
+        fields = row._asdict()
+        if not {*names} & {"limits", "added"}:  # no map makes it see another key
+            keys = self.seen(row)
+            maps = maps[:, keys]
+            row = row._replace(**{name: fields[name][keys] for name in OF_KEYS})
         step = max(1, MOST_CELLS // (maps.shape[1] * (1 + row.values.shape[-1])))
         parts = (maps[start : start + step] for start in range(0, len(maps), step))
         results = [
-            self.near(row._replace(**{x: getattr(row, x)[part] for x in names}), len(part))
+            self.near(row._replace(**{x: fields[x][part] for x in names}), len(part))
             for part in parts
         ]
         return np.concatenate(results)
+
+
+OF_KEYS = "scores", "added", "limits", "values", "multiples"
+"""The fields of a row that have a number for each key."""
 
 
 def _channels(errors: Array, stage: str) -> Indices:
