@@ -21,7 +21,7 @@ from attncli.attention.masks import adds
 from attncli.attention.run import Step
 from attncli.convention import Convention, DType, EmptyRows, HeadOrder
 from attncli.formula.kernels import draw_kept, widen
-from attncli.stages import GIVEN_GRADIENT, QKV
+from attncli.stages import GIVEN_GRADIENT, QKV, WEIGHTS
 from attncli.tolerance.memo import Memo
 from attncli.tolerance.norms import normed, through_gain, through_norm
 from attncli.tolerance.positions import Ids, Positions, check_widths, positions_of
@@ -52,6 +52,8 @@ class Setup:
                   convention says: of some query heads it tells which key heads have their
                   gradients compared
     whole         the axes (0 batch, 1 head, 2 query) that a changed step needs complete
+    across        the steps that need all queries, where these are known: what follows from them
+                  is computed of the wanted rows alone
     instead       axis (0 batch, 1 head, 2 query) → the index that is computed in place of each;
                   ZEROS or NANS: none, and the output is that there
     written       stage → [batch, head, query], of the gradients of keys [batch, kv_head, key]: 1,
@@ -80,6 +82,7 @@ class Setup:
     patched: frozenset[str] = frozenset()
     grouping: HeadOrder = "blocks"
     whole: frozenset[int] = frozenset()
+    across: frozenset[str] | None = frozenset()
     instead: Mapping[int, npt.NDArray[np.intp]] = field(default_factory=dict)
     written: Mapping[str, Array] = field(default_factory=dict)
     relabel: Mapping[str, str] = field(default_factory=dict)
@@ -127,6 +130,14 @@ class Setup:
     def whole_axes(self) -> frozenset[int]:
         """The axes (0 batch, 1 head, 2 query) that some step needs complete."""
         return self.whole | {2} if self.convention.softmax_over == "queries" else self.whole
+
+    @property
+    def reads_across(self) -> frozenset[str]:
+        """The forward steps that need all queries; none where others may need them, too."""
+        if self.across is None:
+            return frozenset()
+        is_over_queries = self.convention.softmax_over == "queries"
+        return self.across | {WEIGHTS} if is_over_queries else self.across
 
     def may_mask(self) -> bool:
         """Whether anything at all restricts which keys may be attended to."""
@@ -276,7 +287,8 @@ class Setup:
 
     def with_whole(self, *axes: int) -> Setup:
         """The same setup, in which some step needs all batch items, heads or queries."""
-        return replace(self, whole=self.whole | {*axes}) if axes else self
+        across = None if 2 in axes else self.across
+        return replace(self, whole=self.whole | {*axes}, across=across) if axes else self
 
     def with_relayout(self, correct: Relayout, *stages: str) -> Setup:
         """The same setup with the layout of these observed stages corrected, then as before."""
@@ -298,7 +310,7 @@ class Setup:
         return setup
 
 
-ASIDE = {"patched", "details", "plans", "memo"}
+ASIDE = {"across", "patched", "details", "plans", "memo"}
 """The fields of a setup that say how it came about, or keep what was computed."""
 
 

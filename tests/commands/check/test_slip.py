@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from attncli.commands.check.bugs.edits import Patch
+from attncli.commands.check.bugs.bug import Evidence
+from attncli.commands.check.bugs.edits import Patch, changed
 from attncli.commands.check.generated import candidates
 from attncli.commands.check.search import Search
 from attncli.commands.check.slip import Screen
+from attncli.convention import Convention
 from attncli.tolerance.comparison import comparison_of
 from attncli.tolerance.rule import Rule
-from attncli.tolerance.run import all_of
+from attncli.tolerance.run import Subset, all_of, stages
 from attncli.tolerance.setup import setup_of
 
 
@@ -41,3 +43,28 @@ def fits(search: Search, edits: object) -> bool:
         return setup is not None and bool(search.fits([setup]))
     except ValueError:  # an axis of which nothing says how long it is
         return False
+
+
+ACROSS = [
+    "scores: => sum[d](q[b,h,(i + 1) % size[i],d] * k[b,h,j,d])",
+    "scaled: => right * (1 + 0 * max[c](x[b,h,c,j])); weights: => softmax[i](x[b,h,i,j])",
+    "masked: => x[b,h,0,j]",
+    "convention.softmax_over: => 'queries'",
+    "convention.softmax_over: => 'queries'; scaled: => x[b,h,(i - 1) % size[i],j]",
+]
+
+
+@pytest.mark.parametrize("line", ACROSS)
+def test_a_few_rows_are_those_of_all(line: str) -> None:
+    """Of a step that needs all queries: what follows is computed of the wanted rows alone."""
+    rng = np.random.default_rng(43)
+    q, k, v = (rng.normal(size=shape) for shape in ((2, 3, 7, 5), (2, 3, 11, 5), (2, 3, 11, 2)))
+    (other,) = changed(
+        [line], setup_of(q, k, v, convention=Convention(causal=True)), Evidence({}, {})
+    )
+    names = ["scaled", "weights", "output"]
+    every = stages(other, all_of(other.shape), names)
+    some = Subset(np.array([1]), np.array([0, 2]), np.array([2, 5]))
+    few = stages(other, some, names)
+    for name in names:
+        np.testing.assert_allclose(few[name], every[name][np.ix_(*some)], rtol=1e-13, atol=0)

@@ -44,12 +44,16 @@ def patched(setup: Setup, steps: Steps, again: Mapping[str, Rewrite] = {}) -> Se
     for place, step in steps.items():
         if isinstance(step, Rewrite):
             changes.append((step, steps_at(place.rstrip("?"), plan)))
-    whole = {axis for change, targets in changes for step in targets for axis in change.whole(step)}
+    axes = {step.name: change.whole(step) for change, targets in changes for step in targets}
+    across = setup.across
+    if across is not None:
+        across |= {name for name, needed in axes.items() if 2 in needed}
     places = {*steps, *(f"{name}_again" for name in again)}
     return replace(
         setup.with_edit(lambda plan: edited(plan, steps, again, names) or plan),
         patched=setup.patched | {place.rstrip("?") for place in places},
-        whole=setup.whole | whole,
+        whole=setup.whole.union(*axes.values()),
+        across=None if again else across,
     )
 
 

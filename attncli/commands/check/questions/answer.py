@@ -146,9 +146,11 @@ def places_text(kind: str, places: Sequence[int]) -> str:
 def numbers_text(places: Sequence[int]) -> str:
     """The numbers of places, counted from 1, those in a row as one.
 
-    >>> numbers_text([0, 1, 2, 3, 6]), numbers_text([0, 1])
-    ('1 to 4 and 7', '1 and 2')
+    >>> numbers_text([0, 1, 2, 3, 6]), numbers_text([0, 1]), numbers_text(range(4, 8))
+    ('1 to 4 and 7', '1 and 2', '5 to 8')
     """
+    if isinstance(places, range) and len(places) > 2 and places.step == 1:
+        return f"{places[0] + 1} to {places[-1] + 1}"
     parts = list[str]()
     for _, run in groupby(enumerate(sorted(places)), key=lambda pair: pair[1] - pair[0]):
         numbers = [place + 1 for _, place in run]
