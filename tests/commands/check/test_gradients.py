@@ -71,7 +71,11 @@ def test_gradients_that_are_swapped_where_a_sample_of_rows_is_compared() -> None
     ("convention", "pairs"),
     [
         ({"softmax_over": "queries", "softcap": 2.0}, True),
-        ({"softmax_over": "queries", "dropout": 0.3, "causal": True}, False),
+        pytest.param(
+            {"softmax_over": "queries", "dropout": 0.3, "causal": True},
+            False,
+            marks=pytest.mark.exhaustive,
+        ),
         ({"sinks": np.array([1.0, -1.0, 0.0, 2.0]), "dropout": 0.3, "softcap": 2.0}, False),
         ({"mask": np.full((5, 7), 0.5), "softcap": 2.0, "softcap_place": "after-bias"}, False),
     ],

@@ -154,24 +154,30 @@ READS: dict[str, tuple[Any, str]] = {
 }  # fmt: skip
 
 
+BESIDE = [
+    ("positions", "q"),
+    ("norm", "v"),
+    ("dropout", "both"),
+    ("softcap", "k"),
+    ("shared", "q of heads"),
+    ("tiled", "key heads"),
+    ("tiled", "items"),
+    ("all", "both of heads"),
+]
+"""Each option once, and each of what is read elsewhere."""
+OTHERS_BESIDE = [
+    ("positions", "k"),
+    ("positions", "both"),
+    ("norm", "both"),
+    ("softcap", "both of heads"),
+    ("shared", "key heads"),
+    ("all", "both"),
+]
+
+
 @pytest.mark.parametrize(
     ("flags", "what"),
-    [
-        ("positions", "k"),
-        ("positions", "both"),
-        ("positions", "q"),
-        ("norm", "v"),
-        ("norm", "both"),
-        ("dropout", "both"),
-        ("softcap", "k"),
-        ("softcap", "both of heads"),
-        ("shared", "key heads"),
-        ("shared", "q of heads"),
-        ("tiled", "key heads"),
-        ("tiled", "items"),
-        ("all", "both"),
-        ("all", "both of heads"),
-    ],
+    [*BESIDE, *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in OTHERS_BESIDE)],
 )
 def test_beside_positions_norms_and_shared_key_heads(flags: str, what: str) -> None:
     read, words = READS[what]

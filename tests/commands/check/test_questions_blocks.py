@@ -53,7 +53,6 @@ def test_some_keys_of_another_batch_item() -> None:
     assert "keys 1 to 5 are those of batch item 3" in name
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_k_and_v_in_one_array(dtype: str) -> None:
     """Page p is read at p, not at 2 p, of an array of pages of K and V in turn."""
     x = inputs(3, 2, N_Q, 15, d_k=5, d_v=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from attncli.commands.check.diagnose import check
 from tests.commands.check.planted.parts import TYPES
+from tests.turns import in_turn
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(29)
@@ -66,8 +68,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "dtype"), in_turn(CASES, ["float64", "float32"]))
 def test_keys_with_other_numbers(name: str, dtype: str) -> None:
     stage, at, numbers, words, causal = CASES[name]
     q, k, v = (x.astype(dtype) for x in (Q, K, V))
@@ -75,6 +76,15 @@ def test_keys_with_other_numbers(name: str, dtype: str) -> None:
     observed = np.where(at, numbers(exact) if callable(numbers) else numbers, exact)
     verdict = check({stage: observed.astype(dtype)}, q, k, v, **CAUSAL if causal else {})
     assert verdict.explanations[0].name.startswith(words)
+
+
+RIGHT = [("scores", False), *product(["scaled", "masked", "weights"], [False, True])]
+
+
+@pytest.mark.parametrize(("case", "dtype"), in_turn(RIGHT, ["float64", "float32"]))
+def test_right_numbers_match(case: tuple[str, bool], dtype: str) -> None:
+    (stage, causal), (q, k, v) = case, (x.astype(dtype) for x in (Q, K, V))
+    exact = right(stage, q.astype(float), k.astype(float), causal=causal)
     assert check({stage: exact.astype(dtype)}, q, k, v, **CAUSAL if causal else {}).matches
 
 

@@ -10,6 +10,7 @@ import pytest
 from attncli.commands.check.diagnose import check
 from attncli.commands.check.questions.key_sets import key_set
 from tests.commands.check.planted.parts import TYPES
+from tests.turns import in_turn
 
 Array = np.ndarray[Any, Any]
 HEADS, N_Q, N_K, D, D_V = 3, 7, 13, 5, 11
@@ -138,9 +139,13 @@ def test_the_log_sum_exp_alone_counts_otherwise() -> None:
     assert said({"output": output, "lse": lse}, q, k, v) == "3 keys of zeros count"
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
-@pytest.mark.parametrize(("n_k", "zeros", "page"), [(15, 5, True), (22, 11, True), (13, 5, False)])
-def test_keys_of_zeros(n_k: int, zeros: int, dtype: str, *, page: bool) -> None:
+ZEROS = [(15, 5, True), (22, 11, True), (13, 5, False)]
+"""The number of keys, the number of zeros after them, and whether both fill a page."""
+
+
+@pytest.mark.parametrize(("case", "dtype"), in_turn(ZEROS, ["float64", "float32", "bfloat16"]))
+def test_keys_of_zeros(case: tuple[int, int, bool], dtype: str) -> None:
+    n_k, zeros, page = case
     arrays = tuple(x.astype(TYPES.get(dtype, dtype)) for x in inputs(7, 2, n_k=n_k))
     q, k, v = (x.astype(float) for x in arrays)
     output = attention(q, k, v, 1, zeros=zeros)[0]

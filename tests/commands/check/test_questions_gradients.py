@@ -11,6 +11,7 @@ from attncli.arrays import Array
 from attncli.commands.check.diagnose import check
 from tests.commands.check.test_questions_maps import Inputs, cause, inputs, mask_of
 from tests.commands.check.test_questions_masks import backward
+from tests.turns import in_turn
 
 BATCH, HEADS, N_Q, N_K = 5, 3, 7, 13
 EVERY = np.ones((1, 1, N_Q, N_K), np.bool_)
@@ -37,23 +38,23 @@ def of_queries(x: Inputs) -> Inputs:
     return x._replace(q=x.q[:, :, np.arange(N_Q) // 3 * 3])
 
 
-@pytest.mark.parametrize("stage", ["d_q", "d_k", "d_v"])
-@pytest.mark.parametrize(
-    ("read", "facts"),
-    [
-        (of_blocks, ["key", "first of its block of 4"]),
-        (of_values, ["value", "modulo 5"]),
-        (of_heads, ["key head 2 ", "key head 3"]),
-        (of_items, ["v of batch item 4", "batch item 1"]),
-        (of_queries, ["q", "first of its block of 3"]),
-    ],
-)
-def test_operands(
-    read: Callable[[Inputs], Inputs], facts: list[str], stage: str, dtype: str
-) -> None:
-    x = inputs(BATCH, HEADS, N_Q, N_K)
-    if stage == "d_v" and read in (of_values, of_items):
-        pytest.skip("d_v does not read v")
+OPERANDS: dict[Callable[[Inputs], Inputs], list[str]] = {
+    of_blocks: ["key", "first of its block of 4"],
+    of_heads: ["key head 2 ", "key head 3"],
+    of_queries: ["q", "first of its block of 3"],
+    of_values: ["value", "modulo 5"],
+    of_items: ["v of batch item 4", "batch item 1"],
+}
+READS = [
+    *in_turn(list(OPERANDS)[:3], ["d_q", "d_k", "d_v"], name=lambda read: read.__name__),
+    # d_v does not read v
+    *in_turn(list(OPERANDS)[3:], ["d_q", "d_k"], name=lambda read: read.__name__),
+]
+
+
+@pytest.mark.parametrize(("read", "stage"), READS)
+def test_operands(read: Callable[[Inputs], Inputs], stage: str, dtype: str) -> None:
+    x, facts = inputs(BATCH, HEADS, N_Q, N_K), OPERANDS[read]
     d_output = np.random.default_rng(3).normal(size=(BATCH, HEADS, N_Q, x.v.shape[-1]))
     gradient = backward(read(x), d_output, EVERY)[stage].astype(dtype)
     arrays = (y.astype(dtype) for y in x)
@@ -69,12 +70,17 @@ def blocks_of_keys(mask: Array) -> Array:
     return mask[..., AT % 4]
 
 
-@pytest.mark.parametrize("stage", ["d_q", "d_v"])
+MASKS: dict[Callable[[Array], Array], list[str]] = {
+    blocks_of_queries: ["mask of each query", "block of 3"],
+    blocks_of_keys: ["modulo 4"],
+}
+
+
 @pytest.mark.parametrize(
-    ("read", "facts"),
-    [(blocks_of_queries, ["mask of each query", "block of 3"]), (blocks_of_keys, ["modulo 4"])],
+    ("read", "stage"), in_turn(MASKS, ["d_q", "d_v"], name=lambda read: read.__name__)
 )
-def test_masks(read: Callable[[Array], Array], facts: list[str], stage: str) -> None:
+def test_masks(read: Callable[[Array], Array], stage: str) -> None:
+    facts = MASKS[read]
     x, mask = inputs(BATCH, HEADS, N_Q, N_K), mask_of(1, 1, N_Q, N_K)
     mask[..., 2] = True
     d_output = np.random.default_rng(3).normal(size=(BATCH, HEADS, N_Q, x.v.shape[-1]))

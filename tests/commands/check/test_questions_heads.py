@@ -11,6 +11,7 @@ from attncli.commands.check import search
 from attncli.commands.check.bugs.catalogue import CATALOGUE
 from attncli.commands.check.diagnose import check
 from tests.commands.check.planted.parts import TYPES
+from tests.turns import in_turn
 
 Array = np.ndarray[Any, Any]
 N_Q, N_K, D, D_V = 11, 13, 6, 7
@@ -84,14 +85,18 @@ def without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_rows")
-@pytest.mark.parametrize("names", [["d_k"], ["d_v"], ["d_k", "d_v"]])
-@pytest.mark.parametrize("what", SUMS)
-def test_other_heads_are_summed(what: str, names: list[str]) -> None:
-    times, words = SUMS[what]
+@pytest.mark.parametrize(
+    ("what", "observed"), in_turn(["right", *SUMS], ["d_k", "d_v", "d_k and d_v"])
+)
+def test_other_heads_are_summed(what: str, observed: str) -> None:
+    names = observed.split(" and ")
     arrays = inputs()
     *qkv, d_output = arrays
     parts = of_heads(BLOCKS, arrays)
-    assert check(summed(BLOCKS, parts, names), *qkv, d_output=d_output).matches
+    if what == "right":
+        assert check(summed(BLOCKS, parts, names), *qkv, d_output=d_output).matches
+        return
+    times, words = SUMS[what]
     name = check(summed(times, parts, names), *qkv, d_output=d_output).explanations[0].name
     assert words in name
     assert {x for x in ("d_k", "d_v") if x in name} == {*names}

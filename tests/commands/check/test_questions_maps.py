@@ -14,6 +14,7 @@ from attncli.commands.check import search
 from attncli.commands.check.bugs.catalogue import CATALOGUE
 from attncli.commands.check.diagnose import check
 from attncli.commands.check.verdict import Verdict
+from tests.turns import in_turn
 
 BATCH, HEADS, N_Q, N_K, D_K, D_V = 5, 3, 7, 13, 2, 11
 
@@ -232,10 +233,12 @@ def test_float16_and_shared_key_heads() -> None:
     assert "first of its block of 4" in name
 
 
+SHAPES = [(1, 1, 1, 1), (1, 1, 1, 13), (2, 1, 7, 1), (1, 3, 7, 2), (3, 2, 3, 3)]
+
+
 @pytest.mark.parametrize(
-    "shape", [(1, 1, 1, 1), (1, 1, 1, 13), (2, 1, 7, 1), (1, 3, 7, 2), (3, 2, 3, 3)]
+    ("shape", "mask"), in_turn(SHAPES[::-1], [(3, 1, 1, 1), None, (1,), (1, 1)])
 )
-@pytest.mark.parametrize("mask", [None, (1,), (1, 1), (3, 1, 1, 1)])
 def test_small_and_odd_inputs_are_judged(
     shape: tuple[int, int, int, int], mask: tuple[int, ...] | None
 ) -> None:
@@ -266,8 +269,9 @@ def test_a_window_that_starts_elsewhere_beside_a_causal_mask(
     assert name.startswith(words)
 
 
-@pytest.mark.parametrize("stage", ["scores", "scaled", "masked", "weights", "lse"])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("stage", "masked"), in_turn(["scores", "scaled", "masked", "weights", "lse"], [False, True])
+)
 def test_other_stages_are_judged(stage: str, masked: bool) -> None:
     x, random = inputs(), np.random.default_rng(1)
     mask = random.random((N_Q, N_K)) < 0.7 if masked else None

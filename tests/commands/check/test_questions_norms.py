@@ -13,6 +13,7 @@ from attncli.tolerance.run import all_of, stages
 from attncli.tolerance.setup import setup_of
 from tests import plain
 from tests.commands.check.test_questions_positions import powers, turned
+from tests.turns import in_turn
 
 RNG = np.random.default_rng(61)
 D = 10
@@ -43,8 +44,9 @@ def cause(observed: Any, positions: str | None = "rope-halves") -> str:
     return check(observed, Q, K, V, positions=positions, **FLAGS).explanations[0].name
 
 
-@pytest.mark.parametrize("kind", ["rope-halves", "rope-interleaved", ""])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), in_turn(["rope-halves", "rope-interleaved", ""], ["float64", "float32"])
+)
 def test_a_norm_with_gains_before_the_positions_matches(kind: str, dtype: Any) -> None:
     verdict = check(output(kind=kind).astype(dtype), Q, K, V, positions=kind or None, **FLAGS)
     assert verdict.matches
@@ -120,9 +122,10 @@ def test_gradients_go_back_through_the_norm(after: str) -> None:
         assert np.isclose(computed[at], (high - low) / 2e-5, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("after", ["", "q", "qk"])
-@pytest.mark.parametrize("kind", ["rope-halves", "rope-interleaved"])
-def test_gradients_of_gains_beside_positions(kind: str, after: str) -> None:
+@pytest.mark.parametrize(
+    ("after", "kind"), in_turn(["", "q", "qk"], ["rope-halves", "rope-interleaved"])
+)
+def test_gradients_of_gains_beside_positions(after: str, kind: str) -> None:
     """By finite differences of every gain, through a norm before the positions or after them."""
     g = np.random.default_rng(3).normal(size=V.shape)
     gains: Any = {"q_gain": GAINS["q"], "k_gain": GAINS["k"], "d_output": g}

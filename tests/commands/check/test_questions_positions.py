@@ -8,6 +8,7 @@ import pytest
 
 from attncli.commands.check.diagnose import check
 from tests import plain
+from tests.turns import in_turn
 
 Array = Any
 N, D = 13, 10
@@ -60,24 +61,27 @@ def attention(*qkv: Array, **convention: Any) -> Array:
 KINDS = "rope-halves", "rope-interleaved"
 
 
+FREQUENCIES = [
+    ([1.0] * 5, "all frequencies are 1"),
+    (powers(sign=1.0), "inverted"),
+    ([2 * x for x in powers()], "applied twice"),
+    ([x / 4 for x in powers()], "divided by 4"),
+    ([8 * x for x in powers()], "multiplied by 8"),
+    ([BASE ** (-2 * (i + 1) / D) for i in range(5)], "counted from pair 1"),
+    (powers(base=3.0), "the base is 3, not 10000"),
+    (powers(base=2e9), "the base is 2e9, not 10000"),
+    ([x / 1.37 for x in powers()], "divided by 1.37"),
+]
+
+
 @pytest.mark.parametrize(
-    ("kind", "dtype"), [("rope-halves", "float64"), ("rope-interleaved", "float32")]
+    ("case", "kind_and_type"),
+    in_turn(FREQUENCIES, [(KINDS[0], "float64"), (KINDS[1], "float32")], name=lambda case: case[1]),
 )
-@pytest.mark.parametrize(
-    ("theta", "words"),
-    [
-        ([1.0] * 5, "all frequencies are 1"),
-        (powers(sign=1.0), "inverted"),
-        ([2 * x for x in powers()], "applied twice"),
-        ([x / 4 for x in powers()], "divided by 4"),
-        ([8 * x for x in powers()], "multiplied by 8"),
-        ([BASE ** (-2 * (i + 1) / D) for i in range(5)], "counted from pair 1"),
-        (powers(base=3.0), "the base is 3, not 10000"),
-        (powers(base=2e9), "the base is 2e9, not 10000"),
-        ([x / 1.37 for x in powers()], "divided by 1.37"),
-    ],
-)
-def test_frequencies_by_another_rule(kind: str, dtype: str, theta: Any, words: str) -> None:
+def test_frequencies_by_another_rule(
+    case: tuple[list[float], str], kind_and_type: tuple[str, str]
+) -> None:
+    (theta, words), (kind, dtype) = case, kind_and_type
     q, k, v = (x.astype(dtype) for x in qkv())
     output = attention(
         *(turned(x.astype(float), theta, kind=kind) for x in (q, k)), v.astype(float)

@@ -12,6 +12,7 @@ from attncli.commands.check.conventions import LESS_EXACT
 from attncli.commands.check.diagnose import check
 from attncli.commands.check.verdict import Verdict
 from tests.commands.check.planted.parts import TYPES
+from tests.turns import in_turn
 
 Array = np.ndarray[Any, Any]
 
@@ -133,8 +134,9 @@ def test_many_sinks_counted_otherwise(size: tuple[int, ...]) -> None:
     assert not _faults(range(1), [size])
 
 
-@pytest.mark.parametrize("stage", ["weights", "lse"])
-@pytest.mark.parametrize("kind", [kind for kind in COUNTED if kind != "right"])
+@pytest.mark.parametrize(
+    ("kind", "stage"), in_turn([kind for kind in COUNTED if kind != "right"], ["weights", "lse"])
+)
 def test_other_sinks_are_found_from_weights_and_lse_alone(kind: str, stage: str) -> None:
     inputs = _case(kind, SIZES[0], 0.5, 0, "float64").inputs
     q, k, sinks = (inputs[name] for name in ("q", "k", "sinks"))
