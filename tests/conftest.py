@@ -1,6 +1,9 @@
 """For every test: one thread of BLAS, two profiles of hypothesis, `--exhaustive` and `--all`."""
 
+import gc
 import os
+
+gc.set_threshold(200_000)  # as attncli/__main__.py has it
 
 # Its threads wait by spinning, on cores that the workers share.
 for library in ("OPENBLAS", "OMP", "MKL"):

@@ -140,7 +140,7 @@ def test_how_many_times_the_noise_errors_may_be(
     where: str, right_at: float, wrong_at: float
 ) -> None:
     width = 256 if where == "entry" else 16
-    q, k, v = (x.astype(np.float16) for x in normal(11, *((2, 211, n) for n in (16, 16, width))))
+    q, k, v = (x.astype(np.float16) for x in normal(11, *((2, 101, n) for n in (16, 16, width))))
     right = exact(q, k, v)
     noise = check(right.astype(np.float16), q, k, v).stages[0].noise
     assert noise is not None
