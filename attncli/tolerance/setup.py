@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,19 @@ from attncli.stages import GIVEN_GRADIENT, QKV, WEIGHTS
 from attncli.tolerance.memo import Memo
 from attncli.tolerance.norms import normed, through_gain, through_norm
 from attncli.tolerance.positions import Ids, Positions, check_widths, positions_of
+from attncli.tolerance.spans import span_of
 
 Relayout = Callable[[Array], Array]
 Edit = Callable[[list[Step]], list[Step]]
 ZEROS, NANS = -1, -2
+
+
+class Heads(NamedTuple):
+    """Numbers of batch items, of heads and of key heads."""
+
+    batch: npt.NDArray[np.intp]
+    head: npt.NDArray[np.intp]
+    kv_head: npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,6 +264,26 @@ class Setup:
             return self
         inputs = {**self.inputs, **arrays}
         return replace(self, inputs={name: x for name, x in inputs.items() if x is not None})
+
+    def with_other_arrays(
+        self, inputs: Mapping[str, Array], at: Heads | None = None, **changes: Any
+    ) -> Setup:
+        """The same attention of these inputs, whose batch items and heads are other ones.
+
+        What stands in place of rows that were not written, or that other rows are computed for, is
+        said of the arrays that were there before; so is what q, k and v are made of.
+
+        at       which of those before stands in the place of each batch item, head and key head:
+                 the rows that were not written are the same ones; None: all rows are written
+        changes  of other fields
+        """
+        written, over = dict[str, Array](), self.convention.softmax_over
+        if at is not None:
+            for stage, marks in self.written.items():
+                heads = at.kv_head if span_of(stage, over) == "keys" else at.head
+                written[stage] = marks[np.ix_(at.batch, heads)] if marks.ndim else marks
+        setup = replace(self, inputs=inputs, written=written, instead={}, projected=None)
+        return replace(setup, **changes)
 
     def with_positions(self, **changes: Any) -> Setup:
         """The same setup with changed positions; none where it puts in none."""

@@ -67,6 +67,23 @@ def test_what_is_read_elsewhere_beside_rows_that_were_not_written() -> None:
     assert cause(observed, d_output=D).startswith(f"the backward pass alone: {words} and query 5")
 
 
+@pytest.mark.parametrize(
+    ("name", "at", "rows"),
+    [
+        ("d_k", np.s_[:, 1, -2:], "keys 10 and 11 of key head 2 of d_k are 0"),
+        ("d_v", np.s_[1, 2], "key head 3 of batch item 2 of d_v is 0"),
+        ("d_q", np.s_[0, 4], "head 5 of batch item 1 of d_q is 0"),
+    ],
+)
+def test_rows_that_were_not_written_of_shared_key_heads(name: str, at: Any, rows: str) -> None:
+    read, words = READS["key heads"]
+    observed = of_wide({}, read, 1.0)
+    observed[name][at] = 0
+    verdict = check(observed, WIDE_Q, WIDE_K, WIDE_V, pairs=False, d_output=WIDE_D)
+    expected = f"the backward pass alone: {words} and {rows}: not written"
+    assert verdict.explanations[0].name == expected
+
+
 # ---- beside what is done to q, k and the weights, and with shared key heads
 
 WIDE_Q, WIDE_K = (np.random.default_rng(5).normal(size=(2, n, m, 6)) for n, m in ((6, 5), (3, 11)))

@@ -103,6 +103,18 @@ def test_other_heads_are_summed(what: str, observed: str) -> None:
 
 
 @pytest.mark.usefixtures("without_rows")
+def test_other_heads_beside_keys_that_were_not_written() -> None:
+    *qkv, d_output = arrays = inputs()
+    times, words = SUMS["two groups exchange a head"]
+    observed = summed(times, of_heads(BLOCKS, arrays), ["d_k", "d_v"])
+    observed["d_k"][:, 2, -1] = observed["d_v"][1, 0] = 0
+    (found,) = check(observed, *qkv, d_output=d_output).explanations
+    assert words in found.name
+    assert "of key head 3 of d_k is 0: not written" in found.name
+    assert "key head 1 of batch item 2 of d_v is 0: not written" in found.name
+
+
+@pytest.mark.usefixtures("without_rows")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_in_other_types_with_tiled_heads(dtype: str) -> None:
     kind = TYPES.get(dtype, dtype)

@@ -128,6 +128,23 @@ def test_positions_of_one_of_them_from_1() -> None:
     assert "of the queries by +1" in verdict.explanations[0].details[0]
 
 
+@pytest.mark.parametrize(
+    ("stage", "at", "rows"),
+    [
+        ("lse", np.s_[:, :, 2:4], "queries 3 and 4 of lse are 0"),
+        ("output", np.s_[0, 1], "head 2 of batch item 1 of output is 0"),
+    ],
+)
+def test_another_base_beside_rows_that_were_not_written(stage: str, at: Any, rows: str) -> None:
+    q, k, v = qkv()
+    placed = {"q": turned(q, powers(base=3.0)), "k": turned(k, powers(base=3.0)), "v": v}
+    results = plain.attention(placed, {})
+    observed = {name: results[name].copy() for name in ("output", "lse")}
+    observed[stage][at] = 0
+    name = name_of(observed, q, k, v, "rope-halves")
+    assert name == f"the base is 3, not 10000 and {rows}: not written"
+
+
 def test_new_keys_counted_from_another_number_than_cached_ones() -> None:
     rng = np.random.default_rng(19)
     q, k, v = rng.normal(size=(2, 5, D)), rng.normal(size=(2, 11, D)), rng.normal(size=(2, 11, 7))

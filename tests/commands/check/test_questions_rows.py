@@ -71,6 +71,30 @@ def test_attention_over_another_axis(axis: int, words: str) -> None:
     assert cause(output, Q, K, V).startswith(f"{words} and tokens are exchanged")
 
 
+@pytest.mark.usefixtures("without_rows")
+@pytest.mark.parametrize("mark", [0, np.nan])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_attention_over_another_axis_with_rows_that_were_not_written(
+    axis: int, mark: float
+) -> None:
+    """As many heads, or batch items, as tokens: the rows fit the other order too."""
+    q, k, v = (np.concatenate([x, x + 1], axis=axis)[:, :, :6] for x in (Q, K, V))
+    turned = (x.swapaxes(axis, 2) for x in (q, k, v))
+    output = attention(*turned)[0].swapaxes(axis, 2)
+    output[:, :, 4] = mark
+    words = cause(output, q, k, v)
+    assert words.startswith(f"{('batch items', 'heads')[axis]} and tokens are exchanged")
+    assert words.endswith(f"and query 5 is {mark:g}: not written".replace("nan", "NaN"))
+
+
+@pytest.mark.usefixtures("without_rows")
+def test_a_view_with_rows_that_were_not_written() -> None:
+    output = attention(stored(Q, 2, 1, 0), K, V)[0]
+    output[:, 1] = 0
+    words = "q is read by a view in which batch items and tokens are exchanged"
+    assert cause(output, Q, K, V) == f"{words} and head 2 is 0: not written"
+
+
 def sums() -> dict[str, tuple[Array, dict[str, Any], str]]:
     right, x = attention(Q, K, V)
     top = x.max(axis=-1, keepdims=True)

@@ -29,7 +29,7 @@ from attncli.stages import LSE, QKV, gradient_of
 from attncli.tolerance.norms import normed
 from attncli.tolerance.rule import distance
 from attncli.tolerance.run import Subset, all_of, inputs_over, stages
-from attncli.tolerance.setup import Setup
+from attncli.tolerance.setup import Heads, Setup
 
 
 class Again(NamedTuple):
@@ -185,7 +185,8 @@ def _near(
     setup, count, near = search.comparison.setup, len(family), np.zeros(len(family), np.bool_)
     n_heads = len(head.heads)
     over = Subset(np.array([head.batch]), head.heads, np.arange(setup.shape[2]))
-    inputs = inputs_over(setup, over, (), keys=np.array([head.number]))
+    keys = np.array([head.number])
+    inputs = inputs_over(setup, over, (), keys=keys)
     del inputs["rows"]
     inputs |= {name: inputs[name].repeat(n_heads, axis=1) for name in "kv"}  # of each query head
     inputs = {
@@ -197,8 +198,8 @@ def _near(
             [_elsewhere(arrays[name], name, head, x) for x in family]
         )
     convention = replace(setup.convention, head_order="blocks")
-    written = head.written(setup, count, by_head=True)
-    other = replace(setup, inputs=inputs, convention=convention, grouping="blocks", written=written)
+    at = Heads(over.batch.repeat(count), over.head, keys.repeat(n_heads))
+    other = setup.with_other_arrays(inputs, at, convention=convention, grouping="blocks")
     lines = [LINES[x].format(x=f"other_{x}", b="b", h="h", i="i", j="j") for x in operand.names]
     for variant in changed([_line(lines)], other, search.evidence):
         results = stages(variant, all_of(variant.shape), head.observed)

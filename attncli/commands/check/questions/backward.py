@@ -36,7 +36,7 @@ from attncli.stages import GRADIENTS, QKV, gradient_of, spec_of
 from attncli.tolerance.comparison import Comparison
 from attncli.tolerance.rule import distance
 from attncli.tolerance.run import Indices, Subset, all_of, inputs_over, mask_of, stages
-from attncli.tolerance.setup import Setup
+from attncli.tolerance.setup import Heads, Setup
 
 MOST_CELLS = 2**22
 """So many scores are computed for the maps of an operand: more would take seconds."""
@@ -77,20 +77,6 @@ class KeyHead:
     heads: Indices
     observed: dict[str, Array]
     allowed: dict[str, float]
-
-    def written(self, setup: Setup, count: int, *, by_head: bool = False) -> dict[str, Array]:
-        """The marks of its rows that were not written, for `count` candidates in place of items.
-
-        by_head  k and v are there once for each query head
-        """
-        marks = dict[str, Array]()
-        for name in setup.written.keys() & self.observed.keys():
-            marks[name] = setup.written[name]
-            if marks[name].ndim:
-                of_keys = [self.number] * (len(self.heads) if by_head else 1)
-                of_head = marks[name][self.batch, self.heads if name == "d_q" else of_keys]
-                marks[name] = np.broadcast_to(of_head, (count, *of_head.shape))
-        return marks
 
 
 def wrong_heads(comparison: Comparison, names: list[str]) -> list[KeyHead]:
@@ -157,7 +143,8 @@ def _near(
     """Which of the candidates give the gradients of a key head."""
     n_q, count, convention = setup.shape[2], len(indices), setup.convention
     over = Subset(np.array([head.batch]), head.heads, np.arange(n_q))
-    inputs = inputs_over(setup, over, (), keys=np.array([head.number]))
+    keys = np.array([head.number])
+    inputs = inputs_over(setup, over, (), keys=keys)
     del inputs["rows"]
     if operand.fields == LIMITS:
         inputs.pop("kv_len", None)
@@ -169,8 +156,8 @@ def _near(
         name: np.broadcast_to(x, (count, *x.shape[1:])) if has_items(name, x) else x
         for name, x in inputs.items()
     }
-    written = head.written(setup, count)
-    other = replace(setup, inputs={**inputs, **changed}, convention=convention, written=written)
+    at = Heads(over.batch.repeat(count), over.head, keys)
+    other = setup.with_other_arrays({**inputs, **changed}, at, convention=convention)
     results = stages(other, all_of(other.shape), head.observed)
     near = np.ones(count, np.bool_)
     for name, x in results.items():

@@ -22,7 +22,7 @@ from attncli.commands.check.questions.screen import is_plain
 from attncli.commands.check.search import Search
 from attncli.errors import joined
 from attncli.tolerance.run import all_of, stages
-from attncli.tolerance.setup import Setup
+from attncli.tolerance.setup import Heads, Setup
 
 ENOUGH = 8
 """So many equations there are for each query head at least."""
@@ -63,16 +63,16 @@ def _solved(search: Search, names: Sequence[str]) -> Iterator[Counts | None]:
     """How often each query head counts for each wrong key head, in each of these gradients; None
     where that does not explain one."""
     setup, errors = search.comparison.setup, search.comparison.errors
-    heads = setup.key_heads
+    heads, every = setup.key_heads, all_of(setup.shape)
     wrong = {name: np.asarray(errors[name].wrong.any(axis=(2, 3))) for name in names}
     is_wrong = np.stack([*wrong.values()]).any(axis=(0, 2))
     cells = min(errors[name].expected[0, 0].size for name in names)
     items = np.flatnonzero(is_wrong)[: -(-ENOUGH * setup.shape[1] // cells)]
-    alone = setup.with_inputs(**{x: setup.inputs[x][:, heads] for x in "kv"})
+    inputs = {**setup.inputs, **{x: setup.inputs[x][:, heads] for x in "kv"}}
     convention = replace(setup.convention, head_order="blocks")
-    written = {x: marks[:, heads] if marks.ndim else marks for x, marks in setup.written.items()}
-    alone = replace(alone, grouping="blocks", convention=convention, written=written)
-    of_heads = stages(alone, all_of(setup.shape)._replace(batch=items), names)
+    at = Heads(every.batch, every.head, heads)
+    alone = setup.with_other_arrays(inputs, at, convention=convention, grouping="blocks")
+    of_heads = stages(alone, every._replace(batch=items), names)
     for name in names:
         counts = dict[int, Array]()
         for g in np.flatnonzero(wrong[name][items].any(axis=0)).tolist():

@@ -24,7 +24,7 @@ from attncli.tolerance.norms import normed
 from attncli.tolerance.positions import Positions
 from attncli.tolerance.rule import distance
 from attncli.tolerance.run import Subset, mask_of, stages
-from attncli.tolerance.setup import Setup
+from attncli.tolerance.setup import Heads, Setup
 
 
 class Rule(NamedTuple):
@@ -235,7 +235,7 @@ class _Screen(NamedTuple):
         if setup.gains:
             inputs |= {name: normed(inputs[name], gain) for name, gain in setup.gains.items()}
             setup = setup.without_norm()
-        alone = replace(setup, inputs=inputs, projected=None, instead={}, written={})
+        alone = setup.with_other_arrays(inputs, Heads(*picked.values()))
         mask, n_keys = mask_of(alone, rows), setup.shape[3]
         hides = setup.convention.mask_value == -np.inf and setup.convention.softcap is None
         if mask is not None and hides and few.errors.keys() <= {WEIGHTS, LSE, OUTPUT}:
@@ -270,8 +270,10 @@ class _Screen(NamedTuple):
             for name, x in setup.inputs.items()
             if name not in QKV and "batch" in spec_of(name).axes_of(x.ndim)
         }
-        many = replace(setup.with_inputs(**arrays, **of_items), positions=None)
-        subset = Subset(np.arange(n), np.array([0]), rows)
+        first, inputs = np.array([0]), {**setup.inputs, **arrays, **of_items}
+        items = Heads(first.repeat(n), first, first)
+        many = setup.with_other_arrays(inputs, items, positions=None)
+        subset = Subset(np.arange(n), first, rows)
         total = np.zeros(n)
         for name, x in stages(many, subset, few.errors).items():
             stage = few.errors[name]

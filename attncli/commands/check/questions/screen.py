@@ -92,7 +92,7 @@ class Screen:
         """The attention without anything that masks, whose scores are computed alone."""
         convention = replace(self.setup.convention, causal=False, window=None)
         inputs = {name: self.setup.inputs[name] for name in QKV}
-        return replace(self.setup, convention=convention, inputs=inputs, written={})
+        return self.setup.with_other_arrays(inputs, convention=convention)
 
     @cached_property
     def maps_of_keys(self) -> list[PlaceMap]:
@@ -137,7 +137,7 @@ class Screen:
             np.broadcast_to(k[:, None], (count, 1, *k.shape[1:])),
         )
         inputs = dict(zip(QKV, (*qk, np.zeros((count, 1, k.shape[1], 1))), strict=True))
-        return self.scores(replace(self.bare, inputs=inputs), all_of((count, 1, 1)))[:, 0, 0]
+        return self.scores(self.bare.with_other_arrays(inputs), all_of((count, 1, 1)))[:, 0, 0]
 
     def limits(self, rows: Indices, setup: Setup | None = None) -> BoolArray:
         """[batch, head, row, key], of which the first may be 1: what may be seen of these rows."""
