@@ -284,6 +284,10 @@ _BINDS = {
 """How closely operators bind, as in Python."""
 
 
+WITH_EXPONENT = 1e16
+"""Whole numbers from here on are written as 1e16, as Python does: not all of their digits count."""
+
+
 def text_of(node: Expr, outer: int = 0) -> str:
     """The text of an expression, which `parse` reads back; `outer` is how closely it is bound.
 
@@ -295,7 +299,8 @@ def text_of(node: Expr, outer: int = 0) -> str:
     match node:
         case Number(value):
             binding = 7 if value < 0 else 9
-            text = f"{int(value)}" if value.is_integer() else repr(value)
+            is_whole = value.is_integer() and abs(value) < WITH_EXPONENT
+            text = f"{int(value)}" if is_whole else repr(value).replace("e+", "e")
         case Param(name) | Place(name):
             text = name
         case Size(letter):

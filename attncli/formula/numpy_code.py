@@ -35,6 +35,7 @@ from attncli.formula.code_text import (
 from attncli.formula.evaluate import FUNCTIONS, Values, present_axes
 from attncli.formula.expression import (
     CONDITIONS,
+    WITH_EXPONENT,
     Apply,
     Cell,
     Expr,
@@ -160,7 +161,7 @@ class Writer(Cells):
         """The code of a node, whose axes are aligned to the letters of an order."""
         match node:
             case Number(value):
-                is_whole = value.is_integer()
+                is_whole = value.is_integer() and abs(value) < WITH_EXPONENT
                 text = f"{int(value)}" if is_whole else number_text(value)
                 binding = SIGN if value < 0 else ATOM
                 return Code(text, binding, number=value, is_whole=is_whole)

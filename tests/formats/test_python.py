@@ -234,6 +234,11 @@ def test_it_is_written_as_in_a_textbook() -> None:
     ]
 
 
+def test_large_numbers_have_an_exponent() -> None:
+    trace = attncli.attend_by("S[i,j] = max(x[i,j], -1e300) + 3", {"x": np.eye(2)})
+    assert code_of(trace) == ["S = np.maximum(x, -1e+300) + 3"]
+
+
 def test_heads_stacks_and_positions_have_their_axes_by_letters() -> None:
     encoder = code_of(every_kind()["encoder"]())
     assert 'q = np.einsum("im,mhd->hid", input_, w_q.reshape(4, 2, 2))' in encoder

@@ -84,6 +84,13 @@ def test_it_is_what_numpy_has(text: str) -> None:
     assert parsed(text_of(formula.body)) == formula.body
 
 
+def test_large_numbers_have_an_exponent() -> None:
+    line = "Z[i] = max(x[i], -1e300) + 2.5e20 - 1e-300 + 1000000 * -1e9"
+    text = text_of(parse(line).body)
+    assert text == "max(x[i], -1e300) + 2.5e20 - 1e-300 + 1000000 * -1000000000"
+    assert parsed(text) == parse(line).body
+
+
 def test_any_axes_may_be_before_those_that_are_named() -> None:
     text = "S[...,i,j] = sum[d](q[...,i,d] * k[...,j,d])\nL[...,i] = lse[j](S[...,i,j])"
     for q, k in ((Q, K), (Q[0], K[0]), (Q[0, 0], K[0, 0])):

@@ -23,6 +23,7 @@ __all__ = ["call"]
 
 ALL = call_of("all", "float64", is_small=True)
 """Grouped heads, a mask with an empty row, a bias, a softcap, sinks, dropout."""
+PLAIN = call_of("plain", "float64", is_small=True)
 GROUPED = call_of("grouped", "float64", is_small=True)
 SCALES = {"scale left out of dQ", "scale left out of dS (dQ and dK)"}
 
@@ -39,6 +40,13 @@ def wrong(name: str, at: kernel.Call) -> Any:
 def test_each_gradient_may_be_observed_alone() -> None:
     for name, x in Kernel(ALL).run().items():
         assert check({name: x}, **ALL.keywords).matches
+
+
+def test_a_large_number_of_a_formula_has_an_exponent() -> None:
+    observed = wrong("δ from an unnormalised O", PLAIN)
+    (cause,) = check(observed, **PLAIN.keywords, pairs=False).explanations
+    assert cause.name == "δ from an unnormalised O"
+    assert cause.edited.endswith("- max(max[l](logits[b,h,i,l]), -1e300))")
 
 
 @pytest.mark.parametrize(
