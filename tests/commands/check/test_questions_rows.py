@@ -154,3 +154,40 @@ def test_what_is_added_to_all_rows() -> None:
 def test_other_numbers_are_none_of_these() -> None:
     noise = np.random.default_rng(9).normal(size=V.shape)
     assert not check(noise, Q, K, V, pairs=False).explanations
+
+
+# ---- channels of the output that are one number
+
+
+CHANNELS: list[tuple[Any, Any, str]] = [
+    (np.s_[..., 2], 1e200, "channel 3 of the output is 1e200 in every row"),
+    (np.s_[..., 2], 1e20, "channel 3 of the output is 1e20 in every row"),
+    (np.s_[..., 3:], 0, "channels 4 and 5 of the output are 0: not written"),
+    (np.s_[:, 0, :, 2:], np.nan, "channels 3 to 5 of head 1 of the output are NaN: not written"),
+    (np.s_[:, 1:, :, 0], -np.inf, "channel 1 of heads 2 and 3 of the output is −∞ in every row"),
+    (
+        np.s_[..., [0, 4]],
+        [7.5, 0],
+        "channel 1 of the output is 7.5 in every row and channel 5 of the output is 0: not written",
+    ),
+    (np.s_[1, 2, :, 1], 0, "in batch item 2, head 3: channel 2 of the output is 0: not written"),
+]
+
+
+@pytest.mark.parametrize(("at", "number", "words"), CHANNELS)
+def test_channels_that_are_one_number(at: Any, number: Any, words: str) -> None:
+    output = attention(Q, K, V)[0]
+    output[at] = number
+    assert cause(output, Q, K, V) == words
+
+
+@pytest.mark.parametrize("size", [3.0, 1e9])
+def test_a_number_that_is_added_to_one_channel_is_a_bias(size: float) -> None:
+    output = attention(Q, K, V)[0] + size * (np.arange(5) == 2)
+    assert cause(output, Q, K, V) == "bias of the values missing"
+
+
+def test_channels_of_numbers_of_their_own_are_no_single_number() -> None:
+    output = attention(Q, K, V)[0]
+    output[..., 2] = RNG.normal(size=output.shape[:3])
+    assert not check(output, Q, K, V, pairs=False).explanations

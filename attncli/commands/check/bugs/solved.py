@@ -36,7 +36,8 @@ def _rows_of(x: Array, heads: Array) -> Array:
 def _value_bias(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     """The median of the errors of each column of a head, which is the same in every row.
 
-    One number for all columns is no bias: "everywhere, by one addend" says more.
+    No bias is a number beside which the right ones are less than a rounding: the column is that
+    number. One number for all columns is none: "everywhere, by one addend" says more.
     """
     over, v = evidence.over(setup, OUTPUT), setup.inputs["v"]
     if over is None or setup.positions is not None:
@@ -45,12 +46,16 @@ def _value_bias(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
     apart = observed - expected
     key_heads, bias = setup.key_heads[over.head], np.zeros((v.shape[1], 1, v.shape[-1]))
     for head in np.unique(key_heads):
-        errors = _rows_of(apart, key_heads == head)
-        errors = errors[np.isfinite(errors).all(axis=-1)]
+        errors, right = (_rows_of(x, key_heads == head) for x in (apart, expected))
+        is_finite = np.isfinite(errors).all(axis=-1)
+        errors, right = errors[is_finite], right[is_finite]
         if len(errors) < TIMES:
             return
         bias[head] = np.median(errors, axis=0)
         if rms(np.abs(errors - bias[head])) > EXPLAINED * rms(np.abs(errors)):
+            return
+        spread = np.ptp(right, axis=0)
+        if ((evidence.eps * np.abs(bias[head]) > spread) & (spread > 0)).any():
             return
     if np.ptp(bias) > EXPLAINED * rms(np.abs(bias)):
         yield setup.with_inputs(v=v + bias)

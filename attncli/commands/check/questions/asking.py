@@ -29,6 +29,7 @@ from attncli.commands.check.questions.masks import parts_of_mask
 from attncli.commands.check.questions.merges import merged
 from attncli.commands.check.questions.norms import norm_otherwise
 from attncli.commands.check.questions.output_rows import (
+    channels_of_one_number,
     rows_multiplied,
     rows_shifted,
     sums_otherwise,
@@ -61,6 +62,7 @@ QUESTIONS: tuple[Question, ...] = (
     read_again_elsewhere,
     add_constants,
     columns_otherwise,
+    channels_of_one_number,
     counted,
     sums_otherwise,
     two_factors,
@@ -102,7 +104,7 @@ def solved(search: Search) -> list[Solution]:
     if apart and apart[0].matches and (whole := fit(apart[0].setup, comparison)):
         return [Solution([Match((bug_of(apart[1]),), [whole])], comparison)]
     if search.only_nan:
-        matches = answered(search, [columns_otherwise])
+        matches = answered(search, [columns_otherwise, channels_of_one_number])
         return [Solution(matches, comparison)] if matches else []
     if matches := answered(search):
         return [Solution(matches, comparison)]

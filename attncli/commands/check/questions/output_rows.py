@@ -1,7 +1,8 @@
 """Rows of a result that are right but for a number of their own, or for what all of them share.
 
 A factor for each row: softmax divides by another sum, whichever it is. One vector that is added to
-all rows is a bias of the values; what is added to each row is a residual connection.
+all rows is a bias of the values; what is added to each row is a residual connection. A channel
+that is one number in all rows says nothing of what it should be.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from functools import partial
 
 import numpy as np
 
-from attncli.arrays import Array
+from attncli.arrays import Array, BoolArray
 from attncli.commands.check.bugs.facts import number_text
-from attncli.commands.check.questions.answer import Answer
+from attncli.commands.check.questions.answer import Answer, places_text
 from attncli.commands.check.questions.factors import EXPLAINED, ROUNDINGS
 from attncli.commands.check.questions.rows import LARGEST, Rows, rows_of
 from attncli.commands.check.search import Search
+from attncli.errors import joined
+from attncli.formula.matrices import plain
 from attncli.stages import CAPPED, OUTPUT, WEIGHTS, gradient_of, spec_of
 from attncli.tolerance.rule import StageErrors, rms
 from attncli.tolerance.run import stages
@@ -183,6 +186,42 @@ MOST_TILES = 32
 
 
 # ---- what all rows share
+
+
+def channels_of_one_number(search: Search) -> Iterator[Answer]:
+    """Channels of the output that are one number in every row, such as 0 where none is written.
+
+    Of all heads, or of those that are wrong: the same channels of each.
+    """
+    name, stage = _wrong(search)
+    if stage is None or name != OUTPUT:
+        return
+    setup, of_heads = search.comparison.setup, np.asarray(stage.wrong.any(axis=(0, 2)))
+    at, channels = (np.flatnonzero(of_heads.any(axis=axis)) for axis in (1, 0))
+    rows, heads = stage.observed[:, at][..., channels], search.comparison.subset.head[at]
+    numbers = rows[0, 0, 0]
+    is_same = np.array_equal(rows, np.broadcast_to(numbers, rows.shape), equal_nan=True)
+    if not is_same or rows[..., 0].size < ENOUGH or len(channels) == of_heads.shape[1]:
+        return  # all channels are 0 in rows that were not written
+    of_heads_text = "" if len(heads) == len(of_heads) else f" of {places_text('head', [*heads])}"
+    texts = [plain(x + 0.0) for x in numbers.tolist()]
+    texts = [x.replace("nan", "NaN").replace("-inf", "−∞").replace("inf", "∞") for x in texts]
+    sentences = list[str]()
+    for text in dict.fromkeys(texts):
+        places = [x for x, other in zip(channels.tolist(), texts, strict=True) if other == text]
+        words = f"{places_text('channel', places)}{of_heads_text} of the output"
+        reason = ": not written" if text in ("0", "NaN") else " in every row"
+        sentences.append(f"{words} {'is' if len(places) == 1 else 'are'} {text}{reason}")
+    every = np.zeros((setup.shape[1], 1, of_heads.shape[1]))
+    is_number = np.zeros(every.shape, np.bool_)
+    every[heads[:, None], 0, channels] = numbers
+    is_number[heads[:, None], 0, channels] = True
+    change = partial(_where, is_number=is_number, numbers=every)
+    yield Answer(joined(sentences), [setup.with_whole(1).with_result(OUTPUT, change)])
+
+
+def _where(x: Array, is_number: BoolArray, numbers: Array) -> Array:
+    return np.where(is_number, numbers.astype(x.dtype), x)
 
 
 def rows_shifted(search: Search) -> Iterator[Answer]:
