@@ -183,3 +183,13 @@ def test_gains_are_flags(tmp_path: Any, call: Any) -> None:
     for wrong, words in ((flags[1:], "qk"), (("--qk-norm", "--q-gain", "[1, 2]"), "d_k is 10")):
         result = call("check", bare, "--positions", "rope-halves", *wrong)
         assert (result.code, result.err.count("\n"), words in result.err) == (2, 1, True)
+
+
+@pytest.mark.parametrize("names", [["d_q_gain"], ["d_k_gain"], ["d_q_gain", "d_k_gain"]])
+def test_gradients_of_gains_that_were_not_written(names: list[str]) -> None:
+    """A scale of 0 would give them too, and is not said."""
+    d_output = RNG.normal(size=V.shape)
+    verdict = check({name: np.zeros(D) for name in names}, Q, K, V, d_output=d_output, **FLAGS)
+    assert verdict.status == "found"
+    expected = " and ".join(f"{name} is 0: not written" for name in names)
+    assert verdict.explanations[0].name == expected

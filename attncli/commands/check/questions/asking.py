@@ -42,6 +42,7 @@ from attncli.commands.check.questions.terms import terms_counted
 from attncli.commands.check.questions.unwritten import KINDS_OF, without_unwritten
 from attncli.commands.check.questions.views import attended_over, read_by_a_view
 from attncli.commands.check.search import Match, Search, enough_evidence
+from attncli.stages import GRADIENTS
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
 from attncli.tolerance.run import Subset, all_of
 from attncli.tolerance.spans import OF_ALL_HEADS, span_of
@@ -134,8 +135,13 @@ def causes(search: Search) -> list[Match]:
     """The single bugs that fit, else the first answer, else that all of it was not written."""
     if matches := search.causes(looked_up) or answered(search):
         return matches
-    apart = without_unwritten(search.comparison)
-    whole = fit(apart[0].setup, search.comparison) if apart and apart[0].matches else None
+    return all_unwritten(search.comparison)
+
+
+def all_unwritten(comparison: Comparison) -> list[Match]:
+    """All that is wrong, as rows that were not written; none where that is not all."""
+    apart = without_unwritten(comparison)
+    whole = fit(apart[0].setup, comparison) if apart and apart[0].matches else None
     return [Match((bug_of(apart[1]),), [whole])] if apart and whole else []
 
 
@@ -150,8 +156,13 @@ def looked_up(search: Search) -> list[Match]:
 
 def instead_of_fitted(search: Search, matches: list[Match]) -> list[Match]:
     """In the place of numbers that were fitted, the sinks of other heads, or keys of zeros where so
-    many whole ones fit too; in the place of factors of every key, what some keys are alone."""
+    many whole ones fit too; in the place of factors of every key, what some keys are alone. Of
+    gradients that are 0 it is said that they were not written."""
     bugs = [bug for match in matches for bug in match.bugs]
+    wrong = {x: y for x, y in search.comparison.errors.items() if not y.matches}
+    are_zeros = wrong.keys() <= {*GRADIENTS} and not any(x.observed.any() for x in wrong.values())
+    if bugs and all(bug.is_fitted for bug in bugs) and are_zeros:
+        return all_unwritten(search.comparison) or matches
     instead = [columns_otherwise] if bugs and all(bug.fits_many for bug in bugs) else []
     if bugs and all(bug.is_fitted for bug in bugs):
         instead += [other_sinks, zero_keys]
