@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, BinaryIO
 
 import matplotlib as mpl
@@ -86,6 +87,7 @@ def figure(stages: Sequence[Pictured], title: str | None = None) -> Figure:
         {"font.family": fonts(set().union(title or "", *(x.letters for x in stages)))}
     ):
         drawn = [_panels(*each) for each in zip(boxes, stages, strict=True)]
+        _on_one_scale(stages, [grid.flat for grid, _ in drawn])
         if title is not None:
             words = boxes[0].get_suptitle() if len(boxes) > 1 else ""
             boxes[0].suptitle("\n".join(filter(None, (title, words))), **_TITLE)
@@ -219,6 +221,21 @@ def _lines(ax: Axes, stage: Pictured, at: int, width: float, height: float) -> N
     legend = ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     for words in legend.get_texts():
         words.set_parse_math(False)
+
+
+def _on_one_scale(stages: Sequence[Pictured], panels: Sequence[Iterable[Axes]]) -> None:
+    """Gives all lines of the same measures one scale of heights: they are there to be compared."""
+    of_measures = dict[tuple[str, ...], list[Axes]]()
+    for stage, axes in zip(stages, panels, strict=True):
+        if stage.form == "lines":
+            of_measures.setdefault((*stage.columns,), []).extend(islice(axes, len(stage.titles)))
+    for same in of_measures.values():
+        if any(ax.get_yscale() == "linear" for ax in same):
+            for ax in same:
+                ax.set_yscale("linear")
+        bottoms, tops = zip(*(ax.get_ylim() for ax in same), strict=True)
+        for ax in same:
+            ax.set_ylim(min(bottoms), max(tops))
 
 
 def _ticks(axis: Axis, names: Sequence[str], step: float) -> None:

@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -327,6 +328,9 @@ def test_a_sweep_is_lines_over_its_values() -> None:
         assert lines == dict(zip(trace[name].labels["measure"], trace[name].value.T.tolist(), strict=True))  # fmt: skip
         assert [x.get_text() for x in ax.get_xticklabels()] == ["2", "8", "128"]
         assert (ax.get_xlabel(), ax.get_yscale()) == ("d_k", "log")
+        assert ax.get_ylim() == parts[0].get_ylim()  # the two are compared by their heights
+        assert ax.get_ylim()[0] < min(trace[x].value.min() for x in ("without_scale", "with_scale"))
+        assert ax.get_ylim()[1] > max(trace[x].value.max() for x in ("without_scale", "with_scale"))
     assert {"deviation", "entropy", "d_k"} <= {*texts(trace)}
     assert len(figure.figure(pictured(trace, DisplayOptions(heatmap=True))[0]).axes[0].lines) == 0
     zero = Stage(
@@ -334,6 +338,12 @@ def test_a_sweep_is_lines_over_its_values() -> None:
     )
     (ax,) = figure.figure(pictured(Trace("", (zero,)), DisplayOptions())[0]).axes
     assert ax.get_yscale() == "linear"
+    positive = replace(zero, name="positive", value=np.array([[0.25, 1], [0.5, 7]]))
+    others = replace(zero, name="others", labels={"measure": ("a", "b")})
+    axes = figure.figure(pictured(Trace("", (zero, positive, others)), DisplayOptions())[0]).axes
+    assert [ax.get_yscale() for ax in axes] == ["linear"] * 3
+    assert axes[0].get_ylim() == axes[1].get_ylim() != axes[2].get_ylim()
+    assert axes[2].get_ylim() == ax.get_ylim()  # of other measures: its own
 
 
 @pytest.mark.parametrize("form", ["svg", "png", "pdf"])
