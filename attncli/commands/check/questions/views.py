@@ -18,6 +18,7 @@ from attncli.commands.check.questions.screen import is_plain
 from attncli.commands.check.search import Search
 from attncli.errors import joined
 from attncli.stages import GIVEN_GRADIENT, GRADIENTS, OUTPUT, QKV
+from attncli.tolerance.comparison import is_closer
 from attncli.tolerance.run import all_of, stages
 
 NAMES: tuple[tuple[str, ...], ...] = (QKV, ("k", "v"), ("q", "k"), *((name,) for name in QKV))
@@ -55,12 +56,14 @@ def read_by_a_view(search: Search) -> Iterator[Answer]:
 
 def attended_over(search: Search) -> Iterator[Answer]:
     """Attention over the heads of a token, or over the same token of all batch items."""
-    setup, errors = search.comparison.setup, search.comparison.errors
+    comparison = search.comparison
+    setup, errors = comparison.setup, comparison.errors
     is_bare = is_plain(setup) and setup.inputs.keys() - {GIVEN_GRADIENT} == {*QKV}
     is_square = setup.inputs["q"].shape[:3] == setup.inputs["k"].shape[:3]
     is_wrong = OUTPUT in errors and not errors[OUTPUT].matches
     if not (is_bare and is_square and is_wrong) or setup.positions is not None:
         return
+    is_screened = errors[OUTPUT].rule.kind == "noise" and OUTPUT not in setup.written
     for axis in (1, 0):
         turned = {name: np.swapaxes(setup.inputs[name], axis, 2) for name in QKV}
         sizes = turned["q"].shape
@@ -68,6 +71,9 @@ def attended_over(search: Search) -> Iterator[Answer]:
             continue
         other = setup.with_other_arrays(turned)
         output = np.swapaxes(stages(other, all_of(other.shape), [OUTPUT])[OUTPUT], axis, 2)
+        rows = output[np.ix_(*comparison.subset)]
+        if is_screened and not is_closer(setup, OUTPUT, rows, comparison):
+            continue  # to judge it exactly, all scores are computed
         words = f"tokens attend to the other {AXES[axis]}, not to the other tokens"
         sentence = f"{AXES[axis]} and tokens are exchanged: {words}"
         letter, index = ("g", "b,g,i") if axis else ("c", "c,h,i")
