@@ -113,12 +113,13 @@ class Comparison:
 
     def expected(self, setup: Setup) -> dict[str, Array]:
         """The observed stages as this setup computes them; rows of other places are at hand."""
-        if setup.instead and setup.differs_in(self.setup) == {"instead"}:
-            places = [setup.instead.get(axis, np.arange(n)) for axis, n in enumerate(setup.shape)]
-            is_all = self.subset.sizes == setup.shape[:3] and not self.is_whole
+        if setup.instead and not setup.written and setup.differs_in(self.setup) == {"instead"}:
+            sizes = setup.shape[:3]
+            places = [setup.instead.get(axis, np.arange(n)) for axis, n in enumerate(sizes)]
+            is_all = self.subset.sizes == sizes and not self.is_whole
             is_of_heads = not self.errors.keys() & {*OF_ALL_HEADS}
-            if is_all and is_of_heads and all(at.min() >= 0 for at in places[:3]):
-                return {x: y.expected[np.ix_(*places[:3])] for x, y in self.errors.items()}
+            if is_all and is_of_heads and all(at.min() >= 0 for at in places):
+                return {x: y.expected[np.ix_(*places)] for x, y in self.errors.items()}
         return stages(setup, self.subset, self.errors)
 
     def beside(

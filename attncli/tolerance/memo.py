@@ -29,18 +29,19 @@ class Memo:
     """
 
     def __init__(self) -> None:
-        self.made_of: dict[Key, tuple[Sequence[Array], ref[Array]]] = {}
+        self.made_of: dict[Key, tuple[Sequence[ref[Array]], ref[Array]]] = {}
         self.picked: dict[Key, tuple[Array, Array]] = {}
         self.stages: dict[Key, list[tuple[Step, Sequence[Array], Array]]] = {}
         self.size = 0
 
     def made(self, key: Key, arrays: Sequence[Array], make: Callable[[], Array]) -> Array:
-        """What is made of some arrays: once, while a setup holds it."""
+        """What is made of some arrays: once, while a setup holds it; none is held by this."""
         key = (*key, *map(id, arrays))
-        result = self.made_of[key][1]() if key in self.made_of else None
-        if result is None:
+        before, of_result = self.made_of.get(key, ((), lambda: None))
+        result = of_result()
+        if result is None or any(x() is not y for x, y in zip(before, arrays, strict=True)):
             result = make()
-            self.made_of[key] = arrays, ref(result)
+            self.made_of[key] = [*map(ref, arrays)], ref(result)
         return result
 
     def picks(self, x: Array, axes: Sequence[tuple[int, npt.NDArray[np.intp]]]) -> Array:

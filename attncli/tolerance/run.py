@@ -102,22 +102,6 @@ class Block(NamedTuple):
     selection: Mapping[str, Indices]
     at: Mapping[str, Indices]
 
-    @property
-    def has_more_rows(self) -> bool:
-        """Whether more rows are computed than are wanted."""
-        return len(self.computed.row) > len(self.selection["query"])
-
-    @property
-    def of_wanted_rows(self) -> Block:
-        """The block of the wanted rows alone."""
-        return self._replace(computed=self.computed._replace(row=self.selection["query"]))
-
-    def wanted_rows(self, name: str, x: Array) -> Array:
-        """The wanted rows of a stage that was computed of all rows."""
-        axis = spec_of(name).axes_of(x.ndim).index("query")
-        rows = self.selection["query"] if x.shape[axis] > 1 else np.zeros(1, np.intp)
-        return np.take(x, rows, axis=axis)
-
     def put(
         self,
         result: dict[str, Array],
@@ -199,22 +183,17 @@ def _stages(
     whole = setup.whole_axes | ({1} if {*names} & {*OF_ALL_HEADS} else set())
     by_rows = blocks_of_rows(setup, subset, whole)
     blocks = _blocks_of_keys(setup, subset, keys) if by_keys else by_rows
-    for computed_block in blocks:
-        block = computed_block
-        shape = (*block.computed.sizes[:2], *setup.shape[2:])
-        n_kv_heads = None if block.keys is None else len(block.keys)
+    for every_row in blocks:
+        shape = (*every_row.computed.sizes[:2], *setup.shape[2:])
+        n_kv_heads = None if every_row.keys is None else len(every_row.keys)
         steps = alter(steps_of(setup, dtype, shape, n_kv_heads))
         planned = dict.fromkeys(step.name for step in steps)
         sources = {name: source_of(source, planned) for name, source in todo.items()}
         is_repeated = dtype == "float64" and alter is list  # errors are drawn anew
         compute_step = setup.memo.computed if is_repeated else computed
-        inputs = inputs_of_block(setup, block, steps, dtype)
-        if is_repeated and not by_keys and block.has_more_rows and setup.reads_across:
-            some = [name for name in planned if name in setup.reads_across]
-            every = run(steps, inputs, some, compute_step)
-            across = {name: block.wanted_rows(name, every[name]) for name in some}
-            block = block.of_wanted_rows
-            inputs = inputs_of_block(setup, block, steps, dtype) | across
+        across = setup.reads_across & planned.keys() if is_repeated and not by_keys else ()
+        block, results = _of_wanted_rows(setup, every_row, steps, across)
+        inputs = inputs_of_block(setup, block, steps, dtype) | results
         of_gains = setup.gradients_of_gains  # which are made of what the plan gives
         planned_names = {of_gains.get(source, source) for source in sources.values()}
         values = run(steps, inputs, planned_names, compute_step)
@@ -231,6 +210,26 @@ def _stages(
         marks = marks[np.ix_(*at)][..., None] if marks.ndim else marks
         result[name] = np.where(marks == 1, result[name], marks)
     return {name: result[name] for name in names}
+
+
+def _of_wanted_rows(
+    setup: Setup, block: Block, steps: Sequence[Step], across: Collection[str]
+) -> tuple[Block, dict[str, Array]]:
+    """The block of the wanted rows alone, and what these steps, which need all rows, give of them.
+
+    The block as it is where there is no such step, or where no other rows are computed.
+    """
+    rows = block.selection["query"]
+    if not across or len(block.computed.row) <= len(rows):
+        return block, {}
+    inputs = inputs_of_block(setup, block, steps, "float64")
+    values = run(steps, inputs, across, setup.memo.computed)
+    results = dict[str, Array]()
+    for name in across:
+        axis = spec_of(name).axes_of(values[name].ndim).index("query")
+        at = rows if values[name].shape[axis] > 1 else np.zeros(1, np.intp)
+        results[name] = np.take(values[name], at, axis=axis)
+    return block._replace(computed=block.computed._replace(row=rows)), results
 
 
 def _other_span(

@@ -221,13 +221,13 @@ def _kept(search: Search, choices: UserChoices, matches: Sequence[Match]) -> tup
                 names.setdefault(_in_effect(convention, plain.convention, is_likely), []).append(
                     preset.name
                 )
-    setups = {convention: _under(convention, plain, choices) for convention in names}
     computed_before = [x for match in matches for x in match.fits]
     fitting = dict[Convention, Match]()
-    for convention, setup in setups.items():
+    for convention in names:
+        setup = _under(convention, plain, choices)
         same = [x for x in computed_before if not x.setup.differs_in(setup)]
-        for match in [Match((), same)] if same else search.among([((), [setup])]):
-            fitting[convention] = match
+        if fits := [Match((), same)] if same else search.among([((), [setup])]):
+            fitting[convention] = fits[0]
     distinct = search.distinct([*matches, *fitting.values()])
     conventions = []
     for convention, match in fitting.items():

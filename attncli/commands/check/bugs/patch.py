@@ -44,15 +44,15 @@ def patched(setup: Setup, steps: Steps, again: Mapping[str, Rewrite] = {}) -> Se
     for place, step in steps.items():
         if isinstance(step, Rewrite):
             changes.append((step, steps_at(place.rstrip("?"), plan)))
-    axes = {step.name: change.whole(step) for change, targets in changes for step in targets}
+    axes = [(step.name, change.whole(step)) for change, targets in changes for step in targets]
     across = setup.across
     if across is not None:
-        across |= {name for name, needed in axes.items() if 2 in needed}
+        across |= {name for name, needed in axes if 2 in needed}
     places = {*steps, *(f"{name}_again" for name in again)}
     return replace(
         setup.with_edit(lambda plan: edited(plan, steps, again, names) or plan),
         patched=setup.patched | {place.rstrip("?") for place in places},
-        whole=setup.whole.union(*axes.values()),
+        whole=setup.whole.union(*(needed for _, needed in axes)),
         across=None if again else across,
     )
 
