@@ -66,7 +66,8 @@ class Memo:
     def computed(self, step: Step, values: Mapping[str, Array]) -> Array:
         """The stage of a step, which may have been computed before."""
         arrays = [values[name] for name in step.reads.values()]
-        key = (step.name, step.text, *map(id, arrays))
+        numbers = (x for x in step.params.values() if isinstance(x, int | float | tuple))
+        key = (step.name, step.text, *map(id, arrays), *numbers)
         for other, _, stage in self.stages.get(key, ()):
             if _is_same(step, other):
                 return stage

@@ -19,20 +19,27 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from attncli.arrays import Array
 from attncli.commands.check.bugs.bug import Evidence, Probe
 from attncli.commands.check.bugs.edits import Line, Patch, letter_of, line_of
 from attncli.commands.check.bugs.facts import Facts, number_text
+from attncli.commands.check.bugs.least_squares import (
+    Target,
+    may_reach,
+    minimum,
+    polished,
+    whole_minimum,
+)
 from attncli.commands.check.bugs.terms import sizes_of
 from attncli.formula.compute import compute
 from attncli.tolerance.comparison import Comparison, n_different
-from attncli.tolerance.rule import distance, largest, rms
+from attncli.tolerance.rule import distance, largest
 from attncli.tolerance.run import Indices
 from attncli.tolerance.samples import narrow_sample_of
 from attncli.tolerance.setup import Setup
@@ -63,7 +70,8 @@ def fitted(lines: Sequence[str], setup: Setup, evidence: Evidence) -> Iterator[S
             yield fit.setup(x).with_detail(facts.detail(line.detail, texts, {"?": number}))
 
 
-class _Fit(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Fit:
     """The search for the numbers of one line.
 
     letter  of the axis along which there is one for each index; "": one for all
@@ -94,55 +102,61 @@ class _Fit(NamedTuple):
         if candidates:
             values = np.array([*map(float, candidates.split(", "))])
             losses = [self.loss(values[[i]])[0] for i in range(len(values))]
-            if explains(np.array([min(losses)]), setup, self.sample):
+            if self.explains(np.array([min(losses)])):
                 return values[[int(np.argmin(losses))]]
         before, _, text = text.partition("[")
         text, _, after = text.rpartition("]")
         low, high = (self.facts.number(x) for x in text.split(" to "))
         n = sizes_of(setup).get(self.letter, 1)
-        if "whole" in kinds:
-            if self.is_refused(lambda loss: whole_minimum(loss, int(low), int(high))[1]):
-                return None
-            at, least = whole_minimum(self.loss, int(low), int(high), n)
-            return at.astype(float) if explains(least, setup, self.sample) else None
+        is_whole = "whole" in kinds
 
         def values_at(x: Array) -> Array:
+            if is_whole:
+                return x.astype(float)
             numbers = self.facts.of(before + after)
             return compute(f"X[n] = {before}x[n]{after}", {"x": x, **numbers})
 
-        def first_least(loss: Loss) -> Array:
-            return minimum(lambda x: loss(values_at(x)), low, high, steps=FIRST_STEPS)[1]
+        def setup_at(x: float) -> Setup:
+            return self.setup(values_at(np.full(n, x)))
 
-        if self.is_refused(first_least):
+        def may_fit(target: Target, share: float) -> bool:
+            most = share * float(np.square(target.residuals(setup)).sum())
+            return may_reach(lambda x: target.residuals(setup_at(x)), low, high, most, is_whole)
+
+        if (few := self.few) is not None and not may_fit(few, FEW_EXPLAINED):
             return None
-        plain = float(misfit(setup, self.sample).mean())
+        if n == 1 and not may_fit(Target(self.sample), EXPLAINED):
+            return None
+        if is_whole:
+            at, least = whole_minimum(self.loss, int(low), int(high), n)
+            return values_at(at) if self.explains(least) else None
+        plain = float(self.target.misfit(setup).mean())
         at, least = minimum(lambda x: self.loss(values_at(x)), low, high, n, most=plain / 2)
-        if not explains(least, setup, self.sample):
+        if not self.explains(least):
             return None
-        x = polished(values_at(at), self.setup, self.by_number(), self.of_heads())
+        x = polished(values_at(at), self.setup, self.by_number, self.of_heads)
         return None if "apart" in kinds and np.ptp(x) <= SPREAD * x.max() else x
 
-    def is_refused(self, least: Callable[[Loss], Array]) -> bool:
-        """Whether a few rows of one head refuse every number: one for all heads fits this one.
+    @cached_property
+    def few(self) -> Target | None:
+        """A few rows of one head, which one number for all heads fits; None where the sample has
+        no more, or none that stand for themselves."""
+        few = narrow_sample_of(self.sample)
+        is_of_one = few is not self.sample and few.subset.sizes[:2] == (1, 1)
+        return Target(few) if is_of_one else None
 
-        least  how far off the best number is, of how far off each is
-        """
-        few, setup = narrow_sample_of(self.sample), self.facts.setup
-        if few is self.sample or few.subset.sizes[:2] != (1, 1):
-            return False
-        n = sizes_of(setup).get(self.letter, 1)
-
-        def loss(x: Array) -> Array:
-            return np.array([misfit(self.setup(np.full(n, x[0])), few).mean()])
-
-        return bool(least(loss).mean() > misfit(setup, few).mean() / 2)
+    def explains(self, least: Array) -> bool:
+        """Whether the misfits left by fitted numbers are small, and others confirm each."""
+        is_confirmed = self.sample.n_different >= SEVERAL * least.size
+        plain = Target(self.sample).misfit(self.facts.setup).mean()
+        return is_confirmed and bool(least.mean() < EXPLAINED * plain)
 
     def is_supported(self, x: Array) -> bool:
         """Whether so many different numbers follow from each fitted one, and confirm it.
 
         One that is as it was, such as the length of one batch item, moves none and needs none.
         """
-        sample, heads = self.by_number(), self.of_heads()
+        sample, heads = self.by_number, self.of_heads
         before, after = (sample.expected(y) for y in (self.facts.setup, self.setup(x)))
         supporting = np.zeros(x.size, np.int64)
         for name, stage in sample.errors.items():
@@ -167,25 +181,32 @@ class _Fit(NamedTuple):
         product = float((errors.observed * errors.expected)[fine].sum())
         return np.array([number * product / size]) if size and product else None
 
+    @cached_property
     def of_heads(self) -> Indices | None:
         """Which of the numbers each head uses; None: there is one for all."""
         setup = self.facts.setup
         return {"h": np.arange(setup.shape[1]), "g": setup.key_heads}.get(self.letter)
 
+    @cached_property
     def by_number(self) -> Comparison:
         """The sample without gradients that are sums over several heads, if there are others."""
-        errors, heads = self.sample.errors, self.of_heads()
+        errors, heads = self.sample.errors, self.of_heads
         if heads is None:
             return self.sample
         each = {name: x for name, x in errors.items() if x.expected.shape[1] == len(heads)}
         return replace(self.sample, errors=each or errors)
 
+    @cached_property
+    def target(self) -> Target:
+        """What the numbers are fitted to."""
+        return Target(self.by_number)
+
     def loss(self, x: Array) -> Array:
         """How far off the setup is with these numbers: [n]."""
-        by_head = misfit(self.setup(x), self.by_number())
+        by_head = self.target.misfit(self.setup(x))
         if self.letter == "b":
             return np.asarray(by_head.mean(axis=1))
-        if (heads := self.of_heads()) is None:
+        if (heads := self.of_heads) is None:
             return np.array([by_head.mean()])
         return np.bincount(heads, weights=by_head.mean(axis=0)) / np.bincount(heads)
 
@@ -248,52 +269,14 @@ def probe_of(lines: Sequence[str]) -> Probe | None:
     return probe
 
 
-# ---- the search for numbers
-
-Loss = Callable[[Array], Array]
-"""Misfits of so many numbers, of which each is fitted by itself: [m] -> [m]."""
-
-LEVEL = 1e-4
-"""The noise of a row counts as at least so much of the errors to be explained: with that of float64
-every number but the very best would be hopelessly far off, and the search would have no slope."""
-
-FAR = 1e6
-"""A number further off than so many noises is as wrong as one at this distance."""
-
-GRID = 33
-"""Into so many intervals a range is cut before the best is searched further."""
-
-STEPS, FIRST_STEPS = 40, 12
-"""Each step leaves 0.618 of the interval: 40 leave 4·10⁻⁹ of it, about all that a sum of squares
-can show in float64; 12 leave 0.003 of it, which shows whether there is anything to find."""
-
 EXPLAINED = 0.25
 """A fitted number must leave at most so much of the mean square of the errors to be a cause."""
 
+FEW_EXPLAINED = 0.5
+"""A few rows of one head may be left with more."""
+
 ALIKE = 1.02
 """Numbers whose mean squares are this near fit alike: the simplest of them is said."""
-
-
-def misfit(setup: Setup, comparison: Comparison) -> Array:
-    """How far off a setup is: mean squares, over the noise, of each batch item and head."""
-    total = np.zeros(comparison.subset.sizes[:2])
-    for name, x in comparison.expected(setup).items():
-        stage = comparison.errors[name]
-        errors = distance(comparison.observed_by(setup, name), x)
-        rows = stage.by_row[0]
-        typical = rms(rows, np.asarray(np.isfinite(rows)))
-        noise = np.full((1, 1, 1), typical)
-        if stage.noise is not None:
-            noise = np.maximum(stage.row_noise, LEVEL * typical)
-        errors = np.minimum(errors / np.maximum(noise, 1e-300)[..., None], FAR)
-        total += comparison.by_heads(name, np.square(errors).mean(axis=(-1, -2)))
-    return total
-
-
-def explains(least: Array, setup: Setup, comparison: Comparison) -> bool:
-    """Whether the misfits left by fitted numbers (`least`) are small, and others confirm each."""
-    is_confirmed = comparison.n_different >= SEVERAL * least.size
-    return is_confirmed and bool(least.mean() < EXPLAINED * misfit(setup, comparison).mean())
 
 
 SEVERAL = 3
@@ -302,98 +285,6 @@ nothing."""
 
 SAME = 1e-9
 """A number follows from a fitted one if this moves it by more than rounding in float64 does."""
-
-
-def minimum(
-    loss: Loss,
-    low: float,
-    high: float,
-    n: int = 1,
-    most: float = math.inf,
-    steps: int = STEPS,
-) -> tuple[Array, Array]:
-    """Where the losses of n numbers are smallest, and how small: a grid, then golden sections.
-
-    It ends early where their mean is not below `most` after FIRST_STEPS.
-
-    >>> at, least = minimum(lambda x: (x - np.array([0.3, -2.0])) ** 2, -3, 3, n=2)
-    >>> at.round(6).tolist()
-    [0.3, -2.0]
-    """
-    grid = np.linspace(low, high, GRID + 1)
-    losses = np.array([loss(np.full(n, x)) for x in grid])
-    best = losses.argmin(axis=0)
-    a, b = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, GRID)]
-    golden = (math.sqrt(5) - 1) / 2
-    c, d = b - golden * (b - a), a + golden * (b - a)
-    at_c, at_d = loss(c), loss(d)
-    for step in range(steps):
-        if step == FIRST_STEPS and np.minimum(at_c, at_d).mean() > most:
-            break
-        is_lower = at_c < at_d
-        a, b = np.where(is_lower, a, c), np.where(is_lower, d, b)
-        inner = np.where(is_lower, b - golden * (b - a), a + golden * (b - a))
-        at_inner = loss(inner)
-        c, d = np.where(is_lower, inner, d), np.where(is_lower, c, inner)
-        at_c, at_d = np.where(is_lower, at_inner, at_d), np.where(is_lower, at_c, at_inner)
-    at = (a + b) / 2
-    return at, loss(at)
-
-
-def polished(
-    x: Array, make: Callable[[Array], Setup], comparison: Comparison, numbers: Indices | None = None
-) -> Array:
-    """Fitted numbers made exact by least squares: near the best one, errors are linear in it.
-
-    numbers  for each head which of the numbers it uses; None: there is one number for all. Shared
-             keys and values have gradients of several numbers: those do not count.
-    """
-    for _ in range(POLISH):
-        size = np.maximum(np.abs(x), LEAST)
-        step = 1e-5 * size
-        before, after = (comparison.expected(make(at)) for at in (x, x + step))
-        above, below = np.zeros(len(x)), np.zeros(len(x))
-        for name, stage in comparison.errors.items():
-            n_heads = stage.expected.shape[1]
-            of_head = np.zeros(n_heads, np.intp) if numbers is None else numbers
-            if len(of_head) != n_heads:
-                continue
-            noise = np.ones((1, 1, 1)) if stage.noise is None else stage.row_noise
-            weight = 1 / np.maximum(noise, 1e-300)[..., None]
-            with np.errstate(invalid="ignore", over="ignore"):
-                slope = (after[name] - before[name]) / step[of_head, None, None] * weight
-                residuals = (stage.observed - before[name]) * weight
-            fine = np.isfinite(slope) & np.isfinite(residuals)
-            slope, residuals = (np.where(fine, y, 0) for y in (slope, residuals))
-            for sums, y in ((above, residuals), (below, slope)):
-                np.add.at(sums, of_head, np.einsum("bhrd,bhrd->h", slope, y))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            change = above / below
-        x = x + np.clip(np.nan_to_num(change), -0.1 * size, 0.1 * size)
-    return x
-
-
-LEAST = 1e-3
-"""A number nearer to 0 counts as so large: a sink may be 0 itself."""
-
-POLISH = 3
-"""Each time the error of a fitted number is squared, from about 10⁻⁸ on."""
-
-
-def whole_minimum(
-    loss: Loss, low: int, high: int, n: int = 1
-) -> tuple[npt.NDArray[np.int64], Array]:
-    """The same of whole numbers: ever finer grids around the best."""
-    first, last = np.full(n, low), np.full(n, high)
-    while True:
-        step = np.maximum(1, -(-(last - first) // GRID))
-        candidates = [np.minimum(first + i * step, last) for i in range(GRID + 1)]
-        losses = np.array([loss(x) for x in candidates])
-        best = losses.argmin(axis=0)
-        at = np.array(candidates)[best, np.arange(n)]
-        if (step == 1).all():
-            return at.astype(np.int64), losses.min(axis=0)
-        first, last = np.maximum(at - step, low), np.minimum(at + step, high)
 
 
 def roots(x: float) -> Iterator[tuple[float, str, tuple[float, float]]]:
@@ -412,7 +303,6 @@ MOST_ROOT = 1024
 
 MOST_COUNTED = 64
 """A sink is counted once by each part of the keys at most, of which kernels have rarely more."""
-
 
 NEAR = 0.02
 """Only forms within so much of the fitted number are tried."""
