@@ -431,14 +431,18 @@ def inputs_over(
     picked = dict(zip((*ROWS, "kv_head"), (*subset, key_heads), strict=True))
     by_row = {x for step in steps if "rows" in step.reads for x in step.reads.values()}
     inputs: dict[str, Array] = {"rows": setup.memo.rows(subset.row)}
+    are_some: dict[tuple[str, int], bool] = {}  # of an axis of this size, which has more entries
     for name in setup.inputs if names is None else names & setup.inputs.keys():
         x, axes = setup.inputs[name], list[tuple[int, Indices]]()
         for axis, kind in enumerate(spec_of(name).axes_of(x.ndim)):
             at, size = picked.get(kind), x.shape[axis]
-            by_itself = kind == "query" and name == "given_mask" and name in by_row
-            if at is None or by_itself or (size == 1 and at.any()):
+            if at is None or (kind == "query" and name == "given_mask" and name in by_row):
                 continue
-            if len(at) != size or not np.array_equal(at, np.arange(size)):
+            if (kind, size) not in are_some:
+                is_broadcast = size == 1 and bool(at.any())
+                is_all = len(at) == size and bool((at == np.arange(size)).all())
+                are_some[kind, size] = not (is_broadcast or is_all)
+            if are_some[kind, size]:
                 axes.append((axis, at))
         inputs[name] = setup.memo.picks(x, axes) if axes else x
     return inputs

@@ -40,7 +40,7 @@ from attncli.commands.check.bugs.patch import is_same, patched
 from attncli.commands.check.bugs.rewrite import Rewrite, letters_of
 from attncli.commands.check.bugs.terms import sizes_of
 from attncli.formula.compute import compute
-from attncli.formula.expression import Expr, cells, params_in
+from attncli.formula.expression import Cell, Expr, cells, params_in
 from attncli.formula.matrices import shown
 from attncli.formula.parser import parsed
 from attncli.stages import GRADIENTS, MAPS, OUTPUT, PROJECTED, QKV, TILE, gradient_of
@@ -239,7 +239,7 @@ def _input(facts: Facts, name: str, text: str, inputs: Mapping[str, Array]) -> A
     values = {**inputs, **facts.of(text), "right": right, "key_head": facts.setup.key_heads}
     lengths = dict(zip(letters[len(letters) - right.ndim :], right.shape, strict=True))
     lengths |= {x: sizes[x] for x in re.findall(r"size\[(\w)\]", text)}
-    every_cell = cells(parsed(text), guards=True)
+    every_cell = _cells_of(text)
     for cell in every_cell:  # what an array says need not be said
         axes = cell.index[len(cell.index) - values[cell.name].ndim :]
         for axis, size in zip(axes, values[cell.name].shape, strict=True):
@@ -257,6 +257,12 @@ def _input(facts: Facts, name: str, text: str, inputs: Mapping[str, Array]) -> A
     key = name, text, facts.setup.convention.head_order, *lengths.items(), *numbers
     arrays = [right, *(inputs[x] for x in names if x in inputs)]
     return facts.setup.memo.made(key, arrays, make)
+
+
+@lru_cache(1024)
+def _cells_of(text: str) -> tuple[Cell, ...]:
+    """What the text of an expression reads."""
+    return tuple(cells(parsed(text), guards=True))
 
 
 def _read_otherwise(facts: Facts, setup: Setup, edits: Sequence[Edit]) -> Setup | None:

@@ -37,7 +37,7 @@ def patched(setup: Setup, steps: Steps, again: Mapping[str, Rewrite] = {}) -> Se
     """
     plan = whole_plan(setup)
     names = [name for name in setup.inputs if "." in name]  # those that edits alone read
-    if edited(plan, steps, again, names, strictly=True) is None:
+    if (edited_plan := edited(plan, steps, again, names, strictly=True)) is None:
         return None
     chain = forward_again(plan) if again else {}
     changes = [(change, [chain[name]]) for name, change in again.items()]
@@ -49,12 +49,14 @@ def patched(setup: Setup, steps: Steps, again: Mapping[str, Rewrite] = {}) -> Se
     if across is not None:
         across |= {name for name, needed in axes if 2 in needed}
     places = {*steps, *(f"{name}_again" for name in again)}
-    return replace(
+    other = replace(
         setup.with_edit(lambda plan: edited(plan, steps, again, names) or plan),
         patched=setup.patched | {place.rstrip("?") for place in places},
         whole=setup.whole.union(*(needed for _, needed in axes)),
         across=None if again else across,
     )
+    keep_whole_plan(other, edited_plan)
+    return other
 
 
 def edited(
@@ -81,6 +83,11 @@ def edited(
 def whole_plan(setup: Setup) -> Plan:
     """The plan in which query heads share key heads."""
     return steps_of(setup, n_kv_heads=setup.inputs["k"].shape[1])
+
+
+def keep_whole_plan(setup: Setup, plan: Plan) -> None:
+    """Keeps the plan, which is that of `whole_plan`, so that it is not made again."""
+    setup.plans["float64", setup.shape, setup.inputs["k"].shape[1]] = plan
 
 
 def is_same(setup: Setup, other: Setup) -> bool:
