@@ -7,7 +7,7 @@ again. So the setups of a search start at the first step that each of them chang
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -20,18 +20,23 @@ MOST, LARGEST = 2**20, 2**17
 """How many numbers are kept at most, 8 MB of float64, and how many of one array."""
 
 Key = tuple[Any, ...]
+Result = TypeVar("Result")
 
 
 class Memo:
     """Arrays by what they were made of: picked of an input, or computed by a step.
 
     An array is known by its id, and kept beside what was made of it, so that no other has the id.
+
+    inputs  those of the setup that was computed first, which most others share
     """
 
     def __init__(self) -> None:
         self.made_of: dict[Key, tuple[Sequence[ref[Array]], ref[Array]]] = {}
         self.picked: dict[Key, tuple[Array, Array]] = {}
         self.stages: dict[Key, list[tuple[Step, Sequence[Array], Array]]] = {}
+        self.once: dict[Key, tuple[Sequence[Any], Any]] = {}
+        self.inputs: Mapping[str, Array] | None = None
         self.size = 0
 
     def made(self, key: Key, arrays: Sequence[Array], make: Callable[[], Array]) -> Array:
@@ -54,6 +59,27 @@ class Memo:
             result = np.take(result, at, axis=axis)
         if self._has_room(result):
             self.picked[key] = x, result
+        return result
+
+    def made_once(
+        self,
+        key: Key,
+        of: Sequence[Any],
+        make: Callable[[], Result],
+        size_of: Callable[[Result], int] = lambda _: 0,
+    ) -> Result:
+        """What is made of some objects, which are held by this: once, while there is room.
+
+        size_of  how many numbers it holds that were not there before
+        """
+        key = (*key, *map(id, of))
+        if key in self.once:
+            result: Result = self.once[key][1]
+            return result
+        result = make()
+        if (size := size_of(result)) <= LARGEST:
+            self._take(size)
+            self.once[key] = of, result
         return result
 
     def rows(self, at: npt.NDArray[np.intp]) -> Array:
@@ -80,12 +106,16 @@ class Memo:
         """Whether an array is kept, with what it was made of; what there is too much of goes."""
         if any(x is None or x.size > LARGEST for x in (result, *arrays)):
             return False
-        if self.size + result.size > MOST:
-            self.picked.clear()
-            self.stages.clear()
-            self.size = 0
-        self.size += result.size + SMALL
+        self._take(result.size)
         return True
+
+    def _take(self, size: int) -> None:
+        """Makes room for so many numbers, if need be by letting go of all others."""
+        if self.size + size > MOST:
+            for kept in (self.picked, self.stages, self.once):
+                kept.clear()
+            self.size = 0
+        self.size += size + SMALL
 
 
 SMALL = 2**6

@@ -10,7 +10,7 @@ over queries is computed with all of them, by batch item and key head.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -181,7 +181,7 @@ def _stages(
     keys = setup.key_heads_of(subset.head)
     sizes = dict(zip((*ROWS, "kv_head"), (*subset.sizes, len(keys)), strict=True))
     whole = setup.whole_axes | ({1} if {*names} & {*OF_ALL_HEADS} else set())
-    by_rows = blocks_of_rows(setup, subset, whole)
+    by_rows = _blocks_of_rows(setup, subset, whole)
     blocks = _blocks_of_keys(setup, subset, keys) if by_keys else by_rows
     for every_row in blocks:
         shape = (*every_row.computed.sizes[:2], *setup.shape[2:])
@@ -279,6 +279,14 @@ def blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Itera
         yield Block(over, None, *(dict(zip(ROWS, x, strict=True)) for x in (source, at)))
 
 
+def _blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterable[Block]:
+    """The same, made once of few scores: every setup of a search is computed of its samples."""
+    if setup.instead or math.prod(subset.sizes) * setup.shape[3] > OF_ROWS:
+        return blocks_of_rows(setup, subset, whole)
+    key = "blocks", whole, setup.shape
+    return setup.memo.made_once(key, subset, lambda: [*blocks_of_rows(setup, subset, whole)])
+
+
 def _blocks_of_keys(setup: Setup, subset: Subset, keys: Indices) -> Iterator[Block]:
     """Batch items and key heads with all their heads and rows; SizeError where one is too large."""
     whole, every, n_keys = setup.whole_axes, all_of(setup.shape), len(keys)
@@ -315,13 +323,29 @@ def inputs_of_block(
     setup: Setup, block: Block, steps: Sequence[Step], dtype: DType
 ) -> dict[str, Array]:
     """The inputs of a block in the number type, with their positions."""
-    inputs = inputs_over(setup, block.computed, steps, keys=block.keys)
-    rounded = [name for name in inputs if spec_of(name).role != "aside" or name == GIVEN_GRADIENT]
-    inputs |= _rounded({name: inputs[name] for name in rounded}, dtype)
-    if setup.positions is not None:
-        qkv = {name: inputs[name] for name in QKV}
-        inputs |= _rounded(setup.operands(qkv, inputs["rows"], dtype), dtype)
-    return inputs
+
+    def make() -> dict[str, Array]:
+        inputs = inputs_over(setup, block.computed, steps, keys=block.keys)
+        names = [x for x in inputs if spec_of(x).role != "aside" or x == GIVEN_GRADIENT]
+        inputs |= _rounded({name: inputs[name] for name in names}, dtype)
+        if setup.positions is not None:
+            qkv = {name: inputs[name] for name in QKV}
+            inputs |= _rounded(setup.operands(qkv, inputs["rows"], dtype), dtype)
+        return inputs
+
+    memo, reads = setup.memo, [step.reads for step in steps]
+    memo.inputs = memo.inputs or setup.inputs
+    if setup.inputs is not memo.inputs:
+        return make()
+    by_row = any("rows" in names and "given_mask" in names.values() for names in reads)
+    order, is_normed = setup.convention.head_order, setup.convention.qk_norm
+    key = "inputs", dtype, by_row, order, is_normed, setup.norms_after
+    of = (*block.computed, block.keys, setup.positions)
+
+    def size_of(inputs: dict[str, Array]) -> int:
+        return 0 if setup.positions is None else sum(x.size for x in inputs.values())
+
+    return memo.made_once(key, of, make, size_of)
 
 
 def _as_given(
