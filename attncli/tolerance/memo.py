@@ -64,7 +64,7 @@ class Memo:
     def made_once(
         self,
         key: Key,
-        of: Sequence[Any],
+        sources: Sequence[Any],
         make: Callable[[], Result],
         size_of: Callable[[Result], int] = lambda _: 0,
     ) -> Result:
@@ -72,14 +72,14 @@ class Memo:
 
         size_of  how many numbers it holds that were not there before
         """
-        key = (*key, *map(id, of))
+        key = (*key, *map(id, sources))
         if key in self.once:
             result: Result = self.once[key][1]
             return result
         result = make()
         if (size := size_of(result)) <= LARGEST:
             self._take(size)
-            self.once[key] = of, result
+            self.once[key] = sources, result
         return result
 
     def rows(self, at: npt.NDArray[np.intp]) -> Array:
@@ -112,8 +112,8 @@ class Memo:
     def _take(self, size: int) -> None:
         """Makes room for so many numbers, if need be by letting go of all others."""
         if self.size + size > MOST:
-            for kept in (self.picked, self.stages, self.once):
-                kept.clear()
+            for arrays in (self.picked, self.stages, self.once):
+                arrays.clear()
             self.size = 0
         self.size += size + SMALL
 

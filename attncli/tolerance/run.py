@@ -340,12 +340,12 @@ def inputs_of_block(
     by_row = any("rows" in names and "given_mask" in names.values() for names in reads)
     order, is_normed = setup.convention.head_order, setup.convention.qk_norm
     key = "inputs", dtype, by_row, order, is_normed, setup.norms_after
-    of = (*block.computed, block.keys, setup.positions)
+    sources = (*block.computed, block.keys, setup.positions)
 
     def size_of(inputs: dict[str, Array]) -> int:
         return 0 if setup.positions is None else sum(x.size for x in inputs.values())
 
-    return memo.made_once(key, of, make, size_of)
+    return memo.made_once(key, sources, make, size_of)
 
 
 def _as_given(

@@ -147,7 +147,7 @@ def check(rounds: int) -> Iterator[tuple[int, Works]]:
             "scale left out": causal(8 * q, k, v),
             "a number fitted": causal(0.8 * q, k, v),
             "two bugs": plain_numpy(8 * q, k, v),
-            "an edit without a row": causal(q, np.roll(k, 1, axis=-1), v),
+            "another channel of the keys": causal(q, np.roll(k, 1, axis=-1), v),
             "every third query head": causal(*(x[np.arange(8) // 3 * 3] for x in (q, k, v))),
             "no known bug": causal(q, k, v) + drawn(8, n, 64, count=2)[1][::-1],
         }

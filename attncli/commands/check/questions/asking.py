@@ -14,6 +14,7 @@ from attncli.commands.check.questions.again import read_again_elsewhere
 from attncli.commands.check.questions.answer import Answer, Solution, bug_of, places_text
 from attncli.commands.check.questions.backward import read_elsewhere_backward
 from attncli.commands.check.questions.blocks import blocks_read
+from attncli.commands.check.questions.channels import channels_elsewhere
 from attncli.commands.check.questions.columns import columns_otherwise
 from attncli.commands.check.questions.counting import counted, zero_keys
 from attncli.commands.check.questions.factors import two_factors
@@ -54,6 +55,7 @@ QUESTIONS: tuple[Question, ...] = (
     heads_summed,
     look_up,
     parts_of_mask,
+    channels_elsewhere,
     read_elsewhere,
     blocks_read,
     read_by_a_view,

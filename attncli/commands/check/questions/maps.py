@@ -34,7 +34,9 @@ from attncli.commands.check.questions.screen import MOST_ROWS, Row, Screen, scre
 from attncli.commands.check.search import Search
 from attncli.tolerance.setup import Setup
 
-WORDS = dict(zip("bhgij", ("batch item", "head", "key head", "query", "key"), strict=True))
+WORDS = dict(
+    zip("bhgijd", ("batch item", "head", "key head", "query", "key", "channel"), strict=True)
+)
 """The place of a letter in words."""
 
 MOST_SOURCES = 3
@@ -132,11 +134,6 @@ def place_of(screen: Screen, row: Row, letter: str) -> int:
     return {"b": b, "h": h, "g": int(screen.setup.key_heads[h]), "i": i}[letter]
 
 
-ENOUGH = 16
-"""A row that sees so many keys refuses most maps of keys: that which sees the fewest comes first,
-as it costs least."""
-
-
 def maps_of_keys(screen: Screen, operand: Operand, letter: str) -> list[PlaceMap]:
     """The maps of keys by which every wrong row is what it is."""
     maps = screen.maps_of_keys
@@ -145,8 +142,7 @@ def maps_of_keys(screen: Screen, operand: Operand, letter: str) -> list[PlaceMap
     if not maps or (is_mask and screen.setup.inputs["given_mask"].shape[-1] == 1):
         return []
     allowed = np.arange(len(maps))
-    n_seen = {row.at: len(screen.seen(row)) for row in screen.rows}
-    for row in sorted(screen.rows, key=lambda row: (n_seen[row.at] < ENOUGH, n_seen[row.at])):
+    for row in screen.rows_by_keys:
         allowed = allowed[screen.near_maps(row, indices[allowed], operand.fields)]
         if not len(allowed):
             return []
@@ -167,7 +163,7 @@ def sentence_of(setup: Setup, operand: Operand, letter: str, place_map: PlaceMap
         return blocks
     if letter == "j" and operand.words in KEYS and words:
         subject, others = KEYS[operand.words]
-        return f"{subject} {_source(kind, words)} ({others} are right)".replace(" ()", "")
+        return f"{subject} {source_text(kind, words)} ({others} are right)".replace(" ()", "")
     return text_of_map(operand.words, letter, place_map)
 
 
@@ -186,7 +182,7 @@ def text_of_map(operand: str, letter: str, place_map: PlaceMap) -> str:
         more = len(sources) - len(texts)
         texts += [f"of {more} more of another"] if more > 0 else []
         return f"{operand} {', '.join(texts)}" + f" ({words})" * bool(words)
-    return f"{operand} of each {kind} {are} {those} of {_source(kind, words)}"
+    return f"{operand} of each {kind} {are} {those} of {source_text(kind, words)}"
 
 
 CHUNKS = "a query sees the keys of its own chunk alone"
@@ -199,7 +195,7 @@ KEYS = {
 """How another key is read in words, and what is right."""
 
 
-def _source(kind: str, words: str) -> str:
+def source_text(kind: str, words: str) -> str:
     """The place that is read in words."""
     if words.startswith("in reverse"):
         return f"the one at its place {words}"
