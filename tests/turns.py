@@ -1,10 +1,18 @@
-"""A case in one set-up, in turn; its other set-ups are left to `pytest --exhaustive`."""
+"""Cases in one set-up, in turn, or every second one: the rest is left to `pytest --exhaustive`."""
 
 from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any
 
 import pytest
+
+
+def every_second(cases: Iterable[Any]) -> list[Any]:
+    """The cases, of which every second one is marked."""
+    return [
+        pytest.param(case, marks=pytest.mark.exhaustive if number % 2 else ())
+        for number, case in enumerate(cases)
+    ]
 
 
 def in_turn(
