@@ -498,8 +498,8 @@ CONTROLS = (
     Row("one wrong number a head", (), lambda x: p.attend(x) + np.eye(x.n_q, x.d_v) * (np.arange(x.d_v) == 3), (w.ODD,), kind="control", gives="no match"),
     Row("noise", (), lambda x: p.attend(x) + random(x) * 0.05, (w.KERNEL,), kind="control", gives="no match"),
     Row("scores squared", (), lambda x: p.attend(x, weigh=lambda s: p.softmax(s * s)), (w.ODD,), kind="control", always=True, gives="no match"),
-    Row("V one row off", (), lambda x: p.attend(x, v=np.roll(x.v, 1, axis=2)), (w.ODD,), kind="control", gives="no match"),
-    Row("mask one key off", (), lambda x: p.attend(x, hide=np.roll(x.masked, 1, axis=-1)), (w.MASKED_ALL,), kind="control", gives="no match"),
+    Row("V one row off", (), lambda x: p.attend(x, v=np.roll(x.v, 1, axis=2)), (w.ODD,), says="each key is read as the one after"),
+    Row("mask one key off", (), lambda x: p.attend(x, hide=np.roll(x.masked, 1, axis=-1)), (w.MASKED_ALL,), says="the given mask of each key is that of the one before"),
     Row("mask of another head", (), lambda x: p.attend(x, hide=np.roll(x.masked, 1, axis=1)), (w.MASKED_HEADS,), says="the given mask of head 1 is that of head 3"),
     # shares what it touches, which two that are tried together may not
     Row("mask inverted and turned", (), lambda x: p.attend(x, hide=~x.masked.T), (w.MASKED_SQUARE,), kind="control", gives="no match"),
