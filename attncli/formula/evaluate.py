@@ -106,7 +106,7 @@ class Values(NamedTuple):
             case Cell(name):
                 if name not in self.arrays:
                     raise AbsentError(name)
-                return self.arrays[name][self.at(node, places)]
+                return picked(self.arrays[name], self.at(node, places))
             case Apply(function, args):
                 return FUNCTIONS[function](*(self.number(x, places) for x in args))
             case If(condition, then, otherwise):
@@ -161,6 +161,34 @@ class Values(NamedTuple):
     def size(self, letters: tuple[str, ...]) -> int:
         """How many places some letters have together."""
         return prod(self.sizes.get(letter, 1) for letter in letters)
+
+
+def picked(array: Array, at: tuple[Any, ...]) -> Any:
+    """The entries of an array at these places, `array[at]`.
+
+    Where each index is along an axis of its own, and these are in order, one axis is picked after
+    another: of many entries that is quicker.
+
+    >>> x = np.arange(35).reshape(5, 7)
+    >>> picked(x, np.ix_([4, 0], [1, 1, 6])).tolist()
+    [[29, 29, 34], [1, 1, 6]]
+    """
+    shapes = [np.shape(index) for index in at]
+    shape, last = np.broadcast_shapes(*shapes), -1
+    for each in shapes if prod(shape) >= MANY else [(2, 2)]:
+        axes = [axis for axis, n in enumerate(each) if n > 1]
+        if len(axes) > 1 or (axes and (axes[0] <= last or len(each) < len(shape))):
+            return array[at]
+        last = axes[0] if axes else last
+    for axis, index in enumerate(at):
+        places = np.ravel(index)
+        if len(places) != array.shape[axis] or (places != np.arange(len(places))).any():
+            array = array.take(places, axis=axis)
+    return array.reshape(shape)
+
+
+MANY = 2**10
+"""Fewer entries are picked at once."""
 
 
 # ---- sizes and places
