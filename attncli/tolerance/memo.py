@@ -16,8 +16,11 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.run import Step, computed
 
-MOST, LARGEST = 2**20, 2**17
-"""How many numbers are kept at most, 8 MB of float64, and how many of one array."""
+MOST, LARGEST = 2**22, 2**17
+"""How many numbers are kept at most, 32 MB of float64, and how many of one array."""
+
+OF_LARGE = 2**22
+"""How many numbers of larger arrays are kept at most, 32 MB of float64: the first ones."""
 
 Key = tuple[Any, ...]
 Result = TypeVar("Result")
@@ -37,7 +40,7 @@ class Memo:
         self.stages: dict[Key, list[tuple[Step, Sequence[Array], Array]]] = {}
         self.once: dict[Key, tuple[Sequence[Any], Any]] = {}
         self.inputs: Mapping[str, Array] | None = None
-        self.size = 0
+        self.size = self.size_of_large = 0
 
     def made(self, key: Key, arrays: Sequence[Array], make: Callable[[], Array]) -> Array:
         """What is made of some arrays: once, while a setup holds it; none is held by this."""
@@ -89,8 +92,11 @@ class Memo:
             self.picked[key] = at, at
         return self.picked[key][1] if key in self.picked else at
 
-    def computed(self, step: Step, values: Mapping[str, Array]) -> Array:
-        """The stage of a step, which may have been computed before."""
+    def computed(self, step: Step, values: Mapping[str, Array], keeps_large: bool = False) -> Array:
+        """The stage of a step, which may have been computed before.
+
+        keeps_large  whether a larger array is kept, too, if it is one of the first
+        """
         arrays = [values[name] for name in step.reads.values()]
         numbers = (x for x in step.params.values() if isinstance(x, int | float | tuple))
         key = (step.name, step.text, *map(id, arrays), *numbers)
@@ -98,7 +104,11 @@ class Memo:
             if _is_same(step, other):
                 return stage
         result = computed(step, values)
-        if self._has_room(result, *arrays):
+        is_kept = self._has_room(result, *arrays)
+        if keeps_large and not is_kept and self.size_of_large + result.size <= OF_LARGE:
+            self.size_of_large += result.size
+            is_kept = True
+        if is_kept:
             self.stages.setdefault(key, []).append((step, arrays, result))
         return result
 
@@ -114,7 +124,7 @@ class Memo:
         if self.size + size > MOST:
             for arrays in (self.picked, self.stages, self.once):
                 arrays.clear()
-            self.size = 0
+            self.size = self.size_of_large = 0
         self.size += size + SMALL
 
 

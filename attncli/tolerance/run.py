@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -223,7 +223,7 @@ def _of_wanted_rows(
     if not across or len(block.computed.row) <= len(rows):
         return block, {}
     inputs = inputs_of_block(setup, block, steps, "float64")
-    values = run(steps, inputs, across, setup.memo.computed)
+    values = run(steps, inputs, across, partial(setup.memo.computed, keeps_large=True))
     results = dict[str, Array]()
     for name in across:
         axis = spec_of(name).axes_of(values[name].ndim).index("query")

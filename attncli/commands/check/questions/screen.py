@@ -134,13 +134,13 @@ class Screen:
 
     def scores_of(self, q: Array, k: Array) -> Array:
         """[candidate, key]: the scores of one query by other q [candidate, d] and k."""
-        count = max(len(q), len(k))
-        qk = (
-            np.broadcast_to(q[:, None, None], (count, 1, 1, q.shape[-1])),
-            np.broadcast_to(k[:, None], (count, 1, *k.shape[1:])),
-        )
-        inputs = dict(zip(QKV, (*qk, np.zeros((count, 1, k.shape[1], 1))), strict=True))
-        return self.scores(self.bare.with_other_arrays(inputs), all_of((count, 1, 1)))[:, 0, 0]
+        if len(k) == 1:  # the candidates are queries of one attention
+            q, k = q[None, None], k[None]
+        else:
+            q, k = np.broadcast_to(q, (len(k), q.shape[-1]))[:, None, None], k[:, None]
+        inputs = dict(zip(QKV, (q, k, np.zeros((*k.shape[:-1], 1))), strict=True))
+        setup = self.bare.with_other_arrays(inputs)
+        return self.scores(setup, all_of(setup.shape)).reshape(-1, k.shape[-2])
 
     def limits(self, rows: Indices, setup: Setup | None = None) -> BoolArray:
         """[batch, head, row, key], of which the first may be 1: what may be seen of these rows."""
