@@ -180,8 +180,10 @@ def picked(array: Array, at: tuple[Any, ...]) -> Any:
         if len(axes) > 1 or (axes and (axes[0] <= last or len(each) < len(shape))):
             return array[at]
         last = axes[0] if axes else last
-    for axis, index in enumerate(at):
-        places = np.ravel(index)
+    each_places = [np.ravel(index) for index in at]
+    growth = [len(places) / max(1, n) for places, n in zip(each_places, array.shape, strict=True)]
+    for axis in sorted(range(len(at)), key=growth.__getitem__):  # those first that leave the least
+        places = each_places[axis]
         if len(places) != array.shape[axis] or (places != np.arange(len(places))).any():
             array = array.take(places, axis=axis)
     return array.reshape(shape)

@@ -16,11 +16,8 @@ import numpy.typing as npt
 from attncli.arrays import Array
 from attncli.attention.run import Step, computed
 
-MOST, LARGEST = 2**22, 2**17
-"""How many numbers are kept at most, 32 MB of float64, and how many of one array."""
-
-OF_LARGE = 2**22
-"""How many numbers of larger arrays are kept at most, 32 MB of float64: the first ones."""
+MOST, LARGEST = 2**20, 2**17
+"""How many numbers are kept at most, 8 MB of float64, and how many of one array."""
 
 Key = tuple[Any, ...]
 Result = TypeVar("Result")
@@ -40,7 +37,7 @@ class Memo:
         self.stages: dict[Key, list[tuple[Step, Sequence[Array], Array]]] = {}
         self.once: dict[Key, tuple[Sequence[Any], Any]] = {}
         self.inputs: Mapping[str, Array] | None = None
-        self.size = self.size_of_large = 0
+        self.size = 0
 
     def made(self, key: Key, arrays: Sequence[Array], make: Callable[[], Array]) -> Array:
         """What is made of some arrays: once, while a setup holds it; none is held by this."""
@@ -92,11 +89,8 @@ class Memo:
             self.picked[key] = at, at
         return self.picked[key][1] if key in self.picked else at
 
-    def computed(self, step: Step, values: Mapping[str, Array], keeps_large: bool = False) -> Array:
-        """The stage of a step, which may have been computed before.
-
-        keeps_large  whether a larger array is kept, too, if it is one of the first
-        """
+    def computed(self, step: Step, values: Mapping[str, Array]) -> Array:
+        """The stage of a step, which may have been computed before."""
         arrays = [values[name] for name in step.reads.values()]
         numbers = (x for x in step.params.values() if isinstance(x, int | float | tuple))
         key = (step.name, step.text, *map(id, arrays), *numbers)
@@ -104,11 +98,7 @@ class Memo:
             if _is_same(step, other):
                 return stage
         result = computed(step, values)
-        is_kept = self._has_room(result, *arrays)
-        if keeps_large and not is_kept and self.size_of_large + result.size <= OF_LARGE:
-            self.size_of_large += result.size
-            is_kept = True
-        if is_kept:
+        if self._has_room(result, *arrays):
             self.stages.setdefault(key, []).append((step, arrays, result))
         return result
 
@@ -124,7 +114,7 @@ class Memo:
         if self.size + size > MOST:
             for arrays in (self.picked, self.stages, self.once):
                 arrays.clear()
-            self.size = self.size_of_large = 0
+            self.size = 0
         self.size += size + SMALL
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -223,7 +223,7 @@ def _of_wanted_rows(
     if not across or len(block.computed.row) <= len(rows):
         return block, {}
     inputs = inputs_of_block(setup, block, steps, "float64")
-    values = run(steps, inputs, across, partial(setup.memo.computed, keeps_large=True))
+    values = run(steps, inputs, across, setup.memo.computed)
     results = dict[str, Array]()
     for name in across:
         axis = spec_of(name).axes_of(values[name].ndim).index("query")
@@ -343,7 +343,8 @@ def inputs_of_block(
     sources = (*block.computed, block.keys, setup.positions)
 
     def size_of(inputs: dict[str, Array]) -> int:
-        return 0 if setup.positions is None else sum(x.size for x in inputs.values())
+        whole = {*map(id, setup.inputs.values())}
+        return sum(x.size for x in inputs.values() if id(x) not in whole)
 
     return memo.made_once(key, sources, make, size_of)
 
