@@ -19,7 +19,14 @@ from attncli.arrays import Array
 from attncli.convention import EmptyRows
 from attncli.errors import InputError
 from attncli.formula import kernels
-from attncli.formula.evaluate import FILLERS, Values, lengths_along, present_axes, sizes_of
+from attncli.formula.evaluate import (
+    FILLERS,
+    Values,
+    entries,
+    lengths_along,
+    present_axes,
+    sizes_of,
+)
 from attncli.formula.evaluate import FUNCTIONS as OF_NUMBERS
 from attncli.formula.expression import (
     Apply,
@@ -423,7 +430,7 @@ class Compiler(NamedTuple):
 
             def picked(*ends: range) -> Array:
                 places = dict(zip(letters, np.ix_(*ends), strict=True))
-                return np.asarray(cells.number(node, places))
+                return np.asarray(entries(values[node.name], cells.at(node, places)))
 
             if prod(full) <= GATHERED:
                 return np.broadcast_to(np.asarray(picked(*map(range, full)), order="C"), full)

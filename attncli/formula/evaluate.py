@@ -106,7 +106,7 @@ class Values(NamedTuple):
             case Cell(name):
                 if name not in self.arrays:
                     raise AbsentError(name)
-                return picked(self.arrays[name], self.at(node, places))
+                return self.arrays[name][self.at(node, places)]
             case Apply(function, args):
                 return FUNCTIONS[function](*(self.number(x, places) for x in args))
             case If(condition, then, otherwise):
@@ -163,23 +163,23 @@ class Values(NamedTuple):
         return prod(self.sizes.get(letter, 1) for letter in letters)
 
 
-def picked(array: Array, at: tuple[Any, ...]) -> Any:
+def entries(array: Array, at: tuple[Any, ...]) -> Any:
     """The entries of an array at these places, `array[at]`.
 
     Where each index is along an axis of its own, and these are in order, one axis is picked after
     another: of many entries that is quicker.
 
     >>> x = np.arange(35).reshape(5, 7)
-    >>> picked(x, np.ix_([4, 0], [1, 1, 6])).tolist()
+    >>> entries(x, np.ix_([4, 0], [1, 1, 6])).tolist()
     [[29, 29, 34], [1, 1, 6]]
     """
-    shapes = [np.shape(index) for index in at]
-    shape, last = np.broadcast_shapes(*shapes), -1
-    for each in shapes if prod(shape) >= MANY else [(2, 2)]:
-        axes = [axis for axis, n in enumerate(each) if n > 1]
-        if len(axes) > 1 or (axes and (axes[0] <= last or len(each) < len(shape))):
-            return array[at]
-        last = axes[0] if axes else last
+    shape = np.broadcast_shapes(*map(np.shape, at))
+    aligned = [(1,) * (len(shape) - np.ndim(index)) + np.shape(index) for index in at]
+    axes = [[axis for axis, n in enumerate(each) if n > 1] for each in aligned]
+    order = [axis for each in axes for axis in each]
+    is_mesh = all(len(each) < 2 for each in axes) and order == sorted({*order})
+    if prod(shape) < MANY or not is_mesh:
+        return array[at]
     each_places = [np.ravel(index) for index in at]
     growth = [len(places) / max(1, n) for places, n in zip(each_places, array.shape, strict=True)]
     for axis in sorted(range(len(at)), key=growth.__getitem__):  # those first that leave the least

@@ -95,12 +95,14 @@ class Block(NamedTuple):
     keys       the key heads that the heads share; None: each query head has its own
     selection  axis → which of the computed indices are wanted
     at         axis → where they belong in the result
+    is_shared  whether other setups of the memo have the same block
     """
 
     computed: Subset
     keys: Indices | None
     selection: Mapping[str, Indices]
     at: Mapping[str, Indices]
+    is_shared: bool = False
 
     def put(
         self,
@@ -181,7 +183,7 @@ def _stages(
     keys = setup.key_heads_of(subset.head)
     sizes = dict(zip((*ROWS, "kv_head"), (*subset.sizes, len(keys)), strict=True))
     whole = setup.whole_axes | ({1} if {*names} & {*OF_ALL_HEADS} else set())
-    by_rows = _blocks_of_rows(setup, subset, whole)
+    by_rows = blocks_of_rows(setup, subset, whole)
     blocks = _blocks_of_keys(setup, subset, keys) if by_keys else by_rows
     for every_row in blocks:
         shape = (*every_row.computed.sizes[:2], *setup.shape[2:])
@@ -257,8 +259,23 @@ def axes_in(setup: Setup, stage: str) -> tuple[str, ...]:
     return tuple("" if n == 1 else kind for n, kind in zip(sizes, axes, strict=True))
 
 
-def blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterator[Block]:
-    """The subset, cut in halves until none needs more than OF_ROWS scores; whole axes are not."""
+def blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterable[Block]:
+    """The subset, cut in halves until none needs more than OF_ROWS scores; whole axes are not.
+
+    Those of few scores are made once: every setup of a search is computed of its samples.
+    """
+    if setup.instead or math.prod(subset.sizes) * setup.shape[3] > OF_ROWS:
+        return _cut_by_rows(setup, subset, whole)
+
+    def make() -> list[Block]:
+        blocks = _cut_by_rows(setup, subset, whole)
+        return [block._replace(is_shared=True) for block in blocks]
+
+    return setup.memo.made_once(("blocks", whole, setup.shape), subset, make)
+
+
+def _cut_by_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterator[Block]:
+    """The blocks of these rows."""
     every = all_of(setup.shape)
 
     def cut(at: Subset) -> Iterator[Subset]:
@@ -276,15 +293,8 @@ def blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Itera
             current, other = source[axis], indices[source[axis]]
             source = source.with_axis(axis, np.where(other < 0, current, other))
         over = Subset(*(every[i] if i in whole else part for i, part in enumerate(source)))
-        yield Block(over, None, *(dict(zip(ROWS, x, strict=True)) for x in (source, at)))
-
-
-def _blocks_of_rows(setup: Setup, subset: Subset, whole: frozenset[int]) -> Iterable[Block]:
-    """The same, made once of few scores: every setup of a search is computed of its samples."""
-    if setup.instead or math.prod(subset.sizes) * setup.shape[3] > OF_ROWS:
-        return blocks_of_rows(setup, subset, whole)
-    key = "blocks", whole, setup.shape
-    return setup.memo.made_once(key, subset, lambda: [*blocks_of_rows(setup, subset, whole)])
+        selection, place = (dict(zip(ROWS, x, strict=True)) for x in (source, at))
+        yield Block(over, None, selection, place)
 
 
 def _blocks_of_keys(setup: Setup, subset: Subset, keys: Indices) -> Iterator[Block]:
@@ -308,8 +318,9 @@ def _blocks_of_keys(setup: Setup, subset: Subset, keys: Indices) -> Iterator[Blo
             batch = every.batch if 0 in whole else mine
             selection = mine, subset.head[head_places], subset.row, keys[some]
             at = items, head_places, np.arange(subset.sizes[2]), some
-            by_axis = (dict(zip((*ROWS, "kv_head"), x, strict=True)) for x in (selection, at))
-            yield Block(Subset(batch, head, every.row), key_heads, *by_axis)
+            axes = (*ROWS, "kv_head")
+            picks, place = (dict(zip(axes, x, strict=True)) for x in (selection, at))
+            yield Block(Subset(batch, head, every.row), key_heads, picks, place)
 
 
 def _among(indices: Indices, some: Indices) -> Indices:
@@ -335,12 +346,12 @@ def inputs_of_block(
 
     memo, reads = setup.memo, [step.reads for step in steps]
     memo.inputs = memo.inputs or setup.inputs
-    if setup.inputs is not memo.inputs:
+    if not block.is_shared or setup.inputs is not memo.inputs:
         return make()
     by_row = any("rows" in names and "given_mask" in names.values() for names in reads)
     order, is_normed = setup.convention.head_order, setup.convention.qk_norm
     key = "inputs", dtype, by_row, order, is_normed, setup.norms_after
-    sources = (*block.computed, block.keys, setup.positions)
+    sources = (*block.computed, setup.positions)
 
     def size_of(inputs: dict[str, Array]) -> int:
         whole = {*map(id, setup.inputs.values())}
@@ -382,7 +393,7 @@ def steps_of(
     """The changed plan for scores of this shape, and so many key heads that query heads share."""
     shape = shape or setup.shape
     n_kv_heads = n_kv_heads or shape[1]
-    key = dtype, shape, n_kv_heads
+    key = _plan_key(dtype, shape, n_kv_heads)
     if key in setup.plans:
         return setup.plans[key]
     inputs = frozenset({*setup.inputs, "rows"} - {*PROJECTION})
@@ -410,6 +421,16 @@ def steps_of(
         steps = edit(steps)
     setup.plans[key] = steps
     return setup.plans[key]
+
+
+def keep_steps(setup: Setup, steps: list[Step], n_kv_heads: int) -> None:
+    """Keeps the plan of a setup for all scores, so that `steps_of` need not make it."""
+    setup.plans[_plan_key("float64", setup.shape, n_kv_heads)] = steps
+
+
+def _plan_key(dtype: DType, shape: tuple[int, ...], n_kv_heads: int) -> tuple[object, ...]:
+    """By what a setup keeps its plans."""
+    return dtype, shape, n_kv_heads
 
 
 PROJECTION = "w_o", "b_o"

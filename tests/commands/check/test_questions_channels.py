@@ -42,6 +42,10 @@ ORDERS = [
     ([0, 0, 2, 2, 4, 4], "the first of its block of 2"),
     ([0, 1, 2, 0, 1, 2], "its number modulo 3"),
 ]
+REVERSE = [
+    ([0, 3, 1, 4, 2, 5], "the one at its place in a view of [2, 3] in place of [3, 2]"),
+    ([2, 3, 4, 5, 0, 1], "the one 2 after"),
+]
 KINDS = {"k": "keys", "q": "queries"}
 
 
@@ -56,12 +60,11 @@ def test_of_a_factor_of_the_scores(order: tuple[list[int], str], name: str, dtyp
     output = plain.attention(x | {name: read(x[name], channels)}, {})["output"].astype(dtype)
     if name == "q" and len({*channels}) == D_K:
         channels = [channels.index(at) for at in range(D_K)]
-        words = {tuple(other): text for other, text in ORDERS}.get(tuple(channels), "the one")
+        words = {tuple(other): text for other, text in ORDERS + REVERSE}[tuple(channels)]
         name = "k"
     other = KINDS["q" if name == "k" else "k"]
     said = name_of(output, x)
-    assert said.startswith(f"each channel of the {KINDS[name]} is read as {words}")
-    assert said.endswith(f"(the {other} are right)")
+    assert said == f"each channel of the {KINDS[name]} is read as {words} (the {other} are right)"
 
 
 @pytest.mark.parametrize(

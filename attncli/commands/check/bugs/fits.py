@@ -125,7 +125,7 @@ class _Fit:
 
         if (few := self.few) is not None and not may_fit(few, FEW_EXPLAINED):
             return None
-        if n == 1 and not may_fit(Target(self.sample), EXPLAINED):
+        if n == 1 and not may_fit(self.sampled, EXPLAINED):
             return None
         if is_whole:
             at, least = whole_minimum(self.loss, int(low), int(high), n)
@@ -148,7 +148,7 @@ class _Fit:
     def explains(self, least: Array) -> bool:
         """Whether the misfits left by fitted numbers are small, and others confirm each."""
         is_confirmed = self.sample.n_different >= SEVERAL * least.size
-        plain = Target(self.sample).misfit(self.facts.setup).mean()
+        plain = self.sampled.misfit(self.facts.setup).mean()
         return is_confirmed and bool(least.mean() < EXPLAINED * plain)
 
     def is_supported(self, x: Array) -> bool:
@@ -197,9 +197,14 @@ class _Fit:
         return replace(self.sample, errors=each or errors)
 
     @cached_property
+    def sampled(self) -> Target:
+        """All of the sample, which the numbers are to explain."""
+        return Target(self.sample)
+
+    @cached_property
     def target(self) -> Target:
         """What the numbers are fitted to."""
-        return Target(self.by_number)
+        return self.sampled if self.by_number is self.sample else Target(self.by_number)
 
     def loss(self, x: Array) -> Array:
         """How far off the setup is with these numbers: [n]."""

@@ -19,7 +19,7 @@ from attncli.attention.run import Step
 from attncli.commands.check.bugs.rewrite import Rewrite, formula_of
 from attncli.formula.expression import cells
 from attncli.stages import DELTA, DROPPED, LSE, MAPS, OF_TILES, OUTPUT, QKV, SCORES, TILE, WEIGHTS
-from attncli.tolerance.run import steps_of
+from attncli.tolerance.run import keep_steps, steps_of
 from attncli.tolerance.setup import Setup
 
 Function = Callable[[Array], Array]
@@ -55,7 +55,7 @@ def patched(setup: Setup, steps: Steps, again: Mapping[str, Rewrite] = {}) -> Se
         whole=setup.whole.union(*(needed for _, needed in axes)),
         across=None if again else across,
     )
-    keep_whole_plan(other, edited_plan)
+    keep_steps(other, edited_plan, other.inputs["k"].shape[1])
     return other
 
 
@@ -83,11 +83,6 @@ def edited(
 def whole_plan(setup: Setup) -> Plan:
     """The plan in which query heads share key heads."""
     return steps_of(setup, n_kv_heads=setup.inputs["k"].shape[1])
-
-
-def keep_whole_plan(setup: Setup, plan: Plan) -> None:
-    """Keeps the plan, which is that of `whole_plan`, so that it is not made again."""
-    setup.plans["float64", setup.shape, setup.inputs["k"].shape[1]] = plan
 
 
 def is_same(setup: Setup, other: Setup) -> bool:

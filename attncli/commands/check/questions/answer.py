@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -88,14 +88,24 @@ class PlaceMap(NamedTuple):
         return self.formula.format(x=letter, n=n, last=n - 1)
 
 
-def place_maps(n: int) -> Iterator[PlaceMap]:
-    """The maps of an axis of n places, but for that of each place to itself: each once."""
+def place_maps(n: int, *, every_shift: bool = False) -> Iterator[PlaceMap]:
+    """The maps of an axis of n places, but for that of each place to itself: each once.
+
+    every_shift  whether places are shifted by every number, not only by those that divide n
+    """
     places, seen_maps = np.arange(n), {np.arange(n).tobytes()}
-    for words, formula, indices in _each_map(n, places):
+    shifts = ((_after(by), (places + by) % n) for by in range(1, n if every_shift else 1))
+    more = ((words, formula, indices) for (words, formula), indices in shifts)
+    for words, formula, indices in chain(_each_map(n, places), more):
         x = np.asarray(indices, dtype=places.dtype)
         if x.tobytes() not in seen_maps:
             seen_maps.add(x.tobytes())
             yield PlaceMap(words, formula, x)
+
+
+def _after(by: int) -> tuple[str, str]:
+    """The place so many after another, in words and as a formula."""
+    return f"the one {by} after", f"({{x}} + {by}) % {{n}}"
 
 
 def _each_map(n: int, x: Indices) -> Iterator[tuple[str, str, Indices]]:
@@ -111,7 +121,7 @@ def _each_map(n: int, x: Indices) -> Iterator[tuple[str, str, Indices]]:
         last = np.minimum(x // b * b + b - 1, n - 1)
         yield f"the last of its block of {b}", f"min({{x}} // {b} * {b} + {b - 1}, {{last}})", last
         if n % b == 0:
-            yield f"the one {b} after", f"({{x}} + {b}) % {{n}}", (x + b) % n
+            yield *_after(b), (x + b) % n
             for rows in (b, n // b):
                 columns = n // rows
                 yield (

@@ -14,7 +14,12 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.commands.check.questions.answer import Answer, PlaceMap, place_maps
-from attncli.commands.check.questions.maps import MOST_MAPS, maps_allowed, source_text, text_of_map
+from attncli.commands.check.questions.maps import (
+    allowed_by_rows,
+    maps_allowed,
+    source_text,
+    text_of_map,
+)
 from attncli.commands.check.questions.screen import NEARER, Row, Screen, screen_of
 from attncli.commands.check.search import Search
 from attncli.stages import OUTPUT
@@ -49,16 +54,6 @@ def channels_elsewhere(search: Search) -> Iterator[Answer]:
         yield Answer(sentence, setups, formula)
 
 
-def maps_of_channels(n: int) -> list[PlaceMap]:
-    """The family of maps of places, and every shift."""
-    maps, places = [*place_maps(n)], np.arange(n)
-    family = {x.indices.tobytes() for x in maps}
-    shifts = ((places + by) % n for by in range(1, n))
-    texts = ((f"the one {by} after", f"({{x}} + {by}) % {{n}}") for by in range(1, n))
-    others = (PlaceMap(*text, x) for text, x in zip(texts, shifts, strict=True))
-    return [*maps, *(x for x in others if x.indices.tobytes() not in family)]
-
-
 def with_channels(setup: Setup, name: str, indices: Indices) -> list[Setup]:
     """The setups in which each channel of an input is another one, before positions or after."""
     setups = [setup, setup.placed()] if setup.positions is not None else [setup]
@@ -67,16 +62,11 @@ def with_channels(setup: Setup, name: str, indices: Indices) -> list[Setup]:
 
 def maps_of_factor(screen: Screen, name: str) -> list[PlaceMap]:
     """The maps of the channels of q or k by which every wrong row is what it is."""
-    maps = maps_of_channels(screen.setup.d_k)
+    maps = [*place_maps(screen.setup.d_k, every_shift=True)]
     if not maps:
         return []
-    indices, allowed = np.stack([x.indices for x in maps]), np.arange(len(maps))
-    for row in screen.rows_by_keys:
-        near = _near(screen, row, name, indices[allowed])
-        allowed = allowed[near]
-        if not len(allowed):
-            return []
-    return [maps[x] for x in allowed[:MOST_MAPS]]
+    indices = np.stack([x.indices for x in maps])
+    return allowed_by_rows(screen, maps, lambda row, some: _near(screen, row, name, indices[some]))
 
 
 def _near(screen: Screen, row: Row, name: str, indices: Indices) -> BoolArray:
@@ -106,4 +96,5 @@ def maps_of_output(screen: Screen) -> Sequence[PlaceMap]:
         near &= apart <= allowed
         if not near.any(axis=-1).all():
             return []
-    return maps_allowed(maps_of_channels(n), n, dict(enumerate(near)), is_listed=True)
+    maps = place_maps(n, every_shift=True)
+    return maps_allowed(maps, n, dict(enumerate(near)), is_listed=True)

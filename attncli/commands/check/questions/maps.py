@@ -8,7 +8,7 @@ it. Of the keys, all maps of the family are computed for a row at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from attncli.commands.check.questions.operands import (
 )
 from attncli.commands.check.questions.screen import MOST_ROWS, Row, Screen, screen_of
 from attncli.commands.check.search import Search
+from attncli.tolerance.run import Indices
 from attncli.tolerance.setup import Setup
 
 WORDS = dict(
@@ -141,9 +142,21 @@ def maps_of_keys(screen: Screen, operand: Operand, letter: str) -> list[PlaceMap
     is_mask = operand.arrays == ("given_mask",)
     if not maps or (is_mask and screen.setup.inputs["given_mask"].shape[-1] == 1):
         return []
+    return allowed_by_rows(
+        screen, maps, lambda row, some: screen.near_maps(row, indices[some], operand.fields)
+    )
+
+
+def allowed_by_rows(
+    screen: Screen, maps: Sequence[PlaceMap], near: Callable[[Row, Indices], BoolArray]
+) -> list[PlaceMap]:
+    """The maps by which every wrong row is what it is.
+
+    near  whether these of the maps give a row
+    """
     allowed = np.arange(len(maps))
     for row in screen.rows_by_keys:
-        allowed = allowed[screen.near_maps(row, indices[allowed], operand.fields)]
+        allowed = allowed[near(row, allowed)]
         if not len(allowed):
             return []
     return [maps[x] for x in allowed[:MOST_MAPS]]
