@@ -56,7 +56,7 @@ class Memo:
             return self.picked[key][1]
         result = x
         for axis, at in axes:
-            result = np.take(result, at, axis=axis)
+            result = _one(result, int(at[0]), axis) if len(at) == 1 else taken(result, at, axis)
         if self._has_room(result):
             self.picked[key] = x, result
         return result
@@ -120,6 +120,19 @@ class Memo:
 
 SMALL = 2**6
 """An array of few numbers takes as much memory as so many more."""
+
+
+def taken(x: Array, at: npt.NDArray[np.intp], axis: int) -> Array:
+    """The entries of an array at these places of an axis; `np.take` would copy all of an array that
+    is stored in another order."""
+    if x.flags.c_contiguous:
+        return np.take(x, at, axis=axis)
+    return np.ascontiguousarray(x[(slice(None),) * axis + (at,)])
+
+
+def _one(x: Array, at: int, axis: int) -> Array:
+    """One entry of an axis, as a view."""
+    return x[(slice(None),) * axis + (slice(at, at + 1),)]
 
 
 def _is_same(step: Step, other: Step) -> bool:

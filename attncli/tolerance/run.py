@@ -39,6 +39,7 @@ from attncli.stages import (
     gradient_of,
     spec_of,
 )
+from attncli.tolerance.memo import taken
 from attncli.tolerance.setup import NANS, ZEROS, Edit, Setup
 from attncli.tolerance.spans import (
     D_BIAS,
@@ -120,7 +121,7 @@ class Block(NamedTuple):
                 continue
             order = np.argsort(indices)
             at_taken = order[np.searchsorted(indices, self.selection[kind], sorter=order)]
-            x = np.take(x, at_taken, axis=axis)
+            x = taken(x, at_taken, axis)
         if name not in result:
             shape = tuple(sizes.get(kind, n) for kind, n in zip(axes, x.shape, strict=True))
             if shape == x.shape:  # of a block that is all there is
@@ -230,7 +231,7 @@ def _of_wanted_rows(
     for name in across:
         axis = spec_of(name).axes_of(values[name].ndim).index("query")
         at = rows if values[name].shape[axis] > 1 else np.zeros(1, np.intp)
-        results[name] = np.take(values[name], at, axis=axis)
+        results[name] = taken(values[name], at, axis)
     return block._replace(computed=block.computed._replace(row=rows)), results
 
 

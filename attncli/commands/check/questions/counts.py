@@ -198,12 +198,46 @@ def counts_of(
 ) -> Iterator[Counts]:
     """The counts with which these rows are as observed, as whole numbers first."""
     n_keys = rows.weights.shape[-1]
+    if places is None and not may_count(rows, extras, at):
+        return
     for each, is_known, others in solutions(rows, columns_of(rows, extras, at, places), extras):
         keys, is_solved = (np.broadcast_to(x, n_keys) for x in (each, is_known))
         counts = Counts(keys, is_solved, others.get("sink", 1.0), others.get("zeros", 0.0))
         for candidate in (counts.rounded(WHOLE), counts.rounded(EXACT)):
             if candidate.is_possible and not candidate.is_right:
                 yield candidate
+
+
+def may_count(rows: Rows, extras: Sequence[Extra], at: BoolArray) -> bool:
+    """Whether other counts of each key may give those of the rows that see the fewest keys.
+
+    Their equations are a part of all, of few counts. A number that is off by δ makes an equation be
+    off by δ Σ_j m_j a_ij: where nothing that the part is applied to becomes so small, no counts are
+    right. True where the part would not be much smaller than the whole.
+    """
+    width, is_seen = rows.observed.shape[-1], rows.weights[at] > 0
+    order = np.argsort(is_seen.sum(axis=-1), kind="stable")
+    n_counts = len(extras) + np.logical_or.accumulate(is_seen[order]).sum(axis=-1)
+    is_enough = width * np.arange(1, len(order) + 1) >= ENOUGH * n_counts
+    n_rows = int(is_enough.argmax()) + 1
+    if rows.stage == LSE or not is_enough.any() or n_counts[n_rows - 1] > PART * is_seen.shape[-1]:
+        return True
+    some = np.zeros_like(at)
+    some[tuple(x[order[:n_rows]] for x in np.nonzero(at))] = True
+    matrix = columns_of(rows, extras, some)
+    ones, zeros = -np.ones_like(rows.observed[..., :1]), np.zeros_like(rows.values[..., :1])
+    shares = columns_of(rows._replace(observed=ones, values=zeros), extras, some)
+    size = np.abs(matrix).max(axis=0)
+    used = size > UNUSED * size.max()
+    if not np.isfinite(matrix).all() or not used.any():
+        return True
+    least = np.linalg.svd(matrix[:, used] / size[used], compute_uv=False)[-1]
+    off_by = rows.allowed[some][:, None] * shares[:, used] / size[used]
+    return not least > np.sqrt(width) * np.linalg.norm(off_by)
+
+
+PART = 0.5
+"""A part of the equations has at most this share of the counts."""
 
 
 # ---- what a matrix takes to 0, up to rounding

@@ -11,6 +11,7 @@ from attncli.arrays import Array
 from attncli.commands.check.bugs.patch import named, whole_plan
 from attncli.commands.check.search import Search
 from attncli.stages import LSE, OUTPUT, WEIGHTS
+from attncli.tolerance.comparison import Comparison
 from attncli.tolerance.run import Indices, Subset, stages
 from attncli.tolerance.setup import Setup
 
@@ -37,6 +38,7 @@ class Rows(NamedTuple):
     values    [batch, head, key, e]: what the weights weigh; of weights themselves the identity
     sinks     [head], or None
     is_usable [batch, head, row]: whether the row attends to anything and all its numbers are finite
+    allowed   [batch, head, row]: how far its numbers may be from right ones; ∞ where not known
     """
 
     over: Subset
@@ -48,6 +50,7 @@ class Rows(NamedTuple):
     values: Array
     sinks: Array | None
     is_usable: Array
+    allowed: Array
 
 
 def logits_of(setup: Setup) -> str:
@@ -116,7 +119,17 @@ def rows_of(
         values=values,
         sinks=None if sinks is None else sinks[over.head],
         is_usable=is_usable,
+        allowed=_allowed(comparison, stage, at),
     )
+
+
+def _allowed(comparison: Comparison, stage: str, at: Subset) -> Array:
+    """How far the numbers of these rows may be from right ones."""
+    if stage not in comparison.errors:  # solved from what was projected
+        return np.full(at.sizes, np.inf)
+    errors = comparison.errors[stage]
+    allowed = np.broadcast_to(errors.allowed, errors.expected.shape)
+    return np.asarray(allowed[np.ix_(*at)].max(axis=-1))
 
 
 def _values_of(stage: str, setup: Setup, over: Subset) -> Array:
