@@ -32,19 +32,24 @@ def softmax(
     >>> softmax(np.array([[1000.0, 1000.0]])), softmax(np.zeros((1, 2)), sink=np.log([[2.0]]))
     (array([[0.5, 0.5]]), array([[0.25, 0.25]]))
     """
+    hidden = None if allowed is None else ~allowed
     top = x.max(axis=axis, keepdims=True)
     top = top if sink is None else np.maximum(top, sink)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         top = np.where(np.isneginf(top), 0, top)
         powers = x - top
+        if hidden is not None:  # of numbers exp takes a fraction of the time that it takes of −∞
+            np.copyto(powers, 0, where=hidden)
         np.exp(powers, out=powers)
+        if hidden is not None:
+            np.copyto(powers, 0, where=hidden)
         total = powers.sum(axis=axis, keepdims=True)
         total = total if sink is None else total + np.exp(sink - top)
         np.divide(powers, total, out=powers)
-    if allowed is None:
+    if allowed is None or hidden is None:
         return powers
     if np.isnan(powers).any():
-        np.copyto(powers, 0, where=~allowed)
+        np.copyto(powers, 0, where=hidden)
     of_every_axis = allowed.reshape((1,) * (x.ndim - allowed.ndim) + allowed.shape)
     is_empty = ~of_every_axis.any(axis=axis, keepdims=True)
     is_empty = is_empty if sink is None else is_empty & np.isneginf(sink)

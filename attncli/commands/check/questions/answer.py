@@ -93,14 +93,15 @@ def place_maps(n: int, *, every_shift: bool = False) -> Iterator[PlaceMap]:
 
     every_shift  whether places are shifted by every number, not only by those that divide n
     """
-    places, seen_maps = np.arange(n), {np.arange(n).tobytes()}
+    places, small = np.arange(n), np.min_scalar_type(max(0, n - 1))
+    seen_maps = {places.astype(small).tobytes()}
     shifts = ((_after(by), (places + by) % n) for by in range(1, n if every_shift else 1))
     more = ((words, formula, indices) for (words, formula), indices in shifts)
     for words, formula, indices in chain(_each_map(n, places), more):
-        x = np.asarray(indices, dtype=places.dtype)
-        if x.tobytes() not in seen_maps:
-            seen_maps.add(x.tobytes())
-            yield PlaceMap(words, formula, x)
+        key = indices.astype(small).tobytes()
+        if key not in seen_maps:
+            seen_maps.add(key)
+            yield PlaceMap(words, formula, indices)
 
 
 def _after(by: int) -> tuple[str, str]:
@@ -117,8 +118,10 @@ def _each_map(n: int, x: Indices) -> Iterator[tuple[str, str, Indices]]:
     for b in range(2, n):
         yield f"its number modulo {b}", f"{{x}} % {b}", x % b
     for b in range(2, n // 2 + 1):
-        yield f"the first of its block of {b}", f"{{x}} // {b} * {b}", x // b * b
-        last = np.minimum(x // b * b + b - 1, n - 1)
+        block = x // b
+        first = block * b
+        yield f"the first of its block of {b}", f"{{x}} // {b} * {b}", first
+        last = np.minimum(first + (b - 1), n - 1)
         yield f"the last of its block of {b}", f"min({{x}} // {b} * {b} + {b - 1}, {{last}})", last
         if n % b == 0:
             yield *_after(b), (x + b) % n
@@ -129,10 +132,10 @@ def _each_map(n: int, x: Indices) -> Iterator[tuple[str, str, Indices]]:
                     f"{{x}} % {rows} * {columns} + {{x}} // {rows}",
                     x % rows * columns + x // rows,
                 )
-        within = np.minimum(x // b * b + b - 1 - x % b, n - 1)
+        within = np.minimum(2 * first + (b - 1) - x, n - 1)
         formula = f"min({{x}} // {b} * {b} + {b - 1} - {{x}} % {b}, {{last}})"
         yield f"in reverse order within each block of {b}", formula, within
-        yield f"its number divided by {b}", f"{{x}} // {b}", x // b
+        yield f"its number divided by {b}", f"{{x}} // {b}", block
     for at in range(1, n):
         yield f"at most number {at + 1}", f"min({{x}}, {at})", np.minimum(x, at)
 

@@ -219,8 +219,10 @@ def may_count(rows: Rows, extras: Sequence[Extra], at: BoolArray) -> bool:
     order = np.argsort(is_seen.sum(axis=-1), kind="stable")
     n_counts = len(extras) + np.logical_or.accumulate(is_seen[order]).sum(axis=-1)
     is_enough = width * np.arange(1, len(order) + 1) >= ENOUGH * n_counts
+    if rows.stage == LSE or not is_enough.any():
+        return True
     n_rows = int(is_enough.argmax()) + 1
-    if rows.stage == LSE or not is_enough.any() or n_counts[n_rows - 1] > PART * is_seen.shape[-1]:
+    if n_counts[n_rows - 1] > PART * is_seen.shape[-1]:
         return True
     some = np.zeros_like(at)
     some[tuple(x[order[:n_rows]] for x in np.nonzero(at))] = True

@@ -101,16 +101,6 @@ def at_each_place(screen: Screen, operand: Operand, letter: str, row: Row) -> Ro
     inputs, setup = screen.setup.inputs, screen.setup
     g = int(setup.key_heads[h])
     match operand.words, letter:
-        case "q", "b":
-            return row._replace(scores=screen.scores_of(inputs["q"][:, h, i], inputs["k"][[b], g]))
-        case "q", "h":
-            return row._replace(scores=screen.scores_of(inputs["q"][b, :, i], inputs["k"][[b], g]))
-        case (("q" | "the scores"), _):
-            axis = "bhi".index(letter)
-            over = Subset(*(np.array([x]) for x in row.at))
-            over = over.with_axis(axis, all_of(setup.shape)[axis])
-            scores = screen.scores(screen.bare, over)
-            return row._replace(scores=scores.reshape(-1, scores.shape[-1]))
         case "the given mask", _:
             assert screen.given_mask is not None  # noqa: S101 - there is one
             n = screen.given_mask.shape["bhi".index(letter)]
@@ -126,12 +116,26 @@ def at_each_place(screen: Screen, operand: Operand, letter: str, row: Row) -> Ro
             return row._replace(limits=limits[min(b, len(limits) - 1), 0])
         case "the sink", _:
             return row._replace(sink=inputs["sinks"])
+    keys = screen.seen(row)
+    row, k = row.of_keys(keys), inputs["k"][..., keys, :]
     at: tuple[Index, Index] = (EVERY, g) if letter == "b" else (b, EVERY)
+    match operand.words, letter:
+        case "q", "b":
+            return row._replace(scores=screen.scores_of(inputs["q"][:, h, i], k[[b], g]))
+        case "q", "h":
+            return row._replace(scores=screen.scores_of(inputs["q"][b, :, i], k[[b], g]))
+        case ("q" | "the scores"), "i":
+            return row._replace(scores=screen.scores_of(inputs["q"][b, h], k[[b], g]))
+        case "the scores", _:
+            axis = "bh".index(letter)
+            over = Subset(*(np.array([x]) for x in row.at))
+            over = over.with_axis(axis, all_of(setup.shape)[axis])
+            scores = screen.scores(screen.bare, over)
+            return row._replace(scores=scores.reshape(-1, scores.shape[-1])[:, keys])
     if "k" in operand.arrays:
-        scores = screen.scores_of(inputs["q"][[b], h, i], inputs["k"][at])
-        row = row._replace(scores=scores)
+        row = row._replace(scores=screen.scores_of(inputs["q"][[b], h, i], k[at]))
     if "v" in operand.arrays:
-        row = row._replace(values=screen.values(at, row.channels))
+        row = row._replace(values=screen.values(at, row.channels)[..., keys, :])
     return row
 
 

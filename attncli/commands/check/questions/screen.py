@@ -72,6 +72,16 @@ class Row(NamedTuple):
     observed: Array
     allowed: float
 
+    def of_keys(self, keys: Indices) -> Row:
+        """The row of these keys alone."""
+        return self._replace(
+            scores=self.scores[..., keys],
+            added=self.added[..., keys],
+            limits=self.limits[..., keys],
+            values=self.values[..., keys, :],
+            multiples=self.multiples[..., keys],
+        )
+
 
 @dataclass(frozen=True)
 class Screen:
@@ -215,6 +225,7 @@ class Screen:
         The stage may not depend on what is read otherwise: then all are one candidate.
         """
         convention, is_added = self.setup.convention, self.setup.is_added
+        row = row.of_keys(self.seen(row)) if row.limits.ndim == row.added.ndim == 1 else row
         x = computed(row, self.stage, convention, self.setup.empty_rows, is_added)
         with np.errstate(invalid="ignore"):
             apart = np.abs(x - row.observed)
@@ -237,8 +248,7 @@ class Screen:
         fields = row._asdict()
         if not {*names} & {"limits", "added"}:  # no map makes it see another key
             keys = self.seen(row)
-            maps = maps[:, keys]
-            row = row._replace(**{name: fields[name][keys] for name in OF_KEYS})
+            maps, row = maps[:, keys], row.of_keys(keys)
         step = max(1, MOST_CELLS // (maps.shape[1] * (1 + row.values.shape[-1])))
         parts = (maps[start : start + step] for start in range(0, len(maps), step))
         results = [
@@ -246,10 +256,6 @@ class Screen:
             for part in parts
         ]
         return np.concatenate(results)
-
-
-OF_KEYS = "scores", "added", "limits", "values", "multiples"
-"""The fields of a row that have a number for each key."""
 
 
 def _channels(errors: Array, stage: str) -> Indices:
@@ -269,12 +275,10 @@ def computed(
     numbers = np.where(row.added == -np.inf, 0.0, row.added)
     value, rule = convention.hidden_value(is_added), convention.mask_value_rule
     hidden = row.scores + value if rule == "add" else np.asarray(value)
-    masked = np.where(is_seen, row.scores + numbers, hidden)
+    scores = row.scores + numbers
     if stage == MASKED:
-        return masked
-    top = np.maximum(masked.max(axis=-1, keepdims=True), row.sink[..., None])
-    top = np.where(np.isfinite(top), top, 0.0)
-    powers = np.exp(masked - top)
+        return np.where(is_seen, scores, hidden)
+    powers, top = _powers(scores, is_seen, hidden, row.sink[..., None])
     total = powers.sum(axis=-1, keepdims=True) + np.exp(row.sink[..., None] - top)
     if stage == LSE:
         base = np.log(2) if convention.lse_base == "2" else 1.0
@@ -282,7 +286,7 @@ def computed(
             return np.asarray((np.log(total) + top) / base)
     weights = powers / np.where(total == 0, 1, total)
     if empty_rows in ("nan", "uniform"):
-        instead = np.nan if empty_rows == "nan" else 1 / masked.shape[-1]
+        instead = np.nan if empty_rows == "nan" else 1 / powers.shape[-1]
         weights = np.where(total == 0, instead, weights)
     if stage == WEIGHTS:
         return np.asarray(weights)
@@ -290,6 +294,22 @@ def computed(
     if row.values.ndim == 2:
         return np.asarray(shares @ row.values)
     return np.asarray((shares[..., None, :] @ row.values)[..., 0, :])
+
+
+def _powers(scores: Array, is_seen: BoolArray, hidden: Array, sink: Array) -> tuple[Array, Array]:
+    """exp(x − top) of every key, and the top: the largest score, of the sink as well."""
+    are_hidden = hidden.ndim == 0 and hidden == -np.inf
+    if are_hidden and scores.ndim < is_seen.ndim and np.ptp(scores) < WIDE:  # the same for all
+        top = np.maximum(scores.max(keepdims=True), sink)
+        return np.where(is_seen, np.exp(scores - top), 0.0), top
+    masked = np.where(is_seen, scores, hidden)
+    top = np.maximum(masked.max(axis=-1, keepdims=True), sink)
+    top = np.where(np.isfinite(top), top, 0.0)
+    return np.exp(masked - top), top
+
+
+WIDE = 500.0
+"""Powers of scores that are less far apart are no 0 beside each other."""
 
 
 def is_plain(setup: Setup) -> bool:
