@@ -19,6 +19,9 @@ from attncli.attention.run import Step, computed
 MOST, LARGEST = 2**20, 2**17
 """How many numbers are kept at most, 8 MB of float64, and how many of one array."""
 
+LATEST = 2**20
+"""Of larger arrays, of so many numbers, the latest of each step is kept."""
+
 Key = tuple[Any, ...]
 Result = TypeVar("Result")
 
@@ -28,6 +31,7 @@ class Memo:
 
     An array is known by its id, and kept beside what was made of it, so that no other has the id.
 
+    latest  step → by what the latest of its large stages is kept
     inputs  those of the setup that was computed first, which most others share
     """
 
@@ -36,6 +40,7 @@ class Memo:
         self.picked: dict[Key, tuple[Array, Array]] = {}
         self.stages: dict[Key, list[tuple[Step, Sequence[Array], Array]]] = {}
         self.once: dict[Key, tuple[Sequence[Any], Any]] = {}
+        self.latest: dict[str, Key] = {}
         self.inputs: Mapping[str, Array] | None = None
         self.size = 0
 
@@ -100,6 +105,9 @@ class Memo:
         result = computed(step, values)
         if self._has_room(result, *arrays):
             self.stages.setdefault(key, []).append((step, arrays, result))
+        elif all(x is not None and x.size <= LATEST for x in (result, *arrays)):
+            self.stages.pop(self.latest.get(step.name, ()), None)
+            self.stages[key], self.latest[step.name] = [(step, arrays, result)], key
         return result
 
     def _has_room(self, result: Array, *arrays: Array) -> bool:

@@ -72,15 +72,14 @@ def _output_times(setup: Setup, evidence: Evidence) -> Iterator[Setup]:
         return
     if not (np.isfinite(observed) & np.isfinite(expected)).all():
         return
-    fits = []
+    fits, plain = [], float(np.square(observed - expected).mean())
     axes = {"all of it": (0, 1, 2, 3), "head by head": (0, 2, 3), "channel by channel": (0, 2)}
     for words, over in axes.items():
-        if not _confirms_each(expected, observed, over):
-            continue
         squares = np.square(expected).sum(axis=over, keepdims=True)
         times = (observed * expected).sum(axis=over, keepdims=True) / np.maximum(squares, 1e-300)
         loss = float(np.square(observed - times * expected).mean())
-        fits.append((loss, times, words))
+        if loss <= EXPLAINED * plain and _confirms_each(expected, observed, over):
+            fits.append((loss, times, words))
     if not fits:
         return
     least = min(loss for loss, _, _ in fits)
