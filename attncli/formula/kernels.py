@@ -48,14 +48,15 @@ def softmax(
         np.divide(powers, total, out=powers)
     if allowed is None or hidden is None:
         return powers
-    if np.isnan(powers).any():
+    if not (np.isfinite(total) & (total > 0)).all():  # else no quotient is NaN
         np.copyto(powers, 0, where=hidden)
     of_every_axis = allowed.reshape((1,) * (x.ndim - allowed.ndim) + allowed.shape)
     is_empty = ~of_every_axis.any(axis=axis, keepdims=True)
     is_empty = is_empty if sink is None else is_empty & np.isneginf(sink)
     size = x.size // max(1, total.size)
     filler = {"nan": np.nan, "uniform": 1.0 / max(1, size)}.get(empty, 0.0)
-    np.copyto(powers, filler, where=is_empty)
+    if is_empty.any():
+        np.copyto(powers, filler, where=is_empty)
     return powers
 
 

@@ -124,7 +124,7 @@ def at_each_place(screen: Screen, operand: Operand, letter: str, row: Row) -> Ro
             return row._replace(scores=screen.scores_of(inputs["q"][:, h, i], k[[b], g]))
         case "q", "h":
             return row._replace(scores=screen.scores_of(inputs["q"][b, :, i], k[[b], g]))
-        case ("q" | "the scores"), "i":
+        case (("q" | "the scores"), "i"):
             return row._replace(scores=screen.scores_of(inputs["q"][b, h], k[[b], g]))
         case "the scores", _:
             axis = "bh".index(letter)
