@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,27 @@ def test_keys_in_bfloat16() -> None:
         said(output.astype(TYPES["bfloat16"]), q, k, v)
         == "the last 2 of every 7 keys count 0 times"
     )
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "key 2 counts 3 times",  # which nearly all queries see
+        "key 67 counts 0 times",  # which few do
+        "key 3 counts 0 times and key 61 counts 2 times",
+    ],
+)
+def test_counts_under_a_causal_limit(sentence: str, dtype: str) -> None:
+    number_type = TYPES.get(dtype, np.dtype(dtype))
+    q, k, v = (x.astype(number_type) for x in inputs(17, n_q=71, n_k=71))
+    counts = np.ones(71)
+    for number, times in re.findall(r"key (\d+) counts? ([\d.]+)", sentence):
+        counts[int(number) - 1] = float(times)
+    exact = [x.astype(float) for x in (q, k, v)]
+    hidden = np.triu(np.ones((71, 71), dtype=bool), 1)
+    output = attention(*exact, counts, hidden=hidden)[0]
+    assert said(output.astype(number_type), q, k, v, causal=True) == sentence
 
 
 def test_under_masks_shared_heads_and_a_softcap() -> None:

@@ -209,37 +209,39 @@ def counts_of(
 
 
 def may_count(rows: Rows, extras: Sequence[Extra], at: BoolArray) -> bool:
-    """Whether other counts of each key may give those of the rows that see the fewest keys.
+    """Whether other counts of each key may give those of the rows that see few keys.
 
     Their equations are a part of all, of few counts. A number that is off by δ makes an equation be
     off by δ Σ_j m_j a_ij: where nothing that the part is applied to becomes so small, no counts are
-    right. True where the part would not be much smaller than the whole.
+    right. True where no part is small.
     """
     width, is_seen = rows.observed.shape[-1], rows.weights[at] > 0
     order = np.argsort(is_seen.sum(axis=-1), kind="stable")
     n_counts = len(extras) + np.logical_or.accumulate(is_seen[order]).sum(axis=-1)
-    is_enough = width * np.arange(1, len(order) + 1) >= ENOUGH * n_counts
-    if rows.stage == LSE or not is_enough.any():
-        return True
-    n_rows = int(is_enough.argmax()) + 1
-    if n_counts[n_rows - 1] > PART * is_seen.shape[-1]:
+    is_part = width * np.arange(1, len(order) + 1) >= ENOUGH * n_counts
+    is_part &= n_counts <= PART * is_seen.shape[-1]
+    if rows.stage == LSE or not is_part.any():
         return True
     some = np.zeros_like(at)
-    some[tuple(x[order[:n_rows]] for x in np.nonzero(at))] = True
+    some[tuple(x[order[: np.flatnonzero(is_part)[-1] + 1]] for x in np.nonzero(at))] = True
     matrix = columns_of(rows, extras, some)
     ones, zeros = -np.ones_like(rows.observed[..., :1]), np.zeros_like(rows.values[..., :1])
     shares = columns_of(rows._replace(observed=ones, values=zeros), extras, some)
-    size = np.abs(matrix).max(axis=0)
-    used = size > UNUSED * size.max()
-    if not np.isfinite(matrix).all() or not used.any():
+    is_there = shares.any(axis=0)
+    size = np.abs(matrix[:, is_there]).max(axis=0)
+    size = np.maximum(size, max(UNUSED * size.max(), LEAST))
+    if not np.isfinite(matrix).all():
         return True
-    least = np.linalg.svd(matrix[:, used] / size[used], compute_uv=False)[-1]
-    off_by = rows.allowed[some][:, None] * shares[:, used] / size[used]
+    least = np.linalg.svd(matrix[:, is_there] / size, compute_uv=False)[-1]
+    off_by = rows.allowed[some][:, None] * shares[:, is_there] / size
     return not least > np.sqrt(width) * np.linalg.norm(off_by)
 
 
-PART = 0.5
-"""A part of the equations has at most this share of the counts."""
+PART = 0.125
+"""The rows of which counts are refused have at most this share of all counts."""
+
+LEAST = 1e-150
+"""A column of smaller numbers is one of zeros."""
 
 
 # ---- what a matrix takes to 0, up to rounding
