@@ -24,6 +24,7 @@ from attncli.commands.check.direction import OWN, Directions, beta
 from attncli.convention import EmptyRows
 from attncli.errors import ConventionError, InputError
 from attncli.stages import BEFORE_SOFTMAX, DELTA, GRADIENTS, OUTPUT, PROJECTED, gradient_of
+from attncli.tolerance.column_sums import has_other_sum
 from attncli.tolerance.comparison import Comparison, Fit, fit, lowers
 from attncli.tolerance.number_types import EPS, SMALL
 from attncli.tolerance.rule import distance, largest
@@ -395,6 +396,8 @@ class Search:
 
     def fits_samples(self, setup: Setup) -> bool:
         """Whether a variant fits every sample, the narrow one first."""
+        if has_other_sum(setup, self.comparison, self.narrow):
+            return False
         first = [self.narrow] * (self.narrow is not self.samples[0])
         return all(fit(setup, sample) for sample in (*first, *self.samples))
 
