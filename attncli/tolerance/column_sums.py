@@ -13,11 +13,14 @@ import numpy as np
 from attncli.arrays import Array
 from attncli.attention.run import Step, run
 from attncli.formula.expression import Over
-from attncli.formula.parser import parse
+from attncli.formula.parser import parse, parsed
 from attncli.stages import OUTPUT, WEIGHTS
 from attncli.tolerance.comparison import Comparison
 from attncli.tolerance.run import blocks_of_rows, inputs_of_block, steps_of
 from attncli.tolerance.setup import Setup
+
+IS_ALLOWED = parsed("mask[b,h,i,j] != -inf")
+"""The condition by which softmax leaves out the scores that a mask hides."""
 
 SURELY = 64.0
 """Sums must differ by so many times what rounding adds to them."""
@@ -26,49 +29,55 @@ SURELY = 64.0
 def has_other_sum(setup: Setup, comparison: Comparison, sample: Comparison) -> bool:
     """Whether the observed outputs of a head have another sum than those of a setup.
 
-    False where that is not known: where no softmax of the setup is over the queries, something is
-    done to its weights before they are summed, or not all queries were observed.
+    False where that is not known: see `summed_values`, and where not all queries were observed.
 
     comparison  of everything
     sample      of it, of a few rows of one head
     """
     stage, (batch, head, _) = comparison.errors.get(OUTPUT), sample.at
-    is_changed = setup.relayout or setup.relabel or setup.instead or setup.written
-    if stage is None or stage.rule.kind != "noise" or is_changed or setup.tiles:
+    is_one_head = setup.whole_axes == {2} and sample.subset.sizes[:2] == (1, 1)
+    if not is_one_head or stage is None or stage.rule.kind != "noise":
         return False
-    is_whole = len(comparison.subset.row) == setup.shape[2] and sample.subset.sizes[:2] == (1, 1)
-    if setup.whole_axes != {2} or not is_whole:
+    if comparison.slack != 1 or len(comparison.subset.row) < setup.shape[2]:
         return False
     observed = stage.observed[batch[0], head[0]]
+    values = summed_values(setup, sample) if np.isfinite(observed).all() else None
+    if values is None:
+        return False
+    allowed: Array = np.broadcast_to(stage.allowed, stage.expected.shape)[batch[0], head[0]]
+    noise = allowed.sum(axis=0) + max(stage.rule.arithmetic()) * np.abs(values).sum(axis=0)
+    apart = np.abs(observed.sum(axis=0) - values.sum(axis=0))
+    return bool((apart > SURELY * noise).any())
+
+
+def summed_values(setup: Setup, sample: Comparison) -> Array | None:
+    """[key, e]: the values of a head that the outputs of all queries have the sum of.
+
+    None where that is not known: where no softmax of the setup is over the queries, a sink joins
+    it, or something is done to the weights or to what they give.
+    """
+    is_changed = setup.relayout or setup.relabel or setup.instead or setup.written
     steps = {step.name: step for step in steps_of(setup, shape=(1, 1, *setup.shape[2:]))}
     right = {step.name: step for step in steps_of(sample.setup)}
     softmax, weighted = steps.get(WEIGHTS), steps.get(OUTPUT)
-    if softmax is None or weighted is None or not np.isfinite(observed).all():
-        return False
-    over = None if softmax.function else parse(softmax.expression).body
-    if not isinstance(over, Over) or (over.kind, over.letters, over.sink) != (
-        "softmax",
-        ("i",),
-        None,
-    ):
-        return False
-    if not _is_same_formula(weighted, right[OUTPUT]):
-        return False
+    if is_changed or setup.tiles or softmax is None or weighted is None:
+        return None
+    if softmax.function is not None or not _is_same_formula(weighted, right[OUTPUT]):
+        return None
+    over = parse(softmax.expression).body
+    if not isinstance(over, Over) or over.kind != "softmax" or over.letters != ("i",) or over.sink:
+        return None
+    if over.where != (IS_ALLOWED if "mask" in steps else None):
+        return None
     (block,) = blocks_of_rows(setup, sample.subset, setup.whole_axes)
     inputs = inputs_of_block(setup, block, [*steps.values()], "float64")
-    values = inputs["v"][0, 0]
-    if over.where is not None and over.empty != "uniform":
-        name = softmax.reads["mask"]
-        mask = run([*steps.values()], inputs, [name], setup.memo.computed)[name]
-        is_seen = np.broadcast_to(mask != -np.inf, (1, 1, *setup.shape[2:]))[0, 0].any(axis=0)
-        if over.empty == "nan" and not is_seen.all():
-            return False
-        values = values[is_seen]
-    unit = max(stage.rule.arithmetic())
-    allowed: Array = np.broadcast_to(stage.allowed, stage.expected.shape)[batch[0], head[0]]
-    noise = allowed.sum(axis=0) + unit * np.abs(values).sum(axis=0)
-    apart = np.abs(observed.sum(axis=0) - values.sum(axis=0))
-    return bool((apart > SURELY * noise).any())
+    values: Array = inputs["v"][0, 0]
+    if over.where is None or over.empty == "uniform":
+        return values
+    mask = softmax.reads["mask"]
+    x = run([*steps.values()], inputs, [mask], setup.memo.computed)[mask]
+    is_seen = np.broadcast_to(x != -np.inf, (1, 1, *setup.shape[2:]))[0, 0].any(axis=0)
+    return None if over.empty == "nan" and not is_seen.all() else values[is_seen]
 
 
 def _is_same_formula(step: Step, other: Step) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,3 +110,56 @@ def test_numbers_beyond_float16_that_nothing_explains_end_in_a_verdict() -> None
     verdict = check(output, q, k, v)
     assert (verdict.status, verdict.matches) == ("no match", False)
     assert not any("was not tried" in note for note in verdict.notes)
+
+
+N_Q, N_K, D, D_V = 23, 29, 7, 11
+SECOND = {
+    "scale left out": {"scale": 1.0},
+    "multiplied by √d_k": {"scale": D**0.5},
+    "causal mask left out": {"limit": N_K},
+    "causal mask shows the next position": {"limit": 1},
+    "causal mask hides each query's own position": {"limit": -1},
+}
+
+
+Arrays = tuple[Array, Array, Array]
+
+
+def _over_queries(arrays: Arrays, scale: float, limit: int, keys: int, empty: float = 0) -> Array:
+    """The output of a softmax over the queries.
+
+    limit  how far the last key that a query sees is after its own position
+    keys   how many keys there are in effect
+    empty  the weight of a key that no query sees
+    """
+    q, k, v = arrays
+    is_hidden = np.arange(N_K) > np.arange(N_Q)[:, None] + limit
+    is_hidden |= np.arange(N_K) >= keys
+    powers = np.where(is_hidden, 0, np.exp(scale * q @ k.swapaxes(-1, -2)))
+    sums = powers.sum(axis=-2, keepdims=True)
+    output: Array = np.where(sums == 0, empty, powers / np.where(sums == 0, 1, sums)) @ v
+    return output
+
+
+def _drawn() -> Arrays:
+    rng = np.random.default_rng(5)
+    q, k, v = (rng.normal(size=x) for x in ((3, N_Q, D), (3, N_K, D), (3, N_K, D_V)))
+    return q, k, v
+
+
+@pytest.mark.parametrize("empty", [0.0, 1 / N_Q])
+@pytest.mark.parametrize("second", [None, *SECOND])
+def test_a_softmax_over_queries_and_another_bug(second: str | None, empty: float) -> None:
+    changes: dict[str, Any] = {"scale": D**-0.5, "limit": 0, "keys": N_K}
+    changes |= SECOND[second] if second else {}
+    rule: dict[str, Any] = {} if empty == 0 else {"empty_rows": "uniform"}
+    observed = _over_queries(_drawn(), **changes, empty=empty)
+    explanation = check(observed, *_drawn(), causal=True, **rule).explanations[0]
+    names = {bug.name for bug in explanation.bugs}
+    assert names == {"softmax over queries, not keys", *([second] if second else [])}
+
+
+def test_fewer_keys_where_the_softmax_ought_to_be_over_queries() -> None:
+    observed = _over_queries(_drawn(), D**-0.5, 0, 16)
+    verdict = check(observed, *_drawn(), causal=True, softmax_over="queries")
+    assert "these are the numbers of j < 16 in weights" in str(verdict)

@@ -126,8 +126,8 @@ def test_counts_under_a_causal_limit(sentence: str, dtype: str) -> None:
     counts = np.ones(71)
     for number, times in re.findall(r"key (\d+) counts? ([\d.]+)", sentence):
         counts[int(number) - 1] = float(times)
-    exact = [x.astype(float) for x in (q, k, v)]
     hidden = np.triu(np.ones((71, 71), dtype=bool), 1)
+    exact = (q.astype(float), k.astype(float), v.astype(float))
     output = attention(*exact, counts, hidden=hidden)[0]
     assert said(output.astype(number_type), q, k, v, causal=True) == sentence
 
