@@ -110,6 +110,35 @@ def test_rows_that_were_not_written_beside_another_cause() -> None:
     assert name.endswith("and query 4 is 0: not written")
 
 
+@pytest.mark.parametrize("mark", [0.0, np.nan])
+@pytest.mark.parametrize(("axis", "kind"), [(0, "batch item"), (1, "head"), (2, "query")])
+def test_rows_that_were_written_to_another_place(
+    axis: int, kind: str, mark: float, dtype: str
+) -> None:
+    """A kernel that stores place 3 at place 2 leaves nothing at place 3."""
+    inputs = qkv(19, dtype)
+    observed = output_of(**inputs)
+    places = np.moveaxis(observed, axis, 0)  # a view
+    places[1], places[2] = places[2].copy(), mark
+    sentence = cause(check(observed, **inputs))
+    assert f"{kind} 2 has the numbers of {kind} 3" in sentence
+    number = "NaN" if np.isnan(mark) else "0"
+    assert sentence.endswith(f"and {kind} 3 is {number}: not written")
+
+
+def test_gradients_that_were_written_to_another_place() -> None:
+    inputs = qkv(23)
+    d_output = np.random.default_rng(23).normal(size=(B, H, N_Q, D))
+    trace = attend(**inputs, causal=True, d_output=d_output)
+    gradients = {name: trace[name].value.copy() for name in ("d_q", "d_k", "d_v")}
+    d_k = gradients["d_k"]
+    d_k[:, :, 5], d_k[:, :, 4] = d_k[:, :, 4].copy(), 0
+    verdict = check(gradients, **inputs, causal=True, d_output=d_output)
+    sentence = cause(verdict)
+    assert "key 6 has the numbers of key 5" in sentence
+    assert sentence.endswith("and key 5 of d_k is 0: not written")
+
+
 def test_the_part_that_is_wrong_is_explained_alone() -> None:
     inputs = qkv(17)
     observed = output_of(**inputs)

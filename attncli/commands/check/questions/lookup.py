@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from math import prod
@@ -24,7 +25,7 @@ from attncli.errors import joined
 from attncli.stages import LSE, OUTPUT, spec_of
 from attncli.tolerance.comparison import CLOSER
 from attncli.tolerance.rule import StageErrors
-from attncli.tolerance.run import Indices
+from attncli.tolerance.run import Indices, stages
 from attncli.tolerance.setup import Setup
 from attncli.tolerance.spans import OF_ALL_HEADS, span_of
 
@@ -82,25 +83,31 @@ def look_up(search: Search) -> Iterator[Answer]:
     if not is_whole or stage.expected.shape[:3] != shapes.get(span) or name in OF_ALL_HEADS:
         return
     if name == OUTPUT or len(wrong) == 1:
-        yield from _answers(_Rows(name, setup, KINDS_OF[span], shapes[span]), stage)
+        right = stage.expected
+        if name in setup.written:  # what was not written may stand at another place
+            whole = replace(setup, written={})
+            right = stages(whole, comparison.subset, [name])[name]
+        yield from _answers(_Rows(name, setup, KINDS_OF[span], shapes[span]), stage, right)
 
 
-def _answers(rows: _Rows, stage: StageErrors) -> Iterator[Answer]:
+def _answers(rows: _Rows, stage: StageErrors, right: Array) -> Iterator[Answer]:
     is_wrong = stage.wrong.any(axis=-1)
     wrong = np.flatnonzero(is_wrong.ravel())
     some = wrong[:: max(1, -(-len(wrong) // MOST_ROWS))]
-    if (sources := sources_of(stage, some)) is None:
+    if (sources := sources_of(stage, right, some)) is None:
         return
     homes, others = (np.array(np.unravel_index(x, rows.shape)) for x in (some, sources))
     moved = np.flatnonzero((homes != others).any(axis=1))
     if len(moved) == 1:
         yield from _along(int(moved[0]), homes, others, rows)
-    every = sources if len(some) == len(wrong) else sources_of(stage, wrong)
+    every = sources if len(some) == len(wrong) else sources_of(stage, right, wrong)
     if every is None:
         return
     flat = np.arange(is_wrong.size)
     flat[wrong] = every
     yield from _views(flat, wrong, rows)
+    if not stage.observed[is_wrong].any(axis=-1).all():  # rows of 0 are said by themselves
+        return
     places, of_source = (
         ", ".join(
             f"{kind} {x + 1}"
@@ -113,10 +120,13 @@ def _answers(rows: _Rows, stage: StageErrors) -> Iterator[Answer]:
     yield Answer(sentence, [rows.gathered(flat)])
 
 
-def sources_of(stage: StageErrors, rows: Indices) -> Indices | None:
-    """The right row that each of these observed rows is, by flat index; None where one is none."""
-    width = stage.expected.shape[-1]
-    right, observed = stage.expected.reshape(-1, width), stage.observed.reshape(-1, width)[rows]
+def sources_of(stage: StageErrors, right: Array, rows: Indices) -> Indices | None:
+    """The right row that each of these observed rows is, by flat index; None where one is none.
+
+    right  the stage as it is where every row was written
+    """
+    width = right.shape[-1]
+    right, observed = right.reshape(-1, width), stage.observed.reshape(-1, width)[rows]
     if not np.isfinite(right).all():
         right = np.where(np.isfinite(right), right, np.finfo(np.float64).max / 4)
     limits = CLOSER * np.abs(observed - right[rows]).max(axis=-1)
