@@ -186,10 +186,12 @@ def test_gains_are_flags(tmp_path: Any, call: Any) -> None:
 
 
 @pytest.mark.parametrize("names", [["d_q_gain"], ["d_k_gain"], ["d_q_gain", "d_k_gain"]])
-def test_gradients_of_gains_that_were_not_written(names: list[str]) -> None:
-    """A scale of 0 would give them too, and is not said."""
+@pytest.mark.parametrize("positions", [None, "rope-halves"])
+def test_gradients_of_gains_that_were_not_written(names: list[str], positions: str | None) -> None:
+    """A scale of 0 would give them too, or a gradient of q that is 0: neither is said."""
+    zeros = {name: np.zeros(D) for name in names}
     d_output = RNG.normal(size=V.shape)
-    verdict = check({name: np.zeros(D) for name in names}, Q, K, V, d_output=d_output, **FLAGS)
+    verdict = check(zeros, Q, K, V, d_output=d_output, positions=positions, **FLAGS)
     assert verdict.status == "found"
     expected = " and ".join(f"{name} is 0: not written" for name in names)
     assert verdict.explanations[0].name == expected

@@ -45,7 +45,7 @@ from attncli.commands.check.questions.views import attended_over, read_by_a_view
 from attncli.commands.check.search import Match, Search, enough_evidence
 from attncli.stages import GRADIENTS
 from attncli.tolerance.comparison import Comparison, comparison_of, fit
-from attncli.tolerance.run import Subset, all_of
+from attncli.tolerance.run import GRADIENTS_OF_GAINS, Subset, all_of
 from attncli.tolerance.spans import OF_ALL_HEADS, span_of
 
 Question = Callable[[Search], Iterable[Answer]]
@@ -163,7 +163,8 @@ def instead_of_fitted(search: Search, matches: list[Match]) -> list[Match]:
     bugs = [bug for match in matches for bug in match.bugs]
     wrong = {x: y for x, y in search.comparison.errors.items() if not y.matches}
     are_zeros = wrong.keys() <= {*GRADIENTS} and not any(x.observed.any() for x in wrong.values())
-    if bugs and all(bug.is_fitted for bug in bugs) and are_zeros:
+    is_other = all(bug.is_fitted for bug in bugs) or wrong.keys() <= GRADIENTS_OF_GAINS
+    if bugs and is_other and are_zeros:  # what is wrong has no such number, or is made of another
         return all_unwritten(search.comparison) or matches
     instead = [columns_otherwise] if bugs and all(bug.fits_many for bug in bugs) else []
     if bugs and all(bug.is_fitted for bug in bugs):
