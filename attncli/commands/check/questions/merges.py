@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -29,7 +30,8 @@ from attncli.commands.check.questions.shares import (
     Merge,
     Merged,
     Solved,
-    elsewhere,
+    of_other_places,
+    of_views,
     solved_shares,
 )
 from attncli.commands.check.questions.unwritten import KINDS
@@ -91,9 +93,10 @@ def _cuts(rows: Rows, setup: Setup, eps: float) -> list[Starts]:
     terms = terms[rows.is_usable]
     sums = np.concatenate([np.zeros_like(terms[:, :1]), np.cumsum(terms, axis=1)], axis=1)
     observed = rows.observed[rows.is_usable]
-    allowed = EXPLAINED * rms(np.abs(observed - sums[:, -1])) + ROUNDINGS * eps * rms(
-        np.abs(observed)
-    )
+    wrong, rounding = rms(np.abs(observed - sums[:, -1])), ROUNDINGS * eps * rms(np.abs(observed))
+    if wrong <= rounding:
+        return []
+    allowed = EXPLAINED * wrong + rounding
     errors = dict[Starts, float]()
     if setup.split:
         lists = [(0, *setup.split)]
@@ -147,9 +150,17 @@ def _of_cut(starts: Starts, search: Search, *, is_simple: bool) -> Iterator[Answ
         return
     solution = (solved.shares * right)[at]
     wrong = rms(np.abs(solution - right[at]))
-    allowed = EXPLAINED * wrong + ROUNDINGS * search.evidence.eps
-    every = _merged_of(setup, starts)
-    for merge in SIMPLE if is_simple else elsewhere((*setup.shape[:3], len(starts))):
+    rounding = ROUNDINGS * search.evidence.eps
+    if wrong <= rounding:
+        return
+    allowed, every, merges = EXPLAINED * wrong + rounding, _merged_of(setup, starts), iter(SIMPLE)
+    if not is_simple:
+        worst = np.argsort(-np.abs(solution - right[at]).max(axis=-1))[:MOST_ROWS]
+        places = np.argwhere(at)[worst]
+        some = np.stack([x[y] for x, y in zip(rows.over, places.T, strict=True)], axis=-1)
+        near = of_other_places(every, some, solution[worst], NEARER * wrong + rounding)
+        merges = chain(of_views(), near)
+    for merge in merges:
         shares = merge.shares(every)[np.ix_(*rows.over)][at]
         if rms(np.abs(shares - solution)) <= max(allowed, LIKELY * wrong):
             sentence = f"{_parts_text(starts, setup.shape[3])} are merged {merge.words}"
@@ -162,6 +173,12 @@ def _of_cut(starts: Starts, search: Search, *, is_simple: bool) -> Iterator[Answ
     if not is_simple:
         yield from _by_other_shares(solved, is_known, rows, starts, search)
 
+
+MOST_ROWS = 16
+"""So many rows, those whose shares are most wrong, say which other places may be read."""
+
+NEARER = 0.25
+"""What a merge gives for each of them is off by less than this share of what is typically wrong."""
 
 LIKELY = 0.05
 """A merge leaves so little of what is wrong with the shares, or is not tried on all numbers."""

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attncli.arrays import Array
+from attncli.arrays import Array, BoolArray
 from attncli.commands.check.bugs.patch import named, whole_plan
 from attncli.commands.check.search import Search
 from attncli.stages import LSE, OUTPUT, WEIGHTS
 from attncli.tolerance.comparison import Comparison
-from attncli.tolerance.run import Indices, Subset, stages
+from attncli.tolerance.run import Indices, Subset, all_of, stages
 from attncli.tolerance.setup import Setup
 
 MOST_CELLS = 2**21
@@ -91,7 +91,10 @@ def rows_of(
         return None
     width = setup.shape[3] if stage == WEIGHTS else observed.shape[-1]
     most = most or max(4, MOST_CELLS // (setup.shape[3] * width))
-    at = _spread(sizes, most, sizes if every_head else (MOST_HEADS, MOST_HEADS))
+    at = all_of(sizes)
+    if math.prod(sizes) > most:
+        few = at[:2] if every_head else _wrong_heads(comparison, stage)
+        at = Subset(*few, _evenly(at.row, max(1, most // math.prod(map(len, few)))))
     over = comparison.subset.take(at)
     right = stages(setup, over, [logits, WEIGHTS])
     x, weights = right[logits], right[WEIGHTS]
@@ -143,13 +146,17 @@ def _values_of(stage: str, setup: Setup, over: Subset) -> Array:
     return np.asarray(values[np.ix_(over.batch, setup.key_heads[over.head])])
 
 
-def _spread(sizes: tuple[int, int, int], most: int, heads: tuple[int, ...]) -> Subset:
-    """All positions, or so many rows of a few batch items and heads, evenly spread."""
-    if math.prod(sizes) <= most:
-        return Subset(*map(np.arange, sizes))
-    few = [*map(min, sizes[:2], heads)]
-    return Subset(*map(_evenly, sizes, (*few, max(1, most // math.prod(few)))))
+def _wrong_heads(comparison: Comparison, stage: str) -> tuple[Indices, Indices]:
+    """A few batch items and heads, of those in which a stage is wrong."""
+    every = all_of(comparison.subset.sizes)[:2]
+    if stage in comparison.errors:
+        is_wrong: BoolArray = np.asarray(comparison.errors[stage].wrong.any(axis=(2, 3)))
+        every = np.flatnonzero(is_wrong.any(axis=1)), np.flatnonzero(is_wrong.any(axis=0))
+    batch, head = (_evenly(x, MOST_HEADS) for x in every)
+    return batch, head
 
 
-def _evenly(n: int, count: int) -> Indices:
-    return np.unique(np.linspace(0, n - 1, min(n, count)).round().astype(np.intp))
+def _evenly(places: Indices, count: int) -> Indices:
+    """So many of some places, evenly spread."""
+    at = np.linspace(0, len(places) - 1, min(len(places), count)).round().astype(np.intp)
+    return places[np.unique(at)]

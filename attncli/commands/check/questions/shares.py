@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from attncli.commands.check.bugs.kernels import Parts
 from attncli.commands.check.questions.answer import PlaceMap, place_maps
 from attncli.commands.check.questions.unwritten import KINDS
 from attncli.formula.kernels import softmax
+from attncli.tolerance.run import Indices
 
 
 class Merged(NamedTuple):
@@ -188,8 +189,8 @@ def _as_read(x: Array, order: tuple[int, ...]) -> Array:
     return there.transpose(np.argsort(order))
 
 
-def elsewhere(shape: tuple[int, ...]) -> Iterator[Merge]:
-    """The merges by log-sum-exps of other places: [batch, head, query, part]."""
+def of_views() -> Iterator[Merge]:
+    """The merges by log-sum-exps of a view in another order than they are stored in."""
     for (words, order, whole), view in product(VIEWS, (_as_stored, _as_read)):
         yield Merge(
             f"by log-sum-exps {words}",
@@ -197,18 +198,43 @@ def elsewhere(shape: tuple[int, ...]) -> Iterator[Merge]:
             partial(_viewed, order=order, view=view),
             whole,
         )
-    for axis, kind in enumerate(KINDS):
-        letter = "bhi"[axis]
-        for place_map in place_maps(shape[axis]) if shape[axis] > 1 else ():
-            for part in (None, *range(min(shape[3], MOST_PARTS))):
-                yield _at(place_map, axis, kind, letter, part)
+
+
+def of_other_places(merged: Merged, rows: Indices, shares: Array, within: float) -> Iterator[Merge]:
+    """The merges by log-sum-exps of another batch item, head or query that give some rows.
+
+    rows    [row, 3]: the batch item, head and query of each
+    shares  [row, part]: theirs
+    within  how near to them those of a merge are
+    """
+    lse = merged.parts.lse
+    for axis, n in enumerate(lse.shape[:3]):
+        maps = [*place_maps(n)] if n > 1 else []
+        indices = np.stack([x.indices for x in maps]) if maps else np.zeros((0, n), np.intp)
+        for part in (None, *range(min(lse.shape[3], MOST_PARTS))):
+            allowed = np.arange(len(maps))
+            for place, share in zip(rows, shares, strict=True):
+                at: list[Any] = [*place]
+                at[axis] = indices[allowed, place[axis]]
+                other = np.broadcast_to(lse[tuple(place)], (len(allowed), lse.shape[3])).copy()
+                columns = slice(None) if part is None else [part]
+                other[:, columns] = lse[tuple(at)][:, columns]
+                apart = np.abs(np.nan_to_num(softmax(other)) - share).max(axis=-1, initial=0.0)
+                allowed = allowed[apart <= within]
+            for x in allowed[:MOST_MAPS]:
+                yield _at(maps[x], axis, part)
+
+
+MOST_MAPS = 12
+"""So many maps of an axis are judged exactly."""
 
 
 MOST_PARTS = 3
 """Of so many parts each may be that whose log-sum-exp is read at another place."""
 
 
-def _at(place_map: PlaceMap, axis: int, kind: str, letter: str, part: int | None) -> Merge:
+def _at(place_map: PlaceMap, axis: int, part: int | None) -> Merge:
+    kind, letter = KINDS[axis], "bhi"[axis]
     index = ",".join(place_map.text(x) if x == letter else x for x in "bhi")
     of_part = "" if part is None else f" of part {part + 1}"
     return Merge(
