@@ -66,8 +66,14 @@ class Comparison:
     @cached_property
     def n_different(self) -> int:
         """How many different numbers were observed; such as are and should be equal count once."""
-        both = (stage.expected + 1j * stage.observed for stage in self.errors.values())
-        return n_different(*both)
+        return n_different(*(x.expected + 1j * x.observed for x in self.errors.values()))
+
+    def has_different(self, n: int) -> bool:
+        """Whether there are at least n of them: mostly the first numbers say so."""
+        parts = (
+            x.ravel()[: 16 * n] for y in self.errors.values() for x in (y.expected, y.observed)
+        )
+        return any(n_different(x) >= n for x in parts) or self.n_different >= n
 
     @property
     def matches(self) -> bool:

@@ -60,9 +60,9 @@ class Memo:
         if key in self.picked:
             return self.picked[key][1]
         result = x
-        for axis, at in axes:
-            result = _one(result, int(at[0]), axis) if len(at) == 1 else taken(result, at, axis)
-        if self._has_room(result):
+        for axis, at in sorted(axes, key=lambda pick: len(pick[1]) / x.shape[pick[0]]):
+            result = _view(result, at, axis) if _is_even(at) else taken(result, at, axis)
+        if np.may_share_memory(x, result) or self._has_room(result):
             self.picked[key] = x, result
         return result
 
@@ -138,9 +138,16 @@ def taken(x: Array, at: npt.NDArray[np.intp], axis: int) -> Array:
     return np.ascontiguousarray(x[(slice(None),) * axis + (at,)])
 
 
-def _one(x: Array, at: int, axis: int) -> Array:
-    """One entry of an axis, as a view."""
-    return x[(slice(None),) * axis + (slice(at, at + 1),)]
+def _is_even(at: npt.NDArray[np.intp]) -> bool:
+    """Whether places are one, or so many of the same distance in their order."""
+    return len(at) == 1 or bool(len(at) > 1 and at[1] > at[0] and not np.diff(at, 2).any())
+
+
+def _view(x: Array, at: npt.NDArray[np.intp], axis: int) -> Array:
+    """The entries of an array at such places of an axis, which are not copied."""
+    first, last = int(at[0]), int(at[-1])
+    step = int(at[1]) - first if len(at) > 1 else 1
+    return x[(slice(None),) * axis + (slice(first, last + 1, step),)]
 
 
 def _is_same(step: Step, other: Step) -> bool:

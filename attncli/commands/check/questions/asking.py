@@ -120,7 +120,7 @@ def solved(search: Search) -> list[Solution]:
         part, part_text = wrong
         others = comparison.errors.keys() - part.errors.keys()
         n_wrong = sum(int(stage.wrong.sum()) for stage in part.errors.values())
-        is_enough = min(n_wrong, part.n_different) >= LEAST_WRONG
+        is_enough = n_wrong >= LEAST_WRONG and part.has_different(LEAST_WRONG)
         is_enough = is_enough and enough_evidence(part, MOST_ANSWERS)
         if is_enough and (matches := causes_beside(others, part, search, causes)):
             return [Solution(matches, part, part_text)]
