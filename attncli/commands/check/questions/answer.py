@@ -91,11 +91,13 @@ class PlaceMap(NamedTuple):
 def place_maps(n: int, *, every_shift: bool = False) -> Iterator[PlaceMap]:
     """The maps of an axis of n places, but for that of each place to itself: each once.
 
+    Of more than MOST_PLACES, those alone whose blocks, shifts and ends are of some sizes.
+
     every_shift  whether places are shifted by every number, not only by those that divide n
     """
     places, small = np.arange(n), np.min_scalar_type(max(0, n - 1))
     seen_maps = {places.astype(small).tobytes()}
-    shifts = ((_after(by), (places + by) % n) for by in range(1, n if every_shift else 1))
+    shifts = ((_after(by), (places + by) % n) for by in (1, *block_sizes(n)) if every_shift)
     more = ((words, formula, indices) for (words, formula), indices in shifts)
     for words, formula, indices in chain(_each_map(n, places), more):
         key = indices.astype(small).tobytes()
@@ -115,9 +117,10 @@ def _each_map(n: int, x: Indices) -> Iterator[tuple[str, str, Indices]]:
     yield "in reverse order", "{last} - {x}", n - 1 - x
     yield "the one before", "({x} - 1) % {n}", (x - 1) % n
     yield "the one after", "({x} + 1) % {n}", (x + 1) % n
-    for b in range(2, n):
+    sizes = block_sizes(n)
+    for b in sizes:
         yield f"its number modulo {b}", f"{{x}} % {b}", x % b
-    for b in range(2, n // 2 + 1):
+    for b in (b for b in sizes if b <= n // 2):
         block = x // b
         first = block * b
         yield f"the first of its block of {b}", f"{{x}} // {b} * {b}", first
@@ -136,8 +139,31 @@ def _each_map(n: int, x: Indices) -> Iterator[tuple[str, str, Indices]]:
         formula = f"min({{x}} // {b} * {b} + {b - 1} - {{x}} % {b}, {{last}})"
         yield f"in reverse order within each block of {b}", formula, within
         yield f"its number divided by {b}", f"{{x}} // {b}", block
-    for at in range(1, n):
+    some = sorted({at for size in sizes for at in (size, n - size)})
+    for at in some if n > MOST_PLACES else range(1, n):
         yield f"at most number {at + 1}", f"min({{x}}, {at})", np.minimum(x, at)
+
+
+def block_sizes(n: int) -> Sequence[int]:
+    """How long a block of an axis of n places may be: every size from 2 on, or some.
+
+    >>> block_sizes(7), block_sizes(2**20)
+    (range(2, 7), [2, 4, 8, 16, 32, 64, 128, 256])
+    """
+    if n <= MOST_PLACES:
+        return range(2, n)
+    powers = [2**x for x in range(1, (n - 1).bit_length())]
+    parts = [-(-n // number) for number in range(2, 9)]
+    most = max(LEAST_SIZES, MOST_NUMBERS // (MAPS_OF_SIZE * n))
+    return sorted([*dict.fromkeys([*powers, *parts, *range(2, min(n, 2 + most))])][:most])
+
+
+MOST_PLACES, LEAST_SIZES = 2**10, 8
+"""Of an axis of so many places every map of the family is tried; of a longer one those of so many
+sizes at least."""
+
+MOST_NUMBERS, MAPS_OF_SIZE = 2**22, 7
+"""All maps of an axis are about so many numbers, 32 MB; there are so many maps of each size."""
 
 
 MOST_SOURCES = 3

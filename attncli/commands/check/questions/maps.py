@@ -16,6 +16,7 @@ from attncli.arrays import BoolArray
 from attncli.commands.check.questions.answer import (
     Answer,
     PlaceMap,
+    block_sizes,
     place_maps,
     places_text,
     sources_in,
@@ -116,7 +117,7 @@ def maps_allowed(
 def past_the_end(n: int) -> Iterator[PlaceMap]:
     """The last of each block, which of the last one may be past the last place."""
     x = np.arange(n)
-    for size in (size for size in range(2, 2 * n) if n % size):
+    for size in (size for size in block_sizes(2 * n) if n % size):
         formula = f"{{x}} // {size} * {size} + {size - 1}"
         yield PlaceMap(f"the last of its block of {size}", formula, x // size * size + size - 1)
 
@@ -124,7 +125,7 @@ def past_the_end(n: int) -> Iterator[PlaceMap]:
 def chunks(n: int, before: int) -> Iterator[PlaceMap]:
     """The queries whose windows of so many keys before them start where a chunk of queries does."""
     x = np.arange(n)
-    for size in range(2, n if before < n else 2):
+    for size in block_sizes(n) if before < n else ():
         formula = f"{{x}} // {size} * {size} + {before}"
         yield PlaceMap(f"chunks of {size}", formula, x // size * size + before)
 

@@ -225,7 +225,8 @@ class Screen:
         The stage may not depend on what is read otherwise: then all are one candidate.
         """
         convention, is_added = self.setup.convention, self.setup.is_added
-        row = row.of_keys(self.seen(row)) if row.limits.ndim == row.added.ndim == 1 else row
+        if row.limits.ndim == row.added.ndim == 1 and len(keys := self.seen(row)) < len(row.limits):
+            row = row.of_keys(keys)
         x = computed(row, self.stage, convention, self.setup.empty_rows, is_added)
         with np.errstate(invalid="ignore"):
             apart = np.abs(x - row.observed)
