@@ -13,6 +13,7 @@ from attncli.arrays import Array
 from attncli.commands.check import search
 from attncli.commands.check.bugs.catalogue import CATALOGUE
 from attncli.commands.check.diagnose import check
+from attncli.commands.check.questions.answer import place_maps
 from attncli.commands.check.verdict import Verdict
 from tests.turns import in_turn
 
@@ -278,3 +279,30 @@ def test_other_stages_are_judged(stage: str, masked: bool) -> None:
     shape = (BATCH, HEADS, N_Q) if stage == "lse" else (BATCH, HEADS, N_Q, N_K)
     verdict = check(random.normal(size=shape), *x, stage=stage, mask=mask, pairs=False)
     assert verdict.status == "no match"
+
+
+@pytest.mark.parametrize("n", [1031, 5003, 70001])
+def test_the_maps_of_a_long_axis_are_few(n: int) -> None:
+    maps = [*place_maps(n)]
+    assert n * len(maps) < 2**23  # 64 MB, where all would take 8 n² numbers
+    assert all(0 <= x.indices.min() <= x.indices.max() < n for x in maps)
+    assert len({x.indices.tobytes() for x in maps}) == len(maps)
+    assert {f"the first of its block of {size}" for size in (2, 16, 64, 256)} <= {
+        x.words for x in maps
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (lambda j: j // 64 * 64, "each key is read as the first of its block of 64"),
+        (lambda j: j % 512, "each key is read as its number modulo 512"),
+        (lambda j: 2047 - j, "each key is read as the one at its place in reverse order"),
+    ],
+)
+def test_many_keys_read_elsewhere(source: Callable[[Any], Any], words: str) -> None:
+    x = inputs(1, 2, 5, 2048)
+    scores = x.q @ x.k[:, :, source(np.arange(2048))].swapaxes(-1, -2) / math.sqrt(D_K)
+    powers = np.exp(scores)
+    output = powers / powers.sum(axis=-1, keepdims=True) @ x.v
+    assert words in check(output, *x).explanations[0].name

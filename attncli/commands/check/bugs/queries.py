@@ -213,7 +213,10 @@ def _from_output(
     if not np.isfinite(observed).all() or n_q * reach < FEW_SURPLUS * (n_q + n_k):
         return None
     v = setup.inputs["v"][at.batch[0], setup.key_heads[at.head[0]]]
-    first = rms(np.abs(observed - _values(setup, at, np.zeros(n_q), np.zeros(n_k))[2]))
+    right = _values(setup, at, np.zeros(n_q), np.zeros(n_k))[2]
+    if (right.any(axis=-1) & ~observed.any(axis=-1)).any():  # no weights give a row of 0
+        return None
+    first = rms(np.abs(observed - right))
     u = np.zeros(n_k) if keys is None else np.log(keys)
     n = max(-(-2 * SURPLUS[0] * n_k // max(1, reach - SURPLUS[0])), AT_ONCE // (n_k * d_v))
     some = at._replace(row=np.unique(np.linspace(0, n_q - 1, min(n, n_q)).astype(np.intp)))
