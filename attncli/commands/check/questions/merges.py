@@ -93,10 +93,10 @@ def _cuts(rows: Rows, setup: Setup, eps: float) -> list[Starts]:
     terms = terms[rows.is_usable]
     sums = np.concatenate([np.zeros_like(terms[:, :1]), np.cumsum(terms, axis=1)], axis=1)
     observed = rows.observed[rows.is_usable]
-    wrong, rounding = rms(np.abs(observed - sums[:, -1])), ROUNDINGS * eps * rms(np.abs(observed))
-    if wrong <= rounding:
-        return []
-    allowed = EXPLAINED * wrong + rounding
+    apart, limits = np.abs(observed - sums[:, -1]), rows.allowed[rows.is_usable]
+    if np.isfinite(limits).all() and (apart.max(axis=-1) <= limits).all():
+        return []  # every cut would fit these rows
+    allowed = EXPLAINED * rms(apart) + ROUNDINGS * eps * rms(np.abs(observed))
     errors = dict[Starts, float]()
     if setup.split:
         lists = [(0, *setup.split)]
@@ -151,8 +151,6 @@ def _of_cut(starts: Starts, search: Search, *, is_simple: bool) -> Iterator[Answ
     solution = (solved.shares * right)[at]
     wrong = rms(np.abs(solution - right[at]))
     rounding = ROUNDINGS * search.evidence.eps
-    if wrong <= rounding:
-        return
     allowed, every, merges = EXPLAINED * wrong + rounding, _merged_of(setup, starts), iter(SIMPLE)
     if not is_simple:
         worst = np.argsort(-np.abs(solution - right[at]).max(axis=-1))[:MOST_ROWS]

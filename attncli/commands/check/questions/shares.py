@@ -205,14 +205,14 @@ def of_other_places(merged: Merged, rows: Indices, shares: Array, within: float)
 
     rows    [row, 3]: the batch item, head and query of each
     shares  [row, part]: theirs
-    within  how near to them those of a merge are
+    within  how near to them those of a merge are, but for a few
     """
     lse = merged.parts.lse
     for axis, n in enumerate(lse.shape[:3]):
         maps = [*place_maps(n)] if n > 1 else []
         indices = np.stack([x.indices for x in maps]) if maps else np.zeros((0, n), np.intp)
         for part in (None, *range(min(lse.shape[3], MOST_PARTS))):
-            allowed = np.arange(len(maps))
+            allowed, n_far = np.arange(len(maps)), np.zeros(len(maps), np.intp)
             for place, share in zip(rows, shares, strict=True):
                 at: list[Any] = [*place]
                 at[axis] = indices[allowed, place[axis]]
@@ -220,10 +220,14 @@ def of_other_places(merged: Merged, rows: Indices, shares: Array, within: float)
                 columns = slice(None) if part is None else [part]
                 other[:, columns] = lse[tuple(at)][:, columns]
                 apart = np.abs(np.nan_to_num(softmax(other)) - share).max(axis=-1, initial=0.0)
-                allowed = allowed[apart <= within]
+                n_far[allowed[apart > within]] += 1
+                allowed = allowed[n_far[allowed] <= FAR * len(rows)]
             for x in allowed[:MOST_MAPS]:
                 yield _at(maps[x], axis, part)
 
+
+FAR = 0.25
+"""So many of the rows may be off by more: shares that are solved from 16 bits may be."""
 
 MOST_MAPS = 12
 """So many maps of an axis are judged exactly."""
