@@ -60,7 +60,7 @@ class Memo:
         if key in self.picked:
             return self.picked[key][1]
         result = x
-        for axis, at in sorted(axes, key=lambda pick: len(pick[1]) / x.shape[pick[0]]):
+        for axis, at in sorted(axes, key=lambda pick: len(pick[1]) / max(1, x.shape[pick[0]])):
             result = _view(result, at, axis) if _is_even(at) else taken(result, at, axis)
         if np.may_share_memory(x, result) or self._has_room(result):
             self.picked[key] = x, result

@@ -208,7 +208,7 @@ def _whole(new: Expr, formula: Formula) -> set[int]:
     before = {x for over in walk(formula.body) if isinstance(over, Over) for x in over.letters}
     summed = {x for over in nodes if isinstance(over, Over) for x in over.letters}
     letters = {x.letter for x in nodes if isinstance(x, Place | Size)}
-    axes = AXES if "i" in letters_at(formula.index) else AXES[:2]  # keys have no queries
+    axes = AXES if "i" in letters_at(formula.index) else AXES[:2]  # else of keys
     for index in (x.index for x in nodes if isinstance(x, Cell) and len(x.index) > 2):
         for axis_letter, at in zip(axes, index, strict=False):
             others = {*at} - {axis_letter, "j", "g"} if isinstance(at, tuple) else set()

@@ -163,8 +163,8 @@ def instead_of_fitted(search: Search, matches: list[Match]) -> list[Match]:
     bugs = [bug for match in matches for bug in match.bugs]
     wrong = {x: y for x, y in search.comparison.errors.items() if not y.matches}
     are_zeros = wrong.keys() <= {*GRADIENTS} and not any(x.observed.any() for x in wrong.values())
-    is_other = all(bug.is_fitted for bug in bugs) or wrong.keys() <= GRADIENTS_OF_GAINS
-    if bugs and is_other and are_zeros:  # what is wrong has no such number, or is made of another
+    are_of_gains = wrong.keys() <= GRADIENTS_OF_GAINS  # which are made of other gradients
+    if bugs and are_zeros and (are_of_gains or all(bug.is_fitted for bug in bugs)):
         return all_unwritten(search.comparison) or matches
     instead = [columns_otherwise] if bugs and all(bug.fits_many for bug in bugs) else []
     if bugs and all(bug.is_fitted for bug in bugs):

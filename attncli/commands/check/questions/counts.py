@@ -228,10 +228,10 @@ def may_count(rows: Rows, extras: Sequence[Extra], at: BoolArray) -> bool:
     ones, zeros = -np.ones_like(rows.observed[..., :1]), np.zeros_like(rows.values[..., :1])
     shares = columns_of(rows._replace(observed=ones, values=zeros), extras, some)
     is_there = shares.any(axis=0)
+    if not is_there.any() or not np.isfinite(matrix).all():
+        return True
     size = np.abs(matrix[:, is_there]).max(axis=0)
     size = np.maximum(size, max(UNUSED * size.max(), LEAST))
-    if not np.isfinite(matrix).all():
-        return True
     least = np.linalg.svd(matrix[:, is_there] / size, compute_uv=False)[-1]
     off_by = rows.allowed[some][:, None] * shares[:, is_there] / size
     return not least > np.sqrt(width) * np.linalg.norm(off_by)
