@@ -37,7 +37,7 @@ class Memo:
 
     def __init__(self) -> None:
         self.made_of: dict[Key, tuple[Sequence[ref[Array]], ref[Array]]] = {}
-        self.picked: dict[Key, tuple[Array, Array]] = {}
+        self.picked: dict[Key, tuple[Callable[[], Array | None], Array]] = {}
         self.stages: dict[Key, list[tuple[Step, Sequence[Array], Array]]] = {}
         self.once: dict[Key, tuple[Sequence[Any], Any]] = {}
         self.latest: dict[str, Key] = {}
@@ -55,15 +55,21 @@ class Memo:
         return result
 
     def picks(self, x: Array, axes: Sequence[tuple[int, npt.NDArray[np.intp]]]) -> Array:
-        """Some entries of an array: of each of these axes those at some places."""
+        """Some entries of an array: of each of these axes those at some places.
+
+        Only the inputs are held by what is picked of them: there may be many other arrays as large.
+        """
         key = (id(x), *((axis, at.tobytes()) for axis, at in axes))
-        if key in self.picked:
-            return self.picked[key][1]
+        of_array, result = self.picked.get(key, (lambda: None, x))
+        if of_array() is x:
+            return result
+        is_input = any(x is other for other in (self.inputs or {}).values())
         result = x
         for axis, at in sorted(axes, key=lambda pick: len(pick[1]) / max(1, x.shape[pick[0]])):
-            result = _view(result, at, axis) if _is_even(at) else taken(result, at, axis)
+            is_view = is_input and _is_even(at)
+            result = _view(result, at, axis) if is_view else taken(result, at, axis)
         if np.may_share_memory(x, result) or self._has_room(result):
-            self.picked[key] = x, result
+            self.picked[key] = ref(x), result
         return result
 
     def made_once(
@@ -91,7 +97,7 @@ class Memo:
         """Indices of rows: the same array for the same indices."""
         key = (at.tobytes(),)
         if key not in self.picked and self._has_room(at):
-            self.picked[key] = at, at
+            self.picked[key] = ref(at), at
         return self.picked[key][1] if key in self.picked else at
 
     def computed(self, step: Step, values: Mapping[str, Array]) -> Array:

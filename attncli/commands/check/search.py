@@ -180,11 +180,18 @@ class Search:
                 if bug.is_fitted and any(not match.bugs[0].is_fitted for match in matches):
                     continue
                 if not (bug.fits_many and matches):
-                    self.alone[bug] = list(self.variants(bug, self.comparison.setup))
-                    yield (bug,), self.alone[bug]
+                    yield (bug,), self._singly(bug)
 
         self.among(candidates(), len(CATALOGUE), to=matches)
         return self._or_fitted(matches) if self.comparison.rule.dtype in SMALL else matches
+
+    def _singly(self, bug: Bug) -> Iterable[Setup]:
+        """The variants of a bug alone; those that are tried in pairs later are kept."""
+        variants = self.variants(bug, self.comparison.setup)
+        if bug.pairs or GRADIENT in bug.touches:
+            self.alone[bug] = [*variants]
+            return self.alone[bug]
+        return variants
 
     @property
     def bugs(self) -> list[Bug]:
@@ -195,7 +202,7 @@ class Search:
         """Prepares for pairs where it is known that no single bug fits: none of them is tried."""
         for bug in self.bugs:
             if not bug.is_fitted or GRADIENT in bug.touches:  # numbers are fitted to one bug alone
-                self.alone[bug] = list(self.variants(bug, self.comparison.setup))
+                self._singly(bug)
 
     def causes(self, before_fitted: Causes | None = None) -> list[Match]:
         """The single bugs that explain the numbers, and that their direction does not exclude."""
