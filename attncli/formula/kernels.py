@@ -46,12 +46,12 @@ def softmax(
         total = powers.sum(axis=axis, keepdims=True)
         total = total if sink is None else total + np.exp(sink - top)
         np.divide(powers, total, out=powers)
-    if allowed is None or hidden is None:
+    if hidden is None:
         return powers
     if not (np.isfinite(total) & (total > 0)).all():  # else no quotient is NaN
         np.copyto(powers, 0, where=hidden)
-    of_every_axis = allowed.reshape((1,) * (x.ndim - allowed.ndim) + allowed.shape)
-    is_empty = ~of_every_axis.any(axis=axis, keepdims=True)
+    of_every_axis = hidden.reshape((1,) * (x.ndim - hidden.ndim) + hidden.shape)
+    is_empty = of_every_axis.all(axis=axis, keepdims=True)
     is_empty = is_empty if sink is None else is_empty & np.isneginf(sink)
     size = x.size // max(1, total.size)
     filler = {"nan": np.nan, "uniform": 1.0 / max(1, size)}.get(empty, 0.0)

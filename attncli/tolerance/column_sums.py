@@ -56,11 +56,12 @@ def summed_values(setup: Setup, sample: Comparison) -> Array | None:
     None where that is not known: where no softmax of the setup is over the queries, a sink joins
     it, or something is done to the weights or to what they give.
     """
-    is_changed = setup.relayout or setup.relabel or setup.instead or setup.written
+    if setup.relayout or setup.relabel or setup.instead or setup.written or setup.tiles:
+        return None
     steps = {step.name: step for step in steps_of(setup, shape=(1, 1, *setup.shape[2:]))}
     right = {step.name: step for step in steps_of(sample.setup)}
     softmax, weighted = steps.get(WEIGHTS), steps.get(OUTPUT)
-    if is_changed or setup.tiles or softmax is None or weighted is None:
+    if softmax is None or weighted is None:
         return None
     if softmax.function is not None or not _is_same_formula(weighted, right[OUTPUT]):
         return None

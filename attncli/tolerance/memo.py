@@ -29,7 +29,8 @@ Result = TypeVar("Result")
 class Memo:
     """Arrays by what they were made of: picked of an input, or computed by a step.
 
-    An array is known by its id, and kept beside what was made of it, so that no other has the id.
+    An array is known by its id. It is kept beside what was computed of it, so that no other has the
+    id; of what was picked it is known whether the array is still there.
 
     latest  step → by what the latest of its large stages is kept
     inputs  those of the setup that was computed first, which most others share

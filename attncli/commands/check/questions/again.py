@@ -15,14 +15,14 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.commands.check.bugs.edits import changed
-from attncli.commands.check.questions.answer import Answer, PlaceMap, place_maps
+from attncli.commands.check.questions.answer import MOST_MAPS, Answer, PlaceMap, place_maps
 from attncli.commands.check.questions.backward import (
     MOST_CELLS,
     KeyHead,
     has_items,
     wrong_heads,
 )
-from attncli.commands.check.questions.maps import MOST_MAPS, maps_allowed, text_of_map
+from attncli.commands.check.questions.maps import maps_allowed, text_of_map
 from attncli.commands.check.questions.screen import is_plain
 from attncli.commands.check.search import Search
 from attncli.stages import LSE, QKV, gradient_of

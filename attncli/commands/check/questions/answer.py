@@ -158,6 +158,9 @@ def block_sizes(n: int) -> Sequence[int]:
     return sorted([*dict.fromkeys([*powers, *parts, *range(2, min(n, 2 + most))])][:most])
 
 
+MOST_MAPS = 12
+"""So many maps of an axis are judged exactly: more cannot be told apart by what is wrong."""
+
 MOST_PLACES, LEAST_SIZES = 2**10, 8
 """Of an axis of so many places every map of the family is tried; of a longer one those of so many
 sizes at least."""

@@ -13,9 +13,8 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.attention.heads import four_axes
-from attncli.commands.check.questions.answer import Answer, PlaceMap, place_maps
+from attncli.commands.check.questions.answer import MOST_MAPS, Answer, PlaceMap, place_maps
 from attncli.commands.check.questions.maps import (
-    MOST_MAPS,
     maps_allowed,
     past_the_end,
     sentence_of,

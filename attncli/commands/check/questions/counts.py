@@ -225,8 +225,9 @@ def may_count(rows: Rows, extras: Sequence[Extra], at: BoolArray) -> bool:
     some = np.zeros_like(at)
     some[tuple(x[order[: np.flatnonzero(is_part)[-1] + 1]] for x in np.nonzero(at))] = True
     matrix = columns_of(rows, extras, some)
-    ones, zeros = -np.ones_like(rows.observed[..., :1]), np.zeros_like(rows.values[..., :1])
-    shares = columns_of(rows._replace(observed=ones, values=zeros), extras, some)
+    # what an equation has of each count beside (v − o): with v = 0 and o = −1 that is all of it
+    minus, zeros = np.full_like(rows.observed[..., :1], -1), np.zeros_like(rows.values[..., :1])
+    shares = columns_of(rows._replace(observed=minus, values=zeros), extras, some)
     is_there = shares.any(axis=0)
     if not is_there.any() or not np.isfinite(matrix).all():
         return True

@@ -14,6 +14,7 @@ import numpy as np
 
 from attncli.arrays import BoolArray
 from attncli.commands.check.questions.answer import (
+    MOST_MAPS,
     Answer,
     PlaceMap,
     block_sizes,
@@ -43,9 +44,6 @@ WORDS = dict(
 
 MOST_SOURCES = 3
 """Of a map that reads so few places these are said, and otherwise its words."""
-
-MOST_MAPS = 12
-"""So many maps of an operand are judged exactly: more cannot be told apart by what is wrong."""
 
 
 def read_elsewhere(search: Search) -> Iterator[Answer]:

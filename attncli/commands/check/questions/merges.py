@@ -8,7 +8,7 @@ For every cut of the keys: is O = w₁ O₁ + w₂ O₂ in every row? Then, by w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -151,7 +151,8 @@ def _of_cut(starts: Starts, search: Search, *, is_simple: bool) -> Iterator[Answ
     solution = (solved.shares * right)[at]
     wrong = rms(np.abs(solution - right[at]))
     rounding = ROUNDINGS * search.evidence.eps
-    allowed, every, merges = EXPLAINED * wrong + rounding, _merged_of(setup, starts), iter(SIMPLE)
+    allowed, every = EXPLAINED * wrong + rounding, _merged_of(setup, starts)
+    merges: Iterable[Merge] = SIMPLE
     if not is_simple:
         worst = np.argsort(-np.abs(solution - right[at]).max(axis=-1))[:MOST_ROWS]
         places = np.argwhere(at)[worst]

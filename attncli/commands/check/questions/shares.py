@@ -16,7 +16,7 @@ import numpy as np
 
 from attncli.arrays import Array, BoolArray
 from attncli.commands.check.bugs.kernels import Parts
-from attncli.commands.check.questions.answer import PlaceMap, place_maps
+from attncli.commands.check.questions.answer import MOST_MAPS, PlaceMap, place_maps
 from attncli.commands.check.questions.unwritten import KINDS
 from attncli.formula.kernels import softmax
 from attncli.tolerance.run import Indices
@@ -214,24 +214,30 @@ def of_other_places(merged: Merged, rows: Indices, shares: Array, within: float)
         for part in (None, *range(min(lse.shape[3], MOST_PARTS))):
             allowed, n_far = np.arange(len(maps)), np.zeros(len(maps), np.intp)
             for place, share in zip(rows, shares, strict=True):
-                at: list[Any] = [*place]
-                at[axis] = indices[allowed, place[axis]]
-                other = np.broadcast_to(lse[tuple(place)], (len(allowed), lse.shape[3])).copy()
-                columns = slice(None) if part is None else [part]
-                other[:, columns] = lse[tuple(at)][:, columns]
-                apart = np.abs(np.nan_to_num(softmax(other)) - share).max(axis=-1, initial=0.0)
+                others = _of_other_place(lse, place, axis, indices[allowed, place[axis]], part)
+                apart = np.abs(np.nan_to_num(softmax(others)) - share).max(axis=-1, initial=0.0)
                 n_far[allowed[apart > within]] += 1
                 allowed = allowed[n_far[allowed] <= FAR * len(rows)]
             for x in allowed[:MOST_MAPS]:
                 yield _at(maps[x], axis, part)
 
 
+def _of_other_place(
+    lse: Array, place: Indices, axis: int, sources: Indices, part: int | None
+) -> Array:
+    """[source, part]: the log-sum-exps of a row, those of all parts or of one read elsewhere."""
+    at: list[Any] = [*place]
+    at[axis] = sources
+    others: Array = lse[tuple(at)]
+    if part is None:
+        return others
+    result = np.tile(lse[tuple(place)], (len(sources), 1))
+    result[:, part] = others[:, part]
+    return result
+
+
 FAR = 0.25
 """So many of the rows may be off by more: shares that are solved from 16 bits may be."""
-
-MOST_MAPS = 12
-"""So many maps of an axis are judged exactly."""
-
 
 MOST_PARTS = 3
 """Of so many parts each may be that whose log-sum-exp is read at another place."""
